@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of the gym, validated before anything starts. They live under `kernelgym:` in a recipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from verl_kernel.errors import ConfigError
+
+
+def _choice(key: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"kernelgym.{key} is {value!r}; it must be one of {', '.join(allowed)}")
+
+
+def _at_least(key: str, value: float, low: float) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or value < low:
+        raise ConfigError(f"kernelgym.{key} is {value!r}; it must be a number of at least {low}")
+
+
+@dataclass(frozen=True)
+class GymOptions:
+    """How candidates are judged and by how many judges.
+
+    Raises:
+        ConfigError: a value is out of its range; the message names `kernelgym.<key>`.
+    """
+
+    device: str = "auto"
+    """`cpu` (Triton's interpreter, simulated clock), `cuda`, or `auto`: CUDA where there is one."""
+    num_judges: int = 1
+    cpus_per_judge: float = 1.0
+    gpus_per_judge: float = 0.0
+    static_check: str = "coverage"
+    """`strict`, `coverage` or `off`."""
+    tolerance: str = "scaled"
+    """`scaled` (per dtype, relative to the reference's scale) or `parity` (allclose 1e-2, as published)."""
+    correctness_trials: int = 5
+    ablation: bool = True
+    """Run once with launches suppressed; an output that is still right is a decoy."""
+    reference_mode: str = "eager"
+    gpu_profile: str = "h100"
+    """Nominal GPU of the simulated clock."""
+    load_timeout_s: float = 20.0
+    run_timeout_s: float = 20.0
+    """Budget of all forwards of a candidate together."""
+    reference_timeout_s: float = 60.0
+    queue_size: int = 1024
+    memory_mb: int = 4096
+    output_kb: int = 64
+    """What a candidate may print before the rest is dropped."""
+    max_source_kb: int = 100
+    require_isolation: tuple[str, ...] = ()
+    """Mechanisms without which nothing is evaluated (fails closed)."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "require_isolation", tuple(self.require_isolation))
+        _choice("device", self.device, ("auto", "cpu", "cuda"))
+        _choice("static_check", self.static_check, ("strict", "coverage", "off"))
+        _choice("tolerance", self.tolerance, ("scaled", "parity"))
+        _choice("reference_mode", self.reference_mode, ("eager", "compile"))
+        _choice("gpu_profile", self.gpu_profile, ("h100", "a100"))
+        for key in ("num_judges", "correctness_trials", "queue_size", "memory_mb", "output_kb", "max_source_kb"):
+            _at_least(key, getattr(self, key), 1)
+        for key in ("load_timeout_s", "run_timeout_s", "reference_timeout_s"):
+            _at_least(key, getattr(self, key), 0.1)
+        for key in ("cpus_per_judge", "gpus_per_judge"):
+            _at_least(key, getattr(self, key), 0)

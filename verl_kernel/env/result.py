@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verdict on one candidate. Unknown is `None`, never 0."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class EvalStatus(str, Enum):
+    """How an evaluation ended; everything but `infra_error` is a statement about the candidate."""
+
+    OK = "ok"
+    REJECTED_STATIC = "rejected_static"
+    """The static gate refused the source before anything ran."""
+    LOAD_ERROR = "load_error"
+    """Importing the source or building `ModelNew` raised."""
+    COMPILE_ERROR = "compile_error"
+    """Triton refused a kernel."""
+    RUNTIME_ERROR = "runtime_error"
+    CRASH = "crash"
+    """The runner process died."""
+    TIMEOUT = "timeout"
+    OOM = "oom"
+    INCORRECT = "incorrect"
+    DECOY = "decoy"
+    """The output does not depend on the candidate's kernels."""
+    HACKING = "hacking"
+    INFRA_ERROR = "infra_error"
+    """The evaluator failed; the candidate was not judged."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Timing(_Record):
+    """Distribution of one program's time over `n` timed calls, in milliseconds."""
+
+    median: float
+    p20: float
+    p80: float
+    mean: float
+    n: int
+
+
+class Launch(_Record):
+    """Launches of one kernel with one grid during a single forward."""
+
+    name: str
+    grid: tuple[int, ...]
+    count: int
+
+
+class Trials(_Record):
+    """Correctness trials: how many agreed with the reference, and the worst disagreement seen."""
+
+    passed: int
+    total: int
+    max_abs: float | None = None
+    max_rel: float | None = None
+    first_bad_index: tuple[int, ...] | None = None
+
+
+class EvalError(_Record):
+    """What went wrong, cut to the part a reader needs."""
+
+    stage: str
+    type: str
+    message: str
+    traceback_tail: str | None = None
+    signal: int | None = None
+
+
+class EvalResult(_Record):
+    """One candidate's verdict, measurements and provenance (design contract; JSON round-trips)."""
+
+    task_id: str
+    kernel: str = ""
+    """Caller's name for the candidate (a file name in the CLI)."""
+    status: EvalStatus
+    compiled: bool | None = None
+    correctness: bool | None = None
+    decoy_kernel: bool | None = None
+    hack_flags: tuple[str, ...] = ()
+    speedup: float | None = None
+    """reference_ms.median / kernel_ms.median."""
+    kernel_ms: Timing | None = None
+    reference_ms: Timing | None = None
+    reference_mode: str | None = None
+    """`eager` or `compile`."""
+    timing_source: str | None = None
+    """`cuda_event` or `simulated`; the two are never mixed."""
+    time_coverage: float | None = None
+    """Share of the candidate's device time spent in its own kernels, in [0, 1]."""
+    number_coverage: float | None = None
+    """Share of the candidate's device kernels (launches plus torch ops) that are its own, in [0, 1]."""
+    num_custom_kernels: int | None = None
+    num_total_kernels: int | None = None
+    launches: tuple[Launch, ...] | None = None
+    fallback_ops: dict[str, int] | None = None
+    """Torch ops that ran outside the candidate's kernels, with counts per forward."""
+    top_kernels: tuple[tuple[str, float], ...] | None = None
+    """Longest kernels and ops of one forward with their milliseconds, longest first."""
+    trials: Trials | None = None
+    error: EvalError | None = None
+    isolation: tuple[str, ...] | None = None
+    """Mechanisms that were in force around the runner, e.g. `("rlimits", "seccomp")`."""
+    env: dict[str, Any] = {}
+    stage_seconds: dict[str, float] = {}
+    queue_seconds: float | None = None
+    attempts: int = 1
+    seed_commit: str | None = None
+    """SHA-256 of the judge's secret seed: proves afterwards which inputs were used."""
+
+    @property
+    def rewarded(self) -> bool:
+        """Whether this result may earn more than zero."""
+        return self.status is EvalStatus.OK and bool(self.correctness) and not self.decoy_kernel

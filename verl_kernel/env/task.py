@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is evaluated: a reference program (the task) and candidate programs for it."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from dataclasses import dataclass, field
+
+from verl_kernel.errors import TaskError
+
+
+@dataclass(frozen=True)
+class Task:
+    """A reference program in KernelBench form: `class Model`, `get_inputs()`, `get_init_inputs()`.
+
+    Raises:
+        TaskError: the source does not parse or lacks one of the three names.
+    """
+
+    reference: str
+    """Source text of the reference program."""
+    task_id: str = ""
+    """Name used in results; a content hash when left empty."""
+    entry_point: str = "Model"
+    """Class of the reference; a candidate defines `<entry_point>New`."""
+    fingerprint: str = field(init=False, repr=False)
+    """SHA-256 of the reference and its entry point: the key of every cache."""
+
+    def __post_init__(self) -> None:
+        missing = self._missing_names()
+        if missing:
+            raise TaskError(
+                f"reference {self.task_id or '<unnamed>'} defines no {' and no '.join(missing)}: a reference program "
+                f"needs `class {self.entry_point}(nn.Module)`, `get_inputs()` and `get_init_inputs()` at module level"
+            )
+        digest = hashlib.sha256(f"{self.entry_point}\0{self.reference}".encode()).hexdigest()
+        object.__setattr__(self, "fingerprint", digest)
+        if not self.task_id:
+            object.__setattr__(self, "task_id", digest[:12])
+
+    @property
+    def candidate_class(self) -> str:
+        """Name of the class a candidate must define."""
+        return f"{self.entry_point}New"
+
+    def _missing_names(self) -> list[str]:
+        if not isinstance(self.reference, str) or not self.reference.strip():
+            raise TaskError(f"reference {self.task_id or '<unnamed>'} is empty: give the source text of the program")
+        try:
+            tree = ast.parse(self.reference)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
+            raise TaskError(f"reference {self.task_id or '<unnamed>'} is not valid Python: {exc}") from exc
+        classes = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+        functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+        missing = [] if self.entry_point in classes else [f"`class {self.entry_point}`"]
+        return missing + [f"`{name}()`" for name in ("get_inputs", "get_init_inputs") if name not in functions]

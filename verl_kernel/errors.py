@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exception tree of this package.
+
+Every class can be pickled (Ray ships exceptions between processes) and takes one sentence that names
+the key or the file at fault and the remedy. A candidate's failure is never an exception: it is an
+`EvalResult` with a status.
+"""
+
+
+class VerlKernelError(Exception):
+    """Base of every error raised by verl_kernel."""
+
+
+class ConfigError(VerlKernelError, ValueError):
+    """A configuration key holds a value that cannot work."""
+
+
+class DataError(VerlKernelError, ValueError):
+    """A dataset row lacks something an evaluation or a rollout needs."""
+
+
+class TaskError(VerlKernelError, ValueError):
+    """A reference program cannot serve as a task."""
+
+
+class RegistrationError(VerlKernelError, RuntimeError):
+    """A name could not be registered with verl."""
+
+
+class EnvironmentNotReady(VerlKernelError, RuntimeError):
+    """Something the machine must provide (a package, a compiler, shared memory) is missing."""
+
+
+class InfraError(VerlKernelError, RuntimeError):
+    """The evaluator itself failed; the candidate is not to blame."""
