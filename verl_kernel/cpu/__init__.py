@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""verl's platform `cpu`: its trainer, FSDP2 on gloo and a vLLM server without a GPU.
+
+Active only where the environment says `VERL_PLATFORM=cpu`. It is never detected by itself: the CPU-only
+head node of a GPU cluster would pick it.
+"""
+
+from __future__ import annotations
+
+import os
+
+PLATFORM = "cpu"
+
+_ENVIRONMENT = {
+    # verl's FSDP engines are registered for "cuda" and "npu"; the CUDA ones run on a CPU unchanged.
+    "VERL_ENGINE_DEVICE": "cuda",
+    # GiB. vLLM's own default claims half of the machine.
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    # Binding to fixed cores makes the server starve beside trainer and judges.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    # Several processes share few cores: more threads each only adds waiting.
+    "OMP_NUM_THREADS": "1",
+}
+
+
+def is_active() -> bool:
+    """Whether this process runs on the CPU platform."""
+    return os.environ.get("VERL_PLATFORM", "").strip().lower() == PLATFORM
+
+
+def install() -> None:
+    """Register the platform with verl and apply the patches it needs; safe to call twice."""
+    for key, value in _ENVIRONMENT.items():
+        os.environ.setdefault(key, value)
+    from verl_kernel.cpu import patches, platform
+
+    platform.register()
+    patches.apply()

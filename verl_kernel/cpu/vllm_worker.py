@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weight synchronisation into vLLM's CPU worker.
+
+vLLM prepacks weights for oneDNN on a CPU and drops the originals, so writing into its parameters, as verl's
+extension does, has no effect there. This extension reloads them in checkpoint format. Select it with
+`actor_rollout_ref.rollout.engine_kwargs.vllm.worker_extension_cls`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
+from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
+
+
+class CPUWorkerExtension(vLLMColocateWorkerExtension):  # type: ignore[misc]
+    """verl's worker extension with a weight update that a CPU worker takes in."""
+
+    def update_weights_from_ipc(
+        self, peft_config: dict[str, Any] | None = None, base_sync_done: bool = False, use_shm: bool = False
+    ) -> None:
+        """Receive all buckets, then reload the model from them.
+
+        Raises:
+            NotImplementedError: for LoRA adapters, which the CPU platform does not synchronise.
+        """
+        if peft_config and base_sync_done:
+            raise NotImplementedError("LoRA adapters are not synchronised on the CPU platform: train all weights")
+        weights: list[tuple[str, torch.Tensor]] = []
+        receiver = BucketedWeightReceiver(
+            zmq_handle=self._get_zmq_handle(), device=torch.device("cpu"), use_shm=use_shm
+        )
+        # The buffer behind a bucket is closed afterwards, hence the clones.
+        receiver.receive_weights(
+            on_bucket_received=lambda bucket, is_last: weights.extend((name, t.clone()) for name, t in bucket)
+        )
+        self.model_runner.reload_weights(weights_iterator=iter(weights), is_checkpoint_format=True)
