@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Console script `verl-kernel`. A sub-command's module is imported when it is called, so `--help` stays quick.
+
+`verl_kernel/commands/<name>.py` holds either a function `command` (typer reads its annotations) or a `typer.Typer`
+named `app`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from typer.main import get_command
+
+from verl_kernel import __version__
+
+COMMANDS = {
+    "eval": "Judge kernels against a reference program.",
+    "data": "Build tasks, data sets and the small model of the quickstart.",
+    "doctor": "Check that this machine can run the recipes, and say what is missing.",
+}
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Train language models to write Triton kernels.")
+
+
+def _load(name: str) -> Any:
+    module = importlib.import_module(f"verl_kernel.commands.{name}")
+    sub_app = getattr(module, "app", None)
+    if sub_app is None:
+        sub_app = typer.Typer(add_completion=False)
+        sub_app.command()(module.command)
+    return get_command(sub_app)
+
+
+def _forward(name: str) -> Callable[[typer.Context], None]:
+    def run(context: typer.Context) -> None:
+        _load(name).main(args=context.args, prog_name=f"verl-kernel {name}")
+
+    return run
+
+
+# The real command parses everything behind its name, `--help` included.
+_REST = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+for _name, _help in COMMANDS.items():
+    app.command(_name, help=_help, context_settings=_REST, add_help_option=False)(_forward(_name))
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"verl-kernel {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Version.")] = False,
+) -> None:
+    """Train language models to write Triton kernels."""
