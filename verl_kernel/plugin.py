@@ -89,7 +89,7 @@ def register() -> None:
     _claim("agent loop", AGENT_LOOP, AGENT_LOOP_CLASS)[AGENT_LOOP] = {"_target_": AGENT_LOOP_CLASS}
     _claim("reward manager", REWARD_MANAGER, REWARD_MANAGER_CLASS)
     # The class registers itself where it is defined: its module may be the one whose import of verl brought us here.
-    if importlib.util.find_spec('verl_kernel.reward.manager'):
+    if importlib.util.find_spec('verl_kernel.reward.manager') and importlib.util.find_spec('verl_kernel.env.pool'):
         importlib.import_module(REWARD_MANAGER_CLASS.rpartition(".")[0])
 
 
