@@ -11,39 +11,16 @@ from typing import Any
 import psutil
 import torch
 from torch.cpu import (  # noqa: F401 - re-exported: verl looks them up on this module
+    Event,
     Stream,
+    current_device,
     current_stream,
+    device_count,
     is_available,
     set_device,
     stream,
     synchronize,
 )
-
-
-class Event:
-    """A marker on a stream; on a CPU every operation is done when its call returns."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        pass
-
-    def record(self, stream: Any = None) -> None:
-        """Mark nothing: there is no queue."""
-
-    def wait(self, stream: Any = None) -> None:
-        """Return at once."""
-
-    def synchronize(self) -> None:
-        """Return at once."""
-
-
-def device_count() -> int:
-    """Return 1: a process computes on one CPU device."""
-    return 1
-
-
-def current_device() -> int:
-    """Return the index of the only device."""
-    return 0
 
 
 def get_device_name(device: Any = None) -> str:

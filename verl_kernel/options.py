@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The `kernelgym:` node of a recipe as typed, validated options.
+
+The node is flat but for `reward`: its keys are those of `GymOptions` and `RolloutOptions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from verl_kernel.env.options import GymOptions
+from verl_kernel.errors import ConfigError
+from verl_kernel.reward.profiling import ProfilingReward
+
+
+@dataclass(frozen=True)
+class RolloutOptions:
+    """How a trajectory unfolds.
+
+    Raises:
+        ConfigError: a value is out of its range; the message names `kernelgym.<key>`.
+    """
+
+    max_turns: int = 3
+    """Turns of every trajectory; a policy cannot stop earlier."""
+    turn_tokens: int | None = None
+    """Token budget of one turn; an even share of what is left of `data.max_response_length` when null."""
+    feedback_chars: int = 800
+    """Longest feedback message."""
+
+    def __post_init__(self) -> None:
+        for key, low in (("max_turns", 1), ("turn_tokens", 1), ("feedback_chars", 100)):
+            value = getattr(self, key)
+            if key == "turn_tokens" and value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < low:
+                raise ConfigError(f"kernelgym.{key} is {value!r}; it must be a whole number of at least {low}")
+
+
+@dataclass(frozen=True)
+class KernelGymOptions:
+    """Everything under `kernelgym:`."""
+
+    rollout: RolloutOptions = field(default_factory=RolloutOptions)
+    env: GymOptions = field(default_factory=GymOptions)
+    reward: ProfilingReward = field(default_factory=ProfilingReward)
+
+
+def parse_options(node: DictConfig | Mapping[str, Any] | None) -> KernelGymOptions:
+    """Read the `kernelgym` node of a composed configuration; a missing node means the defaults.
+
+    Raises:
+        ConfigError: a key is unknown or a value out of range.
+    """
+    plain = OmegaConf.to_container(node, resolve=True) if isinstance(node, DictConfig) else dict(node or {})
+    assert isinstance(plain, dict)
+    reward = plain.pop("reward", None) or {}
+    groups = {kind: {f.name for f in fields(kind)} for kind in (RolloutOptions, GymOptions)}
+    _refuse_unknown("kernelgym", plain, set().union(*groups.values()) | {"reward"})
+    _refuse_unknown("kernelgym.reward", reward, {f.name for f in fields(ProfilingReward)})
+    rollout, env = ({k: v for k, v in plain.items() if k in names} for names in groups.values())
+    return KernelGymOptions(RolloutOptions(**rollout), GymOptions(**env), ProfilingReward(**reward))
+
+
+def _refuse_unknown(prefix: str, given: Mapping[str, Any], known: set[str]) -> None:
+    unknown = sorted(set(given) - known)
+    if unknown:
+        raise ConfigError(f"{prefix}.{unknown[0]} is not an option; known keys are {', '.join(sorted(known))}")

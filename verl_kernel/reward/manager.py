@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""verl reward manager `kernelgym`: judge a single-turn answer and return its profiling-based reward.
+
+Any recipe uses it by `reward.reward_manager.name=kernelgym`; options are read from an optional `kernelgym:`
+node. All samples carry the same `reward_extra_info` keys.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verl import DataProto
+from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
+
+from verl_kernel.env.pool import KernelGym
+from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.errors import InfraError
+from verl_kernel.options import parse_options
+from verl_kernel.reward.extract import extract_code
+from verl_kernel.reward.profiling import profiling_reward
+from verl_kernel.reward.task_row import task_from_row
+
+
+class KernelGymRewardManager(RewardManagerBase):  # type: ignore[misc]
+    """Judges the last response of a trajectory with the cluster's pool of judges."""
+
+    def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **kwargs: Any) -> None:
+        super().__init__(config, tokenizer, compute_score)
+        self.options = parse_options(config.get("kernelgym"))
+        self.gym = KernelGym.connect(self.options.env)
+
+    async def run_single(self, data: DataProto) -> dict[str, Any]:
+        """Return `reward_score` and `reward_extra_info` for the last row.
+
+        Raises:
+            DataError: the row holds no usable reference program.
+            InfraError: the answer could not be judged; verl's failure path takes the rollout.
+        """
+        item = data[-1:][0]
+        task = task_from_row(item.non_tensor_batch)
+        code = extract_code(await self.loop.run_in_executor(None, self._answer, item))
+        if code is None:
+            return {"reward_score": 0.0, "reward_extra_info": extra_info(None)}
+        result = await self.gym.evaluate(task, code)
+        if result.status is EvalStatus.INFRA_ERROR:
+            raise InfraError(f"task {task.task_id} was not judged: {result.error and result.error.message}")
+        return {"reward_score": profiling_reward(result, self.options.reward), "reward_extra_info": extra_info(result)}
+
+    def _answer(self, item: Any) -> str:
+        response = item.batch["responses"]
+        length = int(item.batch["attention_mask"][-response.shape[-1] :].sum())
+        return str(self.tokenizer.decode(response[:length], skip_special_tokens=True))
+
+
+def extra_info(result: EvalResult | None) -> dict[str, float]:
+    """Return verl's per-sample figures; `None` stands for an answer without a program."""
+    rewarded = result is not None and result.rewarded
+    return {
+        "acc": float(rewarded),
+        "speedup": (result.speedup or 0.0) if result is not None and rewarded else 0.0,
+        "time_coverage": (result.time_coverage or 0.0) if result is not None and rewarded else 0.0,
+    }

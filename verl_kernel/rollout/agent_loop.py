@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""verl agent loop `kernel_agent`: a policy writes a kernel, the gym judges it, the policy improves it.
+
+Turn t: generate -> extract code -> evaluate -> reward r_t and feedback_t -> turn t + 1, for a fixed number of
+turns (a policy that chose when to stop would bias per-turn baselines). An infra error is never a reward: the
+trajectory ends before the turn that could not be judged, and fails where no turn is left.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Any
+from uuid import uuid4
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase
+from verl.utils.profiler import simple_timer
+from verl.utils.rollout_trace import rollout_trace_op
+
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool import KernelGym
+from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
+from verl_kernel.env.task import Task
+from verl_kernel.errors import InfraError
+from verl_kernel.options import parse_options
+from verl_kernel.reward.profiling import profiling_reward
+from verl_kernel.reward.task_row import task_from_row
+from verl_kernel.reward.extract import extract_code
+from verl_kernel.rollout.feedback import format_feedback, no_code_feedback
+from verl_kernel.rollout.trajectory import KernelAgentOutput, Trajectory
+
+logger = logging.getLogger(__name__)
+
+
+@functools.lru_cache(maxsize=1)
+def gym_handle(options: GymOptions) -> KernelGym:
+    """Return this process's handle on the cluster's pool of judges."""
+    return KernelGym.connect(options)
+
+
+class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
+    """Multi-turn kernel writing against KernelGYM; options under `kernelgym:`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.options = parse_options(self.config.get("kernelgym"))
+        self.gym = gym_handle(self.options.env)
+        self.response_length = int(self.rollout_config.response_length)
+
+    @rollout_trace_op  # type: ignore[untyped-decorator]
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> KernelAgentOutput:
+        """Play all turns of one trajectory.
+
+        Raises:
+            InfraError: not even the first turn could be judged.
+            DataError: the row holds no usable reference program.
+        """
+        task = task_from_row(row)
+        messages = [dict(message) for message in row["raw_prompt"]]
+        metrics: dict[str, Any] = {}
+        prompt_ids = await self.ct_build_initial_tokens(messages)
+        trajectory = Trajectory(prompt_length=len(prompt_ids), ids=list(prompt_ids))
+        request_id = uuid4().hex
+        for turn in range(self.options.rollout.max_turns):
+            budget = self._budget(trajectory, turn)
+            if budget < 1:
+                break
+            answer, start = await self._generate(trajectory, request_id, {**sampling_params, "max_tokens": budget}, metrics)
+            code = extract_code(answer)
+            with simple_timer("tool_calls", metrics):
+                result = await self.gym.evaluate(task, code) if code is not None else _no_code(task)
+            if result.status is EvalStatus.INFRA_ERROR:
+                logger.error("task %s, turn %d was not judged: %s", task.task_id, turn, result.error)
+                break
+            trajectory.record_turn(start, len(trajectory.mask), profiling_reward(result, self.options.reward), result)
+            if turn + 1 < self.options.rollout.max_turns:
+                feedback = no_code_feedback() if code is None else self._feedback(result)
+                messages = await self._append_feedback(trajectory, messages, answer, feedback)
+        if not trajectory.turns:
+            raise InfraError(f"task {task.task_id}: no turn could be judged, see the log of the gym for the reason")
+        return trajectory.output(metrics)
+
+    def _budget(self, trajectory: Trajectory, turn: int) -> int:
+        left = self.response_length - len(trajectory.mask)
+        share = left // (self.options.rollout.max_turns - turn)
+        return min(left, self.options.rollout.turn_tokens or share)
+
+    def _feedback(self, result: EvalResult) -> str:
+        return format_feedback(result, self.options.rollout.feedback_chars)
+
+    async def _generate(
+        self, trajectory: Trajectory, request_id: str, sampling_params: dict[str, Any], metrics: dict[str, Any]
+    ) -> tuple[str, int]:
+        """Let the policy answer; returns the answer's text and its first position in the response."""
+        start = len(trajectory.mask)
+        with simple_timer("generate_sequences", metrics):
+            output = await self.server_manager.generate(
+                request_id=request_id, prompt_ids=trajectory.ids, sampling_params=sampling_params
+            )
+        metrics.setdefault("num_preempted", -1 if output.num_preempted is None else output.num_preempted)
+        before = trajectory.logprobs if trajectory.logprobs is not None else []
+        merged = await self.ct_merge_assistant_token(
+            trajectory.ids,
+            output.token_ids,
+            trajectory.mask,
+            before if output.log_probs else None,
+            assistant_logprobs=output.log_probs or None,
+        )
+        trajectory.take_tokens(*merged)
+        self._note_weights(trajectory, output.extra_fields)
+        return self.tokenizer.decode(output.token_ids, skip_special_tokens=True), start
+
+    @staticmethod
+    def _note_weights(trajectory: Trajectory, extra: dict[str, Any]) -> None:
+        """Keep the oldest and the newest weight version the trajectory was generated with."""
+        first = trajectory.extra.get("min_global_steps", extra.get("min_global_steps"))
+        trajectory.extra = {**trajectory.extra, **extra, "min_global_steps": first}
+
+    async def _append_feedback(
+        self, trajectory: Trajectory, messages: list[dict[str, Any]], answer: str, feedback: str
+    ) -> list[dict[str, Any]]:
+        trajectory.close_turn(self.tokenizer.eos_token_id)
+        answered = [*messages, {"role": "assistant", "content": answer}]
+        extended = [*answered, {"role": "user", "content": feedback}]
+        merged = await self.ct_merge_context_msg(
+            answered, extended, trajectory.ids, trajectory.mask, trajectory.logprobs
+        )
+        trajectory.take_tokens(*merged)
+        return extended
+
+
+def _no_code(task: Task) -> EvalResult:
+    error = EvalError(stage="extract", type="NoCode", message="the answer holds no closed python block")
+    return EvalResult(task_id=task.task_id, status=EvalStatus.REJECTED_STATIC, compiled=False, correctness=False, error=error)

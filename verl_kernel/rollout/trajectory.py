@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The growing token record of one trajectory and the row it becomes (one row per trajectory).
+
+The row holds every turn: `response_mask` is 1 on model tokens, 0 on feedback, and each turn's reward sits on
+the turn's last model token (`advantage.turns` owns that rule).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
+
+from verl_kernel.advantage.turns import place_turn_rewards
+from verl_kernel.env.result import EvalResult
+from verl_kernel.reward.record import TurnRecord, dump_turns
+
+
+@dataclass
+class Trajectory:
+    """Token ids (prompt and response), mask and log-probs of the response, and the finished turns."""
+
+    prompt_length: int
+    ids: list[int]
+    mask: list[int] = field(default_factory=list)
+    logprobs: list[float] | None = None
+    turns: list[TurnRecord] = field(default_factory=list)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def take_tokens(self, merged: Any, mask: list[int], logprobs: list[float] | None) -> None:
+        """Take over the result of one of verl's continuous-token merges."""
+        self.ids, self.mask, self.logprobs = merged.token_ids, mask, logprobs
+
+    def close_turn(self, end_id: int) -> None:
+        """End a turn that its token budget cut off, as the chat template would, without training on it."""
+        if self.ids[-1] != end_id:
+            self.ids.append(end_id)
+            self.mask.append(0)
+            if self.logprobs is not None:
+                self.logprobs.append(0.0)
+
+    def record_turn(self, start: int, stop: int, reward: float, result: EvalResult) -> None:
+        """Add a judged turn whose model tokens are `[start, stop)` of the response."""
+        self.turns.append(TurnRecord(start=start, stop=stop, reward=reward, result=result))
+
+    def output(self, metrics: dict[str, Any]) -> KernelAgentOutput:
+        """Cut the trajectory after its last judged turn and hand it to verl."""
+        stop = self.turns[-1].stop
+        return KernelAgentOutput(
+            prompt_ids=self.ids[: self.prompt_length],
+            response_ids=self.ids[self.prompt_length :][:stop],
+            response_mask=self.mask[:stop],
+            response_logprobs=None if self.logprobs is None else self.logprobs[:stop],
+            reward_score=sum(turn.reward for turn in self.turns),
+            num_turns=2 * len(self.turns),
+            metrics=metrics,
+            extra_fields={
+                **self.extra,
+                "kernel_turns": dump_turns(self.turns),
+                "reward_extra_info": summarise(self.turns),
+            },
+        )
+
+
+class KernelAgentOutput(AgentLoopOutput):  # type: ignore[misc]
+    """verl's agent loop output with a reward on every turn instead of one on the last token."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return verl's row with `rm_scores` of shape (response length,) in float32."""
+        row: dict[str, Any] = super().as_dict()
+        turns = self._turns()
+        row["rm_scores"] = place_turn_rewards(
+            [turn.reward for turn in turns], [turn.stop - 1 for turn in turns], len(row["response_mask"])
+        )
+        assert row["rm_scores"].dtype is torch.float32
+        return row
+
+    def _turns(self) -> tuple[TurnRecord, ...]:
+        from verl_kernel.reward.record import load_turns
+
+        return load_turns(self.extra_fields["kernel_turns"])
+
+
+def summarise(turns: list[TurnRecord]) -> dict[str, float]:
+    """Return the per-trajectory figures verl's validation averages; `acc` is its core metric.
+
+    A missing speedup counts as 0 here: verl drops a sample with a `None`, which would inflate the mean.
+    """
+    correct = [turn.result.rewarded for turn in turns]
+    speedups = [turn.result.speedup or 0.0 if turn.result.rewarded else 0.0 for turn in turns]
+    return {
+        "acc": float(correct[-1]),
+        "best_acc": float(any(correct)),
+        "last_turn_speedup": speedups[-1],
+        "best_turn_speedup": max(speedups),
+    }
