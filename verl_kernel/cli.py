@@ -19,6 +19,8 @@ from verl_kernel import __version__
 COMMANDS = {
     "eval": "Judge kernels against a reference program.",
     "data": "Build tasks, data sets and the small model of the quickstart.",
+    "watch": "Run a trainer with its output in a file and its progress on screen.",
+    "report": "Show the steps of a run as a table and a reward curve.",
     "doctor": "Check that this machine can run the recipes, and say what is missing.",
 }
 

@@ -34,9 +34,9 @@ class PlatformCPU(PlatformBase):
         """Return False: the platform is chosen by name, never detected."""
         return False
 
-    def current_device(self) -> int:
-        """Return the index of the only device."""
-        return 0
+    def current_device(self) -> str:  # type: ignore[override]
+        """Return the device's name: torch would read an index as that of an accelerator."""
+        return "cpu"
 
     def device_count(self) -> int:
         """Return 1."""

@@ -23,9 +23,9 @@ from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError
 from verl_kernel.options import parse_options
+from verl_kernel.reward.extract import extract_code
 from verl_kernel.reward.profiling import profiling_reward
 from verl_kernel.reward.task_row import task_from_row
-from verl_kernel.reward.extract import extract_code
 from verl_kernel.rollout.feedback import format_feedback, no_code_feedback
 from verl_kernel.rollout.trajectory import KernelAgentOutput, Trajectory
 
@@ -65,7 +65,9 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
             budget = self._budget(trajectory, turn)
             if budget < 1:
                 break
-            answer, start = await self._generate(trajectory, request_id, {**sampling_params, "max_tokens": budget}, metrics)
+            answer, start = await self._generate(
+                trajectory, request_id, {**sampling_params, "max_tokens": budget}, metrics
+            )
             code = extract_code(answer)
             with simple_timer("tool_calls", metrics):
                 result = await self.gym.evaluate(task, code) if code is not None else _no_code(task)
@@ -131,4 +133,6 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
 
 def _no_code(task: Task) -> EvalResult:
     error = EvalError(stage="extract", type="NoCode", message="the answer holds no closed python block")
-    return EvalResult(task_id=task.task_id, status=EvalStatus.REJECTED_STATIC, compiled=False, correctness=False, error=error)
+    return EvalResult(
+        task_id=task.task_id, status=EvalStatus.REJECTED_STATIC, compiled=False, correctness=False, error=error
+    )

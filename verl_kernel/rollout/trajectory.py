@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 
 from verl_kernel.advantage.turns import place_turn_rewards
 from verl_kernel.env.result import EvalResult
-from verl_kernel.reward.record import TurnRecord, dump_turns
+from verl_kernel.reward.record import TurnRecord, dump_turns, load_turns
 
 
 @dataclass
@@ -70,17 +69,11 @@ class KernelAgentOutput(AgentLoopOutput):  # type: ignore[misc]
     def as_dict(self) -> dict[str, Any]:
         """Return verl's row with `rm_scores` of shape (response length,) in float32."""
         row: dict[str, Any] = super().as_dict()
-        turns = self._turns()
+        turns = load_turns(self.extra_fields["kernel_turns"])
         row["rm_scores"] = place_turn_rewards(
-            [turn.reward for turn in turns], [turn.stop - 1 for turn in turns], len(row["response_mask"])
+            len(row["response_mask"]), [turn.stop for turn in turns], [turn.reward for turn in turns]
         )
-        assert row["rm_scores"].dtype is torch.float32
         return row
-
-    def _turns(self) -> tuple[TurnRecord, ...]:
-        from verl_kernel.reward.record import load_turns
-
-        return load_turns(self.extra_fields["kernel_turns"])
 
 
 def summarise(turns: list[TurnRecord]) -> dict[str, float]:

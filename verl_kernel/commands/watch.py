@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel watch RUN_DIR -- COMMAND ...`: run a trainer with its output in a file and its progress on screen."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections import deque
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from verl_kernel.evaluation.steps import COLUMNS, read_steps
+
+_TOTAL = re.compile(r"Training Progress:.*?(\d+)/(\d+)")
+_STAGES = {
+    "Started a local Ray instance": "Ray is up",
+    "Before FSDP": "loading the policy",
+    "vLLMHttpServer": "starting vLLM",
+    "Training Progress": "training",
+}
+_TAIL = 40
+
+
+def command(
+    run_dir: Annotated[Path, typer.Argument(help="Folder for train.log and metrics.jsonl.")],
+    argv: Annotated[list[str], typer.Argument(help="The command, after `--`.")],
+) -> None:
+    """Run a training command; its exit code is ours, and its last lines are shown when it fails."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    metrics = run_dir / "metrics.jsonl"
+    metrics.unlink(missing_ok=True)
+    environment = {
+        **os.environ,
+        "VERL_FILE_LOGGER_PATH": str(metrics.resolve()),
+        "TENSORBOARD_DIR": str((run_dir / "tensorboard").resolve()),
+    }
+    console = Console()
+    console.print(f"training; full output in {run_dir / 'train.log'}")
+    started = time.monotonic()
+    with (run_dir / "train.log").open("w", encoding="utf-8") as log:
+        code, tail = _follow(argv, environment, log, metrics, console)
+    if code:
+        console.print("\n".join(tail), markup=False, highlight=False)
+        console.print(f"the trainer ended with exit code {code}; all of its output is in {run_dir / 'train.log'}")
+        raise typer.Exit(code if code > 0 else 128 - code)
+    console.print(f"trained in {time.monotonic() - started:.0f} s")
+
+
+def _follow(
+    argv: list[str], environment: dict[str, str], log: IO[str], metrics: Path, console: Console
+) -> tuple[int, deque[str]]:
+    tail: deque[str] = deque(maxlen=_TAIL)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    child = subprocess.Popen(
+        argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
+    signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+    assert child.stdout is not None
+    with child, Progress(*columns, console=console) as progress:
+        task = progress.add_task("starting", total=None)
+        seen = 0
+        for line in child.stdout:
+            log.write(line)
+            log.flush()
+            tail.append(line.rstrip())
+            _show(progress, task, line)
+            seen = _report_steps(progress, metrics, seen)
+    return child.returncode, tail
+
+
+def _show(progress: Progress, task: Any, line: str) -> None:
+    for mark, stage in _STAGES.items():
+        if mark in line:
+            progress.update(task, description=stage)
+    if found := _TOTAL.search(line):
+        progress.update(task, completed=int(found[1]), total=int(found[2]))
+
+
+def _report_steps(progress: Progress, metrics: Path, seen: int) -> int:
+    steps = read_steps(metrics) if metrics.is_file() else []
+    for step in steps[seen:]:
+        facts = ", ".join(f"{name} {step[key]:.3g}" for name, key in COLUMNS.items() if key in step)
+        progress.console.print(f"step {step['step']}: {facts}", highlight=False)
+    return len(steps)
