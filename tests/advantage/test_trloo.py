@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+from verl.trainer.ppo.core_algos import get_adv_estimator_fn
+
+from tests.advantage.batches import Batch, batches, build
+from tests.advantage.oracle import naive_trloo, naive_turn_grpo
+from verl_kernel.advantage import ESTIMATORS
+from verl_kernel.advantage.trloo import TrlooOptions, check_algorithm, trloo, turn_grpo
+from verl_kernel.errors import ConfigError
+
+ORACLES = {"trloo": naive_trloo, "turn_grpo": naive_turn_grpo}
+GAMMAS = st.sampled_from([0.0, 0.5, 1.0])
+
+
+def estimate(name: str, batch: Batch, **trloo_node: Any) -> torch.Tensor:
+    config = OmegaConf.create({"gamma": 1.0, "use_kl_in_reward": False, "trloo": trloo_node})
+    advantages, returns = ESTIMATORS[name](batch.rewards, batch.mask, index=batch.index, config=config)
+    assert torch.equal(advantages, returns)
+    return advantages
+
+
+def per_turn(batch: Batch, advantages: torch.Tensor) -> list[list[float]]:
+    """One value per turn, after checking that all its tokens carry the same."""
+    values: list[list[float]] = []
+    for i, row in enumerate(batch.spans):
+        values.append([])
+        for start, stop in row:
+            tokens = advantages[i, start:stop]
+            assert (tokens == tokens[0]).all()
+            values[i].append(tokens[0].item())
+    return values
+
+
+def assert_close(actual: list[list[float]], expected: list[list[float]]) -> None:
+    assert [len(row) for row in actual] == [len(row) for row in expected]
+    flat = [value for row in expected for value in row]
+    assert [value for row in actual for value in row] == pytest.approx(flat, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(ESTIMATORS))
+@given(batch=batches(), gamma=GAMMAS, singleton=st.sampled_from(["zero", "raw"]))
+def test_every_turn_matches_the_naive_sums(name: str, batch: Batch, gamma: float, singleton: str) -> None:
+    advantages = estimate(name, batch, gamma=gamma, singleton=singleton)
+    assert_close(per_turn(batch, advantages), ORACLES[name](batch.turn_rewards, batch.uids, gamma, singleton))
+    assert advantages.dtype is torch.float32
+    assert advantages.isfinite().all()
+    assert (advantages[batch.mask == 0] == 0).all()
+
+
+@given(batch=batches(), gamma=GAMMAS)
+def test_advantages_of_a_group_sum_to_zero(batch: Batch, gamma: float) -> None:
+    values = per_turn(batch, estimate("trloo", batch, gamma=gamma))
+    for uid in set(batch.uids):
+        for t in range(4):
+            group = [row[t] for row, own in zip(values, batch.uids, strict=True) if own == uid and len(row) > t]
+            assert sum(group) == pytest.approx(0, abs=1e-4)
+
+
+@given(batches())
+def test_leave_one_out_is_the_group_mean_times_n_over_n_minus_one(batch: Batch) -> None:
+    loo, mean = per_turn(batch, estimate("trloo", batch)), per_turn(batch, estimate("turn_grpo", batch))
+    for i, uid in enumerate(batch.uids):
+        for t in range(len(loo[i])):
+            n = sum(own == uid and len(row) > t for own, row in zip(batch.uids, loo, strict=True))
+            assert loo[i][t] == pytest.approx(mean[i][t] * n / max(n - 1, 1), rel=1e-4, abs=1e-5)
+
+
+@given(batch=batches(), seed=st.integers(0, 99))
+def test_order_of_rows_does_not_matter(batch: Batch, seed: int) -> None:
+    order = np.random.default_rng(seed).permutation(len(batch.uids))
+    shuffled = trloo(batch.rewards[order], batch.mask[order], index=batch.index[order])[0]
+    torch.testing.assert_close(shuffled, trloo(batch.rewards, batch.mask, index=batch.index)[0][order])
+
+
+@given(batches(max_turns=1))
+def test_one_turn_is_verls_rloo(batch: Batch) -> None:
+    # verl's rloo leaves a group of one its raw score, its vectorised twin gives 0: our two singleton options.
+    for singleton, name in (("raw", "rloo"), ("zero", "rloo_vectorized")):
+        expected, _ = get_adv_estimator_fn(name)(batch.rewards.clone(), batch.mask, index=batch.index)
+        torch.testing.assert_close(
+            estimate("trloo", batch, singleton=singleton), expected.float(), atol=1e-5, rtol=1e-4
+        )
+
+
+@given(batches(min_turns=2))
+def test_no_discount_looks_at_the_turn_alone_and_full_discount_at_all_later_ones(batch: Batch) -> None:
+    alone = [[value] for row in batch.turn_rewards for value in row[:1]]
+    total = [[sum(row)] for row in batch.turn_rewards]
+    for gamma, rewards in ((0.0, alone), (1.0, total)):
+        first = [row[:1] for row in per_turn(batch, estimate("trloo", batch, gamma=gamma))]
+        assert_close(first, naive_trloo(rewards, batch.uids))
+
+
+@given(batch=batches(), seed=st.integers(0, 99))
+def test_masked_turns_still_count_in_the_baseline(batch: Batch, seed: int) -> None:
+    whole = estimate("trloo", batch)
+    punched = batch.mask.clone()
+    for i, row in enumerate(batch.spans):
+        for start, stop in row:
+            if np.random.default_rng([seed, i, start]).random() < 0.5:
+                punched[i, start:stop] = 0
+    assert torch.equal(trloo(batch.rewards, punched, index=batch.index)[0], whole * punched)
+
+
+def test_padding_rows_change_nothing_and_stay_zero() -> None:
+    batch = build([[1.0, 0.5], [0.0, 2.0]], [[(0, 2), (3, 5)], [(0, 1), (2, 6)]], ["a", "a"])
+    pad = torch.zeros(3, batch.rewards.shape[1])
+    padded = trloo(
+        torch.cat([batch.rewards, pad]), torch.cat([batch.mask, pad.long()]), index=np.array(["a", "a", *["pad0"] * 3])
+    )[0]
+    assert torch.equal(padded[:2], estimate("trloo", batch))
+    assert (padded[2:] == 0).all()
+
+
+def test_inputs_are_left_alone() -> None:
+    batch = build([[1.0, 0.0]], [[(0, 2), (2, 4)]], ["a"])
+    before = batch.rewards.clone(), batch.mask.clone()
+    estimate("trloo", batch)
+    assert torch.equal(batch.rewards, before[0])
+    assert torch.equal(batch.mask, before[1])
+
+
+def test_discount_falls_back_to_the_algorithms_gamma() -> None:
+    assert check_algorithm({"gamma": 0.5}).gamma == 0.5
+    assert check_algorithm({"gamma": 0.5, "trloo": {"gamma": 0.9}}).gamma == 0.9
+    assert check_algorithm(None) == TrlooOptions()
+
+
+@pytest.mark.parametrize(
+    ("node", "key"),
+    [
+        ({"gamma": 1.5}, "gamma"),
+        ({"gamma": "high"}, "gamma"),
+        ({"gamma": True}, "gamma"),
+        ({"singleton": "keep"}, "singleton"),
+        ({"sigma": 1}, "sigma"),
+    ],
+)
+def test_bad_options_are_refused_by_name(node: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError, match=f"algorithm.trloo.{key} ") as error:
+        check_algorithm(OmegaConf.create({"trloo": node}))
+    assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
+
+
+@pytest.mark.parametrize("estimator", [trloo, turn_grpo])
+def test_kl_in_reward_is_refused_with_its_remedy(estimator: Any) -> None:
+    with pytest.raises(ConfigError, match="actor.use_kl_loss"):
+        estimator(torch.zeros(1, 2), torch.ones(1, 2), index=np.array(["a"]), config={"use_kl_in_reward": True})

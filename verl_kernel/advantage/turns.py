@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the turns of a trajectory are, written into and read from its token-level rewards.
+
+A trajectory is one row. An estimator sees only `token_level_rewards`, `response_mask`, `uid` and the
+configuration, and rejection sampling punches holes into `response_mask`. So the rewards carry the
+boundaries: a turn ends at each token whose reward is not 0, and a reward of exactly 0 is written as
+`ZERO_REWARD`, the smallest positive normal float32. A row without any marker is one turn. Tokens after
+the last marker belong to the last turn. This module is the only one that knows the rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from verl_kernel.errors import DataError
+
+ZERO_REWARD = float(torch.finfo(torch.float32).tiny)
+
+
+def place_turn_rewards(length: int, stops: Sequence[int], rewards: Sequence[float]) -> torch.Tensor:
+    """Write one reward per turn at the last token of its turn.
+
+    Args:
+        length: number of response tokens T.
+        stops: one past the last token of each turn, strictly increasing, in [1, T].
+        rewards: reward of each turn; anything smaller than `ZERO_REWARD` in size is written as `ZERO_REWARD`.
+
+    Returns:
+        float32 tensor of shape (T,), 0 everywhere but at the turns' ends.
+
+    Raises:
+        DataError: the stops do not fit the response, or a reward is not finite.
+    """
+    if any(stop <= start for start, stop in zip([0, *stops], [*stops, length + 1], strict=True)):
+        raise DataError(f"turns end at {list(stops)} in a response of {length} tokens: ends must increase within it")
+    if not all(math.isfinite(reward) for reward in rewards):
+        raise DataError(f"turn rewards are {list(rewards)}: a reward must be a finite number")
+    scores = torch.zeros(length, dtype=torch.float32)
+    for stop, reward in zip(stops, rewards, strict=True):
+        scores[stop - 1] = reward if abs(reward) >= ZERO_REWARD else ZERO_REWARD
+    return scores
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The turns of B trajectories of T response tokens, at most K turns each."""
+
+    rewards: torch.Tensor
+    """(B, K) float64; 0 where a row has no such turn."""
+    lengths: torch.Tensor
+    """(B, K) int64: tokens of each turn with the feedback before it; a row sums to T, 0 where there is no such turn."""
+    present: torch.Tensor
+    """(B, K) bool: whether the row reached the turn."""
+    width: int
+    """T."""
+
+    def spread(self, values: torch.Tensor) -> torch.Tensor:
+        """Give each token its turn's value: (B, K) to a new (B, T) tensor of the same dtype."""
+        repeats = self.lengths.reshape(-1)
+        if values.device.type == "cpu":
+            # Unlike torch.repeat_interleave on a CPU, NumPy builds no int64 index of B * T entries.
+            tokens = torch.from_numpy(np.repeat(values.reshape(-1).numpy(), repeats.numpy()))
+        else:
+            tokens = torch.repeat_interleave(values.reshape(-1), repeats)
+        return tokens.view(len(values), self.width)
+
+    def index(self) -> torch.Tensor:
+        """Turn number of each token, counted from 0: (B, T) int64."""
+        return self.spread(torch.arange(self.rewards.shape[1], device=self.rewards.device).expand_as(self.rewards))
+
+
+def _marker_positions(flat: torch.Tensor) -> torch.Tensor:
+    """Ascending positions of the elements that are not 0."""
+    if flat.dtype is not torch.float32 or flat.numel() % 2 or flat.storage_offset() % 2:
+        return flat.nonzero().squeeze(1)
+    # Almost everything is 0: looking at two float32 as one int64 halves the work.
+    pairs = flat.view(torch.int64).nonzero()
+    candidates = (2 * pairs + torch.arange(2, device=flat.device)).view(-1)
+    return candidates[flat[candidates] != 0]
+
+
+def find_turns(token_level_rewards: torch.Tensor) -> Turns:
+    """Recover the turns from rewards that `place_turn_rewards` wrote.
+
+    Args:
+        token_level_rewards: (B, T) float.
+    """
+    rows, width = token_level_rewards.shape
+    flat = token_level_rewards.reshape(-1)
+    markers = _marker_positions(flat)
+    row = markers // max(width, 1)
+    counts = torch.bincount(row, minlength=rows)
+    turn = torch.arange(len(markers), device=flat.device) - (counts.cumsum(0) - counts)[row]
+    counts = counts.clamp_min(1)
+    present = torch.arange(int(counts.max()) if rows else 1, device=flat.device) < counts[:, None]
+
+    rewards = torch.zeros(present.shape, dtype=torch.float64, device=flat.device)
+    found = flat[markers].double()
+    rewards[row, turn] = torch.where(found.abs() > ZERO_REWARD, found, 0.0)
+
+    stops = torch.full(present.shape, width, dtype=torch.int64, device=flat.device)
+    stops[row, turn] = markers % max(width, 1) + 1
+    stops.scatter_(1, counts[:, None] - 1, width)
+    return Turns(rewards, stops.diff(dim=1, prepend=torch.zeros_like(stops[:, :1])), present, width)
