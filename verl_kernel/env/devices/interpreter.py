@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Triton kernels on a CPU: the interpreter (TRITON_INTERPRET=1) with what it lacks added.
+
+bfloat16 arithmetic is silently wrong in the interpreter; the judge refuses such tasks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from verl_kernel.env.devices import cuda_shim
+from verl_kernel.env.devices.op_recorder import OpRecorder
+from verl_kernel.env.trace import TraceEvent
+from verl_kernel.errors import EnvironmentNotReady
+
+_VARIABLE = "TRITON_INTERPRET"
+
+
+class InterpreterDevice:
+    """The CPU backend."""
+
+    name = "cpu"
+    timing_source = "simulated"
+
+    def zygote_env(self) -> dict[str, str]:
+        """Triton decides while it is imported whether to interpret."""
+        return {_VARIABLE: "1", "OMP_NUM_THREADS": "1"}
+
+    def setup(self) -> None:
+        """Let `cuda` mean the CPU; with TRITON_INTERPRET=1 also make kernels run and count.
+
+        Raises:
+            EnvironmentNotReady: triton was imported before TRITON_INTERPRET was set.
+        """
+        cuda_shim.install()
+        if not _interprets():
+            return
+        torch.set_num_threads(1)  # threads do not survive the fork of a runner
+        _install_triton()
+
+    @contextmanager
+    def record(self) -> Iterator[list[TraceEvent]]:
+        """Collect the events of the torch ops and launches inside."""
+        events: list[TraceEvent] = []
+        if not _interprets():
+            with OpRecorder(events, lambda: False):
+                yield events
+            return
+        from verl_kernel.env.devices.launches import STATE
+
+        outer, STATE.events = STATE.events, events
+        try:
+            with OpRecorder(events, lambda: STATE.marshalling):
+                yield events
+        finally:
+            STATE.events = outer
+
+    @contextmanager
+    def suppress_launches(self) -> Iterator[None]:
+        """Turn the launches inside into no-ops."""
+        from verl_kernel.env.devices.launches import STATE
+
+        STATE.suppressed = True
+        try:
+            yield
+        finally:
+            STATE.suppressed = False
+
+    def is_compile_error(self, exc: BaseException) -> bool:
+        """Whether a kernel's own code raised: in the interpreter that is what a compiler would have refused."""
+        from triton.errors import TritonError
+
+        from verl_kernel.env.devices.launches import REFUSED
+
+        return isinstance(exc, TritonError) or getattr(exc, REFUSED, False) is True
+
+
+def _interprets() -> bool:
+    return os.environ.get(_VARIABLE) == "1"
+
+
+def _install_triton() -> None:
+    import triton
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpretedFunction
+
+    if not isinstance(tl.sum, InterpretedFunction):
+        raise EnvironmentNotReady(f"triton was imported before {_VARIABLE}=1 was set: set it when the process starts")
+    from verl_kernel.env.devices import driver, launches, libdevice
+
+    triton.knobs.compilation.front_end_debugging = True  # raise a kernel's own error, with its line
+    driver.install()
+    launches.install()
+    libdevice.install()
