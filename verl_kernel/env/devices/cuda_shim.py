@@ -44,14 +44,8 @@ PROPERTIES: dict[str, Any] = {
 _CUDA_NAME = re.compile(r"cuda(:\d+)?")
 _GET_DEVICE = torch.Tensor.device.__get__  # type: ignore[attr-defined]
 _IS_CUDA = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
-_ROOTS = tuple(
-    str(Path(path)) + "/"
-    for path in {
-        *(sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")),
-        Path(torch.__file__).parents[1],
-        Path(__file__).parents[2],
-    }
-)
+_LIBRARIES = [Path(sysconfig.get_path(key)) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
+_ROOTS = tuple(f"{path}/" for path in (*_LIBRARIES, Path(torch.__file__).parents[1], Path(__file__).parents[2]))
 
 
 class Event:
@@ -178,7 +172,7 @@ def install() -> None:
     with _lock:
         _patch_modules()
     if not getattr(_thread, "ready", False):
-        CudaAsCpu().__enter__()
+        CudaAsCpu().__enter__()  # type: ignore[no-untyped-call]
         _thread.ready = True
 
 
@@ -188,7 +182,7 @@ def _patch_modules() -> None:
         return
     for name, replacement in _FUNCTIONS.items():
         setattr(torch.cuda, name, _for_programs(getattr(torch.cuda, name), replacement))
-    if not torch.backends.cuda.is_built():
+    if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
         torch.cuda.Event = Event  # type: ignore[assignment,misc]
         torch.cuda.Stream = Stream  # type: ignore[assignment,misc]
     _wrap_device_context()

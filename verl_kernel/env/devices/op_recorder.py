@@ -12,7 +12,7 @@ from verl_kernel.env.clock.op_cost import op_cost
 from verl_kernel.env.trace import TraceEvent
 
 
-class OpRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch leaves the base untyped
+class OpRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Appends one event per op to `events`.
 
     Args:
@@ -22,7 +22,7 @@ class OpRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch leaves the b
     """
 
     def __init__(self, events: list[TraceEvent], is_marshalling: Callable[[], bool]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._events = events
         self._is_marshalling = is_marshalling
 
