@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from verl import DataProto
+from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from verl_kernel.env.pool import KernelGym
@@ -21,6 +22,7 @@ from verl_kernel.reward.profiling import profiling_reward
 from verl_kernel.reward.task_row import task_from_row
 
 
+@register("kernelgym")
 class KernelGymRewardManager(RewardManagerBase):  # type: ignore[misc]
     """Judges the last response of a trajectory with the cluster's pool of judges."""
 

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+VERL_KERNEL = Path(sys.executable).with_name("verl-kernel")
+
+TRAINER = """
+import json, os
+print("Training Progress:  50%|x| 1/2 [00:01<00:01]")
+with open(os.environ["VERL_FILE_LOGGER_PATH"], "w") as f:
+    for step in (1, 2):
+        f.write(json.dumps({"step": step, "data": {"training/global_step": step, "critic/score/mean": 0.5}}) + "\\n")
+print("last line")
+"""
+
+
+def watch(folder: Path, *command: str) -> subprocess.CompletedProcess:
+    return subprocess.run([VERL_KERNEL, "watch", folder, "--", *command], capture_output=True, text=True, timeout=60)
+
+
+def test_output_goes_to_the_log_and_steps_to_the_screen(tmp_path):
+    done = watch(tmp_path, sys.executable, "-c", TRAINER)
+    assert done.returncode == 0
+    assert "last line" in (tmp_path / "train.log").read_text()
+    assert "step 2: reward 0.5" in done.stdout
+
+
+def test_a_failing_trainer_shows_its_last_lines_and_its_exit_code(tmp_path):
+    done = watch(tmp_path, sys.executable, "-c", "import sys; print('the reason'); sys.exit(7)")
+    assert done.returncode == 7
+    assert "the reason" in done.stdout and "train.log" in done.stdout
+
+
+def test_ending_the_watcher_ends_the_trainer(tmp_path):
+    body = "import os, time; print('pid', os.getpid(), flush=True); time.sleep(60)"
+    watcher = subprocess.Popen([VERL_KERNEL, "watch", tmp_path, "--", sys.executable, "-c", body])
+    log = tmp_path / "train.log"
+    deadline = time.monotonic() + 30
+    while not (log.exists() and "pid" in log.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    trainer = int(log.read_text().split()[1])
+    watcher.send_signal(signal.SIGTERM)
+    assert watcher.wait(timeout=30) != 0
+    assert not Path(f"/proc/{trainer}").exists()
+
+
+def test_report_prints_the_table_and_saves_the_curve(tmp_path):
+    record = {"step": 1, "data": {"training/global_step": 1, "critic/score/mean": 0.5, "timing_s/step": 3.5}}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(record))
+    environment = {**os.environ, "COLUMNS": "160"}
+    done = subprocess.run([VERL_KERNEL, "report", tmp_path], capture_output=True, text=True, env=environment, timeout=60)
+    assert done.returncode == 0 and "fast@1.2" in done.stdout and "3.5" in done.stdout
+    assert (tmp_path / "reward.png").exists()
+
+
+def test_report_without_metrics_is_a_usage_error(tmp_path):
+    done = subprocess.run([VERL_KERNEL, "report", tmp_path], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "metrics.jsonl does not exist" in done.stderr

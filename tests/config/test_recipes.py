@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The recipes compose with verl's own configuration and pass its dataclasses."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import verl.trainer
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import ConfigCompositionException, MissingConfigException
+from omegaconf import DictConfig, OmegaConf
+from verl.trainer.ppo.v1 import get_trainer_cls
+from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.import_utils import load_extern_type
+
+from verl_kernel.options import parse_options
+
+
+@pytest.fixture(autouse=True)
+def hydra() -> Iterator[None]:
+    with initialize_config_dir(str(Path(verl.trainer.__file__).parent / "config"), version_base=None):
+        yield
+    GlobalHydra.instance().clear()
+
+
+def composed(recipe: str, *overrides: str) -> DictConfig:
+    config = compose(recipe, overrides=list(overrides))
+    OmegaConf.resolve(config.kernelgym)
+    return config
+
+
+@pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
+@pytest.mark.parametrize("recipe", ["kernel_trloo", "cpu_quickstart"])
+def test_every_trainer_mode_composes_and_finds_its_trainer_and_sampler(recipe: str, mode: str):
+    config = composed(recipe, f"trainer_mode={mode}")
+    assert config.trainer.v1.trainer_mode == mode
+    assert get_trainer_cls(mode).__name__.lower().endswith(mode.replace("_", ""))
+    sampler = config.trainer.v1.sampler
+    load_extern_type(sampler.custom_sampler.path, sampler.custom_sampler.name)(
+        trainer_mode=mode,
+        trainer_config=config.trainer.v1.get(mode, {}),
+        max_off_policy_threshold=sampler.max_off_policy_threshold,
+        max_off_policy_strategy=sampler.max_off_policy_strategy,
+        sampler_kwargs=sampler.sampler_kwargs,
+        refill_fn=lambda count: count,
+    )
+
+
+@pytest.mark.parametrize("recipe", ["kernel_trloo", "cpu_quickstart"])
+def test_our_node_parses(recipe: str):
+    options = parse_options(composed(recipe).kernelgym)
+    assert options.rollout.max_turns >= 2 and options.reward.scale == 0.5
+
+
+def test_verl_accepts_the_actor_rollout_and_algorithm_nodes():
+    config = composed("cpu_quickstart")
+    OmegaConf.resolve(config)
+    assert omega_conf_to_dataclass(config.actor_rollout_ref.actor).loss_agg_mode == "seq-mean-token-sum-norm"
+    assert omega_conf_to_dataclass(config.actor_rollout_ref.rollout).n == 8
+    assert config.algorithm.adv_estimator == "trloo"
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "rloo", "turn_grpo", "trloo"])
+def test_an_estimator_is_one_switch(estimator: str):
+    assert composed("cpu_quickstart", f"algorithm.adv_estimator={estimator}").algorithm.adv_estimator == estimator
+
+
+@pytest.mark.parametrize("preset", ["none", "mrs", "tis", "mrs_tis"])
+def test_a_mismatch_preset_is_one_switch(preset: str):
+    correction = composed("kernel_trloo", f"mismatch={preset}").algorithm.rollout_correction
+    assert (correction.rollout_rs is not None) == preset.startswith("mrs")
+    assert (correction.rollout_is is not None) == preset.endswith("tis")
+
+
+def test_an_unknown_preset_is_refused_with_those_there_are():
+    with pytest.raises((ConfigCompositionException, MissingConfigException), match="mrs_tis"):
+        composed("kernel_trloo", "mismatch=mrz")

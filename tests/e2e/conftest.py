@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real runs of `python -m verl.trainer.main_ppo`: nothing in their path is a stand-in."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+QUICKSTART = ROOT / "outputs" / "quickstart"
+
+
+@dataclass
+class Run:
+    """A finished training run."""
+
+    folder: Path
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "train.log").read_text(encoding="utf-8", errors="replace")
+
+    @property
+    def steps(self) -> list[dict]:
+        lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line)["data"] for line in lines]
+
+    def rows(self, step: int) -> list[dict]:
+        """What the sampler handed to the trainer in one step, a row per trajectory."""
+        lines = (self.folder / "samples" / f"{step}.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+
+
+def train(folder: Path, *overrides: str, timeout: int = 900) -> Run:
+    """Run the CPU recipe in a subprocess and fail with its last lines if it fails."""
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {
+        **os.environ,
+        "VERL_PLATFORM": "cpu",
+        "HF_HUB_OFFLINE": "1",
+        "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
+        "TENSORBOARD_DIR": str(folder / "tensorboard"),
+    }
+    arguments = [f"quickstart_dir={QUICKSTART}", f"trainer.rollout_data_dir={folder}/rollouts", *overrides]
+    command = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-name=cpu_quickstart", *arguments]
+    with (folder / "train.log").open("w") as log:
+        code = subprocess.run(
+            command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, timeout=timeout, check=False
+        ).returncode
+    run = Run(folder)
+    assert code == 0, "\n".join(run.log.splitlines()[-60:])
+    return run
+
+
+@pytest.fixture(scope="session")
+def quickstart() -> Path:
+    """Model, tokenizer and data of the quickstart; made once, reused while complete."""
+    subprocess.run(
+        [Path(sys.executable).with_name("verl-kernel"), "data", "quickstart", "--out", str(QUICKSTART)], check=True, cwd=ROOT
+    )
+    return QUICKSTART

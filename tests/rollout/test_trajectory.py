@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+import torch
+
+from verl_kernel.advantage.turns import find_turns
+from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.reward.record import load_turns
+from verl_kernel.rollout.trajectory import Trajectory, summarise
+
+OK = EvalResult(task_id="t", status=EvalStatus.OK, correctness=True, decoy_kernel=False, speedup=2.0)
+BAD = EvalResult(task_id="t", status=EvalStatus.INCORRECT, correctness=False)
+END = 9
+
+
+def two_turns(first: float, second: float) -> Trajectory:
+    """Prompt of 3 tokens; turns at response positions [0, 2) and [5, 8); 2 tokens of feedback after each end."""
+    trajectory = Trajectory(prompt_length=3, ids=[1, 1, 1], logprobs=[])
+    trajectory.ids += [5, END]
+    trajectory.mask += [1, 1]
+    trajectory.record_turn(0, 2, first, BAD)
+    trajectory.ids += [7, 7, 7, 5, 6, END, 7, 7]
+    trajectory.mask += [0, 0, 0, 1, 1, 1, 0, 0]
+    trajectory.logprobs = [-0.5] * len(trajectory.mask)
+    trajectory.record_turn(5, 8, second, OK)
+    return trajectory
+
+
+def test_rewards_sit_on_the_last_token_of_their_turns():
+    row = two_turns(0.0, 1.5).output({}).as_dict()
+    assert row["prompts"].tolist() == [1, 1, 1]
+    assert row["response_mask"].tolist() == [1, 1, 0, 0, 0, 1, 1, 1]
+    assert row["rm_scores"].nonzero().flatten().tolist() == [1, 7]
+    assert row["rm_scores"].dtype is torch.float32
+    turns = find_turns(row["rm_scores"][None])
+    assert turns.rewards.tolist() == [[0.0, 1.5]]
+
+
+def test_the_row_ends_with_its_last_judged_turn():
+    row = two_turns(0.5, 1.5).output({}).as_dict()
+    assert len(row["responses"]) == len(row["rollout_log_probs"]) == 8
+
+
+def test_records_survive_the_way_through_the_queue():
+    row = two_turns(0.0, 1.5).output({}).as_dict()
+    turns = load_turns(row["extra_fields"]["kernel_turns"])
+    assert [(turn.start, turn.stop, turn.reward) for turn in turns] == [(0, 2, 0.0), (5, 8, 1.5)]
+    assert turns[1].result == OK
+
+
+def test_a_turn_cut_off_by_its_budget_is_closed_without_training_on_the_end():
+    trajectory = Trajectory(prompt_length=1, ids=[1, 5], mask=[1], logprobs=[-0.1])
+    trajectory.close_turn(END)
+    trajectory.close_turn(END)
+    assert trajectory.ids == [1, 5, END] and trajectory.mask == [1, 0] and trajectory.logprobs == [-0.1, 0.0]
+
+
+def test_validation_figures_name_last_and_best_turn():
+    turns = two_turns(0.0, 1.5).turns
+    assert summarise(turns) == {"acc": 1.0, "best_acc": 1.0, "last_turn_speedup": 2.0, "best_turn_speedup": 2.0}
+    assert summarise(turns[:1])["best_turn_speedup"] == 0.0
