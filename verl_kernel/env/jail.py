@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a runner is stripped of before it sees a candidate: an ordered list of mechanisms, each probed by applying it.
+
+A mechanism that the kernel refuses is left out of the report, never replaced in silence: the judge puts the list of
+those in force into every result and refuses to evaluate when one of `require_isolation` is missing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from verl_kernel.env import landlock, seccomp
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
+_SIGKILL = 9
+_CAPABILITY_VERSION_3 = 0x20080522
+_FILE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the judge grants one runner."""
+
+    scratch: str
+    """Private directory: the runner's cwd, HOME, TMPDIR and Triton cache."""
+    memory_mb: int
+    device: str
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """One way of taking power away; `apply` raises OSError where the machine does not offer it."""
+
+    name: str
+    apply: Callable[[Limits], None]
+
+
+def prctl(option: int, value: int) -> None:
+    """Set one attribute of this process."""
+    if _LIBC.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl {option} is refused")
+
+
+def die_with_parent() -> None:
+    """Ask for SIGKILL when the thread that forked this process ends."""
+    prctl(_PR_SET_PDEATHSIG, _SIGKILL)
+
+
+def hide_memory() -> None:
+    """Keep other processes of the same user away from this one's memory (no ptrace, no /proc/<pid>/mem)."""
+    prctl(_PR_SET_DUMPABLE, 0)
+
+
+def environment(base: dict[str, str], scratch: str) -> dict[str, str]:
+    """The runner's whole environment: the device's variables and private directories."""
+    private = {name: scratch for name in ("HOME", "TMPDIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR")}
+    return {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **base, **private}
+
+
+def enter(limits: Limits) -> list[str]:
+    """Apply every mechanism in order to this process; names of those in force."""
+    os.chdir(limits.scratch)
+    return [mechanism.name for mechanism in MECHANISMS if _holds(mechanism, limits)]
+
+
+def _holds(mechanism: Mechanism, limits: Limits) -> bool:
+    try:
+        mechanism.apply(limits)
+    except OSError:
+        return False
+    return True
+
+
+def _group(limits: Limits) -> None:
+    os.setsid()
+
+
+def _death_signal(limits: Limits) -> None:
+    parent = os.getppid()
+    die_with_parent()
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _rlimits(limits: Limits) -> None:
+    caps = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: _FILE_BYTES, resource.RLIMIT_NOFILE: 64}
+    if limits.device == "cpu":  # the CUDA driver reserves more address space than any sensible limit
+        caps[resource.RLIMIT_AS] = _address_space() + (limits.memory_mb << 20)
+    for kind, cap in caps.items():
+        resource.setrlimit(kind, (cap, cap))
+
+
+def _address_space() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+def _no_new_privs(limits: Limits) -> None:
+    prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def _capabilities(limits: Limits) -> None:
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    if _LIBC.capset(header, (ctypes.c_uint32 * 6)()) != 0:
+        raise OSError(ctypes.get_errno(), "capset is refused")
+
+
+def _landlock(limits: Limits) -> None:
+    landlock.restrict(writable=[limits.scratch])
+
+
+def _seccomp(limits: Limits) -> None:
+    seccomp.restrict(may_start_programs=limits.device != "cpu")
+
+
+MECHANISMS = (
+    Mechanism("process_group", _group),
+    Mechanism("death_signal", _death_signal),
+    Mechanism("no_dump", lambda limits: hide_memory()),
+    Mechanism("rlimits", _rlimits),
+    Mechanism("no_new_privs", _no_new_privs),
+    Mechanism("landlock", _landlock),
+    Mechanism("no_capabilities", _capabilities),
+    Mechanism("seccomp", _seccomp),
+)
+"""In the order of application: the last one forbids the calls that the others need."""

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trusted side of an evaluation: holds references, secrets, comparison, clock and verdict.
+
+One judge owns one zygote and judges one candidate at a time. The reference runs in the judge's own process; give
+the judge a process of its own (`verl_kernel.env.pool`) where references may hang.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
+
+from verl_kernel.env.cache import Recent
+from verl_kernel.env.devices import resolve_device
+from verl_kernel.env.evaluation import Evaluation
+from verl_kernel.env.judge_process import slow_reference
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.process import Zygote
+from verl_kernel.env.reference import Reference
+from verl_kernel.env.result import EvalResult
+from verl_kernel.env.task import Task
+from verl_kernel.errors import ConfigError, TaskError
+
+_REFERENCES = 64
+
+
+class Judge:
+    """Judges candidates against references.
+
+    Args:
+        options: how to judge.
+        seed: makes verdicts reproducible (all fields but wall-clock ones); secret and fresh per evaluation without it.
+        guard: context manager around everything the reference does, for a caller that can end a hung process.
+
+    Raises:
+        EnvironmentNotReady: the device or a required mechanism of isolation is missing.
+        ConfigError: the device has no honest time for `reference_mode`.
+    """
+
+    def __init__(
+        self,
+        options: GymOptions,
+        seed: int | None = None,
+        guard: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        self._options, self._seed, self._guard = options, seed, guard
+        self._device = resolve_device(options.device)
+        if options.reference_mode == "compile" and self._device.timing_source == "simulated":
+            raise ConfigError("kernelgym.reference_mode is 'compile', which a simulated clock cannot time: use 'eager'")
+        self._device.setup()
+        self._zygote = Zygote(self._device)
+        self._references: Recent[Reference | TaskError] = Recent(_REFERENCES)
+
+    def evaluate(self, task: Task, source: str, kernel: str = "") -> EvalResult:
+        """Judge one candidate.
+
+        Args:
+            task: what it must compute.
+            source: its text, whatever that is.
+            kernel: the caller's name for it.
+
+        Raises:
+            TaskError: the reference cannot serve.
+            InfraError: the evaluator failed; the candidate was not judged.
+            EnvironmentNotReady: a mechanism of `require_isolation` is not in force.
+        """
+        reference = self._reference(task)
+        secret = self._secret(task, source)
+        return Evaluation(self._options, self._device, self._zygote, reference, self._guard, secret).run(source, kernel)
+
+    def warm_up(self) -> None:
+        """Start the zygote now rather than at the first evaluation."""
+        self._zygote.start()
+
+    def close(self) -> None:
+        """End the zygote."""
+        self._zygote.close()
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def _reference(self, task: Task) -> Reference:
+        known = self._references.get(task.fingerprint)
+        known = known or self._references.put(task.fingerprint, self._prepare(task))
+        if isinstance(known, TaskError):
+            raise known
+        return known
+
+    def _prepare(self, task: Task) -> Reference | TaskError:
+        start = time.monotonic()
+        try:
+            with self._guard():
+                reference = Reference(task, self._device)
+        except TaskError as exc:
+            return exc
+        if time.monotonic() - start > self._options.reference_timeout_s:
+            return slow_reference(task, self._options.reference_timeout_s)
+        return reference
+
+    def _secret(self, task: Task, source: str) -> Callable[[], bytes]:
+        """What draws the evaluation's secret, to be called once the candidate is loaded."""
+        if self._seed is None:
+            return lambda: os.urandom(32)
+        text = f"{self._seed}\0{task.fingerprint}\0{source}".encode("utf-8", "surrogatepass")
+        return lambda: hashlib.sha256(text).digest()

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The owner's handle on a judge in a process of its own (`verl_kernel.env.worker`)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from verl_kernel.env import channel as channels
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.result import EvalResult
+from verl_kernel.env.task import Task
+from verl_kernel.errors import InfraError, TaskError
+
+_START_S, _SLACK_S = 180.0, 60.0
+_PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+_KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "TRITON_LIBCUDA_PATH", "TMPDIR")
+REFERENCE_HUNG = 77
+"""Exit status of a judge that gave up on its reference."""
+
+
+def child_environment() -> dict[str, str]:
+    """A small environment for a child: no secrets of the caller, this package importable, one thread."""
+    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    paths = [str(_PACKAGE_ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**kept, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+
+
+def slow_reference(task: Task, limit_s: float) -> TaskError:
+    """The error for a reference that does not end in time."""
+    return TaskError(
+        f"reference {task.task_id} cannot serve as a task: it takes longer than "
+        f"kernelgym.reference_timeout_s = {limit_s:g} s; make it smaller or raise the limit"
+    )
+
+
+class JudgeProcess:
+    """One judge; started when first needed and again after a death. One caller at a time."""
+
+    def __init__(self, options: GymOptions, seed: int | None = None) -> None:
+        self._options, self._seed = options, seed
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection[Any, Any] | None = None
+        self._closed = False
+        self._hung: set[str] = set()
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, None while it is not running."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Start it unless it is running (about four seconds).
+
+        Raises:
+            EnvironmentNotReady: this machine cannot serve the options.
+            InfraError: the process does not start.
+        """
+        if self._connection is not None:
+            return
+        if self._closed:
+            raise InfraError("the judge has been closed")
+        ours, theirs = channels.pair()
+        command = [sys.executable, "-m", "verl_kernel.env.worker", str(theirs.fileno())]
+        self._process = subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], env=child_environment(), cwd="/", stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        theirs.close()
+        self._connection = Connection(ours.detach())
+        self._ask((self._options, self._seed), _START_S)
+
+    def evaluate(self, task: Task, source: str, kernel: str = "") -> EvalResult:
+        """Judge one candidate.
+
+        Raises:
+            TaskError: the reference cannot serve, or does not end in time.
+            InfraError: the judge died or does not answer.
+        """
+        if task.fingerprint in self._hung:
+            raise self._slow(task)
+        options = self._options
+        limit = 2 * options.reference_timeout_s + options.load_timeout_s + options.run_timeout_s + _SLACK_S
+        self.start()
+        try:
+            result: EvalResult = self._ask((task, source, kernel), limit)
+        except _JudgeDied as died:
+            if died.code == REFERENCE_HUNG:
+                self._hung.add(task.fingerprint)
+                raise self._slow(task) from None
+            raise
+        return result
+
+    def close(self) -> None:
+        """End the process for good; its zygote and runner end with it."""
+        self._closed = True
+        self._end()
+
+    def _ask(self, message: object, timeout_s: float) -> Any:
+        connection = self._connection
+        if connection is None:
+            raise InfraError("the judge process is not running")
+        try:
+            connection.send(message)
+            if not connection.poll(timeout_s):
+                raise InfraError(f"a judge process did not answer within {timeout_s:g} s")
+            answer = connection.recv()
+        except (EOFError, OSError) as exc:
+            raise _JudgeDied(self._end()) from exc
+        except InfraError:
+            self._end()
+            raise
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _end(self) -> int:
+        process, self._process, connection, self._connection = self._process, None, self._connection, None
+        if process is None:
+            return 0
+        try:
+            process.wait(0.5 if connection is not None and not self._closed else 0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        if connection is not None and not connection.closed:
+            connection.close()
+        return process.wait()
+
+    def _slow(self, task: Task) -> TaskError:
+        return slow_reference(task, self._options.reference_timeout_s)
+
+
+class _JudgeDied(InfraError):
+    """The process ended; `code` is its exit status or minus its signal."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"a judge process ended with status {code}")
+        self.code = code

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The untrusted side of an evaluation: one process, one candidate.
+
+It answers two requests, in the order the judge likes. `load`: import the candidate's file, build its model with the
+reference's arguments and weights. `run`: one forward on the inputs in shared memory, its output copied to the place
+the judge poisoned, its trace reported. Everything it says is a claim; the judge believes bytes only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib.util
+import random
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from verl_kernel.env.arena import Arena, TensorSpec, flatten, unflatten
+from verl_kernel.env.channel import Channel, ChannelClosed, Message, ProtocolError
+from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.trace import dump_events
+
+CANDIDATE_FILE = "kernel.py"
+_MODULE = "kernel"
+_MESSAGE_CHARS, _FRAMES = 4000, 8
+
+
+class Runner:
+    """Serves one judge over one channel; ends when told to, or when the judge is gone."""
+
+    def __init__(self, channel: Channel, arena: Arena, device: DeviceBackend, scratch: str) -> None:
+        self._channel, self._arena, self._device = channel, arena, device
+        self._path = str(Path(scratch) / CANDIDATE_FILE)
+        self._model: Any = None
+
+    def serve(self) -> None:
+        """Answer requests until `exit` or the end of the channel."""
+        with contextlib.suppress(ChannelClosed):
+            while "exit" not in (request := self._channel.recv()):
+                self._reply(self._answer(request))
+        self._model = None
+        sys.modules.pop(_MODULE, None)
+        gc.collect()
+
+    def _answer(self, request: Message) -> Message:
+        stage = "load" if "load" in request else "run"
+        try:
+            return self._load(request["load"]) if stage == "load" else self._run(request["run"])
+        except BaseException as exc:  # noqa: BLE001  a candidate may raise anything, SystemExit included
+            return {"failure": self._describe(exc, stage)}
+
+    def _reply(self, message: Message) -> None:
+        try:
+            self._channel.send(message)
+        except ProtocolError as exc:
+            self._channel.send({"failure": {"status": "runtime_error", "type": "TraceTooLong", "message": str(exc)}})
+
+    def _load(self, request: Message) -> Message:
+        cls = getattr(self._import(), request["entry"], None)
+        if cls is None:
+            raise AttributeError(f"the source defines no class {request['entry']}")
+        tensors = self._tensors(request["specs"])
+        args, kwargs = unflatten(request["init"], tensors)
+        seed_everything(request["seed"])
+        with torch.no_grad():
+            self._model = cls(*args, **kwargs)
+        if not callable(self._model):
+            raise TypeError(f"{request['entry']}(...) is a {type(self._model).__name__} that cannot be called")
+        state = {name: tensors[number] for name, number in request["state"].items()}
+        return {"weights": "copied" if copy_state(self._model, state) else "seeded"}
+
+    def _import(self) -> Any:
+        spec = importlib.util.spec_from_file_location(_MODULE, self._path)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{CANDIDATE_FILE} cannot be imported")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[_MODULE] = module
+        spec.loader.exec_module(module)
+        return module
+
+    def _run(self, request: Message) -> Message:
+        args, kwargs = unflatten(request["inputs"], self._tensors(request["specs"]))
+        launches = self._device.suppress_launches() if request["suppress"] else contextlib.nullcontext()
+        with torch.no_grad(), launches, self._device.record() as events:
+            output = self._model(*args, **kwargs)
+        tensors: list[torch.Tensor] = []
+        with contextlib.suppress(TypeError):  # the judge sees from the missing tree that it is no output
+            tree = None
+            tree = flatten(output, tensors)
+        places = [TensorSpec.from_json(spec) for spec in request["outputs"]]
+        for tensor, place in zip(tensors, places, strict=False):
+            if tensor_facts(tensor) == tensor_facts(self._arena.view(place)):
+                self._arena.view(place).copy_(tensor.detach())
+        return {"output": tree, "tensors": [tensor_facts(tensor) for tensor in tensors], "events": dump_events(events)}
+
+    def _tensors(self, specs: list[dict[str, Any]]) -> list[torch.Tensor]:
+        return [self._arena.view(TensorSpec.from_json(spec)) for spec in specs]
+
+    def _describe(self, exc: BaseException, stage: str) -> dict[str, str]:
+        frames = [*_frames(exc, self._path)]
+        cause = exc.__cause__
+        if cause is not None and type(exc).__name__ in ("InterpreterError", "CompilationError"):
+            frames += _frames(cause, self._path)
+            exc = cause
+        return {
+            "status": self._status(exc, stage),
+            "type": type(exc).__name__,
+            "message": str(exc)[:_MESSAGE_CHARS],
+            "traceback_tail": "\n".join(frames[-_FRAMES:]),
+        }
+
+    def _status(self, exc: BaseException, stage: str) -> str:
+        if isinstance(exc, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(exc):
+            return "oom"
+        if self._device.is_compile_error(exc):
+            return "compile_error"
+        return "load_error" if stage == "load" else "runtime_error"
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the three generators that programs draw weights and inputs from."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def copy_state(model: Any, state: dict[str, torch.Tensor]) -> bool:
+    """Give `model` the reference's parameters and buffers if all names, shapes and dtypes agree; whether they did."""
+    own = dict(model.state_dict()) if isinstance(model, torch.nn.Module) else {}
+    same = own.keys() == state.keys() and all(
+        own[name].shape == value.shape and own[name].dtype == value.dtype for name, value in state.items()
+    )
+    if same:
+        with torch.no_grad():
+            for name, value in state.items():
+                own[name].copy_(value)
+    return same
+
+
+def tensor_facts(tensor: torch.Tensor) -> dict[str, Any]:
+    """What the judge demands of an output besides its values."""
+    kind = "torch.Tensor" if type(tensor) is torch.Tensor else type(tensor).__qualname__
+    dtype, device = str(tensor.dtype).removeprefix("torch."), str(tensor.device)
+    return {"type": kind, "dtype": dtype, "shape": list(tensor.shape), "device": device, "layout": str(tensor.layout)}
+
+
+def _frames(exc: BaseException, path: str) -> list[str]:
+    frames = [frame for frame in traceback.extract_tb(exc.__traceback__) if frame.filename == path]
+    return [f"line {frame.lineno}, in {frame.name}: {frame.line}" for frame in frames]

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that has torch and Triton loaded and forks a runner per candidate: milliseconds, not seconds.
+
+Run by the judge as `python -m verl_kernel.env.zygote <fd> <device>`; it says `ready`, then answers `fork` (with the
+runner's ends of a socket, the arena and an output pipe) and `reap`. It ends with its judge: end of file on the socket.
+It never runs a candidate itself, and adopts and kills whatever a runner leaves behind.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+
+from verl_kernel.env import jail, landlock
+from verl_kernel.env.arena import Arena
+from verl_kernel.env.channel import Channel, ChannelClosed, Message
+from verl_kernel.env.devices import resolve_device
+from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.runner import Runner
+
+_PR_SET_CHILD_SUBREAPER = 36
+_LIBC = ctypes.CDLL(None)
+
+
+def main() -> None:
+    """Serve the judge behind the descriptor named on the command line."""
+    channel = Channel(socket.socket(fileno=int(sys.argv[1])))
+    device = _prepare(sys.argv[2])
+    channel.send({"ready": {"torch": torch.__version__}})
+    with suppress(ChannelClosed):
+        while True:
+            request, fds = channel.recv_with_fds(max_fds=3)
+            if "fork" in request:
+                channel.send({"pid": _fork(request["fork"], fds, channel, device)})
+            else:
+                channel.send({"status": _reap(request["reap"])})
+
+
+def _prepare(name: str) -> DeviceBackend:
+    jail.hide_memory()
+    jail.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    sys.dont_write_bytecode = True
+    torch.set_num_threads(1)
+    device = resolve_device(name)
+    device.setup()
+    _warm_up(device)
+    landlock.readable()
+    gc.collect()
+    gc.freeze()
+    return device
+
+
+def _warm_up(device: DeviceBackend) -> None:
+    from verl_kernel.env.warmup import Program
+
+    with torch.no_grad():
+        program = Program()
+        with device.record():
+            program(torch.randn(16))
+        with device.suppress_launches():
+            program(torch.randn(16))
+
+
+def _fork(request: Message, fds: list[int], channel: Channel, device: DeviceBackend) -> int:
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            channel.close()
+            _become_runner(request, fds, device)
+            status = 0
+        finally:  # whatever happened, this copy of the zygote must not return to its loop
+            os._exit(status)
+    for fd in fds:
+        os.close(fd)
+    return pid
+
+
+def _become_runner(request: Message, fds: list[int], device: DeviceBackend) -> None:
+    sock, arena_fd, output = fds
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    arena = Arena(arena_fd, request["arena_bytes"])
+    _close_all_but(sock)
+    limits = jail.Limits(request["scratch"], request["memory_mb"], device.name)
+    private = jail.environment(device.zygote_env(), limits.scratch)
+    os.environ.clear()
+    os.environ.update(private)
+    channel = Channel(socket.socket(fileno=sock))
+    channel.send({"isolation": jail.enter(limits)})
+    Runner(channel, arena, device, limits.scratch).serve()
+    _LIBC.malloc_trim(0)  # walks the heap: a candidate that wrote past its memory ends here with SIGABRT
+
+
+def _close_all_but(keep: int) -> None:
+    limit = os.sysconf("SC_OPEN_MAX")
+    os.closerange(3, keep)
+    os.closerange(keep + 1, limit)
+
+
+def _reap(pid: int) -> int:
+    """Collect a dead runner (exit status, or minus the signal) and kill what it left behind."""
+    try:
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    except ChildProcessError:
+        status = -signal.SIGKILL
+    while orphans := _children():
+        for orphan in orphans:
+            with suppress(ProcessLookupError):
+                os.kill(orphan, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(orphan, 0)
+    return status
+
+
+def _children() -> list[int]:
+    listing = Path(f"/proc/self/task/{os.getpid()}/children")
+    return [int(pid) for pid in listing.read_text().split()] if listing.exists() else []
+
+
+def _start() -> NoReturn:
+    main()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _start()
