@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics `kernel/*` of a batch of trajectories.
+
+Conventions:
+    A sample is one candidate. `kernel/...` is over the candidates of all turns, `kernel/turn_k/...` over the k-th
+    candidate of each trajectory (k from 1), `kernel/best/...` over each trajectory's fastest correct candidate.
+    Rates divide by ALL samples: a candidate that failed, was not reached or could not be judged (`infra_error`)
+    lowers a rate, so nothing is gained by failing to be measured. `fast@p` is the share of samples that are
+    correct and at least p times as fast as the reference (>=).
+    Means and maxima are over the correct samples whose value is known. A value over no sample is left
+    out, never 0.
+    "Correct" is `EvalResult.rewarded`: a decoy or a hack is not correct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.reward.record import TurnRecord
+
+FAST_THRESHOLDS = (1.0, 1.2, 1.5, 2.0)
+
+
+def kernel_metrics(trajectories: Sequence[Sequence[TurnRecord]]) -> dict[str, float]:
+    """Metrics of a batch.
+
+    Args:
+        trajectories: the turns of each trajectory, in order. One without turns carries no kernel and is not counted.
+
+    Returns:
+        Name to value; empty where no trajectory has a turn.
+    """
+    trajectories = [turns for turns in trajectories if turns]
+    results = [turn.result for turns in trajectories for turn in turns]
+    if not results:
+        return {}
+    metrics = _summary("kernel", results, len(results)) | _statuses(results) | _seconds(results)
+    for number in range(max(map(len, trajectories))):
+        reached = [turns[number] for turns in trajectories if len(turns) > number]
+        prefix = f"kernel/turn_{number + 1}"
+        metrics |= _summary(prefix, [turn.result for turn in reached], len(trajectories))
+        metrics |= _mean(f"{prefix}/reward/mean", (turn.reward for turn in reached))
+    return metrics | _quality("kernel/best", [_best(turns) for turns in trajectories], len(trajectories))
+
+
+def _best(turns: Sequence[TurnRecord]) -> EvalResult:
+    """The fastest correct candidate, else the last one."""
+    correct = [turn.result for turn in turns if turn.result.rewarded]
+    return max(correct, key=lambda result: result.speedup or 0.0, default=turns[-1].result)
+
+
+def _summary(prefix: str, results: Sequence[EvalResult], samples: int) -> dict[str, float]:
+    counts = {
+        "compiled_rate": sum(bool(result.compiled) for result in results),
+        "decoy_rate": sum(bool(result.decoy_kernel) or result.status is EvalStatus.DECOY for result in results),
+        "hacked_rate": sum(result.status is EvalStatus.HACKING for result in results),
+        "infra_error_rate": sum(result.status is EvalStatus.INFRA_ERROR for result in results),
+    }
+    return {f"{prefix}/{name}": count / samples for name, count in counts.items()} | _quality(prefix, results, samples)
+
+
+def _quality(prefix: str, results: Sequence[EvalResult], samples: int) -> dict[str, float]:
+    correct = [result for result in results if result.rewarded]
+    speedups = [result.speedup for result in correct if result.speedup is not None]
+    metrics = {f"{prefix}/correct_rate": len(correct) / samples}
+    metrics |= {f"{prefix}/fast@{p:g}": sum(speedup >= p for speedup in speedups) / samples for p in FAST_THRESHOLDS}
+    metrics |= _mean(f"{prefix}/speedup/mean", speedups) | _max(f"{prefix}/speedup/max", speedups)
+    for key in ("time_coverage", "number_coverage"):
+        metrics |= _mean(f"{prefix}/{key}/mean", (getattr(result, key) for result in correct))
+    return metrics
+
+
+def _statuses(results: Sequence[EvalResult]) -> dict[str, float]:
+    return {
+        f"kernel/status/{status.value}": sum(result.status is status for result in results) / len(results)
+        for status in EvalStatus
+    }
+
+
+def _seconds(results: Sequence[EvalResult]) -> dict[str, float]:
+    """Judge seconds (`timing_s/kernel_eval` is their total over the batch) and seconds spent waiting for a judge."""
+    spent = [sum(result.stage_seconds.values()) for result in results if result.stage_seconds]
+    waited = [result.queue_seconds for result in results]
+    metrics = _mean("kernel/eval_seconds/mean", spent) | _max("kernel/eval_seconds/max", spent)
+    metrics |= _mean("kernel/queue_seconds/mean", waited) | _max("kernel/queue_seconds/max", waited)
+    return metrics | ({"timing_s/kernel_eval": sum(spent)} if spent else {})
+
+
+def _mean(name: str, values: Iterable[float | None]) -> dict[str, float]:
+    known = [value for value in values if value is not None]
+    return {name: sum(known) / len(known)} if known else {}
+
+
+def _max(name: str, values: Iterable[float | None]) -> dict[str, float]:
+    known = [value for value in values if value is not None]
+    return {name: max(known)} if known else {}
