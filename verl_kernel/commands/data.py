@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel data`: makes datasets and the small model of the CPU recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Build tasks, data sets and the quickstart's model.")
+
+
+@app.callback()
+def _group() -> None:
+    """Build tasks, data sets and the quickstart's model."""
+
+
+@app.command()
+def quickstart(
+    out: Annotated[Path, typer.Option(help="Folder to write; made if need be.")],
+    seed: Annotated[int, typer.Option(min=0, help="Seed of tasks, corpus, tokenizer and model.")] = 0,
+) -> None:
+    """Make tasks, a tokenizer and a warm-started model for the CPU recipe (two to four minutes on 2 cores)."""
+    from verl_kernel.data.quickstart import Quickstart, is_complete
+
+    options = Quickstart(seed=seed)
+    if is_complete(out, options):
+        typer.echo(f"{out} is complete for seed {seed}: nothing to do.")
+        return
+    manifest = _build_with_progress(out, options)
+    typer.echo(
+        f"{out}: {options.train_tasks} training and {options.val_tasks} validation tasks, a model of "
+        f"{manifest['parameters'] / 1e6:.1f} M parameters, loss {manifest['loss']['last']:.3f}, "
+        f"{manifest['seconds']:.0f} s."
+    )
+
+
+def _build_with_progress(out: Path, options: Any) -> dict[str, Any]:
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    from verl_kernel.data.quickstart import build
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("steps"),
+        TimeElapsedColumn(),
+        TextColumn("left:"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns) as bar:
+        task = bar.add_task("drawing tasks and corpus", total=None)
+
+        def advance(step: int, steps: int, loss: float) -> None:
+            bar.update(task, completed=step, total=steps, description=f"warm start, loss {loss:.3f}")
+
+        return build(out, options, advance)
