@@ -9,18 +9,15 @@ DEBUG only, so this module logs its failure at ERROR first; `missing()` is what 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import logging
 from collections.abc import Mapping
 from typing import Any
 
 from verl_kernel import cpu
+from verl_kernel.advantage import ESTIMATORS
 from verl_kernel.errors import RegistrationError
 
 logger = logging.getLogger(__name__)
-ESTIMATORS: Mapping[str, Any] = {}
-if importlib.util.find_spec("verl_kernel.advantage.trloo"):
-    from verl_kernel.advantage import ESTIMATORS
 
 REWARD_MANAGER = "kernelgym"
 REWARD_MANAGER_CLASS = "verl_kernel.reward.manager.KernelGymRewardManager"
@@ -89,8 +86,7 @@ def register() -> None:
     _claim("agent loop", AGENT_LOOP, AGENT_LOOP_CLASS)[AGENT_LOOP] = {"_target_": AGENT_LOOP_CLASS}
     _claim("reward manager", REWARD_MANAGER, REWARD_MANAGER_CLASS)
     # The class registers itself where it is defined: its module may be the one whose import of verl brought us here.
-    if importlib.util.find_spec('verl_kernel.reward.manager') and importlib.util.find_spec('verl_kernel.env.pool'):
-        importlib.import_module(REWARD_MANAGER_CLASS.rpartition(".")[0])
+    importlib.import_module(REWARD_MANAGER_CLASS.rpartition(".")[0])
 
 
 try:
