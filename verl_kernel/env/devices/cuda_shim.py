@@ -42,7 +42,7 @@ PROPERTIES: dict[str, Any] = {
 """Device properties shown to programs (those of an H100)."""
 
 _CUDA_NAME = re.compile(r"cuda(:\d+)?")
-_GET_DEVICE = torch.Tensor.device.__get__  # type: ignore[attr-defined]
+_GET_DEVICE = torch.Tensor.device.__get__
 _IS_CUDA = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
 _LIBRARIES = [Path(sysconfig.get_path(key)) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
 _ROOTS = tuple(f"{path}/" for path in (*_LIBRARIES, Path(torch.__file__).parents[1], Path(__file__).parents[2]))
