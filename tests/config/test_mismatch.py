@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mismatch presets, composed as a recipe composes them and run through verl's own rollout correction."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hydra import compose, initialize_config_module
+from hydra.errors import MissingConfigException
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import DictConfig
+from verl.protocol import DataProto
+from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
+
+LOW, HIGH, VETO = 0.999, 1.001, 1e-4
+PRESETS = ("none", "mrs", "tis", "mrs_tis")
+
+
+def preset(name: str) -> DictConfig:
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose("ppo_trainer", overrides=["hydra.searchpath=[pkg://verl_kernel.config]", f"+mismatch={name}"])
+    return config.algorithm.rollout_correction
+
+
+RULES = {name: preset(name) for name in PRESETS}
+
+
+def correct(name: str, log_ratio: list[list[float]], mask: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Mask and weights that verl computes for log(pi_train / pi_rollout)."""
+    ratio = torch.tensor(log_ratio, dtype=torch.float64)
+    rollout = torch.full_like(ratio, -30.0)
+    batch = DataProto.from_dict(
+        {"old_log_probs": rollout + ratio, "rollout_log_probs": rollout, "response_mask": torch.tensor(mask)}
+    )
+    batch, _ = compute_rollout_correction_and_add_to_batch(batch, RULES[name])
+    return batch.batch["response_mask"], batch.batch.get("rollout_is_weights", None)
+
+
+def paper_keeps(log_ratio: list[float], mask: list[int]) -> bool:
+    """Dr. Kernel, Eq. 6, of one trajectory."""
+    tokens = [value for value, on in zip(log_ratio, mask, strict=True) if on]
+    return LOW <= math.exp(sum(tokens) / len(tokens)) <= HIGH and all(math.exp(value) >= VETO for value in tokens)
+
+
+@pytest.mark.parametrize("name", ["mrs", "mrs_tis"])
+@given(data=st.data(), tokens=st.integers(1, 6))
+def test_mrs_keeps_what_equation_6_keeps(name: str, data: st.DataObject, tokens: int) -> None:
+    rows = data.draw(st.integers(1, 4))
+    near = st.floats(-2e-3, 2e-3).filter(lambda x: min(abs(x - math.log(LOW)), abs(x - math.log(HIGH))) > 1e-6)
+    shift = [data.draw(near) for _ in range(rows)]
+    # Equal and opposite deviations leave the mean alone, and reach past the veto.
+    spread = [data.draw(st.sampled_from([0.0, 0.5, 9.0])) for _ in range(rows)]
+    signs = [1.0, -1.0] * (tokens // 2) + [0.0] * (tokens % 2)
+    log_ratio = [[s + sign * w for sign in signs] for s, w in zip(shift, spread, strict=True)]
+    mask = [[1] * tokens for _ in range(rows)]
+    kept, _ = correct(name, log_ratio, mask)
+    assert kept.bool().any(dim=1).tolist() == [paper_keeps(row, on) for row, on in zip(log_ratio, mask, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("weight", "kept"), [(0.99899, False), (0.99901, True), (1.0, True), (1.00099, True), (1.00101, False)]
+)
+def test_the_band_is_on_train_over_rollout(weight: float, kept: bool) -> None:
+    assert correct("mrs", [[math.log(weight)] * 3], [[1] * 3])[0].bool().all() == kept
+
+
+def test_an_uneven_band_shows_the_direction_of_the_ratio() -> None:
+    rule = RULES["mrs"].copy()
+    rule.rollout_rs, rule.rollout_rs_threshold = "seq_mean_k1", f"{1 / 2.0}_{1 / 0.9}"  # 0.9 <= w <= 2, inverted
+    ratio = torch.tensor([[math.log(0.8)], [math.log(1.9)], [math.log(2.1)]])
+    batch = DataProto.from_dict(
+        {"old_log_probs": ratio - 5, "rollout_log_probs": torch.full((3, 1), -5.0), "response_mask": torch.ones(3, 1)}
+    )
+    batch, _ = compute_rollout_correction_and_add_to_batch(batch, rule)
+    assert batch.batch["response_mask"].squeeze(1).tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(("ratio", "kept"), [(0.9e-4, False), (1.1e-4, True), (0.5, True)])
+def test_one_impossible_token_vetoes_its_trajectory(ratio: float, kept: bool) -> None:
+    rest = -math.log(ratio) / 9
+    log_ratio = [[math.log(ratio), *[rest] * 9], [0.0] * 10]
+    mask, _ = correct("mrs", log_ratio, [[1] * 10] * 2)
+    assert mask.bool().all(dim=1).tolist() == [kept, True]
+    assert mask.bool().any(dim=1).tolist() == [kept, True]
+
+
+def test_masked_tokens_have_no_say() -> None:
+    mask, _ = correct("mrs", [[0.0, -20.0, 0.0, 0.0]], [[1, 0, 1, 1]])
+    assert mask.tolist() == [[1, 0, 1, 1]]
+
+
+@pytest.mark.parametrize("name", ["tis", "mrs_tis"])
+def test_tis_weights_are_the_ratio_cut_at_two(name: str) -> None:
+    ratios = [0.25, 1.0, 1.5, 3.0]
+    log_ratio = [[math.log(r) for r in ratios]]
+    _, weights = correct(name, log_ratio, [[1, 1, 1, 1]])
+    assert weights is not None
+    assert weights[0].tolist() == pytest.approx([0.25, 1.0, 1.5, 2.0])
+
+
+def test_presets_do_what_their_name_says_and_no_more() -> None:
+    far = [[1.0, 1.0]]
+    for name in PRESETS:
+        mask, weights = correct(name, far, [[1, 1]])
+        assert mask.bool().any() == ("mrs" not in name)
+        assert (weights is not None) == ("tis" in name)
+        assert RULES[name].bypass_mode is False
+
+
+def test_a_recipe_switches_presets_and_an_unknown_one_is_refused_with_the_list() -> None:
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose("kernel_trloo", overrides=["mismatch=tis"])
+        assert config.algorithm.rollout_correction == RULES["tis"]
+        with pytest.raises(MissingConfigException) as error:
+            compose("kernel_trloo", overrides=["mismatch=mis"])
+    assert all(name in str(error.value) for name in PRESETS)
