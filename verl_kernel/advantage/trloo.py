@@ -17,11 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from verl_kernel.advantage.batch_log import log_batch
 from verl_kernel.advantage.turns import Turns, find_turns
 from verl_kernel.errors import ConfigError
 
@@ -38,6 +40,8 @@ class TrlooOptions:
     """Discount between turns, in [0, 1]; `algorithm.gamma` where the node does not say."""
     singleton: str = "zero"
     """Advantage of a turn that only one rollout reached: `zero`, or `raw` (its return, no baseline)."""
+    record_dir: str | None = None
+    """Folder for `batch_log`, a file per call; nothing is written when null."""
 
     def __post_init__(self) -> None:
         if isinstance(self.gamma, bool) or not isinstance(self.gamma, int | float) or not 0 <= self.gamma <= 1:
@@ -118,6 +122,8 @@ def _estimate(
         turns = find_turns(token_level_rewards)
         advantages = turn_advantages(turns, index, options, leave_one_out=leave_one_out)
         tokens = turns.spread(advantages.float()).mul_(response_mask)
+    if options.record_dir:
+        log_batch(Path(options.record_dir), token_level_rewards, response_mask, index, tokens)
     return tokens, tokens
 
 

@@ -15,6 +15,7 @@ the rule that lets the step run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl_kernel.evaluation.metrics import kernel_metrics
 from verl_kernel.reward.record import TurnRecord, load_turns
 from verl_kernel.sampler.rejection import PRSOptions, Verdict, judge_turns, prs_metrics
+from verl_kernel.sampler.sample_log import log_samples
 
 TURNS_FIELD = "kernel_turns"
 
@@ -77,14 +79,18 @@ class PRSReplayBuffer(ReplayBuffer):  # type: ignore[misc]
             keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields", "response_mask"]
         )
         turns = [_turns_of(entry) for entry in data["extra_fields"]]
-        metrics = kernel_metrics(turns)
-        if not self.options.enabled:
-            return metrics
-        verdicts = [judge_turns(key, row, step, self.options) for key, row in zip(batch.keys, turns, strict=True)]
         masks = list(data["response_mask"].unbind())
-        punched, forced = _punch_batch(masks, turns, verdicts, self.options)
-        _write_masks(batch, masks, punched)
-        return metrics | prs_metrics(verdicts) | {"prs/forced_keep": float(forced)}
+        metrics = kernel_metrics(turns)
+        if self.options.enabled:
+            verdicts = [judge_turns(key, row, step, self.options) for key, row in zip(batch.keys, turns, strict=True)]
+            punched, forced = _punch_batch(masks, turns, verdicts, self.options)
+            _write_masks(batch, masks, punched)
+            metrics |= prs_metrics(verdicts) | {"prs/forced_keep": float(forced)}
+        else:
+            verdicts, punched = [[Verdict(None, kept=True) for _ in row] for row in turns], masks
+        if self.options.record_dir:
+            log_samples(Path(self.options.record_dir), step, batch, turns, verdicts, (masks, punched))
+        return metrics
 
 
 class PRSReplayBufferAsync(PRSReplayBuffer, ReplayBufferAsync):  # type: ignore[misc]

@@ -44,6 +44,8 @@ class PRSOptions:
     seed: int = 0
     poll_interval_s: float = 2.0
     """How long the trainer sleeps between two looks for finished rollouts."""
+    record_dir: str | None = None
+    """Folder for `sample_log`, a file per step; nothing is written when null."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.enabled, bool):

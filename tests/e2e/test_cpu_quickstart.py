@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two steps of the CPU recipe, checked from what the run left behind: metrics, samples, advantages, checkpoints."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from tests.advantage.oracle import naive_trloo
+from tests.e2e.conftest import Run, train
+from verl_kernel.advantage.turns import ZERO_REWARD
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray]
+
+STEPS = (1, 2)
+
+
+@pytest.fixture(scope="module")
+def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("trloo")
+    return train(
+        folder,
+        "trainer.total_training_steps=2",
+        "trainer.save_freq=1",
+        f"trainer.default_local_dir={folder}/checkpoints",
+        "actor_rollout_ref.actor.checkpoint.save_contents=[hf_model]",
+        # Large enough that stale weights in vLLM would show in its log-probs.
+        "actor_rollout_ref.actor.optim.lr=1e-3",
+        f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
+        f"algorithm.trloo.record_dir={folder}/advantages",
+    )
+
+
+def advantages(run: Run, step: int) -> dict[str, np.ndarray]:
+    with np.load(run.folder / "advantages" / f"{step:06d}.npz") as arrays:
+        return dict(arrays)
+
+
+def judged(run: Run) -> list[dict]:
+    return [turn for step in STEPS for row in run.rows(step) for turn in row["turns"]]
+
+
+def test_every_step_is_logged_with_the_kernel_metrics(run: Run):
+    steps = [step for step in run.steps if "training/global_step" in step]
+    assert len(steps) == 2
+    for step in steps:
+        for key in ("compiled_rate", "correct_rate", "decoy_rate", "hacked_rate", "infra_error_rate", "fast@1.2"):
+            assert 0 <= step[f"kernel/{key}"] <= 1
+        assert "kernel/turn_1/correct_rate" in step and "kernel/turn_2/correct_rate" in step
+        assert step["critic/score/max"] > step["critic/score/min"]
+
+
+def test_kernels_were_really_executed(run: Run):
+    launched = [t["result"] for t in judged(run) if t["result"]["launches"]]
+    assert launched, "no turn launched a kernel"
+    assert all(launch["count"] >= 1 for result in launched for launch in result["launches"])
+    assert {result["timing_source"] for result in launched if result["timing_source"]} == {"simulated"}
+
+
+def test_several_outcomes_occur_and_none_is_ours(run: Run):
+    statuses = {turn["result"]["status"] for turn in judged(run)}
+    assert "ok" in statuses and len(statuses) >= 3
+    assert "infra_error" not in statuses
+
+
+def test_each_turns_reward_sits_on_its_last_token(run: Run):
+    for step in STEPS:
+        for row in run.rows(step):
+            scores = np.array(row["rm_scores"], dtype=np.float32)
+            assert len(row["turns"]) == 2
+            expected = [max(turn["reward"], ZERO_REWARD) for turn in row["turns"]]
+            assert np.flatnonzero(scores).tolist() == [turn["stop"] - 1 for turn in row["turns"]]
+            np.testing.assert_allclose(scores[scores != 0], expected, rtol=1e-6)
+            mask = np.array(row["generated_mask"])
+            spans = np.zeros_like(mask)
+            for turn in row["turns"]:
+                spans[turn["start"] : turn["stop"]] = 1
+            np.testing.assert_array_equal(mask, spans)
+
+
+def test_the_trainers_advantages_match_the_naive_oracle(run: Run):
+    for step in STEPS:
+        record = advantages(run, step)
+        rewards = [[r if r > ZERO_REWARD else 0.0 for r in row[row != 0].tolist()] for row in record["rewards"]]
+        oracle = naive_trloo(rewards, record["uid"].tolist(), gamma=1.0, singleton="zero")
+        for row, mask, got, expected in zip(
+            record["rewards"], record["mask"], record["advantages"], oracle, strict=True
+        ):
+            stops = (np.flatnonzero(row) + 1).tolist()
+            per_token = np.repeat(expected, np.diff([0, *stops])).tolist()
+            per_token += [expected[-1]] * (len(row) - len(per_token))
+            np.testing.assert_allclose(got, np.array(per_token) * mask, atol=1e-5)
+
+
+def test_the_estimator_saw_the_sampled_rewards(run: Run):
+    for step in STEPS:
+        sampled = sorted(tuple(np.flatnonzero(row["rm_scores"])) + (sum(row["rm_scores"]),) for row in run.rows(step))
+        seen = [row for row in advantages(run, step)["rewards"] if row.any()]
+        estimated = sorted((*np.flatnonzero(row), float(row.sum())) for row in seen)
+        np.testing.assert_allclose(np.array(sampled, dtype=float), np.array(estimated, dtype=float), rtol=1e-5)
+
+
+def test_prs_rejected_what_its_rule_says(run: Run):
+    rejected = 0
+    for step in STEPS:
+        for row in run.rows(step):
+            mask = np.array(row["response_mask"])
+            for turn in row["turns"]:
+                result = turn["result"]
+                span = mask[turn["start"] : turn["stop"]]
+                assert span.all() if turn["kept"] else not span.any()
+                rewarded = result["status"] == "ok"
+                if not rewarded or result["time_coverage"] >= 0.4:
+                    assert turn["kept"]
+                elif result["time_coverage"] <= 0.3:
+                    assert not turn["kept"]
+                rejected += not turn["kept"]
+    assert rejected >= 1, "no turn was rejected: the warm start's lazy kernels should have been"
+    logged = sum(step.get("prs/rejected_turns", 0) for step in run.steps)
+    assert logged == rejected
+
+
+def test_the_weights_changed_and_reached_vllm(run: Run, quickstart: Path):
+    checkpoints = {
+        0: quickstart / "model",
+        1: run.folder / "checkpoints" / "global_step_1" / "actor" / "huggingface",
+    }
+    models = {
+        step: AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+        for step, path in checkpoints.items()
+    }
+    drift = max(
+        (after - before).abs().max().item()
+        for before, after in zip(models[0].parameters(), models[1].parameters(), strict=True)
+    )
+    assert drift > 1e-5
+    rows = run.rows(2)[:8]
+    stale, fresh = (mean_gap(models[step], rows) for step in (0, 1))
+    assert fresh < 1e-3
+    assert stale > 3 * fresh
+
+
+def mean_gap(model: torch.nn.Module, rows: list[dict]) -> float:
+    """Mean absolute difference between vLLM's log-probs of generated tokens and the model's."""
+    gaps = []
+    for row in rows:
+        ids = torch.tensor([row["prompts"] + row["responses"]])
+        with torch.no_grad():
+            logprobs = model(ids).logits[0, :-1].log_softmax(-1)
+        start = len(row["prompts"]) - 1
+        own = logprobs[start:].gather(1, ids[0, start + 1 :, None]).squeeze(1)
+        mask = torch.tensor(row["generated_mask"], dtype=torch.bool)
+        gaps += (own - torch.tensor(row["rollout_log_probs"]))[mask].abs().tolist()
+    assert gaps and all(math.isfinite(gap) for gap in gaps)
+    return sum(gaps) / len(gaps)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the sampler handed to the trainer, written down: one JSON object per trajectory in `<step>.jsonl`.
+
+Fields: `key` (verl's `{uid}_{session}_{output}`), `turns` (each `reward.record.TurnRecord` plus `kept`), token ids
+`prompts` and `responses`, and per response token `rm_scores`, `rollout_log_probs`, `generated_mask` (1 on
+model tokens) and `response_mask` (the same after rejection).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import transfer_queue as tq
+
+from verl_kernel.reward.record import TurnRecord
+from verl_kernel.sampler.rejection import Verdict
+
+_TENSORS = ("prompts", "responses", "rm_scores", "rollout_log_probs")
+
+
+def log_samples(
+    folder: Path,
+    step: int,
+    batch: tq.KVBatchMeta,
+    turns: Sequence[Sequence[TurnRecord]],
+    verdicts: Sequence[Sequence[Verdict]],
+    masks: tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]],
+) -> None:
+    """Append a batch to the step's file.
+
+    Args:
+        folder: where the files are; made if need be.
+        step: the training step, which names the file.
+        batch: the sampled keys.
+        turns: per trajectory, its turns.
+        verdicts: per trajectory, what became of each turn.
+        masks: per trajectory, the response mask before and after rejection.
+    """
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(_TENSORS))
+    columns = {name: [row.tolist() for row in data[name].unbind()] for name in _TENSORS if name in data.keys()}
+    columns["generated_mask"], columns["response_mask"] = ([mask.tolist() for mask in kind] for kind in masks)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{step}.jsonl").open("a", encoding="utf-8") as file:
+        for i, key in enumerate(batch.keys):
+            judged = [
+                {**turn.model_dump(mode="json"), "kept": verdict.kept}
+                for turn, verdict in zip(turns[i], verdicts[i], strict=True)
+            ]
+            row = {"key": key, "step": step, "turns": judged, **{name: rows[i] for name, rows in columns.items()}}
+            file.write(json.dumps(row) + "\n")
