@@ -116,6 +116,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("init", "synchronize", "set_device", "set_stream", "empty_cache"), _nothing),
     **dict.fromkeys(("reset_peak_memory_stats", "ipc_collect"), _nothing),
 }
+INTERFACE = SimpleNamespace(**_FUNCTIONS, Event=Event, Stream=Stream)
+"""What Triton calls a device interface: the part of `torch.cuda` that benchmarks use."""
 
 
 @lru_cache(maxsize=4096)
@@ -145,6 +147,8 @@ class CudaAsCpu(TorchFunctionMode):
             if not _asked_by_program():
                 return device
             return True if func == _IS_CUDA else _shown(device)
+        if func is torch.device:  # only a name, compared with `tensor.device`
+            return func(*args, **(kwargs or {}))
         if func is torch.Tensor.cuda:
             return args[0]
         named = {key: _on_cpu(value) for key, value in (kwargs or {}).items() if key != "pin_memory"}

@@ -13,7 +13,7 @@ from triton.backends.driver import DriverBase
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.driver import driver
 
-from verl_kernel.env.devices.cuda_shim import CAPABILITY, PROPERTIES
+from verl_kernel.env.devices.cuda_shim import CAPABILITY, INTERFACE, PROPERTIES
 
 _UTILS_PROPERTIES = {
     "multiprocessor_count": PROPERTIES["multi_processor_count"],
@@ -71,7 +71,7 @@ class InterpreterDriver(DriverBase):  # type: ignore[misc]  # triton is untyped
 
     def get_device_interface(self) -> Any:
         """Module with `Event` and `synchronize`."""
-        return torch.cuda
+        return INTERFACE
 
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
         """There is no cache to clear."""

@@ -149,7 +149,10 @@ def _compile_kernel(self: Any, tree: Any) -> Any:
             self.fn.__globals__.setdefault(name, getattr(interpreter, name))
     namespace = {**self.kwargs}
     exec(compile(tree, filename=self.filename, mode="exec"), self.fn.__globals__, namespace)
-    return namespace[self.fn.__name__]
+    kernel = namespace[self.fn.__name__]
+    marks = {name: "constexpr" if "constexpr" in str(mark) else mark for name, mark in kernel.__annotations__.items()}
+    kernel.__annotations__ = marks  # by any name of triton.language, not `tl` alone
+    return kernel
 
 
 def _patched_whole(original: Callable[..., Any]) -> Callable[..., Any]:

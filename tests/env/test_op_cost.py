@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes and operations of torch ops against counts made by hand."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verl_kernel.env.devices import resolve_device
+
+X = torch.randn(6, 8)
+Y = torch.randn(6, 8)
+N = 48
+EMBEDDING = torch.randn(1000, 8)
+INDEX = torch.tensor([1, 5, 7])
+
+
+def trace(run):
+    with torch.no_grad(), resolve_device("cpu").record() as events:
+        run()
+    return events
+
+
+@pytest.mark.parametrize(
+    ("run", "size"),
+    [
+        (lambda: X + Y, 3 * 4 * N),
+        (lambda: X * 2.0, 2 * 4 * N),
+        (lambda: X * X, 2 * 4 * N),
+        (lambda: X.clone().add_(Y), (2 + 3) * 4 * N),
+        (lambda: X + torch.ones(8), 4 * 8 + 4 * (N + 8 + N)),
+        (lambda: X + Y[:1].expand(6, 8), 4 * (N + 8 + N)),
+        (lambda: torch.zeros(6, 8), 4 * N),
+        (lambda: torch.zeros_like(X), 4 * N),
+        (lambda: torch.full((6, 8), 3.0), 4 * N),
+        (lambda: torch.empty(6, 8).fill_(1.0), 4 * N),
+        (lambda: torch.empty_like(X).copy_(Y), 2 * 4 * N),
+        (lambda: X.t().contiguous(), 2 * 4 * N),
+        (lambda: X.half(), (4 + 2) * N),
+        (lambda: X.sum(), 4 * N + 4),
+        (lambda: X.sum(-1), 4 * N + 4 * 6),
+        (lambda: torch.softmax(X, -1), 2 * 4 * N),
+        (lambda: torch.cat([X, Y]), 4 * 4 * N),
+        (lambda: X > 0, (4 + 1) * N),
+        (lambda: F.embedding(INDEX, EMBEDDING), 3 * 8 + 2 * 3 * 8 * 4),
+        (lambda: EMBEDDING[INDEX], 3 * 8 + 2 * 3 * 8 * 4),
+        (lambda: torch._foreach_add_([torch.empty(4)], 1.0), 2 * 4 * 4),
+    ],
+)
+def test_bytes(run, size):
+    assert sum(event.bytes for event in trace(run)) == size
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda: X.view(-1),
+        lambda: X.t()[1:, ::2].unsqueeze(0).expand(3, -1, -1).detach(),
+        lambda: X.reshape(8, 6).chunk(2),
+        lambda: torch.empty(5),
+        lambda: torch.empty_like(X).transpose_(0, 1),
+        lambda: X.contiguous(),
+        lambda: F.dropout(X, 0.5, training=False),
+        lambda: torch.zeros(0) + 1,
+        lambda: X.shape[0] * X.stride(0),
+    ],
+)
+def test_views_and_allocation_are_free(run):
+    assert trace(run) == []
+
+
+@pytest.mark.parametrize(
+    ("run", "flops", "half"),
+    [
+        (lambda: X @ Y.t(), 2 * 6 * 8 * 6, 0),
+        (lambda: X.half() @ Y.t().half(), 2 * 6 * 8 * 6, 2 * 6 * 8 * 6),
+        (lambda: torch.nn.functional.linear(X, Y, torch.ones(6)), 2 * 6 * 8 * 6, 0),
+        (lambda: torch.bmm(X[None], Y.t()[None]), 2 * 6 * 8 * 6, 0),
+        (lambda: F.conv2d(torch.ones(1, 2, 5, 5), torch.ones(3, 2, 3, 3)), 2 * 3 * 9 * 2 * 9, 0),
+        (lambda: F.scaled_dot_product_attention(*[torch.ones(1, 1, 4, 8)] * 3), 2 * 2 * 4 * 4 * 8, 0),
+        (lambda: X.exp(), N, 0),
+        (lambda: X.sum(), N, 0),
+    ],
+)
+def test_flops(run, flops, half):
+    event = trace(run)[-1]
+    assert (event.flops, event.half_flops) == (flops, half)
+
+
+def test_names_carry_the_overload():
+    assert [event.name for event in trace(lambda: torch.relu(X + Y))] == ["aten::add.Tensor", "aten::relu"]
+
+
+def test_scatter_touches_what_it_writes():
+    (event,) = trace(lambda: EMBEDDING.index_add_(0, INDEX, EMBEDDING_ROWS))
+    assert event.bytes == 3 * 8 + 3 * 8 * 4 + 2 * 3 * 8 * 4
+
+
+EMBEDDING_ROWS = torch.ones(3, 8)
+
+
+@given(st.lists(st.integers(0, 5), max_size=4), st.lists(st.booleans(), min_size=4, max_size=4))
+def test_broadcast_dimensions_are_read_once(shape, broadcast):
+    stored = [1 if flag else size for size, flag in zip(shape, broadcast, strict=False)]
+    source = torch.ones(stored)
+    target = torch.empty(shape)
+    events = trace(lambda: target.copy_(source.expand(shape)))
+    distinct = source.numel() if target.numel() else 0
+    assert sum(event.bytes for event in events) == 4 * (distinct + target.numel())
