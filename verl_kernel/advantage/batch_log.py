@@ -7,6 +7,7 @@ Arrays: `rewards`, `mask` and `advantages` (B, T) float32, and `uid` (B,) text.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,5 +20,5 @@ def log_batch(
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{len(list(folder.glob('*.npz'))) + 1:06d}.npz"
     columns = {"rewards": rewards, "mask": mask, "advantages": advantages}
-    arrays = {name: tensor.detach().float().cpu().numpy() for name, tensor in columns.items()}
+    arrays: dict[str, Any] = {name: tensor.detach().float().cpu().numpy() for name, tensor in columns.items()}
     np.savez_compressed(path, uid=index.astype(str), **arrays)
