@@ -39,8 +39,12 @@ $(STAMP):
 	total=$$(grep -c == $(LOCK))
 	# Two at a time, the large ones (at the end of the alphabet) first. Modules are compiled when first imported.
 	install() {
-	    grep == $(LOCK) | tac | xargs -P 2 -n 9 bash -c 'pip install --no-deps --no-compile --quiet "$$@" && echo $$#' pip |
-	        awk -v total=$$total '{ done += $$1; printf "    %3d of %d packages\n", done, total; fflush() }'
+	    local done=0 chunk
+	    while read -r chunk; do
+	        done=$$((done + chunk)); printf '    %3d of %d packages\n' $$done $$total
+	    done < <(grep == $(LOCK) | tac | xargs -P 2 -n 9 bash -c \
+	        'pip install --no-deps --no-compile --quiet "$$@" && echo $$#' pip)
+	    test $$done -eq $$total
 	}
 	step "$$total locked packages" install
 	step "verl-kernel, editable" pip install --no-deps --no-build-isolation --quiet -e .

