@@ -130,7 +130,11 @@ class Arena:
         size = max(_align(size), mmap.PAGESIZE)
         try:
             fd = os.memfd_create("verl_kernel", os.MFD_CLOEXEC)
-            os.posix_fallocate(fd, 0, size)
+            try:
+                os.posix_fallocate(fd, 0, size)
+            except OSError:
+                os.close(fd)
+                raise
         except OSError as exc:
             raise InfraError(f"no {size} bytes of shared memory for the tensors of an evaluation: {exc}") from exc
         return cls(fd, size)

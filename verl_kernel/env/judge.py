@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 
+import torch
+
 from verl_kernel.env.cache import Recent
 from verl_kernel.env.devices import resolve_device
 from verl_kernel.env.evaluation import Evaluation
@@ -68,12 +70,17 @@ class Judge:
             InfraError: the evaluator failed; the candidate was not judged.
             EnvironmentNotReady: a mechanism of `require_isolation` is not in force.
         """
+        if not self._references:
+            self.warm_up()
         reference = self._reference(task)
         secret = self._secret(task, source)
         return Evaluation(self._options, self._device, self._zygote, reference, self._guard, secret).run(source, kernel)
 
     def warm_up(self) -> None:
-        """Start the zygote now rather than at the first evaluation."""
+        """Start the zygote and load what recording needs, now rather than at the first evaluation."""
+        self._zygote.launch()
+        with torch.no_grad(), self._device.record():
+            torch.nn.functional.relu(torch.ones(1) + 1)
         self._zygote.start()
 
     def close(self) -> None:

@@ -46,7 +46,6 @@ class JudgeProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection[Any, Any] | None = None
         self._closed = False
-        self._hung: set[str] = set()
 
     @property
     def pid(self) -> int | None:
@@ -81,8 +80,6 @@ class JudgeProcess:
             TaskError: the reference cannot serve, or does not end in time.
             InfraError: the judge died or does not answer.
         """
-        if task.fingerprint in self._hung:
-            raise self._slow(task)
         options = self._options
         limit = 2 * options.reference_timeout_s + options.load_timeout_s + options.run_timeout_s + _SLACK_S
         self.start()
@@ -90,8 +87,7 @@ class JudgeProcess:
             result: EvalResult = self._ask((task, source, kernel), limit)
         except _JudgeDied as died:
             if died.code == REFERENCE_HUNG:
-                self._hung.add(task.fingerprint)
-                raise self._slow(task) from None
+                raise slow_reference(task, options.reference_timeout_s) from None
             raise
         return result
 
@@ -129,9 +125,6 @@ class JudgeProcess:
         if connection is not None and not connection.closed:
             connection.close()
         return process.wait()
-
-    def _slow(self, task: Task) -> TaskError:
-        return slow_reference(task, self._options.reference_timeout_s)
 
 
 class _JudgeDied(InfraError):

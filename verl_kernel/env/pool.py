@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import heapq
+import logging
 import queue
 import time
 from collections.abc import Callable, Sequence
@@ -22,8 +23,9 @@ from verl_kernel.env.judge_process import JudgeProcess
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
 from verl_kernel.env.task import Task
-from verl_kernel.errors import InfraError, VerlKernelError
+from verl_kernel.errors import InfraError, TaskError, VerlKernelError
 
+_LOG = logging.getLogger(__name__)
 Job = tuple[Task, str, str]
 ATTEMPTS = 2
 _MEMORY = 4096
@@ -45,6 +47,7 @@ class LocalPool:
         self._executor = ThreadPoolExecutor(options.num_judges, thread_name_prefix="judge")
         self._judges = [JudgeProcess(options, seed) for _ in range(options.num_judges)]
         self._free: queue.Queue[JudgeProcess] = queue.Queue()
+        self._unfit = UnfitTasks()
         for judge in self._judges:
             self._free.put(judge)
         try:
@@ -77,6 +80,7 @@ class LocalPool:
 
     def _evaluate(self, job: Job, asked: float) -> EvalResult:
         waited = time.monotonic() - asked
+        self._unfit.check(job)
         for attempt in range(1, ATTEMPTS + 1):
             judge = self._free.get()
             try:
@@ -84,6 +88,8 @@ class LocalPool:
                 return result.model_copy(update={"attempts": attempt, "queue_seconds": waited})
             except InfraError as exc:
                 failure = exc
+            except TaskError as exc:
+                raise self._unfit.remember(job, exc) from None
             finally:
                 self._free.put(judge)
         return not_judged(job, failure)
@@ -116,6 +122,7 @@ class Router:
         )
         self._judges = [make.remote(options, seed) for _ in range(options.num_judges)]
         self._turnstile = Turnstile(self._judges)
+        self._unfit = UnfitTasks()
         self._verdicts: Recent[asyncio.Task[EvalResult]] = Recent(_MEMORY)
         self._counts = {"evaluations": 0, "remembered": 0, "retries": 0, "infra_errors": 0}
         self._deadline = 2 * options.reference_timeout_s + options.load_timeout_s + options.run_timeout_s + 60
@@ -146,6 +153,7 @@ class Router:
     async def _judge(self, job: Job, validate: bool) -> EvalResult:
         import ray
 
+        self._unfit.check(job)
         asked = time.monotonic()
         waited = None
         for attempt in range(1, ATTEMPTS + 1):
@@ -158,10 +166,30 @@ class Router:
             except (InfraError, ray.exceptions.RayActorError, TimeoutError, asyncio.TimeoutError) as exc:
                 failure: Exception = exc
                 self._counts["retries"] += attempt < ATTEMPTS
+            except TaskError as exc:
+                raise self._unfit.remember(job, exc) from None
             finally:
                 self._turnstile.leave(judge)
         self._counts["infra_errors"] += 1
         return not_judged(job, failure)
+
+
+class UnfitTasks:
+    """References that cannot serve, so that each is tried once and not once per candidate."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, str] = {}
+
+    def check(self, job: Job) -> None:
+        """Raise TaskError for a task that failed before."""
+        if job[0].fingerprint in self._reasons:
+            raise TaskError(self._reasons[job[0].fingerprint])
+
+    def remember(self, job: Job, failure: TaskError) -> TaskError:
+        """Note that a task cannot serve."""
+        reason = str(getattr(failure, "cause", failure))
+        self._reasons[job[0].fingerprint] = reason
+        return TaskError(reason)
 
 
 class Turnstile:
@@ -225,15 +253,27 @@ class KernelGym:
 
     async def evaluate(self, task: Task, source: str, *, kernel: str = "", validate: bool = False) -> EvalResult:
         """Judge one candidate; validation goes before training. Waits where the queue is full."""
-        result: EvalResult = await self._router.evaluate.remote((task, source, kernel), validate)
-        return result
-
-    def evaluate_many(self, jobs: Sequence[Job]) -> list[EvalResult]:
-        """Judge candidates; results in the order of `jobs`."""
         import ray
 
-        results: list[EvalResult] = ray.get([self._router.evaluate.remote(job, False) for job in jobs])
-        return results
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                result: EvalResult = await self._router.evaluate.remote((task, source, kernel), validate)
+                return result
+            except ray.exceptions.RayTaskError as exc:
+                raise _cause(exc) from None
+            except ray.exceptions.RayActorError as exc:
+                _LOG.warning("the pool %s is gone (attempt %d): %s", self._name, attempt, exc)
+                self._router, failure = self._find(), exc
+        return not_judged((task, source, kernel), failure)
+
+    def evaluate_many(self, jobs: Sequence[Job]) -> list[EvalResult]:
+        """Judge candidates; results in the order of `jobs`. Not for use inside a running event loop."""
+
+        async def all_of_them() -> list[EvalResult]:
+            calls = (self.evaluate(task, source, kernel=kernel) for task, source, kernel in jobs)
+            return await asyncio.gather(*calls)
+
+        return asyncio.run(all_of_them())
 
     def stats(self) -> dict[str, int]:
         """Judges, those at work, requests waiting, and counts since the start."""
@@ -268,6 +308,12 @@ class KernelGym:
             name=self._name, get_if_exists=True, num_cpus=0, max_concurrency=self._options.queue_size + _CONTROL
         )
         return make.remote(self._options, self._seed)
+
+
+def _cause(exc: Any) -> Exception:
+    """The exception a remote method raised, without the trace of how it travelled."""
+    cause: Exception = exc.cause if isinstance(exc.cause, VerlKernelError) else InfraError(str(exc.cause or exc)[:2000])
+    return cause
 
 
 def not_judged(job: Job, failure: Exception) -> EvalResult:

@@ -46,6 +46,7 @@ class Zygote:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._errors: IO[bytes] | None = None
+        self._is_ready = False
 
     @property
     def pid(self) -> int | None:
@@ -53,7 +54,14 @@ class Zygote:
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start it unless it is running (about two seconds)."""
+        """Wait until it is ready, having launched it if need be (a few seconds)."""
+        self.launch()
+        if not self._is_ready:
+            self._answer(_START_S)
+            self._is_ready = True
+
+    def launch(self) -> None:
+        """Launch it unless it is running, and do not wait."""
         if self._process is not None and self._process.poll() is None:
             return
         self.close()
@@ -65,8 +73,7 @@ class Zygote:
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors, start_new_session=True,
         )  # fmt: skip
         theirs.close()
-        self._channel = Channel(ours)
-        self._answer(_START_S)
+        self._channel, self._is_ready = Channel(ours), False
 
     def fork(self, scratch: str, arena: Arena, memory_mb: int, output_bytes: int) -> RunnerProcess:
         """A new runner, jailed, that waits for its first request."""
@@ -120,12 +127,12 @@ class Zygote:
             raise self._failed(exc) from exc
 
     def _failed(self, exc: Exception) -> InfraError:
-        tail = b""
+        last_words = ""
         if self._errors is not None:
             self._errors.seek(0)
-            tail = self._errors.read()[-500:]
+            last_words = self._errors.read()[-500:].decode(errors="replace").strip().rpartition("\n")[2]
         self.close()
-        return InfraError(f"the zygote does not answer ({exc}) {tail.decode(errors='replace').strip()}".strip())
+        return InfraError(f"the zygote does not answer: {last_words or exc}")
 
 
 @dataclass

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reference programs and candidates for them."""
+
+REFERENCE = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self, size, scale):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(size))
+        self.scale = scale
+
+    def forward(self, x, y):
+        return torch.relu(x * self.weight + y) * self.scale
+
+def get_inputs():
+    return [torch.randn(8, 64), torch.randn(8, 64)]
+
+def get_init_inputs():
+    return [64, 1.5]
+"""
+
+HEADER = """
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+@triton.jit
+def fused(x, w, y, out, n, size, scale, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    m = i < n
+    v = tl.load(x + i, mask=m) * tl.load(w + i % size, mask=m) + tl.load(y + i, mask=m)
+    tl.store(out + i, tl.maximum(v, 0.0) * scale, mask=m)
+
+@triton.jit
+def token(x, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(x + i, tl.load(x + i))
+
+class Base(nn.Module):
+    def __init__(self, size, scale):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(size))
+        self.scale = scale
+
+    def right(self, x, y):
+        out = torch.empty_like(x)
+        fused[(1,)](x, self.weight, y, out, x.numel(), x.shape[-1], self.scale, BLOCK=512)
+        return out
+
+    def torch_only(self, x, y):
+        return torch.relu(x * self.weight + y) * self.scale
+"""
+
+
+def candidate(body: str, before: str = "") -> str:
+    """A source whose `forward` has this body; `before` is put at module level."""
+    lines = "\n".join("        " + line for line in body.strip("\n").splitlines())
+    return f"{HEADER}\n{before}\n\nclass ModelNew(Base):\n    def forward(self, x, y):\n{lines}\n"
+
+
+HONEST = candidate("return self.right(x, y)")
+PLAIN = (
+    HONEST.replace("class Base", "class ModelNew").split("    def right")[0]
+    + """    def forward(self, x, y):
+        out = torch.empty_like(x)
+        fused[(1,)](x, self.weight, y, out, x.numel(), x.shape[-1], self.scale, BLOCK=512)
+        return out
+"""
+)
+"""An honest kernel without this module's helper class."""

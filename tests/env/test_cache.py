@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verl_kernel.env.cache import Recent
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from("abcdef"))), st.integers(1, 4))
+def test_it_keeps_what_was_used_last(steps, capacity):
+    recent: Recent[int] = Recent(capacity)
+    order: list[str] = []  # oracle: keys by age of their last use
+    for number, (write, key) in enumerate(steps):
+        if write:
+            recent.put(key, number)
+            order = [*(k for k in order if k != key), key][-capacity:]
+        else:
+            assert (recent.get(key) is not None) == (key in order)
+            order = [*(k for k in order if k != key), key] if key in order else order
+    assert len(recent) == len(order)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each test tries something in a process that has entered the jail."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from verl_kernel.env import jail, landlock, seccomp
+
+ALL = [mechanism.name for mechanism in jail.MECHANISMS]
+_SETUP = """
+import ctypes, os, resource, signal, socket, subprocess, sys, tempfile, threading
+from verl_kernel.env import jail
+report = jail.enter(jail.Limits(sys.argv[1], 256, "cpu"))
+"""
+
+
+def jailed(code: str, scratch) -> subprocess.CompletedProcess[str]:
+    program = _SETUP + textwrap.dedent(code)
+    return subprocess.run([sys.executable, "-c", program, str(scratch)], capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory) -> list[str]:
+    return jailed("print(*report)", tmp_path_factory.mktemp("probe")).stdout.split()
+
+
+def test_the_report_names_mechanisms_in_order_and_the_unconditional_ones_always(report):
+    assert report == [name for name in ALL if name in report]
+    assert {"process_group", "death_signal", "no_dump", "rlimits", "no_new_privs"} <= set(report)
+
+
+@pytest.mark.parametrize(
+    ("needs", "attempt"),
+    [
+        ("seccomp", "socket.socket()"),
+        ("seccomp", "os.fork()"),
+        ("seccomp", "subprocess.run(['/bin/true'])"),
+        ("seccomp", "os.execv('/bin/true', ['true'])"),
+        ("seccomp", "os.kill(os.getppid(), 0)"),
+        ("seccomp", "os.pidfd_open(os.getppid())"),
+        ("rlimits", "bytearray(1 << 30)"),
+        ("rlimits", "open('big', 'wb').write(bytes(1 << 22))"),
+        ("rlimits", "[open('/dev/null') for _ in range(100)]"),
+        ("no_capabilities", "os.chroot('/')"),
+        ("landlock", "open('/etc/passwd').read()"),
+        ("landlock", "os.listdir('/')"),
+        ("landlock", "open('/dev/shm/leak', 'w')"),
+        ("landlock", "open(f'/proc/{os.getppid()}/environ').read()"),
+    ],
+)
+def test_the_jail_refuses(needs, attempt, report, tmp_path):
+    if needs not in report:
+        pytest.skip(f"this machine offers no {needs}")
+    code = f"""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        {attempt}
+    except (OSError, MemoryError) as exc:
+        print("refused", type(exc).__name__)
+    """
+    done = jailed(code, tmp_path)
+    assert done.stdout.startswith("refused"), done.stderr
+
+
+def test_limits_cannot_be_raised_again(tmp_path):
+    code = """
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
+    except (ValueError, OSError):
+        print("refused")
+    """
+    assert jailed(code, tmp_path).stdout.strip() == "refused"
+
+
+def test_honest_work_goes_on(tmp_path):
+    code = """
+    import json, decimal
+    open("note", "w").write("x")
+    thread = threading.Thread(target=print, args=("thread",)); thread.start(); thread.join()
+    print(os.getcwd() == os.path.realpath(sys.argv[1]), len(os.urandom(4)), os.getpgid(0) == os.getpid())
+    """
+    done = jailed(code, tmp_path)
+    assert done.stdout.split() == ["thread", "True", "4", "True"], done.stderr
+
+
+def test_an_abort_is_still_an_abort(tmp_path):
+    assert jailed("os.abort()", tmp_path).returncode == -6
+
+
+def test_a_refused_mechanism_is_left_out_of_the_report(tmp_path, monkeypatch):
+    def refuse(limits):
+        raise OSError(38, "not here")
+
+    monkeypatch.setattr(jail, "MECHANISMS", (jail.Mechanism("a", refuse), jail.Mechanism("b", lambda limits: None)))
+    monkeypatch.chdir(tmp_path)
+    assert jail.enter(jail.Limits(str(tmp_path), 1, "cpu")) == ["b"]
+
+
+def test_a_machine_without_landlock_or_with_another_processor_says_so(monkeypatch):
+    monkeypatch.setattr(landlock, "abi", lambda: 0)
+    with pytest.raises(OSError, match="no Landlock"):
+        landlock.restrict([])
+    with pytest.raises(OSError, match="riscv64"):
+        seccomp.program("riscv64", 1, False)
+
+
+def verdict(program, number, args=(), arch=0xC000003E):
+    """A naive interpreter of the BPF subset the filter uses."""
+    data = {0: number, 4: arch, **{16 + 8 * i: a & 0xFFFFFFFF for i, a in enumerate(args)}}
+    data |= {20 + 8 * i: a >> 32 for i, a in enumerate(args)}
+    accumulator = pc = 0
+    while True:
+        code, yes, no, operand = program[pc]
+        pc += 1
+        if code == 0x06:
+            return operand
+        if code == 0x20:
+            accumulator = data.get(operand, 0)
+            continue
+        holds = {0x15: accumulator == operand, 0x35: accumulator >= operand, 0x45: bool(accumulator & operand)}[code]
+        pc += yes if holds else no
+
+
+ALLOW, EPERM, ENOSYS, KILL = 0x7FFF0000, 0x50001, 0x50026, 0x80000000
+
+
+@pytest.mark.parametrize(
+    ("number", "args", "expected"),
+    [
+        (0, (), ALLOW),  # read
+        (9, (), ALLOW),  # mmap
+        (41, (2,), EPERM),  # socket
+        (56, (0x11,), EPERM),  # clone of a process
+        (56, (0x3D0F00,), ALLOW),  # clone of a thread
+        (435, (), ENOSYS),  # clone3
+        (59, (), EPERM),  # execve
+        (62, (77,), ALLOW),  # kill oneself
+        (62, (78,), EPERM),
+        (234, (77, 80, 6), ALLOW),  # abort
+        (234, (1, 1, 9), EPERM),
+        (302, (0, 7, 0, 1), ALLOW),  # getrlimit
+        (302, (0, 7, 1 << 40, 0), EPERM),  # setrlimit
+        (0x40000000 | 41, (), ENOSYS),  # the x32 door
+    ],
+)
+def test_the_filter(number, args, expected):
+    assert verdict(seccomp.program("x86_64", 77, False), number, args) == expected
+
+
+def test_the_filter_kills_foreign_architectures_and_lets_a_gpu_start_its_compiler():
+    assert verdict(seccomp.program("x86_64", 77, False), 0, arch=0x40000003) == KILL
+    assert verdict(seccomp.program("x86_64", 77, True), 59) == ALLOW
+    assert verdict(seccomp.program("aarch64", 77, False), 198, arch=0xC00000B7) == EPERM
+
+
+def test_the_environment_holds_no_secret():
+    scrubbed = jail.environment({"TRITON_INTERPRET": "1"}, "/scratch")
+    assert scrubbed["HOME"] == scrubbed["TMPDIR"] == scrubbed["TRITON_CACHE_DIR"] == "/scratch"
+    assert set(scrubbed) & set(os.environ) <= {"PATH", "HOME", "TMPDIR", "LANG", "TRITON_INTERPRET"}
