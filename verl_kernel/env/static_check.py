@@ -57,7 +57,8 @@ _MOVEMENT = (
     "view reshape contiguous size stride dim numel data_ptr to type float half double int long bool transpose permute "
     "t unsqueeze squeeze expand expand_as flatten unflatten clone detach item is_contiguous element_size "
     "storage_offset new_empty new_zeros new_ones new_full copy_ zero_ fill_ cuda cpu chunk split unbind select narrow "
-    "as_strided movedim swapaxes ndimension nelement is_floating_point requires_grad_ get_device tolist untyped_storage view_as"
+    "as_strided movedim swapaxes ndimension nelement is_floating_point requires_grad_ get_device tolist "
+    "untyped_storage view_as"
 ).split()
 _COMPUTING_METHODS = frozenset(name for name in dir(torch.Tensor) if not name.startswith("_")) - frozenset(_MOVEMENT)
 
