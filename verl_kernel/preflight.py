@@ -22,7 +22,7 @@ from verl_kernel.errors import ConfigError, DataError, EnvironmentNotReady, Regi
 logger = logging.getLogger(__name__)
 
 
-class PreflightCallback(Callback):
+class PreflightCallback(Callback):  # type: ignore[misc]
     """Hydra callback that runs `preflight` before verl's main function."""
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
@@ -106,8 +106,8 @@ def check_model(config: DictConfig) -> None:
     named_folder = path.startswith((".", "/", "~")) or path.count("/") != 1
     if named_folder and "://" not in path and not (Path(path).expanduser() / "config.json").is_file():
         raise ConfigError(
-            f"actor_rollout_ref.model.path is {path}, which holds no config.json: give a model's folder or hub name, or make "
-            "the quickstart's with `verl-kernel data quickstart`"
+            f"actor_rollout_ref.model.path is {path}, which holds no config.json: give a model's folder or hub "
+            "name, or make the quickstart's with `verl-kernel data quickstart`"
         )
 
 
