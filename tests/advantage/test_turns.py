@@ -77,3 +77,22 @@ def test_any_memory_layout_gives_the_same_turns(batch: Batch, offset: int) -> No
     strided = torch.zeros(width, rows).t().copy_(batch.rewards)
     for other in (shifted, strided, batch.rewards.double()):
         assert torch.equal(find_turns(other).index(), find_turns(batch.rewards).index())
+
+
+@given(
+    width=st.sampled_from([16, 64, 96, 100, 101]),
+    rows=st.integers(1, 4),
+    data=st.data(),
+)
+def test_markers_are_found_in_rows_of_any_length(width: int, rows: int, data: st.DataObject) -> None:
+    rewards = torch.zeros(rows, width)
+    values = st.sampled_from([ZERO_REWARD, 1.0, -1.0])
+    for row, column in data.draw(st.lists(st.tuples(st.integers(0, rows - 1), st.integers(0, width - 1)), max_size=9)):
+        rewards[row, column] = data.draw(values)
+    rewards[rewards == 0] = data.draw(st.sampled_from([0.0, -0.0]))
+    counts = find_turns(rewards).present.sum(dim=1)
+    assert counts.tolist() == [max(1, int(row.count_nonzero())) for row in rewards]
+    ends = (find_turns(rewards).index().diff(dim=1) == 1).nonzero().tolist()
+    last = [max(row.nonzero().flatten().tolist(), default=0) for row in rewards]
+    markers = [[i, j] for i, j in rewards.nonzero().tolist() if j != last[i]]
+    assert ends == markers
