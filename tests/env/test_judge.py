@@ -75,7 +75,9 @@ STATUSES = {
         EvalStatus.INCORRECT, "WrongValues",
     ),
     "no launch": ("return self.torch_only(x, y)", EvalStatus.DECOY, "NoLaunch"),
-    "token launch": ("token[(1,)](torch.empty(4), BLOCK=4); return self.torch_only(x, y)", EvalStatus.DECOY, "LaunchIrrelevant"),
+    "token launch": (
+        "token[(1,)](torch.empty(4), BLOCK=4); return self.torch_only(x, y)", EvalStatus.DECOY, "LaunchIrrelevant"
+    ),
     "raise": ("raise ValueError('boo')", EvalStatus.RUNTIME_ERROR, "ValueError"),
     "sys.exit": ("import sys; sys.exit(0)", EvalStatus.RUNTIME_ERROR, "SystemExit"),
     "memory bomb": ("k = []\nwhile True: k.append(torch.ones(1 << 24))", EvalStatus.OOM, "RuntimeError"),
@@ -104,9 +106,8 @@ SOURCES = {
     "import os; os._exit(3)": (EvalStatus.CRASH, "Crash"),
     "ModelNew = 7": (EvalStatus.LOAD_ERROR, "TypeError"),
     "#" * (101 << 10): (EvalStatus.REJECTED_STATIC, "size"),
-    candidate("return self.right(x, y)").replace("fused[(1,)]", "broken[(1,)]")
-    + "\n@triton.jit\ndef broken(x, w, y, out, n, size, scale, BLOCK: tl.constexpr):\n    tl.store(out, missing_name)\n": (
-        EvalStatus.COMPILE_ERROR, "NameError",
+    candidate("broken[(1,)](x); return x", "@triton.jit\ndef broken(x):\n    tl.store(x, missing_name)\n"): (
+        EvalStatus.COMPILE_ERROR, "NameError"
     ),
 }  # fmt: skip
 
@@ -138,7 +139,7 @@ def test_a_hang_is_a_timeout_and_gone(judge):
 
 
 def test_a_crash_at_exit_counts(judge):
-    before = "import ctypes\nclass Bomb:\n    def __del__(self): ctypes.string_at(0)\nBOMB = Bomb()\n"
+    before = "import ctypes\nclass Bomb:\n    def __del__(self, boom=ctypes.string_at): boom(0)\nBOMB = Bomb()\n"
     result = judge.evaluate(TASK, candidate("return self.right(x, y)", before))
     assert (result.status, result.error.stage, result.error.signal) == (EvalStatus.CRASH, "exit", signal.SIGSEGV)
     assert not result.rewarded and result.speedup is None
@@ -158,8 +159,10 @@ def test_output_is_neither_shown_nor_waited_for(judge, capfd):
 
 
 def test_a_token_launch_that_moves_torchs_result_has_low_coverage(judge):
-    before = "@triton.jit\ndef copy(a, o, n, B: tl.constexpr):\n    i = tl.arange(0, B)\n    tl.store(o + i, tl.load(a + i, mask=i < n), mask=i < n)\n"
-    body = "a = self.torch_only(x, y); o = torch.empty_like(a); copy[(1,)](a, o, a.numel(), B=512); return o"
+    before = (
+        "@triton.jit\ndef copy(a, o, B: tl.constexpr):\n    i = tl.arange(0, B)\n    tl.store(o + i, tl.load(a + i))\n"
+    )
+    body = "a = self.torch_only(x, y); o = torch.empty_like(a); copy[(1,)](a, o, B=512); return o"
     result = judge.evaluate(TASK, candidate(body, before))
     assert result.number_coverage == 0.2 and result.speedup < 1 and sum(result.fallback_ops.values()) == 4
 
@@ -272,15 +275,16 @@ def test_keyword_arguments_of_the_model(judge):
     assert judge.evaluate(Task(KEYWORDS), HONEST).status is EvalStatus.OK
 
 
+INPUTS = "return [torch.randn(8, 64), torch.randn(8, 64)]"
 UNFIT = {
     "get_inputs raises": (
-        ("return [torch.randn(8, 64), torch.randn(8, 64)]", "raise ValueError('no data')"),
+        (INPUTS, "raise ValueError('no data')"),
         "no data",
     ),
-    "no inputs": (("return [torch.randn(8, 64), torch.randn(8, 64)]", "pass"), "get_inputs.. returns nothing"),
-    "no tensors": (("return [torch.randn(8, 64), torch.randn(8, 64)]", "return [1, 2]"), "returns no tensor"),
-    "an object": (("return [torch.randn(8, 64), torch.randn(8, 64)]", "return [object()]"), "type object"),
-    "a number": (("return [torch.randn(8, 64), torch.randn(8, 64)]", "return 7"), "a int"),
+    "no inputs": ((INPUTS, "pass"), "get_inputs.. returns nothing"),
+    "no tensors": ((INPUTS, "return [1, 2]"), "returns no tensor"),
+    "an object": ((INPUTS, "return [object()]"), "type object"),
+    "a number": ((INPUTS, "return 7"), "a int"),
     "bfloat16": (("torch.randn(8, 64)]", "torch.randn(8, 64).bfloat16()]"), "bfloat16"),
     "dropout": (("* self.scale", "* torch.rand(1)"), "two calls"),
     "no output": (("return torch.relu", "torch.relu"), "returns no tensor"),
@@ -320,11 +324,11 @@ def test_a_simulated_clock_cannot_time_a_compiled_reference():
 
 
 def test_the_gate_stands_before_everything_else(judge):
-    with Judge(replace(OPTIONS, static_check="coverage")) as strict:
-        result = strict.evaluate(TASK, "import os\n" + PLAIN)
-        assert result.status is EvalStatus.REJECTED_STATIC and "line 1" in result.error.message
-        assert result.compiled is None and strict._zygote.pid is None
-    assert sharing(judge, replace(OPTIONS, static_check="coverage")).evaluate(TASK, PLAIN).rewarded
+    strict = sharing(judge, replace(OPTIONS, static_check="coverage"))
+    result = strict.evaluate(TASK, "import os\n" + PLAIN)
+    assert result.status is EvalStatus.REJECTED_STATIC and "line 1" in result.error.message
+    assert result.compiled is None and list(result.stage_seconds) == ["static"]
+    assert strict.evaluate(TASK, PLAIN).rewarded
 
 
 def test_a_dead_zygote_is_our_failure_and_replaced():

@@ -43,8 +43,13 @@ class Runner:
         with contextlib.suppress(ChannelClosed):
             while "exit" not in (request := self._channel.recv()):
                 self._reply(self._answer(request))
+        self._forget()
+
+    def _forget(self) -> None:
+        """Let go of the candidate, so that what it broke breaks now."""
         self._model = None
-        sys.modules.pop(_MODULE, None)
+        if (module := sys.modules.pop(_MODULE, None)) is not None:
+            vars(module).clear()
         gc.collect()
 
     def _answer(self, request: Message) -> Message:
