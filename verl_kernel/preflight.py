@@ -81,7 +81,11 @@ def check_options(config: DictConfig) -> None:
     from verl_kernel.options import parse_options
     from verl_kernel.sampler.rejection import PRSOptions
 
-    resolve_device(parse_options(OmegaConf.select(config, "kernelgym")).env.device)
+    device = parse_options(OmegaConf.select(config, "kernelgym")).env.device
+    try:
+        resolve_device(device)
+    except EnvironmentNotReady as exc:
+        raise EnvironmentNotReady(f"kernelgym.device: {exc}") from exc
     if OmegaConf.select(config, "algorithm.adv_estimator") in ESTIMATORS:
         check_algorithm(config.algorithm)
     sampler = OmegaConf.select(config, "trainer.v1.sampler") or {}

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every mistake of a start is one sentence that names the key and the remedy."""
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig
+
+from verl_kernel import machine, plugin
+from verl_kernel.data.rows import make_row, write_rows
+from verl_kernel.errors import VerlKernelError
+from verl_kernel.preflight import PreflightCallback, preflight
+
+REFERENCE = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+def get_inputs():
+    return [torch.randn(4)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def row(**changes: object) -> dict:
+    messages = [{"role": "user", "content": "Write a kernel."}]
+    return make_row(messages, REFERENCE, task_id="relu", split="train", index=0) | changes
+
+
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("quickstart")
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text("{}")
+    for split in ("train", "val"):
+        write_rows([row()], folder / f"{split}.parquet")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def platform(monkeypatch) -> Iterator[None]:
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        yield
+
+
+def config(folder: Path, *overrides: str) -> DictConfig:
+    return compose("cpu_quickstart", overrides=[f"quickstart_dir={folder}", *overrides])
+
+
+def refusal(folder: Path, *overrides: str) -> str:
+    with pytest.raises(VerlKernelError) as caught:
+        preflight(config(folder, *overrides))
+    return str(caught.value)
+
+
+def test_a_sound_configuration_passes(quickstart):
+    preflight(config(quickstart))
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "remedy"),
+    [
+        ("kernelgym.max_turns=0", "kernelgym.max_turns", "at least 1"),
+        ("kernelgym.max_turns=-2", "kernelgym.max_turns", "at least 1"),
+        ("+kernelgym.max_turn=2", "kernelgym.max_turn", "known keys"),
+        ("kernelgym.device=cuda", "kernelgym.device", "use device cpu"),
+        ("algorithm.use_kl_in_reward=true", "algorithm.use_kl_in_reward", "use_kl_loss"),
+        ("algorithm.trloo.gamma=2", "algorithm.trloo.gamma", "between 0 and 1"),
+        ("trainer.v1.sampler.sampler_kwargs.threshold=7", "sampler_kwargs.threshold", "between"),
+        ("trainer.device=cuda", "trainer.device", "VERL_PLATFORM"),
+        ("data.train_files=/nowhere/train.parquet", "data.train_files", "verl-kernel data quickstart"),
+        ("actor_rollout_ref.model.path=/nowhere", "actor_rollout_ref.model.path", "verl-kernel data quickstart"),
+        ("+kernelgym.require_isolation=[moat]", "kernelgym.require_isolation", "verl-kernel doctor"),
+        (
+            "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=999999999",
+            "/dev/shm",
+            "--shm-size",
+        ),
+    ],
+)
+def test_a_bad_value_is_refused_by_key_and_remedy(quickstart, override, key, remedy):
+    sentence = refusal(quickstart, override)
+    assert key in sentence and remedy in sentence
+    assert "\n" not in sentence
+
+
+def test_kl_in_reward_is_left_to_estimators_that_bear_it(quickstart):
+    preflight(config(quickstart, "algorithm.use_kl_in_reward=true", "algorithm.adv_estimator=grpo"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"reward_model": {"style": "rule"}}, "reward_model.ground_truth"),
+        ({"reward_model": {"style": "rule", "ground_truth": "def f(:"}}, "reward_model.ground_truth"),
+        ({"prompt": []}, "prompt"),
+    ],
+)
+def test_a_bad_row_is_refused_by_file_and_key(quickstart, tmp_path, changes, key):
+    path = tmp_path / "train.parquet"
+    write_rows([row(**changes)], path)
+    sentence = refusal(quickstart, f"data.train_files={path}")
+    assert "data.train_files" in sentence and str(path) in sentence and key in sentence
+
+
+def test_a_machine_without_vllm_is_refused(quickstart, monkeypatch):
+    real = importlib.metadata.version
+
+    def version(name: str) -> str:
+        if name.startswith("vllm"):
+            raise importlib.metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    sentence = refusal(quickstart)
+    assert "actor_rollout_ref.rollout.name" in sentence and "verl-kernel[gpu]" in sentence
+
+
+def test_a_machine_without_a_compiler_is_refused(quickstart, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    sentence = refusal(quickstart)
+    assert "C++ compiler" in sentence and "install g++" in sentence
+
+
+def test_a_name_lost_to_someone_else_is_refused(quickstart, monkeypatch):
+    monkeypatch.setitem(plugin._registry("agent loop"), "kernel_agent", {"_target_": "other.Loop"})
+    sentence = refusal(quickstart)
+    assert "kernel_agent" in sentence and "other.Loop" in sentence
+
+
+def test_every_failure_ends_the_process(quickstart, monkeypatch):
+    with pytest.raises(SystemExit, match="kernelgym.max_turns"):
+        PreflightCallback().on_job_start(config(quickstart, "kernelgym.max_turns=0"))
+    monkeypatch.setattr(machine, "vllm", lambda: 1 / 0)
+    with pytest.raises(SystemExit) as caught:
+        PreflightCallback().on_job_start(config(quickstart))
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.slow
+def test_the_trainer_stops_with_one_sentence_before_it_starts_anything(quickstart):
+    command = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-name=cpu_quickstart"]
+    done = subprocess.run(
+        [*command, f"quickstart_dir={quickstart}", "kernelgym.max_turns=0", f"hydra.run.dir={quickstart}/run"],
+        env={**os.environ, "VERL_PLATFORM": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1].startswith("verl-kernel: kernelgym.max_turns is 0")
+    assert "ray init kwargs" not in done.stdout
