@@ -42,6 +42,8 @@ AFTER_OTHER: Mixture = {
     Kind.BROKEN: 0.09,
     Kind.DECOY: 0.05,
 }
+FEEDBACK_CHARS = 360
+"""`kernelgym.feedback_chars` of the CPU recipe."""
 _CONFIDENT = ("One kernel does the whole chain.", "I fuse every step into one Triton kernel.")
 _PROSE: dict[Kind, tuple[str, ...]] = {
     Kind.FUSED: _CONFIDENT,
@@ -74,7 +76,7 @@ def draw_conversation(program: Program, rng: Random) -> list[Message]:
     """Return prompt, answer, feedback and second answer."""
     first = draw_variant(program, FIRST, rng)
     second = draw_variant(program, AFTER_FUSED if first.kind is Kind.FUSED else AFTER_OTHER, rng)
-    feedback = format_feedback(expected_verdict(program, first, rng))
+    feedback = format_feedback(expected_verdict(program, first, rng), FEEDBACK_CHARS)
     return [
         *task_messages(program),
         {"role": "assistant", "content": answer_text(first, rng)},

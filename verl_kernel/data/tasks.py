@@ -23,40 +23,43 @@ class Op:
     """A call of a Triton function that does not exist, as a model might imagine it."""
     mistake: str
     """Name of an operation easily confused with this one."""
-    aten: int = 1
+    aten: tuple[str, ...]
     """Device kernels that the torch expression launches."""
 
 
 OPS: dict[str, Op] = {
-    "scale": Op("{v} * {a}", "{v} * {a}", "tl.mul({v}, {a})", "shift"),
-    "shift": Op("{v} + {a}", "{v} + {a}", "tl.add_scalar({v}, {a})", "sub"),
-    "sub": Op("{v} - {a}", "{v} - {a}", "tl.sub({v}, {a})", "shift"),
-    "div": Op("{v} / {a}", "{v} / {a}", "tl.truediv({v}, {a})", "scale"),
-    "relu": Op("torch.relu({v})", "tl.maximum({v}, 0.0)", "tl.relu({v})", "abs"),
-    "abs": Op("torch.abs({v})", "tl.abs({v})", "tl.fabs({v})", "relu"),
-    "square": Op("{v} * {v}", "{v} * {v}", "tl.square({v})", "abs"),
-    "sigmoid": Op("torch.sigmoid({v})", "tl.sigmoid({v})", "tl.logistic({v})", "exp"),
-    "exp": Op("torch.exp({v})", "tl.exp({v})", "tl.expf({v})", "sigmoid"),
+    "scale": Op("{v} * {a}", "{v} * {a}", "tl.multiply({v}, {a})", "shift", ("mul.Tensor",)),
+    "shift": Op("{v} + {a}", "{v} + {a}", "tl.add_scalar({v}, {a})", "sub", ("add.Tensor",)),
+    "sub": Op("{v} - {a}", "{v} - {a}", "tl.subtract({v}, {a})", "shift", ("sub.Tensor",)),
+    "div": Op("{v} / {a}", "{v} / {a}", "tl.divide({v}, {a})", "scale", ("div.Tensor",)),
+    "relu": Op("torch.relu({v})", "tl.maximum({v}, 0.0)", "tl.relu({v})", "abs", ("relu",)),
+    "abs": Op("torch.abs({v})", "tl.abs({v})", "tl.fabs({v})", "relu", ("abs",)),
+    "square": Op("{v} * {v}", "{v} * {v}", "tl.square({v})", "abs", ("mul.Tensor",)),
+    "sigmoid": Op("torch.sigmoid({v})", "tl.sigmoid({v})", "tl.logistic({v})", "exp", ("sigmoid",)),
+    "exp": Op("torch.exp({v})", "tl.exp({v})", "tl.expf({v})", "sigmoid", ("exp",)),
     "clamp": Op(
         "torch.clamp({v}, -{a}, {b})",
         "tl.minimum(tl.maximum({v}, -{a}), {b})",
         "tl.clip({v}, -{a}, {b})",
         "relu",
+        ("clamp",),
     ),
     "leaky": Op(
         "torch.where({v} > 0, {v}, {v} * {a})",
         "tl.where({v} > 0, {v}, {v} * {a})",
         "tl.leaky_relu({v}, {a})",
         "scale",
-        aten=3,
+        ("gt.Scalar", "mul.Tensor", "where.self"),
     ),
-    "add_y": Op("{v} + y", "{v} + y", "tl.add_tensor({v}, y)", "mul_y"),
-    "mul_y": Op("{v} * y", "{v} * y", "tl.mul({v}, y)", "add_y"),
-    "max_y": Op("torch.maximum({v}, y)", "tl.maximum({v}, y)", "tl.fmax({v}, y)", "add_y"),
-    "gate_y": Op("{v} * torch.sigmoid(y)", "{v} * tl.sigmoid(y)", "tl.glu({v}, y)", "mul_y", aten=2),
-    "sum": Op("{v}.sum(dim=1)", "tl.sum({v}, axis=0)", "tl.row_sum({v})", "max"),
-    "max": Op("{v}.amax(dim=1)", "tl.max({v}, axis=0)", "tl.row_max({v})", "sum"),
-    "softmax": Op("torch.softmax({v}, dim=1)", "{v} / tl.sum({v}, axis=0)", "tl.row_softmax({v})", "sum"),
+    "add_y": Op("{v} + y", "{v} + y", "tl.add_tensor({v}, y)", "mul_y", ("add.Tensor",)),
+    "mul_y": Op("{v} * y", "{v} * y", "tl.multiply({v}, y)", "add_y", ("mul.Tensor",)),
+    "max_y": Op("torch.maximum({v}, y)", "tl.maximum({v}, y)", "tl.fmax({v}, y)", "add_y", ("maximum",)),
+    "gate_y": Op("{v} * torch.sigmoid(y)", "{v} * tl.sigmoid(y)", "tl.glu({v}, y)", "mul_y", ("sigmoid", "mul.Tensor")),
+    "sum": Op("{v}.sum(dim=1)", "tl.sum({v}, axis=0)", "tl.row_sum({v})", "max", ("sum.dim_IntList",)),
+    "max": Op("{v}.amax(dim=1)", "tl.max({v}, axis=0)", "tl.row_max({v})", "sum", ("amax",)),
+    "softmax": Op(
+        "torch.softmax({v}, dim=1)", "{v} / tl.sum({v}, axis=0)", "tl.row_softmax({v})", "sum", ("_softmax",)
+    ),
 }
 REDUCTIONS = ("sum", "max", "softmax")
 
@@ -126,12 +129,11 @@ class Program:
     @property
     def reference(self) -> str:
         """Source text of the reference program."""
-        *head, last = [step.torch("x") for step in self.steps]
-        body = "".join(f"        x = {line}\n" for line in head)
+        body = "".join(f"        x = {step.torch('x')}\n" for step in self.steps)
         tensors = ", ".join([f"torch.randn{self.shape}"] * len(self.inputs.split(", ")))
         return (
             "import torch\nimport torch.nn as nn\n\nclass Model(nn.Module):\n"
-            f"    def forward(self, {self.inputs}):\n{body}        return {last}\n\n"
+            f"    def forward(self, {self.inputs}):\n{body}        return x\n\n"
             f"def get_inputs():\n    return [{tensors}]\n\ndef get_init_inputs():\n    return []\n"
         )
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A byte-level BPE tokenizer trained on the corpus, with a prefix-stable chat template.
 
-A message is `<|role|>content<|end|>`; nothing depends on later messages, so the tokens of k messages
-are a prefix of the tokens of k + 1. `<|end|>` ends every message and is the end-of-sequence token.
+A message is `<|role|>content<|im_end|>` and a line break; nothing depends on later messages, so the tokens of k messages
+are a prefix of the tokens of k + 1. `<|im_end|>` ends every message and is the end-of-sequence token.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from transformers import PreTrainedTokenizerFast
 
 from verl_kernel.data.corpus import Message
 
-END, PAD = "<|end|>", "<|pad|>"
+END, PAD = "<|im_end|>", "<|pad|>"
+"""verl continues a Qwen conversation behind this very token, with a line break of its own."""
 ROLES = {role: f"<|{role}|>" for role in ("system", "user", "assistant")}
 CHAT_TEMPLATE = (
-    "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endfor %}"
+    "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
-_PIECES = Regex(r"\n *| ?\d| ?[^\s\d]+|\s+")
-"""Line breaks with their indent, single digits, runs without spaces: code repeats many of the latter."""
+_PIECES = Regex(r"\d+(?:\.\d+)?(?:e\d+)?|\n *|[^\d\n,]+,?|,")
+"""Tokens stay within an indent, a number, or a piece of a line up to a comma: generated code repeats such pieces."""
 
 
 def train_tokenizer(texts: Iterable[str], size: int) -> PreTrainedTokenizerFast:
@@ -58,8 +59,9 @@ def encode_conversation(tokenizer: PreTrainedTokenizerFast, messages: list[Messa
     """
     ids: list[int] = []
     targets: list[bool] = []
+    line_break = tokenizer("\n", add_special_tokens=False)["input_ids"]
     for message in messages:
         content = tokenizer(f"{message['content']}{END}", add_special_tokens=False)["input_ids"]
-        ids += [tokenizer.convert_tokens_to_ids(ROLES[message["role"]]), *content]
-        targets += [False] + [message["role"] == "assistant"] * len(content)
+        ids += [tokenizer.convert_tokens_to_ids(ROLES[message["role"]]), *content, *line_break]
+        targets += [False, *[message["role"] == "assistant"] * len(content), *[False] * len(line_break)]
     return ids, targets

@@ -47,14 +47,14 @@ class Layout:
     """Whether the kernel only copies what `before` computed."""
 
     @property
-    def torch_ops(self) -> int:
+    def torch_ops(self) -> tuple[str, ...]:
         """Device kernels of one forward that torch launches."""
-        return sum(OPS[step.name].aten for step in self.before + self.after)
+        return tuple(name for step in self.before + self.after for name in OPS[step.name].aten)
 
     @property
     def share(self) -> float:
         """The kernel's share of the device kernels of one forward."""
-        return 1 / (1 + self.torch_ops)
+        return 1 / (1 + len(self.torch_ops))
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class Variant:
     flaw: str
     """Name of the layout or of the flaw, e.g. `constant`."""
     source: str
-    torch_ops: int = 0
-    """Device kernels that torch launches, where the candidate is correct."""
+    torch_ops: tuple[str, ...] = ()
+    """Device kernels of one forward that torch launches, where the candidate is correct."""
 
 
 def layouts(program: Program) -> list[Layout]:
@@ -81,18 +81,17 @@ def layouts(program: Program) -> list[Layout]:
 
 def render(program: Program, layout: Layout, block: int = 512) -> str:
     """Return the source of a candidate."""
-    kernel, launch = (_row if layout.inside and layout.inside[-1].name in REDUCTIONS else _flat)(program, layout, block)
+    kernel, launch = (_row if layout.inside and layout.inside[-1].name in REDUCTIONS else _flat)(layout, block)
     lines = [f"x = {step.torch('x')}" for step in layout.before] + launch
-    *head, last = [step.torch("out") for step in layout.after] or ["out"]
-    lines += [f"out = {line}" for line in head] + [f"return {last}"]
+    lines += [f"out = {step.torch('out')}" for step in layout.after] + ["return out"]
     body = "".join(f"        {line}\n" for line in lines)
     return f"{_IMPORTS}{kernel}\nclass ModelNew(nn.Module):\n    def forward(self, {program.inputs}):\n{body}"
 
 
-def _kernel_name(program: Program, layout: Layout) -> str:
+def _kernel_name(layout: Layout) -> str:
     if layout.copied:
         return "copy_kernel"
-    return f"{program.family if not layout.before + layout.after else layout.inside[-1].name}_kernel"
+    return "part_kernel" if layout.before + layout.after else "fused_kernel"
 
 
 def _kernel(name: str, inputs: list[str], size: str, lines: list[str]) -> str:
@@ -101,8 +100,8 @@ def _kernel(name: str, inputs: list[str], size: str, lines: list[str]) -> str:
     return f"@triton.jit\ndef {name}({pointers}, {size}, BLOCK: tl.constexpr):\n{body}"
 
 
-def _flat(program: Program, layout: Layout, block: int) -> tuple[str, list[str]]:
-    name, inputs = _kernel_name(program, layout), ["x", "y"] if uses_y(layout.inside) else ["x"]
+def _flat(layout: Layout, block: int) -> tuple[str, list[str]]:
+    name, inputs = _kernel_name(layout), ["x", "y"] if uses_y(layout.inside) else ["x"]
     lines = ["offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)", "mask = offs < n"]
     lines += [f"{tensor} = tl.load({tensor}_ptr + offs, mask=mask)" for tensor in inputs]
     lines += [f"x = {step.triton('x')}" for step in layout.inside]
@@ -115,8 +114,8 @@ def _flat(program: Program, layout: Layout, block: int) -> tuple[str, list[str]]
     return _kernel(name, inputs, "n", lines), launch
 
 
-def _row(program: Program, layout: Layout, block: int) -> tuple[str, list[str]]:
-    name, (*head, last) = _kernel_name(program, layout), layout.inside
+def _row(layout: Layout, block: int) -> tuple[str, list[str]]:
+    name, (*head, last) = _kernel_name(layout), layout.inside
     lines = ["row = tl.program_id(0)", "offs = tl.arange(0, BLOCK)", "mask = offs < cols"]
     lines += ["x = tl.load(x_ptr + row * cols + offs, mask=mask, other=0.0)"]
     lines += [f"x = {step.triton('x')}" for step in head]
@@ -220,8 +219,7 @@ def _never_launched(program: Program, rng: Random) -> str | None:
 
 
 def _returning_torch(program: Program, source: str) -> str:
-    *head, last = [step.torch("x") for step in program.steps]
-    lines = [f"x = {line}" for line in head] + [f"return {last}"]
+    lines = [f"x = {step.torch('x')}" for step in program.steps] + ["return x"]
     return source.removesuffix("        return out\n") + "".join(f"        {line}\n" for line in lines)
 
 

@@ -1,54 +1,115 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verdicts the gym would return for generated candidates, without running them.
 
-They only feed the warm start's feedback messages; no reward is ever computed from them.
+They only feed the warm start's feedback messages; no reward is ever computed from them. A test holds
+them against the gym's own verdicts.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from random import Random
+from typing import Any
 
 from verl_kernel.data.tasks import OPS, Program
 from verl_kernel.data.variants import Kind, Variant
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
 
-_ERRORS = {
-    "undefined_name": (EvalStatus.COMPILE_ERROR, "NameError", "name 'mask' is not defined"),
-    "missing_function": (EvalStatus.COMPILE_ERROR, "AttributeError", "module 'triton.language' has no attribute '{}'"),
-    "syntax": (EvalStatus.REJECTED_STATIC, "SyntaxError", "expected ':'"),
-    "missing_import": (EvalStatus.LOAD_ERROR, "NameError", "name 'tl' is not defined"),
-    "missing_argument": (EvalStatus.COMPILE_ERROR, "TypeError", "missing a required argument: 'BLOCK'"),
-}
+_OP_MS = 0.004
+"""One small kernel on the simulated clock: launch overhead, mostly."""
+_TRIALS = 3
 
 
 def expected_verdict(program: Program, variant: Variant, rng: Random) -> EvalResult:
-    """Return a plausible verdict on a candidate of known kind."""
+    """Return the gym's likely verdict on a candidate of known kind."""
     if variant.kind is Kind.BROKEN:
         return _broken(program, variant)
     if variant.kind is Kind.WRONG:
-        trials = Trials(passed=0, total=5, max_abs=round(rng.uniform(0.1, 4), 3))
-        return EvalResult(task_id=program.task_id, status=EvalStatus.INCORRECT, correctness=False, trials=trials)
-    if variant.kind is Kind.DECOY:
-        return EvalResult(task_id=program.task_id, status=EvalStatus.DECOY, decoy_kernel=True)
-    return _correct(program, variant)
+        return _wrong(program, rng)
+    return _decoy(program, variant) if variant.kind is Kind.DECOY else _correct(program, variant)
 
 
-def _broken(program: Program, variant: Variant) -> EvalResult:
-    status, kind, message = _ERRORS[variant.flaw]
-    calls = [step.missing("x").split("(")[0].removeprefix("tl.") for step in program.steps]
-    name = next((call for call in calls if f"tl.{call}(" in variant.source), "")
-    error = EvalError(stage="run", type=kind, message=message.format(name))
-    return EvalResult(task_id=program.task_id, status=status, error=error)
+def _all_ops(program: Program) -> list[str]:
+    return [name for step in program.steps for name in OPS[step.name].aten]
+
+
+def _measured(program: Program, ops: list[str], own: list[str]) -> dict[str, Any]:
+    times = Counter(f"aten::{op}" for op in ops) + Counter(own)
+    longest = sorted(times.items(), key=lambda item: (-item[1], item[0]))
+    return {
+        "task_id": program.task_id,
+        "speedup": len(_all_ops(program)) / times.total(),
+        "time_coverage": len(own) / times.total(),
+        "top_kernels": tuple((name, count * _OP_MS) for name, count in longest),
+    }
 
 
 def _correct(program: Program, variant: Variant) -> EvalResult:
-    total = sum(OPS[step.name].aten for step in program.steps)
-    outside = variant.torch_ops
+    facts = _measured(program, list(variant.torch_ops), [_kernel_name(variant)])
+    return EvalResult(status=EvalStatus.OK, correctness=True, **facts)
+
+
+def _decoy(program: Program, variant: Variant) -> EvalResult:
+    launched = variant.flaw == "unused_launch"
+    if launched:
+        error = _error(
+            "LaunchIrrelevant",
+            "the output stays right when the kernels are not launched: it does not come from them",
+        )
+    else:
+        error = _error("NoLaunch", "no kernel of the source was launched: the output does not come from Triton")
+    facts = _measured(program, _all_ops(program), [_kernel_name(variant)] * launched)
+    return EvalResult(status=EvalStatus.DECOY, decoy_kernel=True, error=error, **facts)
+
+
+def _wrong(program: Program, rng: Random) -> EvalResult:
+    worst = round(rng.uniform(0.2, 6), 2)
+    first = [rng.randrange(program.shape[0]), rng.randrange(program.shape[1])] if rng.random() < 0.3 else [0, 0]
+    message = f"the output differs from the reference's by up to {worst:.3g}, first at index {first}"
     return EvalResult(
         task_id=program.task_id,
-        status=EvalStatus.OK,
-        correctness=True,
-        speedup=total / (outside + 1),
-        time_coverage=1 / (outside + 1),
-        top_kernels=((f"{program.family}_kernel", 0.0021),),
+        status=EvalStatus.INCORRECT,
+        correctness=False,
+        trials=Trials(passed=0, total=_TRIALS, max_abs=worst),
+        error=_error("WrongValues", message),
     )
+
+
+def _broken(program: Program, variant: Variant) -> EvalResult:
+    name, source = _kernel_name(variant), variant.source
+    launch = _line(source, f"{name}[", "forward")
+    if variant.flaw == "syntax":
+        line = _line(source, "class ModelNew", "").split(",")[0]
+        status, error = EvalStatus.REJECTED_STATIC, _error("syntax", f"{line}: not valid Python: expected ':'")
+    elif variant.flaw == "missing_import":
+        tail = _line(source, f"def {name}(", "<module>")
+        status, error = EvalStatus.LOAD_ERROR, _error("NameError", "name 'tl' is not defined", tail)
+    elif variant.flaw == "missing_argument":
+        message = f"{name}() missing 1 required positional argument: 'BLOCK'"
+        status, error = EvalStatus.RUNTIME_ERROR, _error("TypeError", message, launch)
+    elif variant.flaw == "undefined_name":
+        tail = f"{launch}\n{_line(source, 'mask=mask', name)}"
+        status, error = EvalStatus.COMPILE_ERROR, _error("NameError", "name 'mask' is not defined", tail)
+    else:
+        call = next(call for step in program.steps if (call := step.missing("x").split("(")[0]) in source)
+        message = f"module 'triton.language' has no attribute '{call.removeprefix('tl.')}'"
+        tail = f"{launch}\n{_line(source, f'{call}(', name)}"
+        status, error = EvalStatus.COMPILE_ERROR, _error("AttributeError", message, tail)
+    return EvalResult(task_id=program.task_id, status=status, error=error)
+
+
+def _kernel_name(variant: Variant) -> str:
+    found = re.search(r"def (\w+_kernel)\(", variant.source)
+    assert found is not None
+    return found[1]
+
+
+def _error(kind: str, message: str, tail: str | None = None) -> EvalError:
+    return EvalError(stage="correctness", type=kind, message=message, traceback_tail=tail)
+
+
+def _line(source: str, text: str, function: str) -> str:
+    """Return a traceback's frame for the first line that holds `text`."""
+    number, line = next((n, line.strip()) for n, line in enumerate(source.splitlines(), 1) if text in line)
+    return f"line {number}, in {function}: {line}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Supervised warm start of a small Qwen2 on the corpus: next-token loss on assistant tokens only."""
+"""Supervised warm start of a small Qwen3 on the corpus: next-token loss on assistant tokens only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from random import Random
 
 import torch
 import torch.nn.functional as F
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from verl_kernel.data.corpus import Message
 from verl_kernel.data.tokenizer import encode_conversation
@@ -24,8 +24,9 @@ class WarmStart:
     """Size of the model and of its training; steps follow from the corpus, not from the clock."""
 
     layers: int = 4
-    width: int = 192
-    heads: int = 3
+    width: int = 128
+    heads: int = 4
+    head_dim: int = 32
     batch_size: int = 8
     learning_rate: float = 3e-3
     warm_up: float = 0.1
@@ -35,27 +36,29 @@ class WarmStart:
     """Autocast; pays off only on processors with bfloat16 arithmetic."""
 
 
-def build_model(options: WarmStart, tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen2ForCausalLM:
-    """Build a float32 Qwen2 with tied embeddings and random weights drawn from `seed`."""
+def build_model(options: WarmStart, tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
+    """Build a float32 Qwen3 with tied embeddings and random weights drawn from `seed`."""
     torch.manual_seed(seed)
-    config = Qwen2Config(
+    config = Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=options.width,
-        intermediate_size=3 * options.width,
+        intermediate_size=4 * options.width,
         num_hidden_layers=options.layers,
         num_attention_heads=options.heads,
         num_key_value_heads=options.heads,
+        head_dim=options.head_dim,
+        initializer_range=options.width**-0.5,
         max_position_embeddings=2048,
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    return Qwen2ForCausalLM(config)
+    return Qwen3ForCausalLM(config)
 
 
 def train(
-    model: Qwen2ForCausalLM,
+    model: Qwen3ForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
     corpus: list[list[Message]],
     options: WarmStart,
@@ -120,7 +123,7 @@ def _padded(batch: list[Example], pad: int) -> tuple[torch.Tensor, torch.Tensor]
     return ids_BT, labels_BT
 
 
-def _loss(model: Qwen2ForCausalLM, ids_BT: torch.Tensor, labels_BT: torch.Tensor, bfloat16: bool) -> torch.Tensor:
+def _loss(model: Qwen3ForCausalLM, ids_BT: torch.Tensor, labels_BT: torch.Tensor, bfloat16: bool) -> torch.Tensor:
     with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
         hidden_BTD = model.model(ids_BT[:, :-1]).last_hidden_state
         wanted_BT = labels_BT[:, 1:] != _IGNORED

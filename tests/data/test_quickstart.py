@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+from dataclasses import replace
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from verl_kernel.commands.data import app
+from verl_kernel.data import quickstart
+from verl_kernel.data.quickstart import Quickstart, build, is_complete
+from verl_kernel.data.rows import check_rows
+from verl_kernel.data.warm_start import WarmStart
+from verl_kernel.errors import ConfigError
+
+SMALL = Quickstart(
+    train_tasks=8, val_tasks=4, conversations=64, warm_start=WarmStart(layers=1, width=64, heads=1, batch_size=4)
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    out = tmp_path_factory.mktemp("quickstart") / "out"
+    return out, build(out, SMALL, lambda step, steps, loss: None)
+
+
+def references(path):
+    return {row["reward_model"]["ground_truth"] for row in pq.read_table(path).to_pylist()}
+
+
+def test_data_are_valid_and_splits_are_disjoint(made):
+    out, _ = made
+    for split, count in (("train", 8), ("val", 4)):
+        check_rows(out / f"{split}.parquet")
+        assert len(references(out / f"{split}.parquet")) == count
+    assert not references(out / "train.parquet") & references(out / "val.parquet")
+
+
+def test_the_model_learned_and_loads(made):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    out, manifest = made
+    assert manifest["loss"]["last"] < 0.8 * manifest["loss"]["first"]
+    tokenizer, model = (kind.from_pretrained(out / "model") for kind in (AutoTokenizer, AutoModelForCausalLM))
+    assert model.config.vocab_size == len(tokenizer)
+    assert model.config.hidden_size // model.config.num_attention_heads == 64
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id
+    assert all(torch.isfinite(weight).all() for weight in model.parameters())
+
+
+def test_default_model_has_one_to_four_million_parameters():
+    from verl_kernel.data.tokenizer import train_tokenizer
+    from verl_kernel.data.warm_start import build_model
+
+    tokenizer = train_tokenizer(["x = x + 1"], 1024)
+    assert 1e6 <= build_model(WarmStart(), tokenizer, 0).num_parameters() <= 4e6
+
+
+def test_same_seed_same_data_and_tokenizer(made, tmp_path):
+    out, manifest = made
+    again = build(tmp_path, SMALL, lambda step, steps, loss: None)
+    names = ["train.parquet", "val.parquet", "model/tokenizer.json"]
+    assert [again["files"][name] for name in names] == [manifest["files"][name] for name in names]
+    assert again["loss"]["last"] == pytest.approx(manifest["loss"]["last"], rel=0.05)
+
+
+def test_complete_means_same_options_and_untouched_files(made, tmp_path):
+    out, _ = made
+    assert is_complete(out, SMALL)
+    assert not is_complete(out, replace(SMALL, seed=1))
+    assert not is_complete(tmp_path, SMALL)
+    path = out / "val.parquet"
+    original = path.read_bytes()
+    path.write_bytes(original[:-1])
+    assert not is_complete(out, SMALL)
+    path.write_bytes(original)
+    manifest = (out / "manifest.json").read_text()
+    for broken in ("", "[]", json.dumps({"fingerprint": SMALL.fingerprint})):
+        (out / "manifest.json").write_text(broken)
+        assert not is_complete(out, SMALL)
+    (out / "manifest.json").write_text(manifest)
+    assert is_complete(out, SMALL)
+
+
+def test_command_builds_once_and_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(quickstart, "Quickstart", lambda seed: replace(SMALL, seed=seed, conversations=8))
+    first = CliRunner().invoke(app, ["quickstart", "--out", str(tmp_path / "new" / "out"), "--seed", "3"])
+    assert first.exit_code == 0 and "8 training and 4 validation tasks" in first.output
+    second = CliRunner().invoke(app, ["quickstart", "--out", str(tmp_path / "new" / "out"), "--seed", "3"])
+    assert second.exit_code == 0 and "nothing to do" in second.output
+
+
+def test_sizes_below_one_are_refused():
+    with pytest.raises(ConfigError, match="quickstart.val_tasks"):
+        Quickstart(val_tasks=0)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+from random import Random
+
+import pytest
+
+from verl_kernel.data.corpus import task_messages
+from verl_kernel.data.rows import check_rows, make_row, write_rows
+from verl_kernel.data.tasks import draw_distinct
+from verl_kernel.errors import DataError
+from verl_kernel.reward.task_row import task_from_row
+
+
+def make_rows(count=3):
+    return [
+        make_row(task_messages(program), program.reference, task_id=program.task_id, split="train", index=index)
+        for index, program in enumerate(draw_distinct(count, Random(0)))
+    ]
+
+
+def test_good_rows_pass_and_make_tasks(tmp_path):
+    path = tmp_path / "train.parquet"
+    rows = make_rows()
+    write_rows(rows, path)
+    check_rows(path)
+    for row in rows:
+        assert task_from_row(row).task_id == row["extra_info"]["task_id"]
+        assert row["agent_name"] == "kernel_agent" and row["ability"] == "kernel"
+
+
+def without_reference(row):
+    row["reward_model"] = {"style": "rule", "ground_truth": None}
+
+
+def without_inputs(row):
+    reference = row["reward_model"]["ground_truth"].replace("def get_inputs", "def inputs")
+    row["reward_model"]["ground_truth"] = reference
+
+
+def unparsable(row):
+    row["reward_model"]["ground_truth"] = "class Model("
+
+
+def without_prompt(row):
+    row["prompt"] = []
+
+
+def without_content(row):
+    row["prompt"] = [{"role": "user", "content": None}]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "key"),
+    [
+        (without_reference, "reward_model.ground_truth"),
+        (without_inputs, "get_inputs"),
+        (unparsable, "reward_model.ground_truth"),
+        (without_prompt, "`prompt`"),
+        (without_content, "`prompt`"),
+    ],
+)
+def test_a_bad_row_is_named(tmp_path, spoil, key):
+    path = tmp_path / "train.parquet"
+    rows = make_rows()
+    spoil(rows[1])
+    write_rows(rows, path)
+    with pytest.raises(DataError) as caught:
+        check_rows(path)
+    for part in (str(path), "row 1", key):
+        assert part in str(caught.value)
+
+
+def test_a_missing_an_unreadable_and_an_empty_file_are_named(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    junk, empty = tmp_path / "junk.parquet", tmp_path / "empty.parquet"
+    junk.write_bytes(b"no parquet")
+    pq.write_table(pa.table({"prompt": pa.array([], pa.string())}), empty)
+    for path, part in ((tmp_path / "none.parquet", "does not exist"), (junk, "readable"), (empty, "no rows")):
+        with pytest.raises(DataError, match=part) as caught:
+            check_rows(path)
+        assert path.name in str(caught.value)
