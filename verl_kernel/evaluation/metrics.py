@@ -9,6 +9,7 @@ Conventions:
     correct and at least p times as fast as the reference (>=).
     Means and maxima are over the correct samples whose value is known. A value over no sample is left
     out, never 0.
+    `kernel/simulated_clock` is the share of timed samples whose time is simulated, not measured.
     "Correct" is `EvalResult.rewarded`: a decoy or a hack is not correct.
 """
 
@@ -22,11 +23,13 @@ from verl_kernel.reward.record import TurnRecord
 FAST_THRESHOLDS = (1.0, 1.2, 1.5, 2.0)
 
 
-def kernel_metrics(trajectories: Sequence[Sequence[TurnRecord]]) -> dict[str, float]:
+def kernel_metrics(trajectories: Sequence[Sequence[TurnRecord]], unjudged: int = 0) -> dict[str, float]:
     """Metrics of a batch.
 
     Args:
         trajectories: the turns of each trajectory, in order. One without turns carries no kernel and is not counted.
+        unjudged: candidates that ended their trajectory because the gym could not judge them; they count in
+            `kernel/infra_error_rate` alone.
 
     Returns:
         Name to value; empty where no trajectory has a turn.
@@ -36,6 +39,9 @@ def kernel_metrics(trajectories: Sequence[Sequence[TurnRecord]]) -> dict[str, fl
     if not results:
         return {}
     metrics = _summary("kernel", results, len(results)) | _statuses(results) | _seconds(results)
+    failures = unjudged + sum(result.status is EvalStatus.INFRA_ERROR for result in results)
+    metrics["kernel/infra_error_rate"] = failures / (len(results) + unjudged)
+    metrics |= _mean("kernel/simulated_clock", (r.timing_source == "simulated" for r in results if r.kernel_ms))
     for number in range(max(map(len, trajectories))):
         reached = [turns[number] for turns in trajectories if len(turns) > number]
         prefix = f"kernel/turn_{number + 1}"

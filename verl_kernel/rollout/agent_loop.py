@@ -73,6 +73,7 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
                 result = await self.gym.evaluate(task, code) if code is not None else _no_code(task)
             if result.status is EvalStatus.INFRA_ERROR:
                 logger.error("task %s, turn %d was not judged: %s", task.task_id, turn, result.error)
+                trajectory.extra["kernel_unjudged"] = 1
                 break
             trajectory.record_turn(start, len(trajectory.mask), profiling_reward(result, self.options.reward), result)
             if turn + 1 < self.options.rollout.max_turns:

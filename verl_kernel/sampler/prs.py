@@ -29,6 +29,7 @@ from verl_kernel.sampler.rejection import PRSOptions, Verdict, judge_turns, prs_
 from verl_kernel.sampler.sample_log import log_samples
 
 TURNS_FIELD = "kernel_turns"
+UNJUDGED_FIELD = "kernel_unjudged"
 
 
 class PRSReplayBuffer(ReplayBuffer):  # type: ignore[misc]
@@ -80,7 +81,7 @@ class PRSReplayBuffer(ReplayBuffer):  # type: ignore[misc]
         )
         turns = [_turns_of(entry) for entry in data["extra_fields"]]
         masks = list(data["response_mask"].unbind())
-        metrics = kernel_metrics(turns)
+        metrics = kernel_metrics(turns, sum(_fields(entry).get(UNJUDGED_FIELD, 0) for entry in data["extra_fields"]))
         if self.options.enabled:
             verdicts = [judge_turns(key, row, step, self.options) for key, row in zip(batch.keys, turns, strict=True)]
             punched, forced = _punch_batch(masks, turns, verdicts, self.options)
@@ -97,9 +98,13 @@ class PRSReplayBufferAsync(PRSReplayBuffer, ReplayBufferAsync):  # type: ignore[
     """`PRSReplayBuffer` over verl's asynchronous sampling policy."""
 
 
-def _turns_of(entry: Any) -> tuple[TurnRecord, ...]:
+def _fields(entry: Any) -> Mapping[str, Any]:
     fields = getattr(entry, "data", entry)  # TransferQueue may wrap what is no tensor.
-    text = fields.get(TURNS_FIELD) if isinstance(fields, Mapping) else None
+    return fields if isinstance(fields, Mapping) else {}
+
+
+def _turns_of(entry: Any) -> tuple[TurnRecord, ...]:
+    text = _fields(entry).get(TURNS_FIELD)
     return load_turns(text) if text else ()
 
 

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The warm start and the rollout must see the same tokens: AutoTokenizer's, merged turn by turn by verl."""
+
+from pathlib import Path
+
+from transformers import AutoTokenizer
+from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
+
+from verl_kernel.data.tokenizer import encode_conversation, train_tokenizer
+from verl_kernel.data.warm_start import WarmStart, build_model
+
+TALK = [
+    {"role": "user", "content": "Write a kernel.\n```python\nx = x * 2.0\n```"},
+    {"role": "assistant", "content": "Here.\n```python\nx = 1\n```"},
+    {"role": "user", "content": "Verdict: ok\nSpeedup: 2.00x"},
+    {"role": "assistant", "content": "Better.\n```python\nx = 2\n```"},
+]
+
+
+def test_the_rollout_reads_what_the_warm_start_wrote(tmp_path: Path):
+    trained = train_tokenizer([message["content"] for message in TALK] * 4, 400)
+    build_model(WarmStart(layers=1, width=64, heads=1), trained, seed=0).save_pretrained(tmp_path)
+    trained.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    builder = create_continuous_token_builder(loaded, hf_model_type="qwen3")
+
+    expected, _ = encode_conversation(trained, TALK)
+    ids = builder.build_initial_tokens(TALK[:1])
+    for turn in (1, 3):
+        answer = loaded.encode(TALK[turn]["content"], add_special_tokens=False) + [loaded.eos_token_id]
+        ids = builder.merge_assistant_tokens(ids, answer).token_ids
+        if turn == 1:
+            ids = builder.merge_context_tokens(TALK[:2], TALK[:3], ids).token_ids
+    assert ids == expected[: len(ids)]
+    assert loaded.decode(expected[len(ids) :]) == "\n"
