@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from verl_kernel.env import channel as channels
 from verl_kernel.env.channel import MAX_FRAME, Channel, ChannelClosed, ProtocolError
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(), lambda s: st.lists(s) | st.dictionaries(st.text(), s)
-)
+JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=8), st.lists, max_leaves=5)
 
 
 @pytest.fixture
@@ -24,7 +22,7 @@ def ends():
     other.close()
 
 
-@given(st.lists(st.dictionaries(st.text(), JSON), max_size=5))
+@given(st.lists(st.dictionaries(st.text(max_size=8), JSON, max_size=4), max_size=4))
 def test_messages_arrive_whole_and_in_order(messages):
     one, other = channels.pair()
     with one, other:
