@@ -43,7 +43,7 @@ $(STAMP):
 	    while read -r chunk; do
 	        done=$$((done + chunk)); printf '    %3d of %d packages\n' $$done $$total
 	    done < <(grep == $(LOCK) | tac | xargs -P 2 -n 9 bash -c \
-	        'pip install --no-deps --no-compile --quiet "$$@" && echo $$#' pip)
+	        'pip install --no-deps --no-compile -qq "$$@" && echo $$#' pip)
 	    test $$done -eq $$total
 	}
 	step "$$total locked packages" install
