@@ -37,7 +37,8 @@ $(STAMP):
 	rm -f $(VENV)/.installed-*
 	step "virtual environment $(VENV)" $(PYTHON) -m venv $(VENV)
 	total=$$(grep -c == $(LOCK))
-	# Two at a time, the large ones (at the end of the alphabet) first. Modules are compiled when first imported.
+	# Two at a time, the large ones (at the end of the alphabet) first; -qq because each would warn of what the other
+	# has half written. Modules are compiled when first imported.
 	install() {
 	    local done=0 chunk
 	    while read -r chunk; do
