@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+TRAINER = (sys.executable, "-m", "verl.trainer.main_ppo", "--config-name=cpu_quickstart")
 QUICKSTART = ROOT / "outputs" / "quickstart"
 
 
@@ -35,22 +36,39 @@ class Run:
         return [json.loads(line) for line in lines]
 
 
-def train(folder: Path, *overrides: str, timeout: int = 900) -> Run:
-    """Run the CPU recipe in a subprocess and fail with its last lines if it fails."""
-    folder.mkdir(parents=True, exist_ok=True)
-    environment = {
+def environment(folder: Path) -> dict[str, str]:
+    """The CPU platform, logs in `folder`, and a mark by which the run's processes can be told."""
+    return {
         **os.environ,
         "VERL_PLATFORM": "cpu",
         "HF_HUB_OFFLINE": "1",
         "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
         "TENSORBOARD_DIR": str(folder / "tensorboard"),
+        "VERL_KERNEL_TEST_RUN": str(folder),
     }
-    arguments = [f"quickstart_dir={QUICKSTART}", f"trainer.rollout_data_dir={folder}/rollouts", *overrides]
-    command = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-name=cpu_quickstart", *arguments]
+
+
+def overrides(folder: Path) -> list[str]:
+    """Where the run finds its data and leaves its rollouts."""
+    return [f"quickstart_dir={QUICKSTART}", f"trainer.rollout_data_dir={folder}/rollouts"]
+
+
+def train(folder: Path, *extra: str, timeout: int = 900) -> Run:
+    """Run the CPU recipe in a subprocess and fail with its last lines if it fails."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [
+        sys.executable,
+        "-m",
+        "verl.trainer.main_ppo",
+        "--config-name=cpu_quickstart",
+        *overrides(folder),
+        *extra,
+    ]
     with (folder / "train.log").open("w") as log:
         code = subprocess.run(
-            command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, timeout=timeout, check=False
-        ).returncode
+            command, cwd=folder, env=environment(folder), stdout=log, stderr=subprocess.STDOUT, timeout=timeout,
+            check=False,
+        ).returncode  # fmt: skip
     run = Run(folder)
     assert code == 0, "\n".join(run.log.splitlines()[-60:])
     return run
@@ -60,6 +78,8 @@ def train(folder: Path, *overrides: str, timeout: int = 900) -> Run:
 def quickstart() -> Path:
     """Model, tokenizer and data of the quickstart; made once, reused while complete."""
     subprocess.run(
-        [Path(sys.executable).with_name("verl-kernel"), "data", "quickstart", "--out", str(QUICKSTART)], check=True, cwd=ROOT
+        [Path(sys.executable).with_name("verl-kernel"), "data", "quickstart", "--out", str(QUICKSTART)],
+        check=True,
+        cwd=ROOT,
     )
     return QUICKSTART
