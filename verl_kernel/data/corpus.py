@@ -19,12 +19,12 @@ Message = dict[str, str]
 Mixture = dict[Kind, float]
 
 FIRST: Mixture = {
-    Kind.FUSED: 0.40,
-    Kind.PARTIAL: 0.10,
-    Kind.LAZY: 0.18,
-    Kind.WRONG: 0.14,
-    Kind.BROKEN: 0.11,
-    Kind.DECOY: 0.07,
+    Kind.FUSED: 0.38,
+    Kind.PARTIAL: 0.08,
+    Kind.LAZY: 0.30,
+    Kind.WRONG: 0.08,
+    Kind.BROKEN: 0.08,
+    Kind.DECOY: 0.08,
 }
 AFTER_FUSED: Mixture = {
     Kind.FUSED: 0.74,
@@ -42,6 +42,8 @@ AFTER_OTHER: Mixture = {
     Kind.BROKEN: 0.09,
     Kind.DECOY: 0.05,
 }
+SINGLE_TURN = 0.5
+"""Share of conversations that end after the first answer."""
 FEEDBACK_CHARS = 360
 """`kernelgym.feedback_chars` of the CPU recipe."""
 _CONFIDENT = ("One kernel does the whole chain.", "I fuse every step into one Triton kernel.")
@@ -91,5 +93,6 @@ def draw_corpus(count: int, rng: Random, held_out: set[str]) -> list[list[Messag
     while len(conversations) < count:
         program = draw_program(rng)
         if program.reference not in held_out:
-            conversations.append(draw_conversation(program, rng))
+            talk = draw_conversation(program, rng)
+            conversations.append(talk[:2] if rng.random() < SINGLE_TURN else talk)
     return conversations

@@ -77,6 +77,7 @@ FAMILIES: dict[str, tuple[tuple[str, ...], ...]] = {
     "row_max": (("scale", "shift", "max"), ("sub", "abs", "max")),
     "softmax": (("scale", "softmax"), ("shift", "square", "softmax")),
 }
+CONSTANTS = ("0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1.2", "1.5", "2.0")
 SHAPES = ((8, 256), (8, 200), (6, 200), (4, 300), (10, 100), (12, 96))
 ROW_SHAPES = ((8, 200), (6, 200), (4, 300), (10, 100), (12, 96))
 """Widths that are no power of two: a row kernel has to mask."""
@@ -143,16 +144,15 @@ class Program:
         return f"{self.family}-{hashlib.sha256(self.reference.encode()).hexdigest()[:10]}"
 
 
-def draw_constant(rng: Random, largest: int = 29, other_than: str = "1.0") -> str:
-    """Draw 0.2 to `largest` tenths; never 1.0, which would make some steps neutral."""
-    choices = [f"{tenths / 10}" for tenths in range(2, largest + 1) if tenths != 10]
-    return rng.choice([choice for choice in choices if choice != other_than])
+def draw_constant(rng: Random, other_than: str = "") -> str:
+    """Draw a constant; never 1.0, which would make some steps neutral."""
+    return rng.choice([constant for constant in CONSTANTS if constant != other_than])
 
 
 def draw_step(name: str, rng: Random) -> Step:
     """Draw the constants of one operation."""
     template = OPS[name].torch
-    a, b = (draw_constant(rng, 9 if name == "clamp" else 29) for _ in range(2))
+    a, b = draw_constant(rng), draw_constant(rng)
     return Step(name, a if "{a}" in template else "", b if "{b}" in template else "")
 
 

@@ -140,7 +140,7 @@ def _constant(program: Program, rng: Random) -> str | None:
     places = [index for index, step in enumerate(program.steps) if step.a]
     index = rng.choice(places)
     step = program.steps[index]
-    other = replace(step, a=draw_constant(rng, 9 if step.name == "clamp" else 29, other_than=step.a))
+    other = replace(step, a=draw_constant(rng, other_than=step.a))
     return _with_step(program, index, other)
 
 

@@ -27,7 +27,7 @@ class WarmStart:
     width: int = 128
     heads: int = 4
     head_dim: int = 32
-    batch_size: int = 8
+    batch_size: int = 6
     learning_rate: float = 3e-3
     warm_up: float = 0.1
     """Share of the steps."""
