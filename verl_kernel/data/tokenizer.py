@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A byte-level BPE tokenizer trained on the corpus, with a prefix-stable chat template.
 
-A message is `<|role|>content<|im_end|>` and a line break; nothing depends on later messages, so the tokens of k messages
-are a prefix of the tokens of k + 1. `<|im_end|>` ends every message and is the end-of-sequence token.
+A message is `<|role|>content<|im_end|>` and a line break; nothing depends on later messages, so the tokens of k
+messages are a prefix of the tokens of k + 1. `<|im_end|>` ends every message and is the end-of-sequence token.
 """
 
 from __future__ import annotations
