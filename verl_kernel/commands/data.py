@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +23,8 @@ def quickstart(
     seed: Annotated[int, typer.Option(min=0, help="Seed of tasks, corpus, tokenizer and model.")] = 0,
 ) -> None:
     """Make tasks, a tokenizer and a warm-started model for the CPU recipe (two to four minutes on 2 cores)."""
+    # Idle OpenMP threads that spin would take the core a busy neighbour needs; read when torch is first imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from verl_kernel.data.quickstart import Quickstart, is_complete
 
     options = Quickstart(seed=seed)

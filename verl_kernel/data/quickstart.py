@@ -48,7 +48,7 @@ class Quickstart:
     seed: int = 0
     train_tasks: int = 256
     val_tasks: int = 32
-    conversations: int = 5400
+    conversations: int = 6000
     vocabulary: int = 1024
     warm_start: WarmStart = field(default_factory=WarmStart)
 

@@ -32,6 +32,7 @@ class WarmStart:
     warm_up: float = 0.1
     """Share of the steps."""
     weight_decay: float = 0.01
+    threads: int = 2
     bfloat16: bool = False
     """Autocast; pays off only on processors with bfloat16 arithmetic."""
 
@@ -78,6 +79,7 @@ def train(
     Returns:
         Loss of every step, in nats per assistant token.
     """
+    torch.set_num_threads(options.threads)
     examples = [encode_conversation(tokenizer, talk) for talk in corpus]
     batches = _batches(examples, options.batch_size, Random(seed))
     optimizer = torch.optim.AdamW(
