@@ -26,6 +26,12 @@ class Run:
         return (self.folder / "train.log").read_text(encoding="utf-8", errors="replace")
 
     @property
+    def has_steps(self) -> bool:
+        """Whether a step has been logged yet."""
+        metrics = self.folder / "metrics.jsonl"
+        return metrics.exists() and metrics.stat().st_size > 0
+
+    @property
     def steps(self) -> list[dict]:
         lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         return [json.loads(line)["data"] for line in lines]

@@ -1,29 +1,100 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reward manager `kernelgym` in verl's stock single-turn loop with GRPO: what another recipe would do."""
+"""The reward manager `kernelgym` in verl's stock single-turn loop with GRPO: what another recipe would do.
 
+The run is killed after its first step, and must leave nothing behind: not Ray's processes, not vLLM's, not the gym's.
+"""
+
+import os
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import pandas
+import psutil
 import pytest
 
-from tests.e2e.conftest import train
+from tests.e2e.conftest import TRAINER, Run, environment, overrides
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray]
 
+OURS_S, RAYS_S = 20, 120
+"""Seconds until our processes, vLLM's and the workers are gone; Ray's own agents take about a minute to notice."""
+START_S = 400
 
-def test_stock_loop_grpo_and_our_reward_manager(quickstart: Path, tmp_path: Path):
+
+def test_stock_loop_with_our_reward_manager_and_nothing_outlives_it(quickstart: Path, tmp_path: Path):
     # A row's agent_name would win over the recipe's default_agent_loop.
     rows = pandas.read_parquet(quickstart / "train.parquet").drop(columns="agent_name")
     rows.to_parquet(tmp_path / "train.parquet")
-    run = train(
-        tmp_path,
-        "trainer.total_training_steps=1",
+    command = [
+        *TRAINER,
+        *overrides(tmp_path),
         f"data.train_files={tmp_path}/train.parquet",
         "actor_rollout_ref.rollout.agent.default_agent_loop=single_turn_agent",
         "algorithm.adv_estimator=grpo",
         "trainer.v1.sampler.custom_sampler.path=null",
         "trainer.v1.sampler.custom_sampler.name=null",
-    )
-    (step,) = run.steps
-    assert step["critic/score/max"] > step["critic/score/min"] >= 0
-    assert step["actor/grad_norm"] > 0
+    ]
+    with (tmp_path / "train.log").open("w") as log:
+        trainer = subprocess.Popen(
+            command, cwd=tmp_path, env=environment(tmp_path), stdout=log, stderr=subprocess.STDOUT
+        )
+    run = Run(tmp_path)
+    try:
+        wait_for(lambda: run.has_steps or trainer.poll() is not None, START_S)
+        assert trainer.poll() is None, run.log[-3000:]
+        family = relatives(tmp_path)
+        names = [" ".join(process.cmdline()) for process in family]
+        assert any("raylet" in name for name in names) and any("verl_kernel.env" in name for name in names)
+    finally:
+        os.kill(trainer.pid, signal.SIGKILL)
+        trainer.wait()
+    wait_for(lambda: not [name for name in alive(family) if "Agent" not in name], OURS_S)
+    assert not [name for name in alive(family) if "Agent" not in name]
+    wait_for(lambda: not alive(family), RAYS_S)
+    assert not alive(family)
+
+    first = run.steps[0]
+    assert first["critic/score/max"] > first["critic/score/min"] >= 0
+    assert first["actor/grad_norm"] > 0
+
+
+def relatives(folder: Path) -> set[psutil.Process]:
+    """Processes whose environment names this run's folder: whatever the trainer started, however detached."""
+    found = set()
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("VERL_KERNEL_TEST_RUN") == str(folder):
+                found.add(process)
+        except psutil.Error:
+            continue
+    own = psutil.Process()
+    return {process for process in found if process != own} | {
+        child for process in found for child in descendants(process)
+    }
+
+
+def descendants(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def alive(family: set[psutil.Process]) -> list[str]:
+    """Command lines of those that still run."""
+    found = []
+    for process in family:
+        try:
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(" ".join(process.cmdline()) or process.name())
+        except psutil.Error:
+            continue
+    return found
+
+
+def wait_for(condition, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.5)
