@@ -50,8 +50,8 @@ def test_stock_loop_with_our_reward_manager_and_nothing_outlives_it(quickstart: 
     finally:
         os.kill(trainer.pid, signal.SIGKILL)
         trainer.wait()
-    wait_for(lambda: not [name for name in alive(family) if "Agent" not in name], OURS_S)
-    assert not [name for name in alive(family) if "Agent" not in name]
+    wait_for(lambda: not [name for name in alive(family) if not is_rays_agent(name)], OURS_S)
+    assert not [name for name in alive(family) if not is_rays_agent(name)]
     wait_for(lambda: not alive(family), RAYS_S)
     assert not alive(family)
 
@@ -92,6 +92,10 @@ def alive(family: set[psutil.Process]) -> list[str]:
         except psutil.Error:
             continue
     return found
+
+
+def is_rays_agent(name: str) -> bool:
+    return name.strip().endswith(("DashboardAgent", "RuntimeEnvAgent"))
 
 
 def wait_for(condition, seconds: float) -> None:
