@@ -13,7 +13,7 @@ from tests.advantage.oracle import naive_trloo
 from tests.e2e.conftest import Run, train
 from verl_kernel.advantage.turns import ZERO_REWARD
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1500)]
 
 STEPS = (1, 2)
 

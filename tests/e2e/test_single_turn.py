@@ -16,7 +16,7 @@ import pytest
 
 from tests.e2e.conftest import TRAINER, Run, environment, overrides
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1500)]
 
 OURS_S, RAYS_S = 20, 120
 """Seconds until our processes, vLLM's and the workers are gone; Ray's own agents take about a minute to notice."""
