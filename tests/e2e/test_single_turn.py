@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reward manager `kernelgym` in verl's stock single-turn loop with GRPO: what another recipe would do.
 
-The run is killed after its first step, and must leave nothing behind: neither workers nor vLLM's processes nor the gym's.
+The run is killed after its first step, and neither workers nor vLLM's nor the gym's processes may outlive it.
 """
 
 import os
