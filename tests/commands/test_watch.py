@@ -52,8 +52,8 @@ def test_ending_the_watcher_ends_the_trainer(tmp_path):
 def test_report_prints_the_table_and_saves_the_curve(tmp_path):
     record = {"step": 1, "data": {"training/global_step": 1, "critic/score/mean": 0.5, "timing_s/step": 3.5}}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(record))
-    environment = {**os.environ, "COLUMNS": "160"}
-    done = subprocess.run([VERL_KERNEL, "report", tmp_path], capture_output=True, text=True, env=environment, timeout=60)
+    wide = {**os.environ, "COLUMNS": "160"}
+    done = subprocess.run([VERL_KERNEL, "report", tmp_path], capture_output=True, text=True, env=wide, timeout=60)
     assert done.returncode == 0 and "fast@1.2" in done.stdout and "3.5" in done.stdout
     assert (tmp_path / "reward.png").exists()
 
