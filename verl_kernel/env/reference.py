@@ -71,7 +71,7 @@ class Reference:
         self.weight_seed = _seed(_WEIGHTS, task.fingerprint.encode())
         with _restored_generators(), torch.no_grad():
             self._program = self._execute()
-            self.init, self._model = self._build()
+            self.init, self.model = self._build()
             self.state = {name: tensor.detach().clone() for name, tensor in self._state_dict().items()}
             probe = self._draw(_seed(_PROBE, task.fingerprint.encode()))
             expected, self.events = self._traced(probe)
@@ -119,7 +119,7 @@ class Reference:
         return init, self._call(f"{entry}(*get_init_inputs())", lambda: self._program[entry](*args, **kwargs))
 
     def _state_dict(self) -> dict[str, torch.Tensor]:
-        state = self._model.state_dict() if isinstance(self._model, torch.nn.Module) else {}
+        state = self.model.state_dict() if isinstance(self.model, torch.nn.Module) else {}
         return {name: tensor for name, tensor in state.items() if isinstance(tensor, torch.Tensor)}
 
     def _draw(self, seed: int) -> Value:
@@ -134,12 +134,12 @@ class Reference:
 
     def _forward(self, inputs: Value) -> Value:
         args, kwargs = inputs.build()
-        return self._value("the model", self._call("forward", lambda: self._model(*args, **kwargs)))
+        return self._value("the model", self._call("forward", lambda: self.model(*args, **kwargs)))
 
     def _traced(self, inputs: Value) -> tuple[Value, list[TraceEvent]]:
         args, kwargs = inputs.build()
         with self._device.record() as events:
-            output = self._call("forward", lambda: self._model(*args, **kwargs))
+            output = self._call("forward", lambda: self.model(*args, **kwargs))
         return self._value("the model", output), list(events)
 
     def _check(self, probe: Value, expected: Value) -> None:
@@ -156,7 +156,7 @@ class Reference:
     def _mutates(self, probe: Value) -> bool:
         copy = Value(probe.tree, [tensor.clone() for tensor in probe.tensors])
         args, kwargs = unflatten(copy.tree, copy.tensors)
-        self._call("forward", lambda: self._model(*args, **kwargs))
+        self._call("forward", lambda: self.model(*args, **kwargs))
         return not all(map(_same_bytes, copy.tensors, probe.tensors))
 
     def _variation(self, probe: Value, expected: Value) -> str:

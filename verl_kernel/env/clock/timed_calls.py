@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runner's part of timing on a GPU: one request, one step.
+
+`offer`: inputs to the device, stale memory poisoned, L2 chilled. `call`: one forward between events, then its output
+into the arena, so that the judge finds it there with the reply. `null`: the same without the forward. `profile`: one
+forward under torch's profiler, device kernels only.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from verl_kernel.env.arena import Arena, TensorSpec, flatten, unflatten
+from verl_kernel.env.clock.stopwatch import Stopwatch
+from verl_kernel.env.trace import dump_events
+
+if TYPE_CHECKING:  # devices import clocks
+    from verl_kernel.env.channel import Message
+    from verl_kernel.env.devices.base import DeviceBackend
+
+_SYNC_MARKS = ("Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event")
+Facts = Callable[[torch.Tensor], dict[str, Any]]
+
+
+def fits(tensor: torch.Tensor, place: TensorSpec) -> bool:
+    """Whether a place was made for tensors like this one, whatever their device and strides."""
+    form = (str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+    return type(tensor) is torch.Tensor and tensor.layout is torch.strided and form == (place.dtype, place.shape)
+
+
+class TimedCalls:
+    """Answers the requests of a CUDA clock.
+
+    Args:
+        device: where the candidate runs.
+        arena: what the judge shares.
+        facts: what the judge demands of an output besides its values.
+    """
+
+    def __init__(self, device: DeviceBackend, arena: Arena, facts: Facts, stopwatch: Stopwatch) -> None:
+        self._device, self._arena, self._facts, self._stopwatch = device, arena, facts, stopwatch
+        self._call: tuple[Any, Any] = ((), {})
+        self._places: list[TensorSpec] = []
+        self._blanks: list[torch.Tensor] = []
+
+    def answer(self, request: Message, model: Callable[..., Any]) -> Message:
+        """The reply to one step."""
+        step = request["step"]
+        if step == "offer":
+            return self._offer(request)
+        if step == "call":
+            return self._timed(model)
+        if step == "null":
+            return self._null()
+        return self._profiled(model)
+
+    def _offer(self, request: Message) -> Message:
+        tensors = [self._device.to_device(self._arena.view(TensorSpec.from_json(spec))) for spec in request["specs"]]
+        self._call = unflatten(request["inputs"], tensors)
+        self._places = [TensorSpec.from_json(spec) for spec in request["outputs"]]
+        if not self._blanks:
+            self._blanks = [self._device.to_device(self._arena.view(place)) for place in self._places]
+        self._device.poison([*tensors, *self._blanks])
+        self._stopwatch.chill()
+        return {"offered": True}
+
+    def _timed(self, model: Callable[..., Any]) -> Message:
+        (args, kwargs), self._call = self._call, ((), {})
+        with torch.no_grad():
+            output, inner_ms = self._stopwatch.time(lambda: model(*args, **kwargs))
+        tensors: list[torch.Tensor] = []
+        try:
+            tree = flatten(output, tensors)
+        except TypeError:  # the judge sees from the missing tree that it is no output
+            tree = None
+        for tensor, place in zip(tensors, self._places, strict=False):
+            if fits(tensor, place):
+                self._arena.view(place).copy_(tensor.detach())
+        return {"output": tree, "tensors": [self._facts(tensor) for tensor in tensors], "inner_ms": inner_ms}
+
+    def _null(self) -> Message:
+        _, inner_ms = self._stopwatch.time(lambda: None)
+        for blank, place in zip(self._blanks, self._places, strict=True):
+            self._arena.view(place).copy_(blank)
+        return {"inner_ms": inner_ms}
+
+    def _profiled(self, model: Callable[..., Any]) -> Message:
+        from torch.profiler import ProfilerActivity, profile
+
+        (args, kwargs), self._call = self._call, ((), {})
+        with torch.no_grad(), profile(activities=[ProfilerActivity.CUDA]) as profiler, self._device.record() as events:
+            model(*args, **kwargs)
+            self._stopwatch.wait()
+        return {"kernels": _device_kernels(profiler.events()), "events": dump_events(events)}
+
+
+def _device_kernels(events: Any) -> dict[str, list[float]]:
+    """Count and total milliseconds per name of everything that ran on the device."""
+    from torch.autograd import DeviceType  # type: ignore[attr-defined]
+
+    kernels: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
+    for event in events or ():
+        if event.device_type == DeviceType.CUDA and not event.is_user_annotation and event.name not in _SYNC_MARKS:
+            kernels[event.name][0] += 1
+            kernels[event.name][1] += event.time_range.elapsed_us() / 1e3
+    return dict(kernels)
