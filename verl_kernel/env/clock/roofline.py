@@ -81,6 +81,10 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._limits = {_storage(tensor): tensor.untyped_storage().nbytes() for tensor in tensors if tensor.numel()}
         self.largest: dict[int, int] = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or torch imports its compiler, 80 MB and a second in every process that does this
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:

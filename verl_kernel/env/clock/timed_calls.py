@@ -9,7 +9,8 @@ forward under torch's profiler, device kernels only.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -89,17 +90,26 @@ class TimedCalls:
         return {"inner_ms": inner_ms}
 
     def _profiled(self, model: Callable[..., Any]) -> Message:
-        from torch.profiler import ProfilerActivity, profile
-
         (args, kwargs), self._call = self._call, ((), {})
-        with torch.no_grad(), profile(activities=[ProfilerActivity.CUDA]) as profiler, self._device.record() as events:
+        with torch.no_grad(), device_kernels() as kernels, self._device.record() as events:
             model(*args, **kwargs)
             self._stopwatch.wait()
-        return {"kernels": _device_kernels(profiler.events()), "events": dump_events(events)}
+        return {"kernels": kernels, "events": dump_events(events)}
 
 
-def _device_kernels(events: Any) -> dict[str, list[float]]:
-    """Count and total milliseconds per name of everything that ran on the device."""
+@contextmanager
+def device_kernels() -> Iterator[dict[str, list[float]]]:
+    """Count and total milliseconds per name of everything that runs on the device inside; filled on leaving."""
+    from torch.profiler import ProfilerActivity, profile
+
+    kernels: dict[str, list[float]] = {}
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        yield kernels
+    kernels.update(summed(profiler.events()))
+
+
+def summed(events: Any) -> dict[str, list[float]]:
+    """Count and total milliseconds per name of the device kernels among a profiler's events."""
     from torch.autograd import DeviceType  # type: ignore[attr-defined]
 
     kernels: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])

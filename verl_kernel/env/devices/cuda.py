@@ -64,7 +64,6 @@ class CudaDevice(DeviceBackend):
         Raises:
             EnvironmentNotReady: something made one.
         """
-        import torch._dynamo  # noqa: F401  a dispatch mode imports it at its first use
         import torch.profiler  # noqa: F401
         import triton.backends.nvidia.compiler  # noqa: F401
         from triton.backends.nvidia.driver import CudaDriver

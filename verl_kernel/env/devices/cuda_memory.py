@@ -34,6 +34,10 @@ def _nbytes(tensor: torch.Tensor) -> int:
 class PoisonedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Fills every tensor that is allocated without a value."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or torch imports its compiler, 80 MB and a second in every process that does this
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
