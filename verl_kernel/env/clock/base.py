@@ -48,10 +48,16 @@ class Session(Protocol):
 
     reference: Reference
     secret: bytes
-    source: str
-    """The candidate's file, as its kernels report it."""
-    traces: Sequence[Sequence[TraceEvent]]
-    """Events of the correctness trials."""
+
+    @property
+    def source(self) -> str:
+        """The candidate's file, as its kernels report it."""
+        ...
+
+    @property
+    def traces(self) -> Sequence[Sequence[TraceEvent]]:
+        """Events of the correctness trials."""
+        ...
 
     def trial(self, number: int) -> Trial:
         """Fresh inputs from the secret and what the reference makes of them, on the judge's device."""
