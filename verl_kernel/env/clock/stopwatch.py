@@ -30,7 +30,7 @@ class Stopwatch:
         self._start, self._stop, self._late = _event(), _event(), _event()
         self._record, self._elapsed = torch.cuda.Event.record, torch.cuda.Event.elapsed_time
         self._stream = torch.cuda.current_stream()
-        self._wait = torch.cuda.synchronize
+        self._wait: Callable[[], None] = getattr(torch._C, "_cuda_synchronize")  # noqa: B009  only CUDA builds have it
         self._zero = torch.Tensor.zero_
         self._unpin = _unpinning()
 

@@ -65,7 +65,7 @@ class TimedCalls:
         self._places = [TensorSpec.from_json(spec) for spec in request["outputs"]]
         if not self._blanks:
             self._blanks = [self._device.to_device(self._arena.view(place)) for place in self._places]
-        self._device.poison([*tensors, *self._blanks])
+        self._device.poison(self._blanks)
         self._stopwatch.chill()
         return {"offered": True}
 
@@ -114,7 +114,11 @@ def summed(events: Any) -> dict[str, list[float]]:
 
     kernels: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
     for event in events or ():
-        if event.device_type == DeviceType.CUDA and not event.is_user_annotation and event.name not in _SYNC_MARKS:
+        if (
+            event.device_type == DeviceType.CUDA
+            and not getattr(event, "is_user_annotation", False)
+            and event.name not in _SYNC_MARKS
+        ):
             kernels[event.name][0] += 1
             kernels[event.name][1] += event.time_range.elapsed_us() / 1e3
     return dict(kernels)

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 _KEPT = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_HOME", "LD_LIBRARY_PATH", "TRITON_LIBCUDA_PATH", "CC")
 
+_synchronize: Callable[[], None] = getattr(torch._C, "_cuda_synchronize", torch.cuda.synchronize)
+"""Bound before any candidate is loaded, below everything that one could replace."""
+
 
 class CudaDevice(DeviceBackend):
     """The GPU that torch calls `cuda` (its current device)."""
@@ -86,7 +89,7 @@ class CudaDevice(DeviceBackend):
             torch.cuda.init()  # type: ignore[no-untyped-call]
             _, total = torch.cuda.mem_get_info()
             torch.cuda.set_per_process_memory_fraction(min(1.0, (memory_mb << 20) / total))
-            torch.cuda.synchronize()
+            _synchronize()
         except RuntimeError as exc:
             raise EnvironmentNotReady(f"a runner gets no CUDA context: {exc}") from exc
         _ = self.stopwatch
@@ -108,7 +111,7 @@ class CudaDevice(DeviceBackend):
 
     def synchronize(self) -> None:
         """Wait for the whole device."""
-        torch.cuda.synchronize()
+        _synchronize()
 
     def poison(self, like: Sequence[torch.Tensor]) -> None:
         """Overwrite what the caching allocator would hand out for these sizes."""
@@ -171,7 +174,7 @@ class CudaDevice(DeviceBackend):
     def is_fatal(self, exc: BaseException) -> bool:
         """Whether the context is lost: then every later call fails, whatever `exc` says."""
         try:
-            torch.cuda.synchronize()
+            _synchronize()
         except RuntimeError:
             return True
         return False

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -20,11 +21,10 @@ _ALLOCATIONS = frozenset(
 
 def poison_free_blocks(like: Sequence[torch.Tensor], copies: int = 2) -> None:
     """Allocate, poison and free blocks of these sizes, which the caching allocator hands out next."""
-    blocks = [
-        torch.empty(_nbytes(tensor), dtype=torch.uint8, device=tensor.device) for _ in range(copies) for tensor in like
-    ]
-    for block in blocks:
-        block.fill_(POISON)
+    blocks = []
+    with suppress(torch.OutOfMemoryError):  # before it raises, the allocator has given all its cached blocks back
+        for tensor in [*like] * copies:
+            blocks.append(torch.empty(_nbytes(tensor), dtype=torch.uint8, device=tensor.device).fill_(POISON))
 
 
 def _nbytes(tensor: torch.Tensor) -> int:
