@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import torch
 
-from verl_kernel.env.devices import cuda_shim
+from verl_kernel.env.devices import cuda_shim, tripwire
 from verl_kernel.env.devices.op_recorder import OpRecorder
 from verl_kernel.env.trace import TraceEvent
 from verl_kernel.errors import EnvironmentNotReady
@@ -50,7 +50,7 @@ class InterpreterDevice:
             with OpRecorder(events, lambda: False):
                 yield events
             return
-        from verl_kernel.env.devices.launches import STATE
+        from verl_kernel.env.devices.counting import STATE
 
         outer, STATE.events = STATE.events, events
         try:
@@ -62,7 +62,7 @@ class InterpreterDevice:
     @contextmanager
     def suppress_launches(self) -> Iterator[None]:
         """Turn the launches inside into no-ops."""
-        from verl_kernel.env.devices.launches import STATE
+        from verl_kernel.env.devices.counting import STATE
 
         STATE.suppressed = True
         try:
@@ -94,5 +94,6 @@ def _install_triton() -> None:
 
     triton.knobs.compilation.front_end_debugging = True  # raise a kernel's own error, with its line
     driver.install()
-    launches.install()
     libdevice.install()
+    launches.install()
+    tripwire.install()
