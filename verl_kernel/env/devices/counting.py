@@ -37,7 +37,7 @@ class Launches:
         self.marshalling = False
         self.running = False
         self.spent_ns = 0
-        """Processor time of all launches so far."""
+        """Processor time of all launches and recorded ops so far."""
         self.ranges: np.ndarray[Any, Any] | None = None
         """First and last byte (exclusive) of the launch's tensors; None where addresses may come from elsewhere."""
         self.reset()

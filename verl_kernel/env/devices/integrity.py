@@ -24,22 +24,14 @@ import torch
 
 _LIBRARIES: tuple[Any, ...] = (
     *(builtins, time, math, json, json.encoder, np, np.ndarray, contextlib),
-    *(
-        torch,
-        torch.Tensor,
-        torch.nn,
-        torch.nn.functional,
-        torch.nn.Module,
-        torch.nn.Parameter,
-        torch.autograd,
-        torch.ops,
-    ),
+    *(torch, torch.Tensor, torch.nn, torch.nn.functional, torch.nn.Module, torch.nn.Parameter, torch.autograd),
     *(torch.cuda, torch.overrides, torch.utils._python_dispatch, torch.utils._python_dispatch.TorchDispatchMode),
     *(torch.overrides.TorchFunctionMode, torch.library, torch.random, torch._ops, torch._ops.OpOverload),
 )
 _PACKAGES = ("verl_kernel.env", "triton.language", "triton.runtime")
 _EXPECTED = frozenset((("torch", "manual_seed"),))
 """What torch itself replaces when its compiler is imported."""
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 _SIGNALS = [number for number in signal.valid_signals() if number not in (signal.SIGKILL, signal.SIGSTOP)]
 
 
@@ -73,10 +65,7 @@ class Snapshot:
         for number, handler in self._signals:
             if signal.getsignal(number) is not handler:
                 yield f"a handler of {signal.Signals(number).name} was set"
-        if any(
-            left or every
-            for left, every in map(signal.getitimer, (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF))
-        ):
+        if any(map(any, map(signal.getitimer, _TIMERS))):
             yield "an interval timer was set"
         if len(gc.callbacks) != len(self._callbacks):
             yield "a callback of the garbage collector was set"
@@ -87,9 +76,8 @@ class Snapshot:
 
 
 def _owners() -> list[Any]:
-    modules = [
-        module for name, module in list(sys.modules.items()) if f"{name}.".startswith(tuple(f"{p}." for p in _PACKAGES))
-    ]
+    heads = tuple(f"{package}." for package in _PACKAGES)
+    modules = [module for name, module in list(sys.modules.items()) if f"{name}.".startswith(heads)]
     own = [module for module in modules if isinstance(module, ModuleType)]
     classes = [item for module in own for item in vars(module).values() if isinstance(item, type)]
     inner = [item for item in classes if item.__module__.startswith(_PACKAGES)]

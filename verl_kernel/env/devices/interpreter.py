@@ -53,11 +53,26 @@ class InterpreterDevice:
         from verl_kernel.env.devices.counting import STATE
 
         outer, STATE.events = STATE.events, events
+        recorder = OpRecorder(events, lambda: STATE.marshalling)
         try:
-            with OpRecorder(events, lambda: STATE.marshalling):
+            with recorder:
                 yield events
         finally:
             STATE.events = outer
+            STATE.spent_ns += recorder.spent_ns
+
+    @property
+    def spent_ns(self) -> int:
+        """Processor time of the launches and ops recorded so far."""
+        from verl_kernel.env.devices.counting import STATE
+
+        return STATE.spent_ns
+
+    def is_crash(self, exc: BaseException) -> bool:
+        """Whether a kernel stored outside the tensors of its launch."""
+        from verl_kernel.env.devices.counting import OutOfBounds
+
+        return isinstance(exc, OutOfBounds)
 
     @contextmanager
     def suppress_launches(self) -> Iterator[None]:

@@ -36,7 +36,7 @@ _FORBIDDEN = (
 
 _NOWHERE = object()
 _LIBRARY: dict[int, dict[str, Any]] = {}
-"""Contents of triton and of the modules of triton.language by module id, from before any candidate; launches patch the modules."""
+"""Contents of triton and of the modules of triton.language by module id: launches patch them."""
 _KNOWN: set[int] = set()
 """Ids of the functions and classes in `_LIBRARY`."""
 _OWN: set[Any] = set()

@@ -20,10 +20,11 @@ HOST_ELEMENTS = 64
 
 _ESCAPES: dict[Any, str] = {
     torch._C: (
-        "_DisableTorchDispatch DisableTorchFunction DisableTorchFunctionSubclass _DisableFuncTorch _ForceDispatchKeyGuard "
-        "_DisablePythonDispatcher _ExcludeDispatchKeyGuard _IncludeDispatchKeyGuard _AutoDispatchBelowAutograd "
-        "_AutoDispatchBelowADInplaceOrView _dispatch_tls_set_dispatch_key_excluded _unset_dispatch_mode "
-        "_dispatch_tls_set_dispatch_key_included _pop_torch_dispatch_stack _pop_torch_function_stack _set_dispatch_mode"
+        "_DisableTorchDispatch DisableTorchFunction DisableTorchFunctionSubclass _DisableFuncTorch "
+        "_ForceDispatchKeyGuard _DisablePythonDispatcher _ExcludeDispatchKeyGuard "
+        "_IncludeDispatchKeyGuard _AutoDispatchBelowAutograd _AutoDispatchBelowADInplaceOrView "
+        "_dispatch_tls_set_dispatch_key_excluded _dispatch_tls_set_dispatch_key_included "
+        "_unset_dispatch_mode _pop_torch_dispatch_stack _pop_torch_function_stack _set_dispatch_mode"
     ),
     torch.utils._python_dispatch: "_disable_current_modes _pop_mode_temporarily _pop_mode",
     torch.overrides: "_pop_mode_temporarily _pop_mode",
