@@ -113,8 +113,11 @@ def test_a_runner_is_a_user_of_its_own_with_its_own_files(tmp_path):
         os._exit(0)
     os.wait()
     """
-    program = _SETUP.replace("report = jail.enter", "os.chdir(sys.argv[1]); jail.Limits") + textwrap.dedent(code)
+    program = _SETUP.replace(
+        'report = jail.enter(jail.Limits(sys.argv[1], 256, "cpu"))', "os.chdir(sys.argv[1])"
+    ) + textwrap.dedent(code)
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert done.stdout, done.stderr
     uid, effective, owner, groups = done.stdout.strip().split(":")
     assert uid == effective == owner and int(uid) >= 61184 and groups == "[]", done.stderr
 

@@ -86,6 +86,22 @@ def install() -> None:
             for name in names.split():
                 if callable(original := getattr(owner, name, None)) and not hasattr(original, "wired"):
                     setattr(owner, name, _wired(original, f"{getattr(owner, '__name__', owner)}.{name}", flag))
+    _watch_pickling()
+
+
+def _watch_pickling() -> None:
+    """`torch.save` and pickle read a tensor by this method, whoever calls them."""
+    original = getattr(torch.Tensor, "_reduce_ex_internal", None)
+    if original is None or hasattr(original, "wired"):
+        return
+
+    @wraps(original)
+    def reduce(self: torch.Tensor, protocol: int) -> Any:
+        WIRE.read(self.numel(), "pickling a tensor")
+        return original(self, protocol)
+
+    reduce.wired = True  # type: ignore[attr-defined]
+    torch.Tensor._reduce_ex_internal = reduce  # type: ignore[method-assign]
 
 
 def _wired(original: Callable[..., Any], name: str, flag: str) -> Callable[..., Any]:
