@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.env import programs
-from verl_kernel.env.arena import POISON, Arena, place
+from verl_kernel.env.arena import POISON, Arena, TensorSpec, flatten, place
 from verl_kernel.env.clock import cuda, timed_calls
 from verl_kernel.env.clock.cuda import CudaClock
 from verl_kernel.env.clock.timed_calls import TimedCalls, summed
@@ -17,7 +17,6 @@ from verl_kernel.env.compare import compare
 from verl_kernel.env.devices import resolve_device
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference import Reference
-from verl_kernel.env.runner import tensor_facts
 from verl_kernel.env.task import Task
 
 
@@ -81,9 +80,21 @@ class PretendSession:
         self.world, self.reference, self.model = world, reference, model
         self.arena = Arena.create(reference.input_bytes + reference.output_bytes)
         watch = PretendWatch(world, "kernel", lambda: world.kernel)
-        self.timed = TimedCalls(resolve_device("cpu"), self.arena, tensor_facts, watch)
+        self.timed = TimedCalls(resolve_device("cpu"), self.arena, self.put, watch)
         self.compared = self.trials = 0
         self.numbers = set()
+
+    def put(self, output, inputs, specs):
+        tensors = []
+        try:
+            tree = flatten(output, tensors)
+        except TypeError:
+            tree = None
+        for tensor, spec in zip(tensors, specs, strict=False):
+            place = self.arena.view(TensorSpec.from_json(spec))
+            if tensor.dtype is place.dtype:
+                place.copy_(tensor)
+        return {"output": tree}
 
     def trial(self, number):
         self.trials += 1
@@ -153,9 +164,9 @@ def test_a_quiet_device_needs_ten_rounds(measure):
     world = World()
     result, session = measure(world)
     assert result.kernel_ms.n == result.reference_ms.n == 10
-    assert (result.kernel_ms.median, result.reference_ms.median) == (1.0, 3.0)
-    assert result.speedup == 3.0
-    assert result.refusal is None and result.hack_flags == ()
+    assert result.kernel_ms.median == pytest.approx(1.0) and result.reference_ms.median == 3.0
+    assert result.speedup == pytest.approx(3.0)
+    assert result.refusal is None
     assert result.facts["settled"] and result.facts["clocks"]["after"] == {"sm_mhz": 1980}
     assert session.compared == 10  # small outputs: every one
     assert len(session.numbers) == session.trials  # no inputs twice
@@ -164,7 +175,7 @@ def test_a_quiet_device_needs_ten_rounds(measure):
 def test_sides_take_turns_in_both_orders(measure):
     world = World()
     measure(world)
-    rounds = world.order[2 * 3 :]  # after the warm-up
+    rounds = world.order[2 * 3 + 7 :]  # after the warm-up and the null calls
     assert rounds[:8] == ["kernel", "reference", "reference", "kernel"] * 2
 
 
@@ -183,7 +194,7 @@ def test_a_slow_candidate_gets_ten_rounds_when_the_budget_is_spent(measure):
 def test_work_the_events_do_not_see_is_charged_and_flagged(measure):
     result, _ = measure(World(kernel=1.0, hidden=9.0))
     assert result.kernel_ms.median == pytest.approx(10.0, abs=0.3)
-    assert result.hack_flags == ("timing_mismatch",) and result.refusal[0] == "TimingMismatch"
+    assert result.refusal[0] == "timing_mismatch"
 
 
 def test_slow_null_calls_hide_little(measure):
@@ -198,7 +209,7 @@ def test_a_time_below_the_roofline_is_impossible(measure, reference):
     slow, _ = measure(World(kernel=1.01 * floor), peak=1.0)
     assert slow.facts["floor_ms"] == pytest.approx(floor) and slow.refusal is None
     fast, _ = measure(World(kernel=0.99 * floor), peak=1.0)
-    assert fast.hack_flags == ("impossible_time",) and fast.refusal[0] == "ImpossibleTime"
+    assert fast.refusal[0] == "impossible_time"
 
 
 def test_timed_outputs_are_verified(measure, reference):

@@ -43,7 +43,7 @@ def test_the_host_device_moves_nothing():
     assert device.to_device(tensor) is tensor
     assert device.place(model := torch.nn.Linear(2, 2)) is model
     assert device.enter(1) is None and device.poison([tensor]) is None and device.facts() == {}
-    assert not device.is_fatal(RuntimeError("CUDA error: an illegal memory access was encountered"))
+    assert not device.is_crash(RuntimeError("CUDA error: an illegal memory access was encountered"))
     with device.shared(), device.inputs_here():
         assert not torch.rand(1).is_meta
 

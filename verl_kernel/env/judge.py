@@ -54,6 +54,7 @@ class Judge:
         if options.reference_mode == "compile" and self._device.timing_source == "simulated":
             raise ConfigError("kernelgym.reference_mode is 'compile', which a simulated clock cannot time: use 'eager'")
         self._device.setup()
+        self._clock = self._device.clock(options)
         self._zygote = Zygote(self._device)
         self._references: Recent[Reference | TaskError] = Recent(_REFERENCES)
 
@@ -74,7 +75,8 @@ class Judge:
             self.warm_up()
         reference = self._reference(task)
         secret = self._secret(task, source)
-        return Evaluation(self._options, self._device, self._zygote, reference, self._guard, secret).run(source, kernel)
+        evaluation = Evaluation(self._options, self._device, self._zygote, reference, self._guard, secret, self._clock)
+        return evaluation.run(source, kernel)
 
     def warm_up(self) -> None:
         """Start the zygote and load what recording needs, now rather than at the first evaluation."""
@@ -101,9 +103,9 @@ class Judge:
         return known
 
     def _prepare(self, task: Task) -> Reference | TaskError:
-        start = time.monotonic()
         try:
-            with self._guard():
+            with self._device.shared(), self._guard():
+                start = time.monotonic()
                 reference = Reference(task, self._device)
         except TaskError as exc:
             return exc

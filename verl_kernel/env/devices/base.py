@@ -7,7 +7,7 @@ overrides them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +18,7 @@ from verl_kernel.env.trace import TraceEvent
 if TYPE_CHECKING:  # they import devices
     from verl_kernel.env.arena import Arena
     from verl_kernel.env.clock.base import Clock
-    from verl_kernel.env.clock.timed_calls import TimedCalls
+    from verl_kernel.env.clock.timed_calls import Put, TimedCalls
     from verl_kernel.env.options import GymOptions
 
 
@@ -47,9 +47,11 @@ class DeviceBackend(Protocol):
 
     def preload(self) -> None:
         """Prepare a zygote: `setup`, and load what a first forward would load."""
+        from verl_kernel.env.runner import seed_everything
         from verl_kernel.env.warmup import Program
 
         self.setup()
+        seed_everything(0)  # NumPy imports its generator when it is first used
         with torch.no_grad():
             program = Program()
             with self.record():
@@ -95,7 +97,7 @@ class DeviceBackend(Protocol):
 
         return SimulatedClock(options.gpu_profile)
 
-    def timed_calls(self, arena: Arena, facts: Callable[[torch.Tensor], dict[str, Any]]) -> TimedCalls | None:
+    def timed_calls(self, arena: Arena, put: Put) -> TimedCalls | None:
         """What answers the clock in a runner; None where the clock asks nothing."""
         return None
 
@@ -111,10 +113,15 @@ class DeviceBackend(Protocol):
         """Turn the Triton launches inside into no-ops that are not recorded."""
         ...
 
+    @property
+    def spent_ns(self) -> int:
+        """Processor time of the launches and ops recorded so far; 0 where the device itself is timed."""
+        return 0
+
+    def is_crash(self, exc: BaseException) -> bool:
+        """Whether `exc` stands for what kills a process on a GPU (a store outside the launch's tensors)."""
+        ...
+
     def is_compile_error(self, exc: BaseException) -> bool:
         """Whether `exc` says that Triton refused a kernel (as opposed to host code that failed)."""
         ...
-
-    def is_fatal(self, exc: BaseException) -> bool:
-        """Whether `exc` leaves a device that this process can no longer use: the verdict is `crash`."""
-        return False

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from verl_kernel.env.arena import Arena
     from verl_kernel.env.clock.base import Clock
     from verl_kernel.env.clock.stopwatch import Stopwatch
-    from verl_kernel.env.clock.timed_calls import TimedCalls
+    from verl_kernel.env.clock.timed_calls import Put, TimedCalls
     from verl_kernel.env.options import GymOptions
 
 _KEPT = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_HOME", "LD_LIBRARY_PATH", "TRITON_LIBCUDA_PATH", "CC")
@@ -73,9 +73,12 @@ class CudaDevice(DeviceBackend):
         from triton.runtime.driver import driver
 
         from verl_kernel.env.clock import stopwatch, timed_calls  # noqa: F401
-        from verl_kernel.env.devices import cuda_launches, cuda_memory  # noqa: F401
+        from verl_kernel.env.devices import cuda_launches, cuda_memory, tripwire  # noqa: F401
+        from verl_kernel.env.runner import seed_everything
 
+        seed_everything(0)  # NumPy imports its generator when it is first used
         driver.set_active(CudaDriver())
+        tripwire.install()
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             raise EnvironmentNotReady("the zygote has a CUDA context, which no runner could use after its fork")
 
@@ -133,11 +136,11 @@ class CudaDevice(DeviceBackend):
         peak = peak_gbs(properties.name, clock_khz, bits)
         return CudaClock(options, self.stopwatch, self._lock.exclusive, lambda: gpu_state(self._uuid), peak)
 
-    def timed_calls(self, arena: Arena, facts: Callable[[torch.Tensor], dict[str, Any]]) -> TimedCalls:
+    def timed_calls(self, arena: Arena, put: Put) -> TimedCalls:
         """The runner's side of the clock."""
         from verl_kernel.env.clock.timed_calls import TimedCalls
 
-        return TimedCalls(self, arena, facts, self.stopwatch)
+        return TimedCalls(self, arena, put, self.stopwatch)
 
     def facts(self) -> dict[str, Any]:
         """Name, UUID, driver, versions of CUDA and compute capability."""
@@ -171,7 +174,7 @@ class CudaDevice(DeviceBackend):
 
         return isinstance(exc, TritonError) or "PassManager::run failed" in str(exc)
 
-    def is_fatal(self, exc: BaseException) -> bool:
+    def is_crash(self, exc: BaseException) -> bool:
         """Whether the context is lost: then every later call fails, whatever `exc` says."""
         try:
             _synchronize()
