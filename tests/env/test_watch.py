@@ -190,9 +190,28 @@ def test_a_memory_hog_is_out_of_memory_even_where_no_limit_of_the_kernel_holds(j
     assert result.status is EvalStatus.OOM
 
 
-def test_kernels_that_only_move_what_torch_computed_are_a_decoy(judge):
+def test_a_few_elements_may_be_read_and_are_charged(judge):
+    plain = judge.evaluate(TASK, candidate("return self.right(x, y)"))
+    reading = judge.evaluate(TASK, candidate("x[0, :8].tolist(); return self.right(x, y)"))
+    assert reading.fallback_ops == {"host::read": 1} and reading.kernel_ms.median > plain.kernel_ms.median
+
+
+def test_a_verdict_does_not_depend_on_the_zygote():
+    source = candidate("print({'b', 'a', 'd', 'c'}); raise ValueError(str({'b', 'a', 'd', 'c'}))")
+    with Judge(OPTIONS, seed=11) as judge:
+        first = judge.evaluate(TASK, source)
+        judge._zygote.close()
+        second = judge.evaluate(TASK, source)
+    volatile = {"stage_seconds", "queue_seconds"}
+    assert first.error.type == "ValueError" and first.model_dump(exclude=volatile) == second.model_dump(
+        exclude=volatile
+    )
+
+
+def test_kernels_that_only_move_what_torch_computed_are_flagged_and_cover_little(judge):
     result = judge.evaluate(TASK, candidate("return moved(self.torch_only(x, y))", COPY))
-    assert (result.status, result.error.type) == (EvalStatus.DECOY, "OnlyMoves")
+    assert result.status is EvalStatus.OK and result.hack_flags == ("only_moves",)
+    assert result.time_coverage < 0.25 and result.speedup < 1
 
 
 @pytest.mark.parametrize("body", [

@@ -31,7 +31,7 @@ from verl_kernel.env.process import RunnerProcess, Scratch, Zygote
 from verl_kernel.env.reference import Reference
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
 from verl_kernel.env.runner import CANDIDATE_FILE
-from verl_kernel.env.scores import moves_too_little, only_moves, own_launches, simulated_scores
+from verl_kernel.env.scores import lazy_flags, moves_too_little, own_launches, simulated_scores
 from verl_kernel.env.trials import Bench, Layout
 from verl_kernel.errors import EnvironmentNotReady
 
@@ -197,8 +197,7 @@ class Evaluation:
             simulated_scores(bench.traces, self._reference.events, gpu, bench.dialogue.file),
             reference_mode=self._options.reference_mode,
         )
-        if any(event.failed for trace in bench.traces for event in trace):
-            self._found["hack_flags"] = ("launch_raised",)
+        self._found["hack_flags"] = lazy_flags(bench.traces, self._reference.events, bench.dialogue.file)
         if entry := hidden_work(bench.entries):
             raise bench.dialogue.hacking("hidden_work", _hidden(entry))
         floor = self._reference.written_bytes
@@ -212,13 +211,10 @@ class Evaluation:
             text = "no kernel of the source was launched: the output does not come from Triton"
         elif self._found.get("decoy_kernel"):
             text = "the output stays right when the kernels are not launched: it does not come from them"
-        elif all(only_moves(trace, self._reference.events, file) for trace in launched):
-            text = "the kernels only move what torch has computed: compute in them"
         else:
             return
-        kind = "NoLaunch" if not launched else "LaunchIrrelevant" if self._found.get("decoy_kernel") else "OnlyMoves"
         self._found["decoy_kernel"] = True
-        raise stop(EvalStatus.DECOY, kind, text)
+        raise stop(EvalStatus.DECOY, "LaunchIrrelevant" if launched else "NoLaunch", text)
 
     @contextmanager
     def _stage(self, name: str, bench: Bench | None = None) -> Iterator[None]:

@@ -47,10 +47,12 @@ def own_launches(trace: Trace, file: str) -> list[TraceEvent]:
     return [event for event in trace if event.kind == "launch" and event.source == file and not event.failed]
 
 
-def only_moves(trace: Trace, reference: Trace, file: str) -> bool:
-    """Whether torch computes and the candidate's kernels merely move data, though the task is to compute."""
-    idle = not any(event.flops for event in own_launches(trace, file))
-    return idle and _computes(trace) and _computes(reference)
+def lazy_flags(traces: Sequence[Trace], reference: Trace, file: str) -> tuple[str, ...]:
+    """What makes a correct candidate suspect: `launch_raised`, `only_moves` (torch computes, its kernels copy)."""
+    raised = any(event.failed for trace in traces for event in trace)
+    idle = not any(event.flops for trace in traces for event in own_launches(trace, file))
+    moves = idle and _computes(reference) and all(map(_computes, traces))
+    return ("launch_raised",) * raised + ("only_moves",) * moves
 
 
 def moves_too_little(trace: Trace, reference: Trace, output_bytes: int) -> bool:

@@ -26,7 +26,7 @@ from verl_kernel.env.channel import Channel, ChannelClosed, Message
 from verl_kernel.env.devices import resolve_device
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.devices.integrity import Snapshot
-from verl_kernel.env.runner import Runner
+from verl_kernel.env.runner import Runner, seed_everything
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None)
@@ -65,6 +65,7 @@ def _prepare(name: str) -> tuple[DeviceBackend, Snapshot]:
 def _warm_up(device: DeviceBackend) -> None:
     from verl_kernel.env.warmup import Program
 
+    seed_everything(0)  # NumPy imports its generator when it is first used
     with torch.no_grad():
         program = Program()
         with device.record():

@@ -144,7 +144,7 @@ class CudaAsCpu(TorchFunctionMode):
         if func is torch.Tensor.cuda:
             return args[0]
         if func in _BULK_READS or (func in _STORAGES and program_asks()):
-            WIRE.read(args[0].numel(), f"Tensor.{func.__name__}")
+            WIRE.read_in_bulk(args[0], f"Tensor.{func.__name__}")
         named = {key: _on_cpu(value) for key, value in (kwargs or {}).items() if key != "pin_memory"}
         return func(*map(_on_cpu, args), **named)
 

@@ -53,12 +53,13 @@ class InterpreterDevice:
         from verl_kernel.env.devices.counting import STATE
 
         outer, STATE.events = STATE.events, events
+        tripwire.WIRE.events = events
         recorder = OpRecorder(events, lambda: STATE.marshalling)
         try:
             with recorder:
                 yield events
         finally:
-            STATE.events = outer
+            STATE.events = tripwire.WIRE.events = outer
             STATE.spent_ns += recorder.spent_ns
 
     @property

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from verl_kernel.env.devices.callers import program_asks
+from verl_kernel.env.trace import TraceEvent
 
 HOST_ELEMENTS = 64
 """Tensor elements one forward may read on the host: sizes and flags, not data."""
@@ -46,6 +47,8 @@ class Tripwire:
     def __init__(self) -> None:
         self.watching = False
         """Whether a forward is running."""
+        self.events: list[TraceEvent] | None = None
+        """Trace of the forward, where bulk reads are charged."""
         self._notes: dict[str, str] = {}
         self._read = 0
 
@@ -68,6 +71,12 @@ class Tripwire:
             self.note(
                 "host_access", f"{how}: the forward reads more than {HOST_ELEMENTS} elements of tensors on the host"
             )
+
+    def read_in_bulk(self, tensor: torch.Tensor, how: str) -> None:
+        """Count the elements of a tensor and charge their way to the host."""
+        self.read(tensor.numel(), how)
+        if self.watching and self.events is not None:
+            self.events.append(TraceEvent("op", "host::read", (), 2 * tensor.nbytes))
 
     def take(self) -> dict[str, str]:
         """The notes by flag; they are forgotten here."""
@@ -97,7 +106,7 @@ def _watch_pickling() -> None:
 
     @wraps(original)
     def reduce(self: torch.Tensor, protocol: int) -> Any:
-        WIRE.read(self.numel(), "pickling a tensor")
+        WIRE.read_in_bulk(self, "pickling a tensor")
         return original(self, protocol)
 
     reduce.wired = True  # type: ignore[attr-defined]
