@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -76,10 +76,11 @@ def command(
 def _options(
     device: str, gate: str, tolerance: str, trials: int, gpu_profile: str, num_judges: int, timeout: float | None
 ) -> GymOptions:
-    limits = ("reference_timeout_s", "load_timeout_s", "run_timeout_s")
+    names = ("reference_timeout_s", "load_timeout_s", "run_timeout_s")
+    limits: dict[str, Any] = {} if timeout is None else dict.fromkeys(names, timeout)
     return GymOptions(
         device=device, static_check=gate, tolerance=tolerance, correctness_trials=trials, gpu_profile=gpu_profile,
-        num_judges=num_judges, **({} if timeout is None else dict.fromkeys(limits, timeout)),
+        num_judges=num_judges, **limits,
     )  # fmt: skip
 
 

@@ -24,8 +24,9 @@ def own_launches(trace: Trace, file: str) -> list[TraceEvent]:
 def lazy_flags(traces: Sequence[Trace], reference: Trace, file: str) -> tuple[str, ...]:
     """What makes a correct candidate suspect: `launch_raised`, `only_moves` (torch computes, its kernels copy)."""
     raised = any(event.failed for trace in traces for event in trace)
-    idle = not any(event.flops for trace in traces for event in own_launches(trace, file))
-    moves = idle and _computes(reference) and all(map(_computes, traces))
+    own = [event for trace in traces for event in own_launches(trace, file)]
+    moves = bool(own) and not any(event.flops for event in own)
+    moves = moves and _computes(reference) and all(map(_computes, traces))
     return ("launch_raised",) * raised + ("only_moves",) * moves
 
 
