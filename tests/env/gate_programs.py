@@ -462,6 +462,23 @@ def f(x):
     run(x)
 ---
 class ModelNew(nn.Module): pass
+---
+from torch.nn import Module
+Module = type(torch.empty(1))
+class Evil(Module): pass
+---
+from torch import no_grad
+def no_grad(): return helper
+---
+ModelNew = helper
+---
+ModelNew: type = helper
+---
+for ModelNew in [helper]: pass
+---
+def f(x):
+    import math
+    math = x
 """.strip("\n").split("\n---\n")
 """Ways around the gate, each of which it closes."""
 

@@ -12,8 +12,9 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Annotated
 
 import typer
 from rich.console import Console
@@ -76,12 +77,13 @@ def command(
 def _options(
     device: str, gate: str, tolerance: str, trials: int, gpu_profile: str, num_judges: int, timeout: float | None
 ) -> GymOptions:
-    names = ("reference_timeout_s", "load_timeout_s", "run_timeout_s")
-    limits: dict[str, Any] = {} if timeout is None else dict.fromkeys(names, timeout)
-    return GymOptions(
+    options = GymOptions(
         device=device, static_check=gate, tolerance=tolerance, correctness_trials=trials, gpu_profile=gpu_profile,
-        num_judges=num_judges, **limits,
+        num_judges=num_judges,
     )  # fmt: skip
+    if timeout is None:
+        return options
+    return replace(options, reference_timeout_s=timeout, load_timeout_s=timeout, run_timeout_s=timeout)
 
 
 def _sentence(exc: VerlKernelError) -> str:

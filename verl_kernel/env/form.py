@@ -40,7 +40,8 @@ def storages(tensors: Iterable[torch.Tensor]) -> frozenset[int]:
 
 def same_place(one: Facts, other: Facts) -> bool:
     """Whether a value of the one form can be copied to a tensor of the other, element by element."""
-    return all(one[key] == other[key] for key in ("type", "dtype", "shape", "layout"))
+    has_data = one["device"] != "meta"
+    return has_data and all(one[key] == other[key] for key in ("type", "dtype", "shape", "layout"))
 
 
 def disagreement(wanted: Sequence[Facts], given: Sequence[Facts]) -> tuple[str, str] | None:

@@ -202,7 +202,7 @@ class Reference:
     def _call(self, what: str, function: Callable[[], Any]) -> Any:
         try:
             return function()
-        except Exception as exc:  # a reference may raise anything, and each of it means the same
+        except (Exception, SystemExit) as exc:  # a reference may raise anything, and each of it means the same
             raise self._unfit(f"{what} raised {type(exc).__name__}: {_one_line(exc)}") from exc
 
     def _unfit(self, reason: str) -> TaskError:

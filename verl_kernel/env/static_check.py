@@ -16,6 +16,7 @@ from verl_kernel.env.static_violation import Rule, Violation
 
 RULES: tuple[Rule, ...] = (
     static_language.imports,
+    static_language.rebound,
     static_language.builtins,
     static_language.calls,
     static_language.names,

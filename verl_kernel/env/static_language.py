@@ -75,6 +75,24 @@ def _imports_from(node: ast.ImportFrom) -> Iterator[Violation]:
             yield at(node, "import", f"import of {path} is not allowed" if item.name == "*" or closed else reason)
 
 
+def rebound(program: Program) -> Iterator[Violation]:
+    """An imported name stands for what was imported, so that the other rules read it right."""
+    imported = {
+        program.key((item.asname or item.name).partition(".")[0], node)
+        for node in program.nodes
+        if _imports(node)
+        for item in node.names  # type: ignore[attr-defined]
+    }
+    for node in program.nodes:
+        name = (
+            node.id if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else getattr(node, "name", None)
+        )
+        if not isinstance(name, str) or isinstance(node, ast.alias) or program.key(name, node) not in imported:
+            continue
+        if not _sets_constant(program.parents[id(node)]):
+            yield at(node, "import", f"{name} is imported: give the other thing another name")
+
+
 def _leads_to_open(module: str) -> bool:
     return any(f"{known}.".startswith(f"{module}.") for known in OPEN_MODULES) if module else False
 
@@ -251,3 +269,6 @@ def entry_class(program: Program) -> Iterator[Violation]:
         yield Violation("entry", 1, f"class {program.entry} is missing")
     for node in found[1:]:
         yield at(node, "entry", f"class {program.entry} is defined twice")
+    for name in program.nodes:
+        if isinstance(name, ast.Name) and name.id == program.entry and isinstance(name.ctx, ast.Store):
+            yield at(name, "entry", f"{program.entry} must be a class and stay one")

@@ -21,6 +21,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Module)
 _NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_SHARED = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+"""Nodes without a place of their own: one `ast.Load` serves a whole tree."""
 _DEFINING = (*FUNCTIONS, ast.ClassDef)
 Key = tuple[int, str]
 
@@ -35,30 +37,36 @@ class Program:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """Every node, outer ones first.
+        """Every node that has a place, outer ones first.
 
         Raises:
             ValueError: there are more than any kernel has.
         """
-        nodes = list(ast.walk(self.tree))
+        nodes: list[ast.AST] = [self.tree]
+        for node in nodes:  # grows while it is walked
+            for child in ast.iter_child_nodes(node):
+                if not isinstance(child, _SHARED):
+                    self.parents[id(child)] = node
+                    nodes.append(child)
+            if len(nodes) > _NODES:
+                break
         if len(nodes) > _NODES or sum(isinstance(node, _DEFINING) for node in nodes) > _DEFINITIONS:
             raise ValueError("there is too much of it to read: write a shorter program")
         return nodes
 
     @cached_property
     def parents(self) -> dict[int, ast.AST]:
-        """The parent of each node, by the node's id."""
-        return {id(child): node for node in self.nodes for child in ast.iter_child_nodes(node)}
+        """The parent of each node, by the node's id; filled while `nodes` is."""
+        return {}
 
     @cached_property
     def scopes(self) -> dict[int, ast.AST]:
         """The function, class or module in whose scope each node lies, by the node's id."""
         scopes: dict[int, ast.AST] = {id(self.tree): self.tree}
-        for node in self.nodes:  # parents come before their children
-            for child in ast.iter_child_nodes(node):
-                outside = isinstance(node, _SCOPES) and _evaluated_outside(node, child)
-                inner = isinstance(node, _SCOPES) and not outside
-                scopes[id(child)] = node if inner else scopes[id(node)]
+        for node in self.nodes[1:]:  # parents come before their children
+            parent = self.parents[id(node)]
+            inner = isinstance(parent, _SCOPES) and not _evaluated_outside(parent, node)
+            scopes[id(node)] = parent if inner else scopes[id(parent)]
         return scopes
 
     @cached_property

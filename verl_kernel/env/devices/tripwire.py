@@ -7,6 +7,7 @@ and the judge refuses the candidate. It is one layer: whoever patches the wires 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -97,8 +98,17 @@ def install() -> None:
                 if callable(original := getattr(owner, name, None)) and not hasattr(original, "wired"):
                     setattr(owner, name, _wired(original, f"{getattr(owner, '__name__', owner)}.{name}", flag))
     _watch_pickling()
+    sys.addaudithook(_audit)
     for name in _BULK_READS.split():
         _watch_read(name)
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    """Python tells of raw memory and of walks over all objects, and lets nobody take this hook away."""
+    if WIRE.watching and event.startswith("ctypes."):
+        WIRE.note("host_access", f"{event}: raw memory is used")
+    elif WIRE.watching and event in ("gc.get_objects", "gc.get_referrers"):
+        WIRE.note("escaped_recorder", f"{event} is called")
 
 
 def _watch_read(name: str) -> None:
