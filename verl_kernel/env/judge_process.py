@@ -88,7 +88,7 @@ class JudgeProcess:
         except _JudgeDied as died:
             if died.code == REFERENCE_HUNG:
                 raise slow_reference(task, options.reference_timeout_s) from None
-            raise
+            raise InfraError(str(died)) from None  # plain, so that it travels between processes
         return result
 
     def close(self) -> None:

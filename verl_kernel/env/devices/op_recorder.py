@@ -26,6 +26,11 @@ class OpRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._events = events
         self._is_marshalling = is_marshalling
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nobody compiles here; the default makes torch import its compiler, 75 MB in each process."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
