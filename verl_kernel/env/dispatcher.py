@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What both pools have in common: a bounded queue, a memory of verdicts, a second try elsewhere, judges brought back.
 
-Runs in one event loop. An evaluation that fails for reasons of ours is done once more, on another judge if there is
-one, and is `infra_error` after that. A failed judge is out of rotation until it answers again; one that fails again
-and again where others serve is quarantined. Nothing is ever dropped: where the queue is full, callers wait.
+All of it runs in one event loop. An evaluation that fails for reasons of ours is done once more, on another judge if
+there is one, and is `infra_error` after that. A failed judge is out of rotation until it answers again; one that
+fails again and again where others serve is quarantined. Where the queue is full, callers wait.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class Dispatcher(Generic[Handle]):
         self._starts: list[asyncio.Task[None]] = []
         self._background: set[asyncio.Task[None]] = set()
 
-    def start(self) -> None:
-        """Start the judges, once; called in the event loop that serves."""
+    async def start(self) -> None:
+        """Start the judges, once, without waiting for them."""
         if not self._starts:
             self._starts = [asyncio.ensure_future(self._bring_up(judge)) for judge in self._judges]
 
@@ -94,7 +94,7 @@ class Dispatcher(Generic[Handle]):
             TaskError: the reference cannot serve.
             EnvironmentNotReady: no judge can work here.
         """
-        self.start()
+        await self.start()
         task, source, kernel = job
         key = verdict_key(task, source, step)
         pending = self._known(key, validate)
@@ -110,29 +110,32 @@ class Dispatcher(Generic[Handle]):
         Raises:
             EnvironmentNotReady: one of them cannot work.
         """
-        self.start()
+        await self.start()
         await asyncio.shield(asyncio.gather(*self._starts))
         if self._refusals:
             raise next(iter(self._refusals.values()))
 
-    def stats(self) -> PoolStats:
+    async def stats(self) -> PoolStats:
         """The pool at this moment."""
+        return self._stats()
+
+    async def forget(self) -> None:
+        """Forget all verdicts."""
+        self._memo.forget()
+
+    async def close(self) -> None:
+        """Stop looking after judges, and refuse requests."""
+        for task in [*self._starts, *self._background]:
+            task.cancel()
+        self._turnstile.refuse(InfraError("the pool has been closed"))
+
+    def _stats(self) -> PoolStats:
         places = zip(self._judges, self._turnstile.states(), strict=True)
         judges = []
         for number, (judge, state) in enumerate(places):
             node, pid = judge.describe()
             judges.append(JudgeStats(number=number, state=state, node=node, pid=pid))
         return self._tally.stats(tuple(judges), self._turnstile.waiting, self._held_back)
-
-    def forget(self) -> None:
-        """Forget all verdicts."""
-        self._memo.forget()
-
-    def close(self) -> None:
-        """Stop looking after judges, and refuse requests."""
-        for task in [*self._starts, *self._background]:
-            task.cancel()
-        self._turnstile.refuse(InfraError("the pool has been closed"))
 
     def _known(self, key: str, validate: bool) -> Pending | None:
         pending = self._memo.get(key)
@@ -163,7 +166,7 @@ class Dispatcher(Generic[Handle]):
         self._tally.note(result)
         self._tally.infra_errors += result.status is EvalStatus.INFRA_ERROR
         self._observer.result(result, time.monotonic() - asked)
-        self._observer.state(self.stats())
+        self._observer.state(self._stats())
         return result.model_copy(update={"queue_seconds": waited})
 
     async def _attempts(self, job: Job, pending: Pending) -> tuple[EvalResult, float]:

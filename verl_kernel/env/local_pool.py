@@ -4,23 +4,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import threading
-from collections.abc import Coroutine, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, TypeVar
 
 from verl_kernel.env.dispatcher import Dispatcher, Job
 from verl_kernel.env.judge_process import JudgeProcess
+from verl_kernel.env.loop_thread import LoopThread
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool_stats import PoolStats
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
-from verl_kernel.errors import InfraError
-
-_LOG = logging.getLogger(__name__)
-Answer = TypeVar("Answer")
 
 
 class LocalJudge:
@@ -58,11 +52,9 @@ class LocalPool:
         self._executor = ThreadPoolExecutor(options.num_judges, thread_name_prefix="judge")
         self._processes = [JudgeProcess(options, seed) for _ in range(options.num_judges)]
         self._dispatcher = Dispatcher([LocalJudge(process, self._executor) for process in self._processes], options)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="pool", daemon=True)
-        self._thread.start()
+        self._loop = LoopThread("pool")
         try:
-            self._call(self._dispatcher.ready()).result()
+            self._loop.submit(self._dispatcher.ready()).result()
         except BaseException:  # an interrupt too must not leave judges behind
             self.close()
             raise
@@ -76,20 +68,16 @@ class LocalPool:
             TaskError: the reference cannot serve.
         """
         job = (task, source, kernel)
-        return await asyncio.wrap_future(self._call(self._dispatcher.evaluate(job, validate=validate, step=step)))
+        return await self._loop.run(self._dispatcher.evaluate(job, validate=validate, step=step))
 
     def evaluate_many(self, jobs: Sequence[Job]) -> list[EvalResult]:
         """Judge candidates, as many at a time as there are judges; results in the order of `jobs`."""
-        futures = [self._call(self._dispatcher.evaluate(job)) for job in jobs]
+        futures = [self._loop.submit(self._dispatcher.evaluate(job)) for job in jobs]
         return [future.result() for future in futures]
 
     def stats(self) -> PoolStats:
         """Judges, queue and counts at this moment."""
-
-        async def ask() -> PoolStats:
-            return self._dispatcher.stats()
-
-        return self._call(ask()).result()
+        return self._loop.submit(self._dispatcher.stats()).result()
 
     def pids(self) -> list[int]:
         """Process ids of the judges that are running."""
@@ -97,37 +85,20 @@ class LocalPool:
 
     def forget(self) -> None:
         """Forget all verdicts."""
-        self._loop.call_soon_threadsafe(self._dispatcher.forget)
+        self._loop.submit(self._dispatcher.forget()).result()
 
     def close(self) -> None:
         """End all judges; evaluations under way fail."""
-        if self._loop.is_closed():
+        if self._loop.closed:
             return
-        self._loop.call_soon_threadsafe(self._dispatcher.close)
+        self._loop.submit(self._dispatcher.close())
         for process in self._processes:
             process.close()
-        self._executor.shutdown(cancel_futures=True)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.run_until_complete(_settle())
         self._loop.close()
+        self._executor.shutdown(cancel_futures=True)
 
     def __enter__(self) -> LocalPool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
-
-    def _call(self, work: Coroutine[Any, Any, Answer]) -> Future[Answer]:
-        if self._loop.is_closed():
-            work.close()
-            raise InfraError("the pool has been closed")
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-
-async def _settle() -> None:
-    """Let what still waits in this loop learn that the pool is closed."""
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in left:
-        task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)

@@ -13,6 +13,7 @@ import ray
 
 from verl_kernel.env.dispatcher import Dispatcher, Job
 from verl_kernel.env.judge_actor import RemoteJudge
+from verl_kernel.env.loop_thread import LoopThread
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool_metrics import RayMetrics
 from verl_kernel.env.pool_stats import PoolStats
@@ -29,27 +30,28 @@ class Router:
     def __init__(self, options: GymOptions, seed: int | None, name: str) -> None:
         self._judges = [RemoteJudge(options, seed) for _ in range(options.num_judges)]
         self._dispatcher = Dispatcher(self._judges, options, RayMetrics(name))
+        self._loop = LoopThread("pool")
 
     async def start(self) -> None:
         """Let the judges start."""
-        self._dispatcher.start()
+        await self._loop.run(self._dispatcher.start())
 
     async def evaluate(self, job: Job, validate: bool, step: int | None) -> EvalResult:
         """Judge one candidate."""
-        return await self._dispatcher.evaluate(job, validate=validate, step=step)
+        return await self._loop.run(self._dispatcher.evaluate(job, validate=validate, step=step))
 
     async def ready(self) -> list[int]:
         """Process ids of the judges, once all of them have started."""
-        await self._dispatcher.ready()
+        await self._loop.run(self._dispatcher.ready())
         return [judge.pid for judge in self._judges if judge.pid is not None]
 
     async def stats(self) -> PoolStats:
         """Judges, queue and counts at this moment."""
-        return self._dispatcher.stats()
+        return await self._loop.run(self._dispatcher.stats())
 
     async def forget(self) -> None:
         """Forget all verdicts."""
-        self._dispatcher.forget()
+        await self._loop.run(self._dispatcher.forget())
 
 
 def find_router(name: str) -> Any:
