@@ -14,6 +14,12 @@ ALL = [mechanism.name for mechanism in jail.MECHANISMS]
 _SETUP = """
 import ctypes, os, resource, signal, socket, subprocess, sys, tempfile, threading
 from verl_kernel.env import jail
+def start_thread():
+    try:
+        threading.Thread(target=print).start()
+    except RuntimeError as exc:
+        raise OSError(str(exc)) from exc
+
 report = jail.enter(jail.Limits(sys.argv[1], 256, "cpu"))
 """
 
@@ -38,6 +44,7 @@ def test_the_report_names_mechanisms_in_order_and_the_unconditional_ones_always(
     [
         ("seccomp", "socket.socket()"),
         ("seccomp", "os.fork()"),
+        ("seccomp", "start_thread()"),
         ("seccomp", "subprocess.run(['/bin/true'])"),
         ("seccomp", "os.execv('/bin/true', ['true'])"),
         ("seccomp", "os.kill(os.getppid(), 0)"),
@@ -80,11 +87,39 @@ def test_honest_work_goes_on(tmp_path):
     code = """
     import json, decimal
     open("note", "w").write("x")
-    thread = threading.Thread(target=print, args=("thread",)); thread.start(); thread.join()
     print(os.getcwd() == os.path.realpath(sys.argv[1]), len(os.urandom(4)), os.getpgid(0) == os.getpid())
     """
     done = jailed(code, tmp_path)
-    assert done.stdout.split() == ["thread", "True", "4", "True"], done.stderr
+    assert done.stdout.split() == ["True", "4", "True"], done.stderr
+
+
+def test_the_network_is_out_of_reach(report, tmp_path):
+    if "network_namespace" not in report:
+        pytest.skip("this machine offers no network_namespace")
+    done = jailed("print(*(line.split()[0] for line in open('/proc/self/net/dev').readlines()[2:]))", tmp_path)
+    assert done.stdout.split() == ["lo:"], done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_runner_is_a_user_of_its_own_with_its_own_files(tmp_path):
+    (tmp_path / "kernel.py").write_text("")
+    code = """
+    sys.stdout.flush()
+    if os.fork() == 0:
+        jail._is_open = lambda path: True
+        jail._own_user(jail.Limits(sys.argv[1], 256, "cpu"))
+        print(os.getuid(), os.geteuid(), os.stat("kernel.py").st_uid, os.getgroups(), sep=":")
+        sys.stdout.flush()
+        os._exit(0)
+    os.wait()
+    """
+    program = _SETUP.replace(
+        'report = jail.enter(jail.Limits(sys.argv[1], 256, "cpu"))', "os.chdir(sys.argv[1])"
+    ) + textwrap.dedent(code)
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert done.stdout, done.stderr
+    uid, effective, owner, groups = done.stdout.strip().split(":")
+    assert uid == effective == owner and int(uid) >= 61184 and groups == "[]", done.stderr
 
 
 def test_an_abort_is_still_an_abort(tmp_path):
@@ -135,7 +170,7 @@ ALLOW, EPERM, ENOSYS, KILL = 0x7FFF0000, 0x50001, 0x50026, 0x80000000
         (9, (), ALLOW),  # mmap
         (41, (2,), EPERM),  # socket
         (56, (0x11,), EPERM),  # clone of a process
-        (56, (0x3D0F00,), ALLOW),  # clone of a thread
+        (56, (0x3D0F00,), EPERM),  # clone of a thread
         (435, (), ENOSYS),  # clone3
         (59, (), EPERM),  # execve
         (62, (77,), ALLOW),  # kill oneself
@@ -154,6 +189,7 @@ def test_the_filter(number, args, expected):
 def test_the_filter_kills_foreign_architectures_and_lets_a_gpu_start_its_compiler():
     assert verdict(seccomp.program("x86_64", 77, False), 0, arch=0x40000003) == KILL
     assert verdict(seccomp.program("x86_64", 77, True), 59) == ALLOW
+    assert verdict(seccomp.program("x86_64", 77, True), 56, (0x3D0F00,)) == ALLOW
     assert verdict(seccomp.program("aarch64", 77, False), 198, arch=0xC00000B7) == EPERM
 
 

@@ -68,11 +68,11 @@ STATUSES = {
     "object": ("return object()", EvalStatus.INCORRECT, "WrongStructure"),
     "input mutated": ("o = self.right(x, y); x.zero_(); return o", EvalStatus.INCORRECT, "InputsChanged"),
     "stale": (
-        "self.__dict__.setdefault('kept', self.right(x, y)); return self.kept", EvalStatus.INCORRECT, "WrongValues"
+        "self.__dict__.setdefault('kept', self.right(x, y)); return self.kept", EvalStatus.HACKING, "ReplayedOutput"
     ),
     "memory by address": (
         "c = self.__dict__.setdefault('c', {}); k = x.data_ptr()\nif k not in c: c[k] = self.right(x, y)\nreturn c[k]",
-        EvalStatus.INCORRECT, "WrongValues",
+        EvalStatus.HACKING, "ReplayedOutput",
     ),
     "no launch": ("return self.torch_only(x, y)", EvalStatus.DECOY, "NoLaunch"),
     "token launch": (
@@ -94,7 +94,7 @@ def test_verdicts(judge, name):
     result = judge.evaluate(TASK, candidate(body))
     assert (result.status, result.error.type) == (status, kind), result.error
     assert not result.rewarded and result.correctness is (status is EvalStatus.DECOY)
-    assert result.decoy_kernel is (True if status is EvalStatus.DECOY else None)
+    assert bool(result.decoy_kernel) is (status is EvalStatus.DECOY)
 
 
 SOURCES = {
@@ -152,10 +152,9 @@ def test_a_store_past_the_end_is_a_crash(judge):
 
 
 def test_output_is_neither_shown_nor_waited_for(judge, capfd):
-    flood = "import sys\nprint('x' * (4 << 20)); sys.stderr.write('y' * (4 << 20))\nreturn self.right(x, y)"
-    result = judge.evaluate(TASK, candidate(flood))
+    flood = "import sys\nprint('x' * (4 << 20)); sys.stderr.write('y' * (4 << 20))"
+    result = judge.evaluate(TASK, candidate("return self.right(x, y)", before=flood))
     assert result.status is EvalStatus.OK and capfd.readouterr() == ("", "")
-    assert len(result.model_dump_json()) < 10_000
 
 
 def test_a_token_launch_that_moves_torchs_result_has_low_coverage(judge):

@@ -27,7 +27,7 @@ def child_environment() -> dict[str, str]:
     """A small environment for a child: no secrets of the caller, this package importable, one thread."""
     kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
     paths = [str(_PACKAGE_ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**kept, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    return {**kept, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
 
 
 def slow_reference(task: Task, limit_s: float) -> TaskError:

@@ -23,7 +23,9 @@ from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.judge_process import child_environment
 from verl_kernel.errors import InfraError
 
-_START_S, _ANSWER_S, _EXIT_S = 120.0, 10.0, 5.0
+_START_S, _ANSWER_S, _EXIT_S, _WATCH_S = 120.0, 10.0, 5.0, 0.1
+_PROCESS_CLOCK = 2
+"""Low bits of the clock of a process (CPUCLOCK_SCHED in linux/posix-timers.h)."""
 
 
 class RunnerDied(Exception):
@@ -32,6 +34,10 @@ class RunnerDied(Exception):
     def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = code
+
+
+class MemoryExceeded(Exception):
+    """The runner used more memory than it was granted and has been killed."""
 
 
 class Zygote:
@@ -84,7 +90,7 @@ class Zygote:
         try:
             self._send({"fork": request}, (theirs.fileno(), arena.fd, write_end))
             pid = self._answer()["pid"]
-            return RunnerProcess(self, pid, os.pidfd_open(pid), Channel(ours), read_end, output_bytes)
+            return RunnerProcess(self, pid, os.pidfd_open(pid), Channel(ours), read_end, output_bytes, memory_mb)
         except (InfraError, OSError) as exc:
             ours.close()
             os.close(read_end)
@@ -145,9 +151,12 @@ class RunnerProcess:
     channel: Channel
     output_fd: int
     output_limit: int
+    memory_mb: int
     output: bytearray = field(default_factory=bytearray)
     """What it printed, up to `output_limit` bytes; the rest is dropped."""
     _code: int = 0
+    _inherited_kb: int = 0
+    """Memory shared with the zygote, as first seen; more is the candidate's."""
 
     def ask(self, request: Message | None, timeout_s: float) -> Message:
         """Send a request and wait for the answer.
@@ -155,6 +164,7 @@ class RunnerProcess:
         Raises:
             RunnerDied: it ended first, or its channel did.
             TimeoutError: no answer in time.
+            MemoryExceeded: it used more than its grant and was killed.
             ProtocolError: it answered with something that is no message.
         """
         deadline = time.monotonic() + timeout_s
@@ -186,13 +196,21 @@ class RunnerProcess:
         self._code = self.zygote.reap(self.pid)
         return self._code
 
+    def processor_ns(self) -> int:
+        """Processor time of all its threads so far, as the kernel counts it."""
+        with suppress(OSError):  # it has ended
+            return time.clock_gettime_ns(~self.pid << 3 | _PROCESS_CLOCK)
+        return 0
+
     @property
     def alive(self) -> bool:
         """Whether it has not been collected yet."""
         return self.pidfd >= 0
 
     def _step(self, deadline: float) -> Message | None:
-        ready = self._ready(deadline, self.channel.fileno(), self.pidfd)
+        ready = self._ready(min(deadline, time.monotonic() + _WATCH_S), self.channel.fileno(), self.pidfd)
+        if not ready:
+            self._watch_memory()
         if not ready and time.monotonic() >= deadline:
             raise TimeoutError("the runner did not answer in time")
         if self.channel.fileno() in ready:
@@ -200,6 +218,15 @@ class RunnerProcess:
         if self.pidfd in ready:
             raise ChannelClosed("the runner has ended")
         return None
+
+    def _watch_memory(self) -> None:
+        with suppress(OSError, StopIteration):  # it has ended
+            status = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+            kilobytes = int(next(line for line in status if line.startswith("RssAnon:")).split()[1])
+            self._inherited_kb = self._inherited_kb or kilobytes
+            if kilobytes > self._inherited_kb + (self.memory_mb << 10):
+                self.end()
+                raise MemoryExceeded(f"the process used more than kernelgym.memory_mb = {self.memory_mb} MB")
 
     def _ready(self, deadline: float, *fds: int) -> list[int]:
         watched = [*fds, self.output_fd] if self.output_fd >= 0 else list(fds)

@@ -23,6 +23,7 @@ import torch
 from verl_kernel.env.arena import flatten, place, unflatten
 from verl_kernel.env.compare import compare
 from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.form import Facts, storages, tensor_facts
 from verl_kernel.env.runner import seed_everything
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent
@@ -57,6 +58,8 @@ class Trial:
 
     inputs: Value
     expected: Value
+    facts: list[Facts]
+    """Form of each expected output."""
 
 
 class Reference:
@@ -80,6 +83,7 @@ class Reference:
             self.variation = self._variation(probe, expected)
         self.input_bytes = place(probe.tensors)[1]
         self.output_bytes = place(expected.tensors)[1]
+        self.written_bytes = sum(tensor.numel() * tensor.element_size() for tensor in expected.tensors)
 
     def trial(self, secret: bytes, number: int, varied: bool) -> Trial:
         """Inputs of one trial and the expected output.
@@ -99,7 +103,14 @@ class Reference:
                 inputs = _vary(inputs, self.variation, seed)
             if place(inputs.tensors)[1] > self.input_bytes:
                 raise TaskError(f"reference {self.task.task_id}: get_inputs() returns larger tensors on another call")
-            return Trial(inputs, self._forward(inputs))
+            return self._trial(inputs)
+
+    def _trial(self, inputs: Value) -> Trial:
+        copies = [tensor.clone() for tensor in inputs.tensors]
+        args, kwargs = unflatten(inputs.tree, copies)
+        output = self._call("forward", lambda: self._model(*args, **kwargs))
+        expected, given = self._value("the model", output), storages(copies)
+        return Trial(inputs, expected, [tensor_facts(tensor, given) for tensor in expected.tensors])
 
     def _execute(self) -> dict[str, Any]:
         name = f"<reference {self.task.fingerprint[:12]}>"
@@ -133,8 +144,7 @@ class Reference:
         return value
 
     def _forward(self, inputs: Value) -> Value:
-        args, kwargs = inputs.build()
-        return self._value("the model", self._call("forward", lambda: self._model(*args, **kwargs)))
+        return self._trial(inputs).expected
 
     def _traced(self, inputs: Value) -> tuple[Value, list[TraceEvent]]:
         args, kwargs = inputs.build()

@@ -3,7 +3,8 @@
 
 It answers two requests, in the order the judge likes. `load`: import the candidate's file, build its model with the
 reference's arguments and weights. `run`: one forward on the inputs in shared memory, its output copied to the place
-the judge poisoned, its trace reported. Everything it says is a claim; the judge believes bytes only.
+the judge poisoned, its trace reported. Everything it says is a claim; the judge believes bytes only, and whatever the
+runner's own watch (tripwire, integrity) notes against the candidate.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import gc
 import importlib.util
 import random
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,9 @@ import torch
 from verl_kernel.env.arena import Arena, TensorSpec, flatten, unflatten
 from verl_kernel.env.channel import Channel, ChannelClosed, Message, ProtocolError
 from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.devices.integrity import Snapshot
+from verl_kernel.env.devices.tripwire import WIRE
+from verl_kernel.env.form import same_place, storages, tensor_facts
 from verl_kernel.env.trace import dump_events
 
 CANDIDATE_FILE = "kernel.py"
@@ -33,10 +38,11 @@ _MESSAGE_CHARS, _FRAMES = 4000, 8
 class Runner:
     """Serves one judge over one channel; ends when told to, or when the judge is gone."""
 
-    def __init__(self, channel: Channel, arena: Arena, device: DeviceBackend, scratch: str) -> None:
+    def __init__(self, channel: Channel, arena: Arena, device: DeviceBackend, scratch: str, snapshot: Snapshot) -> None:
         self._channel, self._arena, self._device = channel, arena, device
         self._path = str(Path(scratch) / CANDIDATE_FILE)
         self._model: Any = None
+        self._snapshot, self._begun = snapshot, 0
 
     def serve(self) -> None:
         """Answer requests until `exit` or the end of the channel."""
@@ -53,11 +59,20 @@ class Runner:
         gc.collect()
 
     def _answer(self, request: Message) -> Message:
+        self._begun = time.thread_time_ns()
         stage = "load" if "load" in request else "run"
         try:
-            return self._load(request["load"]) if stage == "load" else self._run(request["run"])
+            answer = self._load(request["load"]) if stage == "load" else self._watched(request["run"])
         except BaseException as exc:  # noqa: BLE001  a candidate may raise anything, SystemExit included
-            return {"failure": self._describe(exc, stage)}
+            answer = {"failure": self._describe(exc, stage)}
+        return {**answer, "notes": WIRE.take()}
+
+    def _watched(self, request: Message) -> Message:
+        WIRE.start()
+        try:
+            return self._run(request)
+        finally:
+            WIRE.stop()
 
     def _reply(self, message: Message) -> None:
         try:
@@ -76,6 +91,7 @@ class Runner:
             self._model = cls(*args, **kwargs)
         if not callable(self._model):
             raise TypeError(f"{request['entry']}(...) is a {type(self._model).__name__} that cannot be called")
+        self._inspect()
         state = {name: tensors[number] for name, number in request["state"].items()}
         return {"weights": "copied" if copy_state(self._model, state) else "seeded"}
 
@@ -89,19 +105,36 @@ class Runner:
         return module
 
     def _run(self, request: Message) -> Message:
-        args, kwargs = unflatten(request["inputs"], self._tensors(request["specs"]))
+        inputs = self._tensors(request["specs"])
+        args, kwargs = unflatten(request["inputs"], inputs)
         launches = self._device.suppress_launches() if request["suppress"] else contextlib.nullcontext()
+        explained, ready = self._device.spent_ns, time.thread_time_ns()
         with torch.no_grad(), launches, self._device.record() as events:
             output = self._model(*args, **kwargs)
+        done, explained = time.thread_time_ns(), self._device.spent_ns - explained
+        answer = {**self._put(output, inputs, request["outputs"]), "events": dump_events(events)}
+        if request["inspect"]:
+            self._inspect()
+        own = ready - self._begun + time.thread_time_ns() - done
+        return {**answer, "spent": {"device": explained, "own": own}}
+
+    def _put(self, output: Any, inputs: list[torch.Tensor], specs: list[dict[str, Any]]) -> Message:
+        """Copy an output to the places the judge has poisoned for it, where its form allows that."""
         tensors: list[torch.Tensor] = []
         with contextlib.suppress(TypeError):  # the judge sees from the missing tree that it is no output
             tree = None
             tree = flatten(output, tensors)
-        places = [TensorSpec.from_json(spec) for spec in request["outputs"]]
-        for tensor, place in zip(tensors, places, strict=False):
-            if tensor_facts(tensor) == tensor_facts(self._arena.view(place)):
-                self._arena.view(place).copy_(tensor.detach())
-        return {"output": tree, "tensors": [tensor_facts(tensor) for tensor in tensors], "events": dump_events(events)}
+        given = storages(inputs)
+        facts = [tensor_facts(tensor, given) for tensor in tensors]
+        for tensor, fact, spec in zip(tensors, facts, specs, strict=False):
+            place = self._arena.view(TensorSpec.from_json(spec))
+            if same_place(fact, tensor_facts(place)):
+                place.copy_(tensor.detach())
+        return {"output": tree, "tensors": facts}
+
+    def _inspect(self) -> None:
+        for change in self._snapshot.changes():
+            WIRE.note("patched", change)
 
     def _tensors(self, specs: list[dict[str, Any]]) -> list[torch.Tensor]:
         return [self._arena.view(TensorSpec.from_json(spec)) for spec in specs]
@@ -122,6 +155,8 @@ class Runner:
     def _status(self, exc: BaseException, stage: str) -> str:
         if isinstance(exc, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(exc):
             return "oom"
+        if self._device.is_crash(exc):
+            return "crash"
         if self._device.is_compile_error(exc):
             return "compile_error"
         return "load_error" if stage == "load" else "runtime_error"
@@ -147,13 +182,6 @@ def copy_state(model: Any, state: dict[str, torch.Tensor]) -> bool:
             for name, value in state.items():
                 own[name].copy_(value)
     return same
-
-
-def tensor_facts(tensor: torch.Tensor) -> dict[str, Any]:
-    """What the judge demands of an output besides its values."""
-    kind = "torch.Tensor" if type(tensor) is torch.Tensor else type(tensor).__qualname__
-    dtype, device = str(tensor.dtype).removeprefix("torch."), str(tensor.device)
-    return {"type": kind, "dtype": dtype, "shape": list(tensor.shape), "device": device, "layout": str(tensor.layout)}
 
 
 def _frames(exc: BaseException, path: str) -> list[str]:

@@ -2,7 +2,8 @@
 """A seccomp filter, written as classic BPF: which system calls a runner may no longer make.
 
 Refused calls fail with EPERM (clone3 with ENOSYS, so that libc falls back to clone, whose flags can be read).
-Threads stay possible; processes, programs, sockets, signals to others and kernel interfaces do not.
+Processes, programs, sockets, signals to others and kernel interfaces are closed; on a CPU threads are too, because
+work on another thread is work that the clock does not see (a CUDA driver needs its own).
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ _PR_SET_SECCOMP, _FILTER_MODE = 22, 2
 _LOAD, _JUMP_EQ, _JUMP_GE, _JUMP_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _NR, _ARCH, _ARG0, _ARG2 = 0, 4, 16, 32
-_CLONE_THREAD = 0x00010000
 _X32 = 0x40000000
 
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
@@ -69,7 +69,7 @@ def program(machine: str, pid: int, may_start_programs: bool) -> list[_Instructi
             lines += _when(number, [_deny(errno.EPERM)])
     if not may_start_programs:
         lines += _when(_CLONE3[column], [_deny(errno.ENOSYS)])
-        lines += _when(_CLONE[column], [(_LOAD, 0, 0, _ARG0), (_JUMP_SET, 1, 0, _CLONE_THREAD), _deny(errno.EPERM)])
+        lines += _when(_CLONE[column], [_deny(errno.EPERM)])
     for call in (_KILL_CALL, _TGKILL):
         lines += _when(call[column], [(_LOAD, 0, 0, _ARG0), (_JUMP_EQ, 1, 0, pid), _deny(errno.EPERM)])
     return [*lines, *_when(_PRLIMIT[column], _no_new_limit()), _return(_ALLOW)]

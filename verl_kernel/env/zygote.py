@@ -25,7 +25,8 @@ from verl_kernel.env.arena import Arena
 from verl_kernel.env.channel import Channel, ChannelClosed, Message
 from verl_kernel.env.devices import resolve_device
 from verl_kernel.env.devices.base import DeviceBackend
-from verl_kernel.env.runner import Runner
+from verl_kernel.env.devices.integrity import Snapshot
+from verl_kernel.env.runner import Runner, seed_everything
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None)
@@ -34,19 +35,20 @@ _LIBC = ctypes.CDLL(None)
 def main() -> None:
     """Serve the judge behind the descriptor named on the command line."""
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))
-    device = _prepare(sys.argv[2])
+    device, snapshot = _prepare(sys.argv[2])
     channel.send({"ready": {"torch": torch.__version__}})
     with suppress(ChannelClosed):
         while True:
             request, fds = channel.recv_with_fds(max_fds=3)
             if "fork" in request:
-                channel.send({"pid": _fork(request["fork"], fds, channel, device)})
+                channel.send({"pid": _fork(request["fork"], fds, channel, device, snapshot)})
             else:
                 channel.send({"status": _reap(request["reap"])})
 
 
-def _prepare(name: str) -> DeviceBackend:
+def _prepare(name: str) -> tuple[DeviceBackend, Snapshot]:
     jail.hide_memory()
+    jail.leave_network()
     jail.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)
@@ -54,14 +56,16 @@ def _prepare(name: str) -> DeviceBackend:
     device.setup()
     _warm_up(device)
     landlock.readable()
+    snapshot = Snapshot()
     gc.collect()
     gc.freeze()
-    return device
+    return device, snapshot
 
 
 def _warm_up(device: DeviceBackend) -> None:
     from verl_kernel.env.warmup import Program
 
+    seed_everything(0)  # NumPy imports its generator when it is first used
     with torch.no_grad():
         program = Program()
         with device.record():
@@ -70,13 +74,13 @@ def _warm_up(device: DeviceBackend) -> None:
             program(torch.randn(16))
 
 
-def _fork(request: Message, fds: list[int], channel: Channel, device: DeviceBackend) -> int:
+def _fork(request: Message, fds: list[int], channel: Channel, device: DeviceBackend, snapshot: Snapshot) -> int:
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
             channel.close()
-            _become_runner(request, fds, device)
+            _become_runner(request, fds, device, snapshot)
             status = 0
         finally:  # whatever happened, this copy of the zygote must not return to its loop
             os._exit(status)
@@ -85,7 +89,7 @@ def _fork(request: Message, fds: list[int], channel: Channel, device: DeviceBack
     return pid
 
 
-def _become_runner(request: Message, fds: list[int], device: DeviceBackend) -> None:
+def _become_runner(request: Message, fds: list[int], device: DeviceBackend, snapshot: Snapshot) -> None:
     sock, arena_fd, output = fds
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)
@@ -98,7 +102,7 @@ def _become_runner(request: Message, fds: list[int], device: DeviceBackend) -> N
     os.environ.update(private)
     channel = Channel(socket.socket(fileno=sock))
     channel.send({"isolation": jail.enter(limits)})
-    Runner(channel, arena, device, limits.scratch).serve()
+    Runner(channel, arena, device, limits.scratch, snapshot).serve()
     _LIBC.malloc_trim(0)  # walks the heap: a candidate that wrote past its memory ends here with SIGABRT
 
 

@@ -40,6 +40,15 @@ class DeviceBackend(Protocol):
         """Turn the Triton launches inside into no-ops that are not recorded."""
         ...
 
+    @property
+    def spent_ns(self) -> int:
+        """Processor time of the launches and ops recorded so far; 0 where the device itself is timed."""
+        ...
+
+    def is_crash(self, exc: BaseException) -> bool:
+        """Whether `exc` stands for what kills a process on a GPU (a store outside the launch's tensors)."""
+        ...
+
     def is_compile_error(self, exc: BaseException) -> bool:
         """Whether `exc` says that Triton refused a kernel (as opposed to host code that failed)."""
         ...

@@ -8,20 +8,20 @@ seeing the truth, because torch itself branches on it.
 from __future__ import annotations
 
 import re
-import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from functools import lru_cache, wraps
-from pathlib import Path
+from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
+
+from verl_kernel.env.devices.callers import program_asks
+from verl_kernel.env.devices.tripwire import WIRE
 
 CAPABILITY = (9, 0)
 """Compute capability shown to programs."""
@@ -44,8 +44,10 @@ PROPERTIES: dict[str, Any] = {
 _CUDA_NAME = re.compile(r"cuda(:\d+)?")
 _GET_DEVICE = torch.Tensor.device.__get__
 _IS_CUDA = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
-_LIBRARIES = [Path(sysconfig.get_path(key)) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
-_ROOTS = tuple(f"{path}/" for path in (*_LIBRARIES, Path(torch.__file__).parents[1], Path(__file__).parents[2]))
+_BULK_READS = tuple(
+    getattr(torch.Tensor, name) for name in "numpy __array__ tolist apply_ map_ map2_ __dlpack__ __reduce_ex__".split()
+)
+_STORAGES = (torch.Tensor.untyped_storage, torch.Tensor.storage)
 
 
 class Event:
@@ -120,16 +122,6 @@ INTERFACE = SimpleNamespace(**_FUNCTIONS, Event=Event, Stream=Stream)
 """What Triton calls a device interface: the part of `torch.cuda` that benchmarks use."""
 
 
-@lru_cache(maxsize=4096)
-def _is_library(filename: str) -> bool:
-    return filename.startswith(("<frozen", *_ROOTS))
-
-
-def _asked_by_program() -> bool:
-    """Whether the caller of the function that calls this one is a reference or a candidate."""
-    return not _is_library(sys._getframe(2).f_code.co_filename)
-
-
 def _on_cpu(value: Any) -> Any:
     if isinstance(value, torch.device):
         return torch.device("cpu") if value.type == "cuda" else value
@@ -137,20 +129,22 @@ def _on_cpu(value: Any) -> Any:
 
 
 class CudaAsCpu(TorchFunctionMode):
-    """Replaces CUDA devices in the arguments of torch functions by the CPU."""
+    """Replaces CUDA devices in the arguments of torch functions by the CPU, and sees the host read tensors."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if func in (_GET_DEVICE, _IS_CUDA):
             device = func(*args)
-            if not _asked_by_program():
+            if not program_asks():
                 return device
             return True if func == _IS_CUDA else _shown(device)
         if func is torch.device:  # only a name, compared with `tensor.device`
             return func(*args, **(kwargs or {}))
         if func is torch.Tensor.cuda:
             return args[0]
+        if func in _BULK_READS or (func in _STORAGES and program_asks()):
+            WIRE.read_in_bulk(args[0], f"Tensor.{func.__name__}")
         named = {key: _on_cpu(value) for key, value in (kwargs or {}).items() if key != "pin_memory"}
         return func(*map(_on_cpu, args), **named)
 
@@ -161,7 +155,7 @@ def _shown(device: torch.device) -> torch.device:
 
 def _for_programs(original: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
     def function(*args: Any, **kwargs: Any) -> Any:
-        return (replacement if _asked_by_program() else original)(*args, **kwargs)
+        return (replacement if program_asks() else original)(*args, **kwargs)
 
     return function
 

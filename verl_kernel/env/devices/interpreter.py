@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import torch
 
-from verl_kernel.env.devices import cuda_shim
+from verl_kernel.env.devices import cuda_shim, tripwire
 from verl_kernel.env.devices.op_recorder import OpRecorder
 from verl_kernel.env.trace import TraceEvent
 from verl_kernel.errors import EnvironmentNotReady
@@ -50,19 +50,35 @@ class InterpreterDevice:
             with OpRecorder(events, lambda: False):
                 yield events
             return
-        from verl_kernel.env.devices.launches import STATE
+        from verl_kernel.env.devices.counting import STATE
 
         outer, STATE.events = STATE.events, events
+        tripwire.WIRE.events = events
+        recorder = OpRecorder(events, lambda: STATE.marshalling)
         try:
-            with OpRecorder(events, lambda: STATE.marshalling):
+            with recorder:
                 yield events
         finally:
-            STATE.events = outer
+            STATE.events = tripwire.WIRE.events = outer
+            STATE.spent_ns += recorder.spent_ns
+
+    @property
+    def spent_ns(self) -> int:
+        """Processor time of the launches and ops recorded so far."""
+        from verl_kernel.env.devices.counting import STATE
+
+        return STATE.spent_ns
+
+    def is_crash(self, exc: BaseException) -> bool:
+        """Whether a kernel stored outside the tensors of its launch."""
+        from verl_kernel.env.devices.counting import OutOfBounds
+
+        return isinstance(exc, OutOfBounds)
 
     @contextmanager
     def suppress_launches(self) -> Iterator[None]:
         """Turn the launches inside into no-ops."""
-        from verl_kernel.env.devices.launches import STATE
+        from verl_kernel.env.devices.counting import STATE
 
         STATE.suppressed = True
         try:
@@ -94,5 +110,6 @@ def _install_triton() -> None:
 
     triton.knobs.compilation.front_end_debugging = True  # raise a kernel's own error, with its line
     driver.install()
-    launches.install()
     libdevice.install()
+    launches.install()
+    tripwire.install()

@@ -1,106 +1,115 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts what Triton's interpreter does: launches, device-memory traffic and floating-point operations.
+"""Launches under Triton's interpreter: checked, counted, timed, recorded.
 
-A load or store moves each distinct address of its unmasked lanes once; an atomic reads and writes. A dot of
-(M, K) by (K, N) is 2MNK operations; elementwise arithmetic and reductions are one per element. Import this
-module only in a process that imported triton with TRITON_INTERPRET=1.
+Import this module only in a process that imported triton with TRITON_INTERPRET=1.
 """
 
 from __future__ import annotations
 
-import math
+import inspect
+import operator
+import time
 import traceback
 from collections.abc import Callable
 from functools import wraps
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
-import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
-from triton.runtime.interpreter import FunctionRewriter, GridExecutor, InterpretedFunction, InterpreterBuilder
+from triton.runtime.interpreter import FunctionRewriter, GridExecutor, InterpretedFunction
 
+from verl_kernel.env.devices import counting, kernel_language
+from verl_kernel.env.devices.counting import STATE
+from verl_kernel.env.devices.kernel_language import KernelText, NotTriton
+from verl_kernel.env.devices.tripwire import WIRE
 from verl_kernel.env.trace import TraceEvent
 
 REFUSED = "_triton_refused"
 """Attribute set on an exception that a kernel's own code raised."""
-
-
-class Launches:
-    """State of this process's launches (the interpreter runs one kernel at a time)."""
-
-    def __init__(self) -> None:
-        self.events: list[TraceEvent] | None = None
-        self.suppressed = False
-        self.marshalling = False
-        self.running = False
-        self.reset()
-
-    def reset(self) -> None:
-        """Zero the counters of the current launch."""
-        self.bytes = self.flops = self.half_flops = 0
-
-
-STATE = Launches()
+_APPROVED: dict[Any, KernelText] = {}
+"""Rewritten kernels whose bodies have been checked."""
 
 
 def install() -> None:
     """Wrap the interpreter (once per process)."""
     if getattr(GridExecutor.__call__, "counted", False):
         return
-    _count_memory()
-    _count_arithmetic()
-    GridExecutor.__call__ = _recorded(GridExecutor.__call__)
+    kernel_language.freeze()
+    counting.install()
+    GridExecutor.__call__ = _launching(GridExecutor.__call__)
     for name in ("_init_args_hst", "_restore_args_dev"):
         setattr(GridExecutor, name, _marshalling(getattr(GridExecutor, name)))
     InterpretedFunction.__call__ = _call_device_function
-    InterpretedFunction.rewrite = _refusing(InterpretedFunction.rewrite)
+    InterpretedFunction.rewrite = _checked(InterpretedFunction.rewrite)
     FunctionRewriter._compile_and_exec = _compile_kernel
     interpreter._patch_lang = _patched_whole(interpreter._patch_lang)
 
 
-def count_flops(number: int) -> None:
-    """Charge operations to the current launch."""
-    STATE.flops += number
-
-
-def _recorded(original: Callable[..., Any]) -> Callable[..., Any]:
+def _launching(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def launch(self: Any, *args: Any, **kwargs: Any) -> Any:
         if STATE.suppressed:
             return None
-        STATE.reset()
-        interpreter.interpreter_builder.grid_dim = ()
-        STATE.running, failed = True, True
-        try:
-            result = original(self, *args, **kwargs)
-            failed = False
-            return result
-        except Exception as exc:
-            _mark_refusal(exc, self.fn)
-            raise
-        finally:
-            STATE.running = False
-            _record(self.fn, failed)
+        if self.fn not in _APPROVED:
+            WIRE.note("unapproved_launch", f"{getattr(self.fn, '__name__', 'a function')} is no kernel of triton.jit")
+            raise RuntimeError("only functions under @triton.jit can be launched")
+        _prepare(self, args, kwargs)
+        return _run(original, self, args, kwargs)
 
     launch.counted = True  # type: ignore[attr-defined]
     return launch
 
 
-def _record(fn: FunctionType, failed: bool) -> None:
-    grid = _grid()
+def _prepare(executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """What the host does before a launch, on the host's account: hooks, the grid, checks of the arguments."""
+    for hook in executor.pre_run_hooks:
+        hook(*args, **kwargs)
+    executor.pre_run_hooks = []
+    known = inspect.signature(executor.fn).parameters
+    given = {name: value for name, value in kwargs.items() if name in known}
+    try:
+        kernel_language.check_arguments(executor.fn.__name__, (*args, *given.values()))
+    except NotTriton as exc:
+        setattr(exc, REFUSED, True)
+        raise
+    if callable(executor.grid):
+        executor.grid = executor.grid(inspect.getcallargs(executor.fn, *args, **given))
+    executor.grid = _sizes(executor.grid)
+    counting.allow_stores((*args, *given.values()))
+
+
+def _sizes(grid: Any) -> tuple[int, ...]:
+    sizes = tuple(grid) if isinstance(grid, tuple | list) else (grid,)
+    if not 1 <= len(sizes) <= 3:
+        raise ValueError(f"a grid has one to three sizes, not {len(sizes)}")
+    if not all(hasattr(size, "__index__") for size in sizes):
+        raise TypeError(f"a grid holds integers, not {', '.join(type(size).__name__ for size in sizes)}")
+    return (*(max(0, operator.index(size)) for size in sizes), *(1,) * (3 - len(sizes)))
+
+
+def _run(original: Callable[..., Any], executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    STATE.reset()
+    STATE.running, failed, start = True, True, time.thread_time_ns()
+    try:
+        result = original(executor, *args, **kwargs)
+        failed = False
+        return result
+    except Exception as exc:
+        _mark_refusal(exc, executor.fn)
+        raise
+    finally:
+        STATE.running = False
+        STATE.spent_ns += time.thread_time_ns() - start
+        _record(executor.fn, executor.grid, failed)
+
+
+def _record(fn: FunctionType, grid: tuple[int, ...], failed: bool) -> None:
     if STATE.events is None or (0 in grid and not failed):  # a GPU starts nothing for an empty grid
         return
     source = fn.__code__.co_filename
     counts = (STATE.bytes, STATE.flops, STATE.half_flops)
     STATE.events.append(TraceEvent("launch", fn.__name__, grid, *counts, source=source, failed=failed))
-
-
-def _grid() -> tuple[int, ...]:
-    try:
-        return tuple(max(int(size), 0) for size in interpreter.interpreter_builder.grid_dim)
-    except (TypeError, ValueError):  # the launch failed because its grid holds something else
-        return ()
 
 
 def _mark_refusal(exc: Exception, fn: FunctionType) -> None:
@@ -109,13 +118,16 @@ def _mark_refusal(exc: Exception, fn: FunctionType) -> None:
         setattr(exc, REFUSED, True)
 
 
-def _refusing(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Whatever goes wrong while Triton parses a kernel is a refusal."""
+def _checked(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Whatever goes wrong while Triton parses a kernel is a refusal, and so is a body that is not Triton's."""
 
     @wraps(original)
     def rewrite(self: Any) -> Any:
         try:
-            return original(self)
+            kernel = original(self)
+            if kernel in _APPROVED:
+                _APPROVED[kernel].recheck()
+            return kernel
         except Exception as exc:
             setattr(exc, REFUSED, True)
             raise
@@ -147,11 +159,13 @@ def _compile_kernel(self: Any, tree: Any) -> Any:
     for name in ("interpreter_semantic", "_InterpreterComparison"):
         if hasattr(interpreter, name):
             self.fn.__globals__.setdefault(name, getattr(interpreter, name))
+    text = KernelText(self.fn)
     namespace = {**self.kwargs}
     exec(compile(tree, filename=self.filename, mode="exec"), self.fn.__globals__, namespace)
     kernel = namespace[self.fn.__name__]
     marks = {name: "constexpr" if "constexpr" in str(mark) else mark for name, mark in kernel.__annotations__.items()}
     kernel.__annotations__ = marks  # by any name of triton.language, not `tl` alone
+    _APPROVED[kernel] = text
     return kernel
 
 
@@ -163,86 +177,3 @@ def _patched_whole(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(everything)
 
     return patch
-
-
-def _count_memory() -> None:
-    _after(InterpreterBuilder, "create_masked_load", _count_load)
-    _after(InterpreterBuilder, "create_masked_store", _count_store)
-    _after(InterpreterBuilder, "create_atomic_rmw", _count_atomic)
-    _after(InterpreterBuilder, "create_atomic_cas", _count_swap)
-
-
-def _count_arithmetic() -> None:
-    for name in ("unary_op", "binary_op", "ternary_op", "create_erf", "create_rsqrt", "create_fabs"):
-        _after(InterpreterBuilder, name, _count_elements)
-    _after(InterpreterBuilder, "create_fma", _count_fma)
-    _after(InterpreterBuilder, "create_dot", _count_dot)
-    _after(InterpreterBuilder, "create_dot_scaled", _count_scaled_dot)
-    for name in ("sum", "min_max"):
-        _after(interpreter.ReduceOps, name, _count_reduction)
-    for name in ("cumsum", "cumprod"):
-        _after(interpreter.ScanOps, name, _count_reduction)
-
-
-def _after(owner: type, name: str, count: Callable[..., None]) -> None:
-    """Call `count(result, *arguments)` after each call of a method that this Triton has."""
-    original = getattr(owner, name, None)
-    if original is None:
-        return
-
-    @wraps(original)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, *args, **kwargs)
-        count(result, *args, **kwargs)
-        return result
-
-    setattr(owner, name, method)
-
-
-def _touched(pointers: Any, mask: Any) -> int:
-    """Number of distinct addresses of the unmasked lanes."""
-    active = pointers.data[np.broadcast_to(mask, pointers.data.shape)]
-    return active.size if np.all(active[1:] > active[:-1]) else np.unique(active).size
-
-
-def _count_load(result: Any, pointers: Any, mask: Any, *rest: Any, **options: Any) -> None:
-    STATE.bytes += _touched(pointers, mask.data) * result.data.itemsize
-
-
-def _count_store(result: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> None:
-    STATE.bytes += _touched(pointers, mask.data) * value.data.itemsize
-
-
-def _count_atomic(result: Any, op: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> None:
-    STATE.bytes += 2 * _touched(pointers, mask.data) * value.data.itemsize
-
-
-def _count_swap(result: Any, pointers: Any, compared: Any, value: Any, *rest: Any, **options: Any) -> None:
-    STATE.bytes += 2 * _touched(pointers, True) * value.data.itemsize
-
-
-def _count_elements(result: Any, *operands: Any, **options: Any) -> None:
-    if result.dtype.scalar.is_floating():
-        STATE.flops += result.data.size
-
-
-def _count_fma(result: Any, *operands: Any, **options: Any) -> None:
-    STATE.flops += 2 * result.data.size
-
-
-def _count_reduction(result: Any, tensors: Any, *rest: Any, **options: Any) -> None:
-    tensor = tensors[0] if isinstance(tensors, tuple) else tensors
-    STATE.flops += tensor.handle.data.size
-
-
-def _count_dot(result: Any, a: Any, b: Any, *rest: Any, **options: Any) -> None:
-    flops = 2 * math.prod(result.data.shape) * a.data.shape[-1]
-    STATE.flops += flops
-    if a.dtype.scalar.primitive_bitwidth <= 16:
-        STATE.half_flops += flops
-
-
-def _count_scaled_dot(result: Any, a: Any, *rest: Any, **options: Any) -> None:
-    flops = 2 * math.prod(result.data.shape) * a.data.shape[-1]
-    STATE.flops += flops
-    STATE.half_flops += flops

@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from verl_kernel.env.clock.op_cost import op_cost
+from verl_kernel.env.devices.tripwire import WIRE
 from verl_kernel.env.trace import TraceEvent
+
+_NAMESPACES = ("aten", "prims", "prim", "profiler")
 
 
 class OpRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -25,6 +29,12 @@ class OpRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._events = events
         self._is_marshalling = is_marshalling
+        self._depth = 0
+        self.spent_ns = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or torch imports its compiler, 80 MB and a second in every process that records
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -34,7 +44,17 @@ class OpRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
+        kwargs, start = kwargs or {}, time.thread_time_ns()
+        self._depth += 1
+        try:
+            return self._run(func, types, args, kwargs)
+        finally:
+            self._depth -= 1
+            if not self._depth and not self._is_marshalling():
+                self.spent_ns += time.thread_time_ns() - start
+
+    def _run(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        _watch(func, types)
         with self:  # in inference mode composite ops arrive whole; their parts are what a device runs
             result = func.decompose(*args, **kwargs)
         if result is not NotImplemented:
@@ -48,3 +68,13 @@ class OpRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 event = TraceEvent("op", label, (), cost.bytes, cost.flops, cost.half_flops)
                 self._events.append(event)
         return result
+
+
+def _watch(func: Any, types: Any) -> None:
+    """Note what computes beneath this recorder: ops of others, tensor classes with a dispatch of their own."""
+    if func.namespace not in _NAMESPACES:
+        WIRE.note("foreign_op", f"{func.name()} is not an op of torch")
+    if types:
+        WIRE.note("foreign_op", f"a tensor of class {types[0].__name__} computes by itself")
+    if func._schema.name == "aten::_local_scalar_dense":
+        WIRE.read(1, "Tensor.item")

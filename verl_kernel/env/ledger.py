@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processor time against explained work, so that what the simulated clock does not count is not free.
+
+The judge reads the runner's processor time from the kernel; the runner says how much of it went into launches, ops and
+its own copying. Honest launch code needs a few milliseconds of the rest; a forward that computes in Python needs more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+ALLOWED_MS = 10.0
+"""Milliseconds of a forward that need no explanation."""
+ALLOWED_SHARE = 0.2
+"""Unexplained time that is granted on top, as a share of the explained time."""
+ALLOWED_MS_PER_EVENT = 0.1
+"""Granted for the host's part of each launch or op."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One forward.
+
+    Raises:
+        ValueError: the runner's numbers are no times.
+    """
+
+    total_ms: float
+    """Processor time of the runner from the request to the answer, as the judge measured it."""
+    explained_ms: float
+    """What of it the runner explains."""
+    events: int
+
+    @classmethod
+    def read(cls, total_ns: int, spent: Any, events: int) -> Entry:
+        """Combine the judge's measurement with the runner's claim."""
+        if not isinstance(spent, dict) or not all(type(value) is int and value >= 0 for value in spent.values()):
+            raise ValueError("the processor times of an answer must be integers of at least 0")
+        return cls(total_ns / 1e6, sum(spent.values()) / 1e6, events)
+
+    @property
+    def hidden_ms(self) -> float:
+        """Unexplained time beyond what is granted; negative where there is none."""
+        granted = ALLOWED_MS + ALLOWED_SHARE * self.explained_ms + ALLOWED_MS_PER_EVENT * self.events
+        return self.total_ms - self.explained_ms - granted
+
+
+def hidden_work(entries: list[Entry]) -> Entry | None:
+    """The typical forward of an evaluation if it hides work, else None.
+
+    The lower median: the first forward may import and tune, and the clock takes the median too.
+    """
+    if not entries:
+        return None
+    ordered = sorted(entries, key=lambda entry: entry.hidden_ms)
+    typical = ordered[(len(ordered) - 1) // 2]
+    return typical if typical.hidden_ms > 0 else None

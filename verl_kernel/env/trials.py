@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forwards of a candidate on fresh secret inputs: each output compared, each trace kept, each millisecond accounted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import torch
+
+from verl_kernel.env.arena import POISON, Arena, TensorSpec, place
+from verl_kernel.env.channel import Message
+from verl_kernel.env.compare import Agreement, compare
+from verl_kernel.env.dialogue import Dialogue, Stop
+from verl_kernel.env.form import disagreement
+from verl_kernel.env.ledger import Entry
+from verl_kernel.env.reference import Reference, Trial
+from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.trace import TraceEvent, load_events
+
+
+class Layout:
+    """Where an evaluation's tensors lie in its arena: constants (arguments of the model, weights), inputs, outputs."""
+
+    def __init__(self, reference: Reference) -> None:
+        self.constants = [*reference.init.tensors, *reference.state.values()]
+        self.specs, self.inputs_at = place(self.constants)
+        self.outputs_at = self.inputs_at + reference.input_bytes
+        self.size = self.outputs_at + reference.output_bytes
+
+
+@dataclass
+class Bench:
+    """One loaded candidate and what its forwards have shown so far."""
+
+    reference: Reference
+    dialogue: Dialogue
+    arena: Arena
+    layout: Layout
+    guard: Callable[[], AbstractContextManager[object]]
+    tolerance: str
+    seconds_left: float
+    """Of all forwards together."""
+    traces: list[list[TraceEvent]] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    _past: list[list[torch.Tensor]] = field(default_factory=list)
+
+    def trial(
+        self, secret: bytes, number: int, *, varied: bool = False, suppress: bool = False, inspect: bool = True
+    ) -> Agreement:
+        """Run one forward.
+
+        Args:
+            secret: the evaluation's secret.
+            number: which trial of it.
+            varied: whether the inputs get another scale and signs.
+            suppress: whether launches do nothing (the ablation).
+            inspect: whether the runner looks for functions that were replaced.
+
+        Raises:
+            Stop: the forward fails, or its output cannot be one.
+            TaskError: the reference fails on these inputs.
+        """
+        with self.guard():
+            trial = self.reference.trial(secret, number, varied)
+        outputs, _ = place(trial.expected.tensors, self.layout.outputs_at)
+        before = self._lay(trial)
+        reply = self._run(trial, outputs, suppress, inspect)
+        actual = [self.arena.view(spec).clone() for spec in outputs]
+        after = self.arena.region(self.layout.inputs_at, self.layout.outputs_at)
+        self._same_form(trial, reply)
+        if not self.reference.mutates_inputs and not torch.equal(before, after):
+            raise self._wrong("InputsChanged", "the forward wrote to its inputs")
+        agreement = self._compare(trial.expected.tensors, actual)
+        if not agreement.ok and not suppress:
+            self._refuse_replay(actual)
+        self._past.append(trial.expected.tensors)
+        return agreement
+
+    def _lay(self, trial: Trial) -> torch.Tensor:
+        """Put the inputs into shared memory and poison the outputs; a copy of the inputs' bytes."""
+        specs, _ = place(trial.inputs.tensors, self.layout.inputs_at)
+        self.arena.region(self.layout.inputs_at, self.layout.size).fill_(POISON)
+        self.arena.write(trial.inputs.tensors, specs)
+        return self.arena.region(self.layout.inputs_at, self.layout.outputs_at).clone()
+
+    def _run(self, trial: Trial, outputs: list[TensorSpec], suppress: bool, inspect: bool) -> Message:
+        inputs, _ = place(trial.inputs.tensors, self.layout.inputs_at)
+        request = {
+            "inputs": trial.inputs.tree,
+            "specs": [spec.to_json() for spec in inputs],
+            "outputs": [spec.to_json() for spec in outputs],
+            "suppress": suppress,
+            "inspect": inspect,
+        }
+        start, used = time.monotonic(), self.dialogue.runner.processor_ns()
+        reply = self.dialogue.ask({"run": request}, max(0.001, self.seconds_left))
+        used = self.dialogue.runner.processor_ns() - used
+        self.seconds_left -= time.monotonic() - start
+        if not suppress:
+            events = self.dialogue.parse(lambda: load_events(reply["events"]))
+            self.traces.append(events)
+            self.entries.append(self.dialogue.parse(lambda: Entry.read(used, reply["spent"], len(events))))
+        return reply
+
+    def _same_form(self, trial: Trial, reply: Message) -> None:
+        given = self.dialogue.parse(lambda: [{key: fact[key] for key in trial.facts[0]} for fact in reply["tensors"]])
+        if reply.get("output") != trial.expected.tree or len(given) != len(trial.facts):
+            text = "the output is not structured like the reference's (one tensor, or a tuple of as many)"
+            raise self._wrong("WrongStructure", text)
+        if difference := disagreement(trial.facts, given):
+            raise self._wrong(*difference)
+
+    def _compare(self, expected: list[torch.Tensor], actual: list[torch.Tensor]) -> Agreement:
+        pairs = zip(expected, actual, strict=True)
+        agreements = [compare(wanted, got, self.tolerance) for wanted, got in pairs]
+        return min(agreements, key=lambda agreement: (agreement.ok, -(agreement.max_abs or 0.0)))
+
+    def _refuse_replay(self, actual: list[torch.Tensor]) -> None:
+        for past in self._past:
+            if self._compare(past, actual).ok:
+                raise self.dialogue.hacking("replayed_output", "the output is the answer to an earlier trial")
+
+    def _wrong(self, kind: str, message: str) -> Stop:
+        return self.dialogue.stop(EvalStatus.INCORRECT, kind, message)
