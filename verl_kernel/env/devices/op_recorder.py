@@ -36,11 +36,6 @@ class OpRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _should_skip_dynamo(cls) -> bool:
         return False  # or torch imports its compiler, 80 MB and a second in every process that records
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nobody compiles here; the default makes torch import its compiler, 75 MB in each process."""
-        return False
-
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
