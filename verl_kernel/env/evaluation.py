@@ -126,6 +126,7 @@ class Evaluation:
     def _load(self, bench: Bench) -> None:
         reference, ask = self._reference, bench.dialogue.ask
         self._require(tuple(ask(None, self._options.load_timeout_s)["isolation"]))
+        bench.dialogue.sealed = "seccomp" in self._found["isolation"]
         first = len(reference.init.tensors)
         request = {
             "entry": reference.task.candidate_class,
