@@ -93,9 +93,7 @@ class Dialogue:
             InfraError: somebody else killed it, which says nothing about the candidate.
         """
         if code == -signal.SIGKILL and self.sealed and not self.runner.was_killed:
-            raise InfraError(
-                f"a runner was killed from outside during {self.stage} (is the machine out of memory?)"
-            )
+            raise InfraError(f"a runner was killed from outside during {self.stage} (is the machine out of memory?)")
         printed = self.runner.output.decode(errors="replace").strip()[-500:]
         how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
         stop = self.stop(EvalStatus.CRASH, "Crash", f"the process ended {how} during {self.stage}", printed)
