@@ -46,8 +46,8 @@ class Dialogue:
     def __init__(self, runner: RunnerProcess, scratch: str) -> None:
         self.stage = "load"
         """Where the evaluation is."""
-        self.sealed = False
-        """Whether the candidate has no way to kill its own process by SIGKILL (seccomp)."""
+        self.sealed: bool | None = None
+        """Whether the candidate has no way to SIGKILL itself (seccomp); None before any of its code has run."""
         self.runner, self.scratch, self.file = runner, scratch, f"{scratch}/{CANDIDATE_FILE}"
 
     def ask(self, request: Message | None, timeout_s: float) -> Message:
@@ -90,8 +90,10 @@ class Dialogue:
         """The verdict on a runner that ended with this status, or minus this signal.
 
         Raises:
-            InfraError: somebody else killed it, which says nothing about the candidate.
+            InfraError: it ended before the candidate's code ran, or somebody else killed it.
         """
+        if self.sealed is None:
+            raise InfraError(f"a runner ended with status {code} before it had loaded anything")
         if code == -signal.SIGKILL and self.sealed and not self.runner.was_killed:
             raise InfraError(f"a runner was killed from outside during {self.stage} (is the machine out of memory?)")
         printed = self.runner.output.decode(errors="replace").strip()[-500:]
