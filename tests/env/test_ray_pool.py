@@ -3,6 +3,8 @@
 
 import asyncio
 import pickle
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -11,7 +13,7 @@ import pytest
 from tests.env.gyms import named, ray_gym, survivors
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.env.test_local_pool import OPTIONS, TASK, kill_an_owner
-from verl_kernel.env.pool import KernelGym, LocalPool
+from verl_kernel.env.pool import KernelGym, LocalPool, PoolStats
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 
@@ -162,3 +164,16 @@ def test_an_alias_of_a_task_shares_its_verdicts(gym):
     after = gym.stats()
     assert after.evaluations - before.evaluations == 1 and after.remembered - before.remembered == 1
     assert (one.task_id, other.task_id, other.kernel) == ("fused", "alias", "b")
+
+
+def test_the_command_line_shows_a_running_pool(gym):
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    command = [sys.executable, "-c", "from verl_kernel.cli import app; app()", "serve-status", "--address", address]
+    statuses(gym, [HONEST])
+    done = subprocess.run([*command, "--name", "test", "--json"], capture_output=True, text=True, timeout=120)
+    shown = PoolStats.model_validate_json(done.stdout)
+    assert done.returncode == 0 and shown.statuses["ok"] >= 1 and len(shown.judges) == 2
+    done = subprocess.run([*command, "--name", "nobody"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "the cluster has no pool called nobody" in done.stderr

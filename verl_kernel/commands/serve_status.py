@@ -7,6 +7,7 @@ Exit code 0 where there is a pool, 2 with one sentence where there is no cluster
 from __future__ import annotations
 
 import logging
+import socket
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +17,7 @@ from rich.table import Table
 from verl_kernel.env.pool_stats import RECENT_S, PoolStats
 from verl_kernel.errors import EnvironmentNotReady
 
-_ANSWER_S = 20.0
+_ANSWER_S, _KNOCK_S = 20.0, 5.0
 
 
 def command(
@@ -48,6 +49,7 @@ def read_stats(address: str, name: str) -> list[PoolStats]:
     import ray
 
     try:
+        _knock(address)
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, ValueError, RuntimeError, OSError) as exc:
         raise EnvironmentNotReady(
@@ -63,6 +65,13 @@ def read_stats(address: str, name: str) -> list[PoolStats]:
         return [_ask(ray, actor) for actor in named]
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Raise OSError where nobody listens: Ray itself would try for two minutes and then end this process."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=_KNOCK_S).close()
 
 
 def _ask(ray: Any, actor: dict[str, str]) -> PoolStats:
