@@ -11,7 +11,6 @@ from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.errors import EnvironmentNotReady
 
 
-@pytest.mark.ray
 def test_without_a_cluster_it_is_one_sentence_and_exit_code_2():
     result = CliRunner().invoke(app, ["serve-status", "--address", "127.0.0.1:1"])
     assert result.exit_code == 2 and result.output.count("\n") == 1
