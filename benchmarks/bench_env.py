@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an evaluation costs apart from the candidate's own work: per stage, per second, and against a fresh process.
+"""What an evaluation costs apart from the candidate's own work, each figure beside the bar it has to pass.
 
-Run: python benchmarks/bench_env.py [--evaluations 40] [--ray]. Figures are of this machine and this moment;
-the ratios are measured side by side.
+Run: python benchmarks/bench_env.py [--evaluations 60] [--fresh 3] [--no-ray] [--json FILE]. Times are of this machine
+and this moment (run it on an idle one); ratios are measured side by side in one run.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
@@ -53,43 +56,82 @@ def fused(x, y, out, n, BLOCK: tl.constexpr):
 
 class ModelNew(nn.Module):
     def forward(self, x, y):
+        {before}
         out = torch.empty_like(x)
         fused[(1,)](x, y, out, x.numel(), BLOCK=1024)
         return out
 """
+HONEST = KERNEL.format(before="pass")
 FRESH_PROCESS = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from bench_env import KERNEL, OPTIONS, REFERENCE, Task
+from bench_env import HONEST, OPTIONS, REFERENCE, Task
 from verl_kernel.env.judge import Judge
 with Judge(OPTIONS) as judge:
-    assert judge.evaluate(Task(REFERENCE), KERNEL).rewarded
+    assert judge.evaluate(Task(REFERENCE), HONEST).rewarded
 """
 OPTIONS = GymOptions(device="cpu")
+OPEN = GymOptions(device="cpu", static_check="off", run_timeout_s=2.0)
+"""Without the gate, which would refuse what crashes and hangs."""
 TASK = Task(REFERENCE, task_id="bench")
-PROCESS_STAGES = ("load", "exit")
+PREPARED = REFERENCE.replace(
+    "    def forward",
+    "    def __init__(self):\n        super().__init__()\n"
+    "        self.table = nn.Parameter(nn.init.orthogonal_(torch.empty(512, 512)))\n\n    def forward",
+)
+"""A task whose reference takes a while to build, as those with weights do."""
+CRASHES = {
+    "segfault": "import ctypes; ctypes.string_at(0)",
+    "exit": "import os; os._exit(3)",
+    "kill": "import os; os.kill(os.getpid(), 15)",
+}
 
 
-def sources(count: int) -> list[str]:
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    measure: str
+    value: float
+    bar: float | None
+    """The value must be at most this, or at least where `higher` is set; None for a figure without a bar."""
+    higher: bool = False
+    unit: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the bar is passed."""
+        if self.bar is None:
+            return None
+        return self.value >= self.bar if self.higher else self.value <= self.bar
+
+
+def sources(count: int, mark: str = "") -> list[str]:
     """Different candidates that cost the same."""
-    return [f"{KERNEL}# {number}\n" for number in range(count)]
+    return [f"{HONEST}# {mark} {number}\n" for number in range(count)]
 
 
-def latencies(evaluate: Callable[[str], EvalResult], count: int) -> tuple[list[float], list[EvalResult]]:
-    seconds, results = [], []
-    for source in sources(count + 3):
-        start = time.perf_counter()
-        results.append(evaluate(source))
-        seconds.append(time.perf_counter() - start)
-    assert all(result.status is EvalStatus.OK for result in results), results[-1]
-    return seconds[3:], results[3:]
+def timed(pool: LocalPool | KernelGym, texts: list[str], task: Task = TASK) -> tuple[list[float], list[EvalResult]]:
+    """Seconds and results of candidates judged one after another."""
+
+    async def one_by_one() -> None:
+        for source in texts:
+            start = time.perf_counter()
+            results.append(await pool.evaluate(task, source))
+            seconds.append(time.perf_counter() - start)
+
+    seconds: list[float] = []
+    results: list[EvalResult] = []
+    asyncio.run(one_by_one())
+    assert all(result.status is EvalStatus.OK for result in results), [r.error for r in results if r.error]
+    return seconds, results
 
 
-def rate(pool: LocalPool, count: int) -> float:
+def rate(pool: LocalPool, count: int, mark: str) -> float:
     """Evaluations per second with all judges busy."""
-    pool.evaluate_many([(TASK, source, "") for source in sources(4)])
+    pool.evaluate_many([(TASK, source, "") for source in sources(4, f"{mark} warm")])
     start = time.perf_counter()
-    results = pool.evaluate_many([(TASK, source, "") for source in sources(count)])
+    results = pool.evaluate_many([(TASK, source, "") for source in sources(count, mark)])
     assert all(result.status is EvalStatus.OK for result in results)
     return count / (time.perf_counter() - start)
 
@@ -102,10 +144,35 @@ def fresh_processes(count: int) -> float:
     return count / (time.perf_counter() - start)
 
 
-def memory_mb(pid: int) -> float:
-    """Private and shared memory (PSS) of a judge and its zygote."""
-    family = [psutil.Process(pid), *psutil.Process(pid).children()]
-    return sum(process.memory_full_info().pss for process in family) / 1e6
+def memory_mb(processes: list[psutil.Process], kind: str) -> float:
+    return sum(getattr(process.memory_full_info(), kind) for process in processes) / 1e6
+
+
+def runners(pool: LocalPool) -> list[psutil.Process]:
+    return [runner for pid in pool.pids() for zygote in psutil.Process(pid).children() for runner in zygote.children()]
+
+
+def latency_rows(pool: LocalPool, count: int, tables: list[Table]) -> Iterator[Row]:
+    pairs = [timed(pool, sources(2, f"pair {n}"), Task(f"{PREPARED}# {n}"))[0] for n in range(11)]
+    first, second = (1e3 * statistics.median(seconds) for seconds in zip(*pairs[1:], strict=True))
+    yield Row("first candidate of a task with weights, median", first, None, unit="ms")
+    yield Row("second candidate of that task: the reference is reused", second, first, unit="ms")
+    seconds, results = timed(pool, sources(count + 3))
+    seconds, results = seconds[3:], results[3:]
+    yield Row("warm evaluation, median", 1e3 * statistics.median(seconds), 120, unit="ms")
+    loads = [result.stage_seconds["load"] for result in results]
+    yield Row("process creation, jail and load, median", 1e3 * statistics.median(loads), 30, unit="ms")
+    spent = [sum(result.stage_seconds.values()) for result in results]
+    added = statistics.median(a - b for a, b in zip(seconds, spent, strict=True))
+    yield Row("added by the local pool, median", 1e3 * added, None, unit="ms")
+    tables.append(stage_table(seconds, results))
+
+
+def memory_rows(pool: LocalPool) -> Iterator[Row]:
+    judge = psutil.Process(pool.pids()[0])
+    family = [judge, *judge.children()]
+    yield Row("memory of an idle judge and its zygote, PSS", memory_mb(family, "pss"), 450, unit="MB")
+    yield Row("memory of an idle judge and its zygote, RSS", memory_mb(family, "rss"), None, unit="MB")
 
 
 def stage_table(seconds: list[float], results: list[EvalResult]) -> Table:
@@ -119,54 +186,124 @@ def stage_table(seconds: list[float], results: list[EvalResult]) -> Table:
     return table
 
 
-def ray_overhead_ms(count: int) -> tuple[float, float]:
-    """Median milliseconds that the Ray pool and the local pool add to the stages."""
+def failure_rows() -> Iterator[Row]:
+    """How soon a crash is reported and a hang is gone, and what a runner holds for itself."""
+    with LocalPool(OPEN) as pool:
+        timed(pool, sources(3))
+        for name, body in CRASHES.items():
+            seconds = [until_verdict(pool, KERNEL.format(before=body) + f"# {n}\n", "crash") for n in range(3)]
+            yield Row(f"{name} reported after", max(seconds), 0.5, unit="s")
+        hanging, waiting = KERNEL.format(before="while True: pass"), []
+        private = private_mb(pool, KERNEL.format(before="import time; time.sleep(1)"))
+        yield Row("private memory of a runner", private, 25, unit="MB")
+        seconds = until_verdict(pool, hanging, "timeout", waiting)
+        yield Row("a hang and its children gone, after the deadline", seconds - OPEN.run_timeout_s, 1.0, unit="s")
+        yield Row("processes that outlive a hang", len([p for p in waiting if p.is_running()]), 0)
+
+
+def until_verdict(pool: LocalPool, source: str, status: str, seen: list[psutil.Process] | None = None) -> float:
+    """Seconds from the first sight of the runner to the verdict."""
+
+    async def scene() -> tuple[EvalResult, float]:
+        asked = asyncio.ensure_future(pool.evaluate(TASK, source))
+        while not (found := runners(pool)) and not asked.done():
+            await asyncio.sleep(0.001)
+        start = time.perf_counter()
+        await asyncio.sleep(0.1 if seen is not None else 0)
+        if seen is not None:
+            seen.extend(found + [child for runner in found for child in runner.children(recursive=True)])
+        result = await asked
+        return result, time.perf_counter() - start
+
+    result, seconds = asyncio.run(scene())
+    assert result.status.value == status, (result.status, result.error)
+    return seconds
+
+
+def private_mb(pool: LocalPool, source: str) -> float:
+    """Largest private memory of a runner that executes its candidate."""
+
+    async def scene() -> float:
+        asked, most = asyncio.ensure_future(pool.evaluate(TASK, source)), 0.0
+        while not asked.done():
+            for runner in runners(pool):
+                with suppress(psutil.Error):
+                    most = max(most, runner.memory_full_info().uss / 1e6)
+            await asyncio.sleep(0.05)
+        return most
+
+    return asyncio.run(scene())
+
+
+def throughput_rows(count: int, fresh_count: int) -> Iterator[Row]:
+    """One judge and two in turns, so that both see the same machine."""
+    with LocalPool(OPTIONS) as single, LocalPool(GymOptions(device="cpu", num_judges=2)) as double:
+        pairs = [(rate(single, count, f"one {n}"), rate(double, 2 * count, f"two {n}")) for n in range(3)]
+    one, two = (statistics.median(values) for values in zip(*pairs, strict=True))
+    fresh = fresh_processes(fresh_count)
+    yield Row("evaluations per second, one judge", one, None)
+    yield Row("evaluations per second, two judges", two, 15, higher=True)
+    yield Row("two judges over one", two / one, 1.7, higher=True)
+    yield Row("evaluations per second, a fresh process each", fresh, None)
+    yield Row("two judges over fresh processes", two / fresh, 15, higher=True)
+
+
+def ray_rows(count: int) -> Iterator[Row]:
+    """The two pools in turns on the same candidates; the difference of their medians is what Ray adds."""
     import ray
 
-    def added(pool: KernelGym | LocalPool) -> float:
-        seconds, results = latencies(lambda source: asyncio.run(pool.evaluate(TASK, source)), count)
-        spent = [sum(result.stage_seconds.values()) for result in results]
-        return 1e3 * statistics.median(a - b for a, b in zip(seconds, spent, strict=True))
-
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    with KernelGym.connect(OPTIONS, name="bench") as gym:
+    with LocalPool(OPTIONS) as local, KernelGym.connect(OPTIONS, name="bench") as gym:
         gym.ready()
-        through_ray = added(gym)
+        pools: list[LocalPool | KernelGym] = [local, gym]
+        medians: list[list[float]] = [[], []]
+        for turn in range(4):
+            for pool, own in zip(pools, medians, strict=True):
+                seconds, _ = timed(pool, sources(count // 2, f"ray {turn}"))
+                own += seconds if turn else []
     ray.shutdown()
+    locally, through_ray = (1e3 * statistics.median(values) for values in medians)
+    yield Row("warm evaluation through Ray, median", through_ray, None, unit="ms")
+    yield Row("added by the Ray pool, median", through_ray - locally, 10, unit="ms")
+
+
+def table_of(rows: list[Row]) -> Table:
+    table = Table("measure", "value", "bar", "met", title="KernelGYM on the simulated clock")
+    for row in rows:
+        bar = "" if row.bar is None else f"{'at least' if row.higher else 'at most'} {row.bar:.4g}"
+        met = {None: "", True: "yes", False: "NO"}[row.met]
+        table.add_row(row.measure, f"{row.value:.3g} {row.unit}".strip(), bar, met)
+    return table
+
+
+def measure(arguments: argparse.Namespace, note: Callable[[str], None], tables: list[Table]) -> Iterator[Row]:
+    count = max(20, arguments.evaluations)
+    note("latency and memory of one judge")
     with LocalPool(OPTIONS) as pool:
-        return through_ray, added(pool)
+        yield from memory_rows(pool)
+        yield from latency_rows(pool, count, tables)
+    note("crashes and hangs")
+    yield from failure_rows()
+    note("throughput")
+    yield from throughput_rows(count, arguments.fresh)
+    if not arguments.no_ray:
+        note("the Ray pool")
+        yield from ray_rows(count)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--evaluations", type=int, default=40)
+    parser.add_argument("--evaluations", type=int, default=60)
     parser.add_argument("--fresh", type=int, default=3, help="evaluations in fresh processes")
-    parser.add_argument("--ray", action="store_true", help="also measure the Ray pool")
+    parser.add_argument("--no-ray", action="store_true", help="leave the Ray pool out")
+    parser.add_argument("--json", type=Path, help="also write the rows here")
     arguments = parser.parse_args()
-    count = max(30, arguments.evaluations)
-    console, table = Console(), Table("measure", "value", title="throughput")
-    with console.status("one judge"), LocalPool(OPTIONS) as pool:
-        seconds, results = latencies(lambda source: asyncio.run(pool.evaluate(TASK, source)), count)
-        one = rate(pool, count)
-        memory = memory_mb(pool._judges[0].pid or 0)
-    with console.status("two judges"), LocalPool(GymOptions(device="cpu", num_judges=2)) as pool:
-        two = rate(pool, 2 * count)
-    with console.status("a fresh process per evaluation"):
-        fresh = fresh_processes(arguments.fresh)
-    process_ms = 1e3 * statistics.median(sum(r.stage_seconds[name] for name in PROCESS_STAGES) for r in results)
-    table.add_row("evaluations per second, one judge", f"{one:.1f}")
-    table.add_row("evaluations per second, two judges", f"{two:.1f}")
-    table.add_row("two judges over one", f"{two / one:.2f}")
-    table.add_row("evaluations per second, a fresh process each", f"{fresh:.2f}")
-    table.add_row("two judges over fresh processes", f"{two / fresh:.1f}")
-    table.add_row("process, jail, load and exit (median ms)", f"{process_ms:.1f}")
-    table.add_row("memory of an idle judge and its zygote (PSS, MB)", f"{memory:.0f}")
-    if arguments.ray:
-        with console.status("the Ray pool"):
-            through_ray, locally = ray_overhead_ms(count)
-        table.add_row("added by the Ray pool (median ms)", f"{through_ray:.1f}")
-        table.add_row("added by the local pool (median ms)", f"{locally:.1f}")
-    console.print(stage_table(seconds, results), table)
+    console, tables = Console(), []
+    with console.status("") as status:
+        rows = list(measure(arguments, status.update, tables))
+    console.print(*tables, table_of(rows))
+    if arguments.json:
+        arguments.json.write_text(json.dumps([{**asdict(row), "met": row.met} for row in rows], indent=1))
 
 
 if __name__ == "__main__":

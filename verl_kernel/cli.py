@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Console script `verl-kernel`. A sub-command's module is imported when it is called, so `--help` stays quick.
 
-`verl_kernel/commands/<name>.py` holds either a function `command` (typer reads its annotations) or a `typer.Typer`
-named `app`.
+`verl_kernel/commands/<name>.py` (dashes become underscores) holds either a function `command` (typer reads its
+annotations) or a `typer.Typer` named `app`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ COMMANDS = {
     "data": "Build tasks, data sets and the small model of the quickstart.",
     "watch": "Run a trainer with its output in a file and its progress on screen.",
     "report": "Show the steps of a run as a table and a reward curve.",
+    "serve-status": "Show the queue, judges and pace of a running cluster's pool.",
     "doctor": "Check that this machine can run the recipes, and say what is missing.",
 }
 
@@ -28,7 +29,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="Train langua
 
 
 def _load(name: str) -> Any:
-    module = importlib.import_module(f"verl_kernel.commands.{name}")
+    module = importlib.import_module(f"verl_kernel.commands.{name.replace('-', '_')}")
     sub_app = getattr(module, "app", None)
     if sub_app is None:
         sub_app = typer.Typer(add_completion=False)

@@ -84,7 +84,9 @@ STATUSES = {
     "byte bomb": ("k = []\nwhile True: k.append(bytearray(1 << 26))", EvalStatus.OOM, "MemoryError"),
     "os._exit": ("import os; os._exit(0)", EvalStatus.CRASH, "Crash"),
     "segfault": ("import ctypes; ctypes.string_at(0)", EvalStatus.CRASH, "Crash"),
-    "suicide": ("import os; os.kill(os.getpid(), 9)", EvalStatus.CRASH, "Crash"),
+    "suicide": ("import os; os.kill(os.getpid(), 11)", EvalStatus.CRASH, "Crash"),
+    "SIGKILL to itself": ("import os; os.kill(os.getpid(), 9)", EvalStatus.RUNTIME_ERROR, "PermissionError"),
+    "a channel closed": ("import os; os.closerange(3, 64); return self.right(x, y)", EvalStatus.CRASH, "Crash"),
 }  # fmt: skip
 
 

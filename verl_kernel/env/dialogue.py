@@ -12,6 +12,7 @@ from verl_kernel.env.channel import Message, ProtocolError
 from verl_kernel.env.process import MemoryExceeded, RunnerDied, RunnerProcess
 from verl_kernel.env.result import EvalError, EvalStatus
 from verl_kernel.env.runner import CANDIDATE_FILE
+from verl_kernel.errors import InfraError
 
 _MESSAGE_CHARS = 2000
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
@@ -45,6 +46,8 @@ class Dialogue:
     def __init__(self, runner: RunnerProcess, scratch: str) -> None:
         self.stage = "load"
         """Where the evaluation is."""
+        self.sealed: bool | None = None
+        """Whether the candidate has no way to SIGKILL itself (seccomp); None before any of its code has run."""
         self.runner, self.scratch, self.file = runner, scratch, f"{scratch}/{CANDIDATE_FILE}"
 
     def ask(self, request: Message | None, timeout_s: float) -> Message:
@@ -84,7 +87,15 @@ class Dialogue:
         return Stop(stop.status, stop.error, (flag,))
 
     def crash(self, code: int) -> Stop:
-        """The verdict on a runner that ended with this status, or minus this signal."""
+        """The verdict on a runner that ended with this status, or minus this signal.
+
+        Raises:
+            InfraError: it ended before the candidate's code ran, or somebody else killed it.
+        """
+        if self.sealed is None:
+            raise InfraError(f"a runner ended with status {code} before it had loaded anything")
+        if code == -signal.SIGKILL and self.sealed and not self.runner.was_killed:
+            raise InfraError(f"a runner was killed from outside during {self.stage} (is the machine out of memory?)")
         printed = self.runner.output.decode(errors="replace").strip()[-500:]
         how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
         stop = self.stop(EvalStatus.CRASH, "Crash", f"the process ended {how} during {self.stage}", printed)

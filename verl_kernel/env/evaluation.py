@@ -129,6 +129,7 @@ class Evaluation:
     def _load(self, bench: Bench) -> None:
         reference, ask = self._reference, bench.dialogue.ask
         self._require(self._await_runner(bench))
+        bench.dialogue.sealed = "seccomp" in self._found["isolation"]
         first = len(reference.init.tensors)
         request = {
             "entry": reference.task.candidate_class,

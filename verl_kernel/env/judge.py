@@ -23,6 +23,7 @@ from verl_kernel.env.judge_process import slow_reference
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.process import Zygote
 from verl_kernel.env.reference import Reference
+from verl_kernel.env.reference_store import ReferenceStore
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
 from verl_kernel.errors import ConfigError, TaskError
@@ -40,7 +41,7 @@ class Judge:
 
     Raises:
         EnvironmentNotReady: the device or a required mechanism of isolation is missing.
-        ConfigError: the device has no honest time for `reference_mode`.
+        ConfigError: the device has no honest time for `reference_mode`, or `reference_cache` cannot be written.
     """
 
     def __init__(
@@ -57,6 +58,8 @@ class Judge:
         self._clock = self._device.clock(options)
         self._zygote = Zygote(self._device)
         self._references: Recent[Reference | TaskError] = Recent(_REFERENCES)
+        folder = options.reference_cache
+        self._store = None if folder is None else ReferenceStore(folder, self._device.name)
 
     def evaluate(self, task: Task, source: str, kernel: str = "") -> EvalResult:
         """Judge one candidate.
@@ -103,14 +106,17 @@ class Judge:
         return known
 
     def _prepare(self, task: Task) -> Reference | TaskError:
+        stored = None if self._store is None else self._store.load(task)
         try:
             with self._device.shared(), self._guard():
                 start = time.monotonic()
-                reference = Reference(task, self._device)
+                reference = Reference(task, self._device, stored)
         except TaskError as exc:
             return exc
         if time.monotonic() - start > self._options.reference_timeout_s:
             return slow_reference(task, self._options.reference_timeout_s)
+        if self._store is not None and stored is None:
+            self._store.save(task, reference.prepared())
         return reference
 
     def _secret(self, task: Task, source: str) -> Callable[[], bytes]:

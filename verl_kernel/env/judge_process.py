@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_kernel.env import channel as channels
+from verl_kernel.env.home import Home
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
@@ -45,6 +46,7 @@ class JudgeProcess:
         self._options, self._seed = options, seed
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection[Any, Any] | None = None
+        self._home: Home | None = None
         self._closed = False
 
     @property
@@ -63,11 +65,12 @@ class JudgeProcess:
             return
         if self._closed:
             raise InfraError("the judge has been closed")
+        self._home = Home()
         ours, theirs = channels.pair()
         command = [sys.executable, "-m", "verl_kernel.env.worker", str(theirs.fileno())]
         self._process = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], env=child_environment(), cwd="/", stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, start_new_session=True,
+            command, pass_fds=[theirs.fileno()], env={**child_environment(), "TMPDIR": self._home.path}, cwd="/",
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         theirs.close()
         self._connection = Connection(ours.detach())
@@ -88,7 +91,7 @@ class JudgeProcess:
         except _JudgeDied as died:
             if died.code == REFERENCE_HUNG:
                 raise slow_reference(task, options.reference_timeout_s) from None
-            raise
+            raise InfraError(str(died)) from None  # plain, so that it travels between processes
         return result
 
     def close(self) -> None:
@@ -124,7 +127,10 @@ class JudgeProcess:
             process.kill()
         if connection is not None and not connection.closed:
             connection.close()
-        return process.wait()
+        code = process.wait()
+        if self._home is not None:
+            self._home.close()
+        return code
 
 
 class _JudgeDied(InfraError):

@@ -46,6 +46,13 @@ class GymOptions:
     """Budget of all forwards of a candidate together."""
     reference_timeout_s: float = 60.0
     queue_size: int = 1024
+    """Requests that may wait for a judge; further ones wait with their callers."""
+    quarantine_after: int = 3
+    """Failures in a row, where another judge served, that take a judge out of rotation."""
+    quarantine_s: float = 30.0
+    """Length of a first quarantine; each further one is twice as long."""
+    reference_cache: str | None = None
+    """Folder where judges share what they learn about references; null keeps it in each judge's memory."""
     memory_mb: int = 4096
     output_kb: int = 64
     """What a candidate may print before the rest is dropped."""
@@ -62,7 +69,8 @@ class GymOptions:
         _choice("gpu_profile", self.gpu_profile, ("h100", "a100"))
         for key in ("num_judges", "correctness_trials", "queue_size", "memory_mb", "output_kb", "max_source_kb"):
             _at_least(key, getattr(self, key), 1)
+        _at_least("quarantine_after", self.quarantine_after, 1)
         for key in ("load_timeout_s", "run_timeout_s", "reference_timeout_s"):
             _at_least(key, getattr(self, key), 0.1)
-        for key in ("cpus_per_judge", "gpus_per_judge"):
+        for key in ("cpus_per_judge", "gpus_per_judge", "quarantine_s"):
             _at_least(key, getattr(self, key), 0)

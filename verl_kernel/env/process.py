@@ -154,6 +154,8 @@ class RunnerProcess:
     memory_mb: int
     output: bytearray = field(default_factory=bytearray)
     """What it printed, up to `output_limit` bytes; the rest is dropped."""
+    was_killed: bool = False
+    """Whether `end` had to kill it."""
     _code: int = 0
     _inherited_kb: int = 0
     """Memory shared with the zygote, as first seen; more is the candidate's."""
@@ -191,6 +193,7 @@ class RunnerProcess:
         deadline = time.monotonic() + grace_s
         while grace_s and time.monotonic() < deadline and not self._ready(deadline, self.pidfd):
             pass
+        self.was_killed = not select.select([self.pidfd], [], [], 0)[0]
         self._kill()
         self._close()
         self._code = self.zygote.reap(self.pid)

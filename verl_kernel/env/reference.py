@@ -24,7 +24,7 @@ from verl_kernel.env.arena import flatten, place, unflatten
 from verl_kernel.env.compare import compare
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.form import Facts, storages, tensor_facts
-from verl_kernel.env.runner import seed_everything
+from verl_kernel.env.runner import copy_state, seed_everything
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent
 from verl_kernel.errors import TaskError
@@ -66,25 +66,72 @@ class Trial:
     """Form of each expected output."""
 
 
+@dataclass(frozen=True)
+class Preparation:
+    """What was learnt about a reference when it was built and checked; all of it can be stored."""
+
+    init: Value
+    state: dict[str, torch.Tensor]
+    events: list[TraceEvent]
+    facts: dict[str, Any]
+    """JSON values of the attributes in `FACTS`."""
+
+
+FACTS = ("mutates_inputs", "variation", "input_bytes", "output_bytes", "written_bytes")
+
+
 class Reference:
     """A task's reference program, built and checked once, asked for trials ever after.
+
+    Args:
+        task: its source.
+        device: where it runs.
+        known: an earlier preparation of the same task on the same device, which spares another one.
 
     Raises:
         TaskError: it cannot serve as a task; the sentence says why.
     """
 
-    def __init__(self, task: Task, device: DeviceBackend) -> None:
+    init: Value
+    state: dict[str, torch.Tensor]
+    events: list[TraceEvent]
+    mutates_inputs: bool
+    variation: str
+    input_bytes: int
+    output_bytes: int
+    written_bytes: int
+
+    def __init__(self, task: Task, device: DeviceBackend, known: Preparation | None = None) -> None:
         self.task, self._device = task, device
         self.weight_seed = _seed(_WEIGHTS, task.fingerprint.encode())
         with _restored_generators(), torch.no_grad():
             self._program = self._execute()
-            self.init, self.model = self._build()
-            self.state = {name: tensor.detach().clone() for name, tensor in self._state_dict().items()}
-            probe = self._draw(_seed(_PROBE, task.fingerprint.encode()))
-            expected, self.events = self._traced(probe)
-            self._check(probe, expected)
-            self.mutates_inputs = self._mutates(probe)
-            self.variation = self._variation(probe, expected)
+            if known is None or not self._recall(known):
+                self._prepare()
+
+    def prepared(self) -> Preparation:
+        """What another judge needs in order not to prepare this reference again."""
+        return Preparation(self.init, self.state, self.events, {name: getattr(self, name) for name in FACTS})
+
+    def _recall(self, known: Preparation) -> bool:
+        """Take over an earlier preparation; whether the model built now has the parameters it speaks of."""
+        self.init, self.state, self.events = known.init.on(self._device), known.state, known.events
+        self.model = self._build(self.init)
+        for name in FACTS:
+            setattr(self, name, known.facts[name])
+        return copy_state(self.model, known.state)
+
+    def _prepare(self) -> None:
+        seed_everything(self.weight_seed)
+        data = self._call("get_init_inputs()", self._program["get_init_inputs"])
+        self.init = self._value("get_init_inputs()", _as_call(data)).on(self._device)
+        self.model = self._build(self.init)
+        self.state = {name: tensor.detach().clone() for name, tensor in self._state_dict().items()}
+        probe = self._draw(_seed(_PROBE, self.task.fingerprint.encode()))
+        expected, self.events = self._traced(probe)
+        self._check(probe, expected)
+        self.mutates_inputs = self._mutates(probe)
+        self.variation = self._variation(probe, expected)
         self.input_bytes = place(probe.tensors)[1]
         self.output_bytes = place(expected.tensors)[1]
         self.written_bytes = sum(tensor.numel() * tensor.element_size() for tensor in expected.tensors)
@@ -124,15 +171,12 @@ class Reference:
         self._call("the source", lambda: exec(compile(self.task.reference, name, "exec"), module.__dict__))
         return module.__dict__
 
-    def _build(self) -> tuple[Value, Any]:
-        seed_everything(self.weight_seed)
-        data = self._call("get_init_inputs()", self._program["get_init_inputs"])
-        init = self._value("get_init_inputs()", _as_call(data)).on(self._device)
+    def _build(self, init: Value) -> Any:
         entry = self.task.entry_point
         seed_everything(self.weight_seed)
         args, kwargs = init.build()
         model = self._call(f"{entry}(*get_init_inputs())", lambda: self._program[entry](*args, **kwargs))
-        return init, self._device.place(model)
+        return self._device.place(model)
 
     def _state_dict(self) -> dict[str, torch.Tensor]:
         state = self.model.state_dict() if isinstance(self.model, torch.nn.Module) else {}

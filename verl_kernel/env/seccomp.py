@@ -18,7 +18,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_SECCOMP, _FILTER_MODE = 22, 2
 _LOAD, _JUMP_EQ, _JUMP_GE, _JUMP_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
-_NR, _ARCH, _ARG0, _ARG2 = 0, 4, 16, 32
+_NR, _ARCH, _ARG0, _ARG1, _ARG2 = 0, 4, 16, 24, 32
+_SIGKILL = 9
 _X32 = 0x40000000
 
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
@@ -29,7 +30,7 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "setns": (308, 268), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
     "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282), "io_uring_setup": (425, 425),
     "pidfd_open": (434, 434), "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424), "kcmp": (312, 272),
-    "tkill": (200, 130), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
+    "setrlimit": (160, 164), "tkill": (200, 130), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
     "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218), "setsid": (112, 157), "setpgid": (109, 154),
     "init_module": (175, 105), "finit_module": (313, 273), "kexec_load": (246, 104), "reboot": (169, 142),
     "open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264), "shmget": (29, 194), "msgget": (68, 186),
@@ -70,9 +71,15 @@ def program(machine: str, pid: int, may_start_programs: bool) -> list[_Instructi
     if not may_start_programs:
         lines += _when(_CLONE3[column], [_deny(errno.ENOSYS)])
         lines += _when(_CLONE[column], [_deny(errno.EPERM)])
-    for call in (_KILL_CALL, _TGKILL):
-        lines += _when(call[column], [(_LOAD, 0, 0, _ARG0), (_JUMP_EQ, 1, 0, pid), _deny(errno.EPERM)])
+    for call, signal_at in ((_KILL_CALL, _ARG1), (_TGKILL, _ARG2)):
+        lines += _when(call[column], _only_to_itself(pid, signal_at))
     return [*lines, *_when(_PRLIMIT[column], _no_new_limit()), _return(_ALLOW)]
+
+
+def _only_to_itself(pid: int, signal_at: int) -> list[_Instruction]:
+    """And not SIGKILL: a runner that dies of it was killed by somebody else."""
+    own = [(_LOAD, 0, 0, _ARG0), (_JUMP_EQ, 1, 0, pid), _deny(errno.EPERM)]
+    return [*own, (_LOAD, 0, 0, signal_at), (_JUMP_EQ, 0, 1, _SIGKILL), _deny(errno.EPERM)]
 
 
 def _no_new_limit() -> list[_Instruction]:

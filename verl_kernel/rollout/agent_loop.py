@@ -55,7 +55,7 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
             InfraError: not even the first turn could be judged.
             DataError: the row holds no usable reference program.
         """
-        task = task_from_row(row)
+        task, step = task_from_row(row), _step(row)
         messages = [dict(message) for message in row["raw_prompt"]]
         metrics: dict[str, Any] = {}
         prompt_ids = await self.ct_build_initial_tokens(messages)
@@ -70,7 +70,7 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
             )
             code = extract_code(answer)
             with simple_timer("tool_calls", metrics):
-                result = await self.gym.evaluate(task, code) if code is not None else _no_code(task)
+                result = await self.gym.evaluate(task, code, step=step) if code is not None else _no_code(task)
             if result.status is EvalStatus.INFRA_ERROR:
                 logger.error("task %s, turn %d was not judged: %s", task.task_id, turn, result.error)
                 trajectory.extra["kernel_unjudged"] = 1
@@ -130,6 +130,11 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
         )
         trajectory.take_tokens(*merged)
         return extended
+
+
+def _step(row: dict[str, Any]) -> int | None:
+    """The trainer's step, within which the gym remembers verdicts."""
+    return None if row.get("global_steps") is None else int(row["global_steps"])
 
 
 def _no_code(task: Task) -> EvalResult:

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pools for tests, and a look at their processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import psutil
+
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool import KernelGym
+
+
+@contextlib.contextmanager
+def ray_gym(options: GymOptions, name: str, seed: int | None = None) -> Iterator[KernelGym]:
+    """A pool on a Ray cluster of its own, ready."""
+    import ray
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
+    try:
+        with KernelGym.connect(options, name=name, seed=seed) as gym:
+            gym.ready()
+            yield gym
+    finally:
+        ray.shutdown()
+
+
+def family(pid: int | None = None) -> list[psutil.Process]:
+    """All descendants of a process."""
+    return psutil.Process(pid or os.getpid()).children(recursive=True)
+
+
+def named(word: str, processes: list[psutil.Process] | None = None) -> list[psutil.Process]:
+    """Descendants whose command line holds `word` (`env.worker`, `env.zygote`, `ray::Router`)."""
+    found = []
+    for process in processes if processes is not None else family():
+        with contextlib.suppress(psutil.Error):
+            if word in " ".join(process.cmdline()):
+                found.append(process)
+    return found
+
+
+def survivors(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that have not ended after a while."""
+    return psutil.wait_procs(processes, timeout=15)[1]

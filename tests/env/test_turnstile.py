@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who gets which judge."""
+
+import asyncio
+
+import pytest
+
+from verl_kernel.env.turnstile import Ticket, Turnstile
+from verl_kernel.errors import InfraError
+
+
+async def settle():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def queue_up(turnstile, names, order):
+    """One visitor per name, in order; `v...` is urgent; each notes its turn and leaves at once."""
+
+    async def visit(name):
+        judge = await turnstile.enter(Ticket(urgent=name[0] == "v"))
+        order.append(name)
+        await asyncio.sleep(0)
+        turnstile.leave(judge)
+
+    visits = {}
+    for name in names:
+        visits[name] = asyncio.ensure_future(visit(name))
+        await settle()
+    return visits
+
+
+async def test_urgent_requests_pass_and_the_cancelled_are_forgotten():
+    turnstile, order = Turnstile(["judge"]), []
+    first = await turnstile.enter(Ticket())
+    visits = await queue_up(turnstile, ("t1", "t2", "v1", "t3", "v2"), order)
+    visits["t2"].cancel()
+    await settle()
+    assert turnstile.waiting == 4 and turnstile.states() == ["busy"]
+    turnstile.leave(first)
+    await asyncio.gather(*visits.values(), return_exceptions=True)
+    assert turnstile.waiting == 0 and turnstile.states() == ["free"]
+    assert order == ["v1", "v2", "t1", "t3"]
+
+
+async def test_a_waiting_request_can_become_urgent():
+    turnstile, order = Turnstile(["judge"]), []
+    first, late = await turnstile.enter(Ticket()), Ticket()
+    visits = await queue_up(turnstile, ("t1",), order)
+    waiting = asyncio.ensure_future(turnstile.enter(late))
+    await settle()
+    late.urgent = True
+    turnstile.leave(first)
+    assert await waiting == "judge" and order == []
+    turnstile.leave("judge")
+    await visits["t1"]
+
+
+async def test_a_judge_handed_to_a_request_cancelled_in_that_moment_is_not_lost():
+    turnstile = Turnstile(["judge"])
+    first = await turnstile.enter(Ticket())
+    waiting = asyncio.ensure_future(turnstile.enter(Ticket()))
+    await settle()
+    turnstile.leave(first)  # hands it over ...
+    waiting.cancel()  # ... before the other side has run
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert turnstile.states() == ["free"]
+
+
+async def test_a_second_try_goes_elsewhere_even_where_it_must_wait():
+    turnstile = Turnstile(["a", "b"])
+    assert [await turnstile.enter(Ticket()) for _ in range(2)] == ["a", "b"]
+    again = asyncio.ensure_future(turnstile.enter(Ticket().again("a")))
+    turnstile.leave("a")
+    await settle()
+    assert not again.done() and turnstile.states() == ["free", "busy"]
+    turnstile.leave("b")
+    assert await again == "b"
+
+
+async def test_the_same_judge_serves_the_second_try_where_it_is_the_only_one():
+    turnstile = Turnstile(["a", "b"])
+    turnstile.down("b")
+    assert await turnstile.enter(Ticket().again("a")) == "a"
+
+
+async def test_a_judge_that_is_down_serves_nobody_until_it_is_up():
+    turnstile = Turnstile(["a"], down=True)
+    waiting = asyncio.ensure_future(turnstile.enter(Ticket()))
+    await settle()
+    assert turnstile.deserted and not waiting.done()
+    turnstile.up("a")
+    assert await waiting == "a"
+
+
+async def test_the_third_failure_in_a_row_is_a_quarantine_and_each_next_one_twice_as_long():
+    turnstile = Turnstile(["a", "b"], strikes=3, back_off_s=0.02)
+    assert [turnstile.blame("a") for _ in range(3)] == [0.0, 0.0, 0.02]
+    assert turnstile.states() == ["quarantined", "free"]
+    await asyncio.sleep(0.05)
+    assert turnstile.states() == ["free", "free"]
+    assert turnstile.blame("a") == 0.04  # on probation
+    await asyncio.sleep(0.08)
+    turnstile.well("a")
+    assert [turnstile.blame("a") for _ in range(3)] == [0.0, 0.0, 0.02]
+
+
+async def test_quarantine_never_takes_the_last_judge():
+    turnstile = Turnstile(["a", "b"], strikes=1, back_off_s=60)
+    assert turnstile.blame("a") == 60 and turnstile.blame("b") == 0
+    turnstile.down("b")
+    assert await turnstile.enter(Ticket()) == "a"  # better than nobody
+
+
+async def test_a_pool_without_judges_says_so_to_everyone():
+    turnstile = Turnstile(["a"], down=True)
+    waiting = asyncio.ensure_future(turnstile.enter(Ticket()))
+    await settle()
+    turnstile.refuse(InfraError("no device"))
+    for request in (waiting, turnstile.enter(Ticket())):
+        with pytest.raises(InfraError, match="no device"):
+            await request

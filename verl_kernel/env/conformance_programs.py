@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of the conformance suite: one small task, one honest candidate, and candidates that fail in one way each."""
+
+from __future__ import annotations
+
+REFERENCE = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x, y):
+        return torch.relu(x + y) * self.scale
+
+def get_inputs():
+    return [torch.randn(16, 32), torch.randn(16, 32)]
+
+def get_init_inputs():
+    return [1.5]
+"""
+_CANDIDATE = """
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+{imports}
+
+@triton.jit
+def fused(x, y, out, n, scale, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n)
+    tl.store(out + i, tl.maximum(v, 0.0) * scale, mask=i < n)
+
+class ModelNew(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+
+    def launch(self, x, y):
+        out = torch.empty_like(x)
+        fused[(1,)](x, y, out, x.numel(), self.scale, BLOCK=512)
+        return out
+
+    def forward(self, x, y):
+        {body}
+"""
+
+
+def candidate(body: str, imports: str = "") -> str:
+    """A source whose forward is one line."""
+    return _CANDIDATE.format(body=body, imports=imports)
+
+
+HONEST = candidate("return self.launch(x, y)")
+WRONG = candidate("return self.launch(x, y) + 1")
+TRANSPOSED = candidate("return self.launch(x, y).T.contiguous()")
+DOUBLE = candidate("return self.launch(x, y).double()")
+NAN = candidate("return self.launch(x, y) * float('nan')")
+WRITES_INPUTS = candidate("out = self.launch(x, y); x.zero_(); return out")
+RAISES = candidate("return self.launch(x, y, z)")
+BROKEN_KERNEL = candidate("return self.launch(x, y)").replace("tl.maximum(v, 0.0)", "missing(v)")
+CRASHES = candidate("os.kill(os.getpid(), 11)", "import os")
+EXITS = candidate("os._exit(0)", "import os")
+HANGS = candidate("while True: pass")
+HANGS_AT_LOAD = candidate("return self.launch(x, y)", "while True: pass")
+FLOODS = candidate("print('x' * (1 << 18)); return self.launch(x, y)")
+EATS_MEMORY = candidate("return [torch.ones(1 << 26) for _ in range(1 << 12)]")
+TORCH_ONLY = candidate("return torch.relu(x + y) * self.scale")
+NO_PYTHON = "This is no Python"
+NO_CLASS = "import torch\n"
+ODD_SOURCES = ("", "\0", "x = '\ud800'", "# coding: no-such-codec\n", "(" * 5000, "ModelNew = 7\n")
+HANGING_REFERENCE = REFERENCE.replace("return torch.relu", "while True: pass\n        return torch.relu")
+CRASHING_REFERENCE = REFERENCE.replace("return torch.relu", "import os; os._exit(9)\n        return torch.relu")
+RAISING_REFERENCE = REFERENCE.replace("return [torch", "raise ValueError('no data')\n    return [torch")
+RANDOM_REFERENCE = REFERENCE.replace("* self.scale", "* torch.rand(1)")
+EMPTY_REFERENCE = REFERENCE.replace("return [torch.randn(16, 32), torch.randn(16, 32)]", "pass")
