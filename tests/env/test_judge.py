@@ -195,14 +195,19 @@ def test_forged_answers_are_noticed_and_worth_nothing(judge):
 
 def test_the_candidate_finds_neither_reference_nor_descriptors_nor_secrets_of_the_judge(judge, monkeypatch):
     body = (
-        "import os, sys, gc\nfds = sorted(map(int, os.listdir('/proc/self/fd')))\n"
+        "import os, sys\nfds = sorted(map(int, os.listdir('/proc/self/fd')))\n"
         "assert len(fds) <= 6, fds\nassert 'WANDB_API_KEY' not in os.environ\n"
-        "assert not any('SECRET_MARK' in str(s) for s in gc.get_objects() if isinstance(s, str))\n"
+        "assert not SEEN\n"
         "assert 'verl' not in sys.modules and 'ray' not in sys.modules\nreturn self.right(x, y)"
     )
     monkeypatch.setenv("WANDB_API_KEY", "secret")
-    task = Task(REFERENCE + "\nMARK = 'SECRET_' 'MARK'\n")
-    result = judge.evaluate(task, candidate(body.replace("SECRET_MARK", "SECRET_' + 'MARK")))
+    task = Task(REFERENCE + "\nSECRET_MARK = 1\n")
+    before = (
+        "import gc\nPLACES = [o for o in gc.get_objects() if type(o) in (dict, list, tuple)]\n"
+        "TEXTS = [t for o in PLACES for t in (o.values() if type(o) is dict else o) if type(t) is str]\n"
+        "SEEN = [t for t in TEXTS if ''.join(['SECRET_', 'MARK = 1']) in t]\n"
+    )
+    result = judge.evaluate(task, candidate(body, before))
     assert result.status is EvalStatus.OK, result.error
 
 

@@ -7,6 +7,7 @@ only thing on standard output.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -57,6 +58,7 @@ def command(
 ) -> None:
     """Judge kernels against a reference program."""
     results: list[EvalResult] = []
+    logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # what matters is in the results or the error
     with _own_stdout() as out:
         try:
             options = _options(device, static_check, tolerance, trials, gpu_profile, num_judges, timeout)
