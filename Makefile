@@ -23,10 +23,10 @@ define steps
 step() { local what=$$1 start=$$SECONDS; shift; printf '==> %s\n' "$$what"; "$$@"; printf '==> %s: %ds\n' "$$what" $$((SECONDS - start)); }
 endef
 
-.PHONY: help env train test lint type clean
+.PHONY: help env train test test-gpu lint type clean
 
 help:
-	@echo "make train | test | lint | type | env | clean"
+	@echo "make train | test | test-gpu | lint | type | env | clean"
 
 env: $(STAMP)
 
@@ -59,6 +59,15 @@ train: env
 test: env
 	@$(steps)
 	step "tests" python -m pytest --durations=10 $(PYTEST_ARGS)
+
+# Needs a GPU, torch, triton, numpy, pydantic, psutil and pytest: no verl, no vLLM, no environment of ours.
+test-gpu:
+	@$(steps)
+	python=$$(command -v python || command -v $(PYTHON))
+	$$python -c 'import importlib.util, sys
+	missing = [n for n in ("torch", "triton", "numpy", "pydantic", "psutil", "pytest") if not importlib.util.find_spec(n)]
+	sys.exit(f"make test-gpu needs the packages {chr(44).join(missing)}: pip install them" if missing else 0)'
+	step "tests that need a GPU" env PYTHONPATH=$(CURDIR) $$python -m pytest tests/gpu --confcutdir=tests/gpu -rs $(PYTEST_ARGS)
 
 lint: env
 	@ruff check . && ruff format --check .

@@ -2,10 +2,12 @@
 """`verl-kernel eval` as a user runs it: a process, its exit code, its two streams."""
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
+import torch
 
 from verl_kernel.env.result import EvalResult, EvalStatus
 
@@ -46,6 +48,11 @@ class ModelNew(nn.Module):
 """
 
 
+def _with_inputs(body):
+    start, end = REFERENCE.index("    return [torch.randn"), REFERENCE.index("def get_init_inputs")
+    return f"{REFERENCE[:start]}    {body}\n\n{REFERENCE[end:]}"
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     root = tmp_path_factory.mktemp("eval")
@@ -60,12 +67,22 @@ def files(tmp_path_factory):
         "empty.py": "",
         "broken_reference.py": REFERENCE.replace("torch.relu", "torch.rellu"),
         "no_model.py": REFERENCE.replace("class Model", "class Net"),
+        "no_inputs.py": REFERENCE.replace("def get_inputs", "def inputs"),
+        "raising.py": _with_inputs("raise ValueError('no data today')"),
+        "nothing.py": _with_inputs("pass"),
+        "no_tensors.py": _with_inputs("return [1, 2.0]"),
+        "needs_gpu.py": _with_inputs("return [torch.zeros(torch.cuda.mem_get_info()[0] * 0 + 1)]"),
+        "slow.py": _with_inputs("import time; time.sleep(60)"),
+        "no_python.py": "class Model(nn.Module) pass",
     }
     for name, text in texts.items():
         (root / name).write_text(text)
     (root / "binary.py").write_bytes(b"\x7fELF\x00\x00\x00")
     (root / "latin.py").write_bytes("é".encode("latin-1"))
     (root / "folder.py").mkdir()
+    (root / "large.py").write_bytes(b"#" * (5 << 20))
+    (root / "again.py").symlink_to("good.py")
+    (root / "loop.py").symlink_to("loop.py")
     return root
 
 
@@ -73,6 +90,27 @@ def verl_kernel(root, *arguments):
     code = "import sys; from verl_kernel.cli import app; sys.argv[0] = 'verl-kernel'; app()"
     command = [sys.executable, "-c", code, "eval", *arguments]
     return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300)
+
+
+def in_one_process(root, commands):
+    """Exit code, standard output and standard error of several commands, run one after another in one process."""
+    code = (
+        "import json, os, sys, tempfile\nfrom verl_kernel.cli import app\nanswers = []\n"
+        "for arguments in json.loads(sys.argv[1]):\n"
+        "    kept, files = [os.dup(1), os.dup(2)], [tempfile.TemporaryFile('w+') for _ in 'oe']\n"
+        "    for fd, file in zip((1, 2), files): os.dup2(file.fileno(), fd)\n"
+        "    sys.argv, code = ['verl-kernel', 'eval', *arguments], 0\n"
+        "    try: app()\n"
+        "    except SystemExit as exc: code = exc.code\n"
+        "    sys.stdout.flush(); sys.stderr.flush()\n"
+        "    for fd, old in zip((1, 2), kept): os.dup2(old, fd)\n"
+        "    answers.append([code, *[file.seek(0) or file.read() for file in files]])\n"
+        "print(json.dumps(answers))\n"
+    )
+    command = [sys.executable, "-c", code, json.dumps(commands)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 NAMES = ["good.py", "wrong.py", "undefined.py", "torch_only.py", "forbidden.py", "empty.py"]
@@ -117,36 +155,85 @@ def test_table(files):
     assert "talks" not in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("missing.py", "good.py"), "missing.py does not exist"),
-        (("reference.py", "good.py", "missing.py"), "missing.py does not exist"),
-        (("folder.py", "good.py"), "folder.py is a directory"),
-        (("reference.py", "folder.py"), "folder.py is a directory"),
-        (("binary.py", "good.py"), "binary.py is a binary file"),
-        (("reference.py", "latin.py"), "latin.py is not UTF-8 text"),
-        (("no_model.py", "good.py"), "no `class Model`"),
-        (("empty.py", "good.py"), "is empty"),
-        (("reference.py", "good.py", "--device", "tpu"), "--device is 'tpu'"),
-    ],
-)
-def test_usage_errors_take_one_sentence(files, arguments, sentence):
-    done = verl_kernel(files, *arguments, "--json")
-    assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.startswith("Error: ") and sentence in done.stderr
-    assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
+USAGE = {
+    "missing.py good.py": "missing.py does not exist",
+    "reference.py good.py missing.py": "missing.py does not exist",
+    "folder.py good.py": "folder.py is a directory",
+    "reference.py folder.py": "folder.py is a directory",
+    "binary.py good.py": "binary.py is a binary file",
+    "reference.py binary.py": "binary.py is a binary file",
+    "reference.py latin.py": "latin.py is not UTF-8 text",
+    "reference.py large.py": "large.py is larger than 4 MB",
+    "reference.py loop.py": "loop.py cannot be read",
+    "reference.py good.py good.py": "good.py is named twice",
+    "reference.py good.py again.py": "again.py is named twice",
+    "no_model.py good.py": "no `class Model`",
+    "no_inputs.py good.py": "no `get_inputs()`",
+    "no_python.py good.py": "no_python is not valid Python",
+    "empty.py good.py": "is empty",
+    "reference.py good.py --device tpu": "--device is 'tpu'; it must be one of auto, cpu, cuda",
+    "reference.py good.py --static-check lax": "--static-check is 'lax'; it must be one of strict, coverage, off",
+    "reference.py good.py --tolerance none": "--tolerance is 'none'; it must be one of scaled, parity",
+    "reference.py good.py --trials 0": "--trials is 0; it must be a number of at least 1",
+    "reference.py good.py --gpu-profile abacus": "--gpu-profile is 'abacus'; it must be one of h100, a100",
+    "reference.py good.py --num-judges 0": "--num-judges is 0",
+    "reference.py good.py --timeout 0": "--timeout is 0.0; it must be a number of at least 0.1",
+}
+UNFIT = {
+    "broken_reference.py": "rellu",
+    "raising.py": "get_inputs() raised ValueError: no data today",
+    "nothing.py": "get_inputs() returns nothing where a list of the model's inputs belongs",
+    "no_tensors.py": "get_inputs() returns no tensor",
+    "needs_gpu.py": "it needs a GPU: judge it on a machine that has one",
+    "slow.py": "it takes longer than --timeout = 2 s",
+}
+
+
+def assert_one_sentence(answer, sentence, code=2):
+    returned, stdout, stderr = answer
+    assert returned == code and stdout == "", answer
+    assert stderr.startswith("Error: ") and sentence in stderr, stderr
+    assert stderr.count("\n") == 1 and "Traceback" not in stderr
+
+
+def test_usage_errors_take_one_sentence(files):
+    answers = in_one_process(files, [[*arguments.split(), "--json"] for arguments in USAGE])
+    for answer, sentence in zip(answers, USAGE.values(), strict=True):
+        assert_one_sentence(answer, sentence)
+
+
+def test_references_that_cannot_serve_take_one_sentence(files):
+    common = ["good.py", "--json", "--device", "cpu", "--timeout", "2"]
+    answers = in_one_process(files, [[name, *common] for name in UNFIT])
+    for answer, sentence in zip(answers, UNFIT.values(), strict=True):
+        assert_one_sentence(answer, sentence)
+
+
+def test_a_file_that_may_not_be_read(files):
+    if os.geteuid() == 0:
+        pytest.skip("root reads everything")
+    (files / "secret.py").write_text("")
+    (files / "secret.py").chmod(0)
+    (answer,) = in_one_process(files, [["reference.py", "secret.py"]])
+    assert_one_sentence(answer, "secret.py cannot be read (Permission denied)")
 
 
 def test_cuda_without_a_gpu_is_a_usage_error(files):
-    done = verl_kernel(files, "reference.py", "good.py", "--device", "cuda", "--json")
-    assert done.returncode == 2 and done.stdout == "" and "device cuda" in done.stderr
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    (answer,) = in_one_process(files, [["reference.py", "good.py", "--device", "cuda", "--json"]])
+    assert_one_sentence(answer, "device cuda")
 
 
-def test_a_reference_that_fails_is_a_usage_error(files):
-    done = verl_kernel(files, "broken_reference.py", "good.py", "--json")
-    assert done.returncode == 2 and done.stdout == ""
-    assert "rellu" in done.stderr and "Traceback" not in done.stderr
+def test_options_reach_the_gym(files):
+    names = ["good.py", "torch_only.py", "forbidden.py"]
+    options = "--device cpu --static-check off --tolerance parity --trials 2 --gpu-profile a100 --num-judges 2 --seed 3"
+    done = verl_kernel(files, "reference.py", *names, "--json", *options.split())
+    assert done.returncode == 0, done.stderr
+    good, torch_only, imported = [EvalResult.model_validate_json(line) for line in done.stdout.splitlines()]
+    assert [result.kernel for result in (good, torch_only, imported)] == names
+    assert good.trials.total == good.kernel_ms.n == 2 and good.env["gpu_profile"] == "a100"
+    assert torch_only.status is EvalStatus.DECOY and imported.status is EvalStatus.COMPILE_ERROR
 
 
 def test_no_kernel_is_a_usage_error(files):

@@ -1,11 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The static gate: honest code passes, known tricks do not, and no text makes it raise."""
 
+import importlib
+import types
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.env.gate_programs import ACCEPTED, REFUSED
+from tests.env.gate_programs import ENTRY as MODEL
+from tests.env.gate_programs import HEADER as PRELUDE
+from verl_kernel.data.tasks import draw_distinct
+from verl_kernel.data.variants import Kind, variants
 from verl_kernel.env.static_check import Violation, check
+from verl_kernel.env.static_policy import OPEN_MODULES, refusal
 
 HONEST = '''
 """Fused kernel; we eval nothing, open nothing, try nothing: `exec(open(x))`, __import__, getattr(x, "__class__")."""
@@ -137,6 +147,7 @@ TRICKS = {
     "with a as torch.y: pass": "assignment",
     "math.table['x'] = 1": "assignment",
     "try:\n    pass\nexcept Exception:\n    pass": "try",
+    "try:\n    import math\n    f()\nexcept Exception:\n    pass": "try",
     "try:\n    pass\nfinally:\n    pass": "try",
     "class Evil(torch.Tensor): pass": "base",
     "class Evil(nn.Linear): pass": "base",
@@ -155,6 +166,62 @@ def test_tricks_are_refused(trick, rule):
     assert rule in {item.rule for item in found}
     assert all(HEADER.count("\n") < item.line <= (HEADER + trick).count("\n") + 1 for item in found)
     assert check(HEADER + trick + ENTRY, "off") == []
+
+
+@pytest.mark.parametrize("piece", REFUSED, ids=lambda piece: piece[:40])
+def test_ways_around_are_closed(piece):
+    found = check(PRELUDE + piece + MODEL)
+    assert found and {item.rule for item in found} != {"syntax"}
+    first, last = PRELUDE.count("\n") + 1, (PRELUDE + piece + MODEL).count("\n")
+    assert all(first <= item.line <= last and item.reason for item in found)
+
+
+@pytest.mark.parametrize("piece", ACCEPTED, ids=lambda piece: piece[:40])
+def test_honest_pieces_pass(piece):
+    compile(piece, "piece", "exec")
+    assert check(PRELUDE + piece + MODEL) == []
+
+
+def test_generated_programs_pass():
+    for program in draw_distinct(8, Random(1)):
+        for variant in variants(program, Random(2)):
+            rules = {item.rule for item in check(variant.source)}
+            assert rules == set() or (variant.kind is Kind.BROKEN and rules == {"syntax"})
+
+
+def test_open_modules_lead_nowhere_else():
+    """Every module that is an attribute of an open one is open itself or refused."""
+    reached = 0
+    for name in OPEN_MODULES - {"triton.runtime.driver"}:
+        for attribute, value in vars(importlib.import_module(name)).items():
+            if isinstance(value, types.ModuleType) and f"{name}.{attribute}" not in OPEN_MODULES:
+                reached += 1
+                assert refusal(f"{name}.{attribute}"), f"{name}.{attribute} is open"
+    assert reached > 50
+
+
+def test_every_open_module_exists():
+    for name in OPEN_MODULES:
+        importlib.import_module(name)
+
+
+@pytest.mark.parametrize("cookie", ["utf-7", "rot13", "latin-1", "nonsense"])
+def test_source_is_read_as_it_will_be_imported(cookie):
+    assert [item.rule for item in check(f"# coding: {cookie}\n{PRELUDE}{MODEL}")] == ["syntax"]
+    assert check(f"# coding: utf-8\n{PRELUDE}{MODEL}") == []
+
+
+def test_the_main_block_is_not_read_because_it_never_runs():
+    main = "\nif __name__ == '__main__':\n    import os\n    os.system('true')\n"
+    assert check(PRELUDE + MODEL + main) == []
+    assert check(PRELUDE + MODEL + main + "else:\n    import os\n")
+    assert check(PRELUDE + MODEL + main.replace("==", "!="))
+    assert check(PRELUDE + "__name__ = '__main__'\n" + MODEL + main)
+
+
+def test_a_model_must_be_a_module():
+    assert [item.rule for item in check(PRELUDE + "class ModelNew:\n    def forward(self, x): return x")] == ["base"]
+    assert [item.rule for item in check(PRELUDE + MODEL + MODEL)] == ["entry"]
 
 
 def test_the_entry_class_must_exist():
@@ -205,6 +272,15 @@ BOMBS = [
     "'''",
     "f'{" * 100,
     "10" * 40_000,
+    "not " * 25_000 + "1",
+    "a" + "()" * 49_000,
+    "f'{" + "-" * 90_000 + "1}'",
+    "if a:\n p\n" + "elif a:\n p\n" * 9000,
+    "import functools\n" + "\n".join("@functools.cache\ndef f(): f()" for _ in range(2500)),
+    "\n".join(f"class A{i}(A{i + 1}): x = 1" for i in range(3500)),
+    "\n".join("def f(): x.y = 1" for _ in range(5000)),
+    "\n".join("k[lambda m: (f(m),)](x)" for _ in range(3500)),
+    "def f():\n" + "\n".join(" x = g(); x.y = 1" for _ in range(5000)),
 ]
 
 

@@ -208,9 +208,10 @@ def test_a_verdict_does_not_depend_on_the_zygote():
     )
 
 
-def test_kernels_that_only_move_what_torch_computed_are_a_decoy(judge):
+def test_kernels_that_only_move_what_torch_computed_are_flagged_and_cover_little(judge):
     result = judge.evaluate(TASK, candidate("return moved(self.torch_only(x, y))", COPY))
-    assert (result.status, result.error.type) == (EvalStatus.DECOY, "OnlyMoves")
+    assert result.status is EvalStatus.OK and result.hack_flags == ("only_moves",)
+    assert result.time_coverage < 0.25 and result.speedup < 1
 
 
 @pytest.mark.parametrize("body", [

@@ -8,11 +8,12 @@ only thing on standard output.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -21,10 +22,23 @@ from rich.table import Table
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
-from verl_kernel.errors import ConfigError, DataError, VerlKernelError
+from verl_kernel.errors import ConfigError, DataError, InfraError, VerlKernelError
 
 USAGE_ERROR, INFRA_ERROR = 2, 3
+MAX_FILE_MB = 4
 _COLUMNS = ("kernel", "status", "correct", "speedup", "ms", "reference ms", "time cov.", "kernels", "remark")
+_FLAGS = {
+    "device": "--device",
+    "static_check": "--static-check",
+    "tolerance": "--tolerance",
+    "correctness_trials": "--trials",
+    "gpu_profile": "--gpu-profile",
+    "num_judges": "--num-judges",
+    "reference_timeout_s": "--timeout",
+    "load_timeout_s": "--timeout",
+    "run_timeout_s": "--timeout",
+}
+"""Options of this command by the key of the gym that they set."""
 
 
 def command(
@@ -33,35 +47,68 @@ def command(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     json: Annotated[bool, typer.Option("--json", help="One EvalResult per line instead of a table.")] = False,
     seed: Annotated[int | None, typer.Option(help="Draw the same inputs in every run.")] = None,
+    static_check: Annotated[str, typer.Option(help="Static gate: strict, coverage or off.")] = "coverage",
+    tolerance: Annotated[str, typer.Option(help="scaled (per dtype) or parity (allclose 1e-2).")] = "scaled",
+    trials: Annotated[int, typer.Option(help="Correctness trials on fresh inputs.")] = 5,
+    gpu_profile: Annotated[str, typer.Option(help="Nominal GPU of the simulated clock: h100 or a100.")] = "h100",
+    num_judges: Annotated[int, typer.Option(help="Kernels judged at a time.")] = 1,
+    timeout: Annotated[float | None, typer.Option(help="Seconds for the reference, and for each kernel's run.")] = None,
 ) -> None:
     """Judge kernels against a reference program."""
     results: list[EvalResult] = []
     with _own_stdout() as out:
         try:
-            for result in _evaluate(reference, kernels, device, seed):
+            options = _options(device, static_check, tolerance, trials, gpu_profile, num_judges, timeout)
+            for result in _evaluate(reference, kernels, options, seed):
                 results.append(result)
                 if json:
                     out.write(result.model_dump_json() + "\n")
                     out.flush()
         except VerlKernelError as exc:
-            typer.echo(f"Error: {exc}", err=True)
-            raise typer.Exit(USAGE_ERROR) from None
+            typer.echo(f"Error: {_sentence(exc)}", err=True)
+            raise typer.Exit(INFRA_ERROR if isinstance(exc, InfraError) else USAGE_ERROR) from None
         if not json:
             _print_table(reference, results, out)
     if any(result.status is EvalStatus.INFRA_ERROR for result in results):
         raise typer.Exit(INFRA_ERROR)
 
 
-def _evaluate(reference: str, kernels: list[str], device: str, seed: int | None) -> Iterator[EvalResult]:
-    if device not in ("auto", "cpu", "cuda"):
-        raise ConfigError(f"--device is {device!r}; it must be one of auto, cpu, cuda")
+def _options(
+    device: str, gate: str, tolerance: str, trials: int, gpu_profile: str, num_judges: int, timeout: float | None
+) -> GymOptions:
+    names = ("reference_timeout_s", "load_timeout_s", "run_timeout_s")
+    limits: dict[str, Any] = {} if timeout is None else dict.fromkeys(names, timeout)
+    return GymOptions(
+        device=device, static_check=gate, tolerance=tolerance, correctness_trials=trials, gpu_profile=gpu_profile,
+        num_judges=num_judges, **limits,
+    )  # fmt: skip
+
+
+def _sentence(exc: VerlKernelError) -> str:
+    """The error on one line, in the words of this command."""
+    text = re.sub(r"kernelgym\.(\w+)", lambda match: _FLAGS.get(match[1], match[0]), " ".join(str(exc).split()))
+    needs_gpu = "not compiled with CUDA" in text or "Found no NVIDIA driver" in text
+    return f"{text} (it needs a GPU: judge it on a machine that has one)" if needs_gpu else text
+
+
+def _evaluate(reference: str, kernels: list[str], options: GymOptions, seed: int | None) -> Iterator[EvalResult]:
     task = Task(_read(reference), task_id=Path(reference).stem)
+    _refuse_duplicates(kernels)
     jobs = [(task, _read(kernel), kernel) for kernel in kernels]
     from verl_kernel.env.pool import LocalPool  # torch, which a usage error need not wait for
 
-    with LocalPool(GymOptions(device=device), seed) as pool:
-        for job in jobs:
-            yield from pool.evaluate_many([job])
+    with LocalPool(options, seed) as pool:
+        for start in range(0, len(jobs), options.num_judges):
+            yield from pool.evaluate_many(jobs[start : start + options.num_judges])
+
+
+def _refuse_duplicates(kernels: list[str]) -> None:
+    seen: set[str] = set()
+    for kernel in kernels:
+        path = os.path.realpath(kernel)
+        if path in seen:
+            raise ConfigError(f"{kernel} is named twice: name each kernel once")
+        seen.add(path)
 
 
 def _read(name: str) -> str:
@@ -70,16 +117,28 @@ def _read(name: str) -> str:
     if path.is_dir():
         raise DataError(f"{name} is a directory: name a Python file")
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        with path.open("rb") as file:
+            data = file.read((MAX_FILE_MB << 20) + 1)
+        text = data.decode("utf-8-sig")
     except FileNotFoundError:
         raise DataError(f"{name} does not exist: name a Python file") from None
-    except OSError as exc:
-        raise DataError(f"{name} cannot be read ({exc.strerror}): check the file and its permissions") from exc
-    except UnicodeDecodeError as exc:
-        raise DataError(f"{name} is not UTF-8 text (byte {exc.start}): save it as UTF-8 Python source") from exc
+    except (OSError, ValueError) as exc:
+        raise DataError(_unreadable(name, exc)) from exc
+    if len(data) > MAX_FILE_MB << 20:
+        raise DataError(f"{name} is larger than {MAX_FILE_MB} MB: name a Python source file")
     if "\0" in text:
         raise DataError(f"{name} is a binary file: name a Python source file")
     return text
+
+
+def _unreadable(name: str, exc: Exception) -> str:
+    if isinstance(exc, UnicodeDecodeError):
+        if b"\0" in exc.object:
+            return f"{name} is a binary file: name a Python source file"
+        return f"{name} is not UTF-8 text (byte {exc.start}): save it as UTF-8 Python source"
+    if isinstance(exc, OSError):
+        return f"{name} cannot be read ({exc.strerror}): check the file and its permissions"
+    return f"{name!r} is no file name: name a Python file"
 
 
 @contextmanager

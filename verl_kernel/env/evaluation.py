@@ -4,7 +4,8 @@
 static: the gate reads the source. load: a fresh runner imports it and builds the model. correctness: trials on
 secret inputs drawn after that, every output compared, every forward traced; among them, at a secret place, the
 ablation: one with launches suppressed, which must not come out right. exit: the runner ends by itself, cleanly.
-clock: time and coverage from the traces, so on a simulated clock every timed call is a verified one.
+clock: time and coverage, on a simulated clock from the traces, so that every timed call is a verified one; a clock
+that measures asks the runner, so it comes before the exit and its verdict after.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import torch
 
 from verl_kernel.env import static_check
 from verl_kernel.env.arena import Arena
-from verl_kernel.env.clock.simulated import PROFILES
+from verl_kernel.env.clock.base import Clock, Measurement
 from verl_kernel.env.compare import Agreement
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.dialogue import Dialogue, Stop
@@ -31,9 +32,10 @@ from verl_kernel.env.process import RunnerProcess, Scratch, Zygote
 from verl_kernel.env.reference import Reference
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
 from verl_kernel.env.runner import CANDIDATE_FILE
-from verl_kernel.env.scores import moves_too_little, only_moves, own_launches, simulated_scores
-from verl_kernel.env.trials import Bench, Layout
-from verl_kernel.errors import EnvironmentNotReady
+from verl_kernel.env.scores import lazy_flags, moves_too_little, own_launches
+from verl_kernel.env.session import BenchSession
+from verl_kernel.env.trials import Bench, Layout, difference
+from verl_kernel.errors import EnvironmentNotReady, InfraError
 
 STAGES = ("static", "load", "correctness", "ablation", "exit", "clock")
 
@@ -49,9 +51,10 @@ class Evaluation:
         reference: Reference,
         guard: Callable[[], AbstractContextManager[object]],
         draw_secret: Callable[[], bytes],
+        clock: Clock,
     ) -> None:
         self._options, self._device, self._zygote, self._reference = options, device, zygote, reference
-        self._guard, self._draw_secret = guard, draw_secret
+        self._guard, self._draw_secret, self._clock = guard, draw_secret, clock
         self._found: dict[str, Any] = {"env": self._environment(), "timing_source": device.timing_source}
         self._seconds: dict[str, float] = {}
         self._bench: Bench | None = None
@@ -125,7 +128,7 @@ class Evaluation:
 
     def _load(self, bench: Bench) -> None:
         reference, ask = self._reference, bench.dialogue.ask
-        self._require(tuple(ask(None, self._options.load_timeout_s)["isolation"]))
+        self._require(self._await_runner(bench))
         bench.dialogue.sealed = "seccomp" in self._found["isolation"]
         first = len(reference.init.tensors)
         request = {
@@ -139,6 +142,16 @@ class Evaluation:
         self._found["compiled"] = True
         self._found["env"]["weights"] = bench.dialogue.parse(lambda: str(reply["weights"]))
 
+    def _await_runner(self, bench: Bench) -> tuple[str, ...]:
+        """The runner's first words, from before there is a candidate: whatever goes wrong here is ours."""
+        try:
+            started = bench.dialogue.ask(None, self._options.load_timeout_s)
+        except Stop as stop:
+            raise InfraError(f"a runner did not start: {stop.error.message}") from None
+        if "unfit" in started:
+            raise InfraError(str(started["unfit"]))
+        return tuple(started["isolation"])
+
     def _require(self, isolation: tuple[str, ...]) -> None:
         self._found["isolation"] = isolation
         missing = sorted(set(self._options.require_isolation) - set(isolation))
@@ -151,12 +164,14 @@ class Evaluation:
     def _judge(self, bench: Bench) -> None:
         secret = self._draw_secret()
         self._found["seed_commit"] = hashlib.sha256(secret).hexdigest()
-        with self._stage("correctness", bench):
+        with self._stage("correctness", bench), self._device.shared():
             self._correctness(bench, secret)
+        with self._stage("clock", bench):
+            measured = self._clock.measure(BenchSession(bench, secret))
         with self._stage("exit", bench):
             self._exit(bench)
         with self._stage("clock", bench):
-            self._clock(bench)
+            self._take(bench, measured)
             self._refuse_decoys(bench)
         self._found["correctness"] = True
 
@@ -171,7 +186,7 @@ class Evaluation:
             worst = _worst(worst, agreement)
             self._found["trials"] = worst
             if not agreement.ok:
-                raise bench.dialogue.stop(EvalStatus.INCORRECT, "WrongValues", _difference(agreement))
+                raise bench.dialogue.stop(EvalStatus.INCORRECT, "WrongValues", difference(agreement))
             if number == ablated and self._options.ablation and own_launches(bench.traces[-1], bench.dialogue.file):
                 with self._stage("ablation", bench):
                     self._ablation(bench, secret)
@@ -192,14 +207,18 @@ class Evaluation:
         if code := bench.dialogue.runner.finish():
             raise bench.dialogue.crash(code)
 
-    def _clock(self, bench: Bench) -> None:
-        gpu = PROFILES[self._options.gpu_profile]
-        self._found.update(
-            simulated_scores(bench.traces, self._reference.events, gpu, bench.dialogue.file),
-            reference_mode=self._options.reference_mode,
-        )
-        if any(event.failed for trace in bench.traces for event in trace):
-            self._found["hack_flags"] = ("launch_raised",)
+    def _take(self, bench: Bench, measured: Measurement) -> None:
+        """Keep what the clock found, unless it shows that the candidate hides work."""
+        self._found["env"].update(measured.facts)
+        self._found.update(measured.fields(), reference_mode=self._options.reference_mode)
+        self._found["hack_flags"] = lazy_flags(bench.traces, self._reference.events, bench.dialogue.file)
+        if measured.refusal is not None:
+            raise bench.dialogue.hacking(*measured.refusal)
+        if self._device.timing_source == "simulated":
+            self._refuse_hidden(bench)
+
+    def _refuse_hidden(self, bench: Bench) -> None:
+        """What a clock that counts cannot see; one that measures sees it itself."""
         if entry := hidden_work(bench.entries):
             raise bench.dialogue.hacking("hidden_work", _hidden(entry))
         floor = self._reference.written_bytes
@@ -213,13 +232,10 @@ class Evaluation:
             text = "no kernel of the source was launched: the output does not come from Triton"
         elif self._found.get("decoy_kernel"):
             text = "the output stays right when the kernels are not launched: it does not come from them"
-        elif all(only_moves(trace, self._reference.events, file) for trace in launched):
-            text = "the kernels only move what torch has computed: compute in them"
         else:
             return
-        kind = "NoLaunch" if not launched else "LaunchIrrelevant" if self._found.get("decoy_kernel") else "OnlyMoves"
         self._found["decoy_kernel"] = True
-        raise stop(EvalStatus.DECOY, kind, text)
+        raise stop(EvalStatus.DECOY, "LaunchIrrelevant" if launched else "NoLaunch", text)
 
     @contextmanager
     def _stage(self, name: str, bench: Bench | None = None) -> Iterator[None]:
@@ -230,7 +246,7 @@ class Evaluation:
         try:
             yield
         finally:
-            self._seconds[name] = time.perf_counter() - start
+            self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - start
             if name == "correctness":  # which surrounds the ablation
                 self._seconds[name] -= self._seconds.get("ablation", 0.0)
         if bench is not None:
@@ -238,7 +254,8 @@ class Evaluation:
 
     def _environment(self) -> dict[str, Any]:
         versions = {"python": platform.python_version(), "torch": torch.__version__, "triton": version("triton")}
-        return {"device": self._device.name, "gpu_profile": self._options.gpu_profile, **versions}
+        profile = {"gpu_profile": self._options.gpu_profile} if self._device.timing_source == "simulated" else {}
+        return {"device": self._device.name, **profile, **versions, **self._device.facts()}
 
 
 def _refused(rule: str, message: str) -> Stop:
@@ -260,9 +277,3 @@ def _worst(so_far: Trials, agreement: Agreement) -> Trials:
         passed=so_far.passed + agreement.ok, total=so_far.total, first_bad_index=agreement.first_bad_index,
         max_abs=larger(so_far.max_abs, agreement.max_abs), max_rel=larger(so_far.max_rel, agreement.max_rel),
     )  # fmt: skip
-
-
-def _difference(agreement: Agreement) -> str:
-    where = f", first at index {list(agreement.first_bad_index)}" if agreement.first_bad_index is not None else ""
-    size = "" if agreement.max_abs is None else f" by up to {agreement.max_abs:.3g}"
-    return f"the output differs from the reference's{size}{where}"

@@ -8,6 +8,7 @@ those in force into every result and refuses to evaluate when one of `require_is
 from __future__ import annotations
 
 import ctypes
+import glob
 import os
 import resource
 import sys
@@ -24,7 +25,10 @@ _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
 _FIRST_UID, _UIDS = 61184, 4336
 """Systemd's range for users that exist only while something runs."""
 _CAPABILITY_VERSION_3 = 0x20080522
-_FILE_BYTES = 1 << 20
+_FILE_BYTES, _COMPILER_FILE_BYTES = 1 << 20, 256 << 20
+_GPU_NODES = ("/dev/nvidia*", "/dev/nvidia-caps/*")
+_GPU_READ = ("/proc/driver/nvidia", "/proc/devices", "/proc/modules", "/sys/module/nvidia*", "/sys/bus/pci",
+             "/sys/devices", "/etc/nvidia", "/etc/alternatives", "/opt/cuda", "/usr/local/nvidia")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,12 @@ def _death_signal(limits: Limits) -> None:
 
 
 def _rlimits(limits: Limits) -> None:
-    caps = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: _FILE_BYTES, resource.RLIMIT_NOFILE: 64}
+    is_cpu = limits.device == "cpu"  # the CUDA driver opens many files, and Triton's compiler writes larger ones
+    caps = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_FSIZE: _FILE_BYTES if is_cpu else _COMPILER_FILE_BYTES,
+        resource.RLIMIT_NOFILE: 64 if is_cpu else 1024,
+    }
     if limits.device == "cpu":  # the CUDA driver reserves more address space than any sensible limit
         caps[resource.RLIMIT_AS] = _address_space() + (limits.memory_mb << 20)
     for kind, cap in caps.items():
@@ -151,7 +160,14 @@ def _is_open(path: str) -> bool:
 
 
 def _landlock(limits: Limits) -> None:
-    landlock.restrict(writable=[limits.scratch])
+    if limits.device == "cpu":
+        landlock.restrict(writable=[limits.scratch])
+    else:
+        landlock.restrict(writable=[limits.scratch, *_existing(_GPU_NODES)], readable_too=_existing(_GPU_READ))
+
+
+def _existing(patterns: tuple[str, ...]) -> list[str]:
+    return [path for pattern in patterns for path in glob.glob(pattern)]
 
 
 def _seccomp(limits: Limits) -> None:

@@ -55,6 +55,7 @@ class Judge:
         if options.reference_mode == "compile" and self._device.timing_source == "simulated":
             raise ConfigError("kernelgym.reference_mode is 'compile', which a simulated clock cannot time: use 'eager'")
         self._device.setup()
+        self._clock = self._device.clock(options)
         self._zygote = Zygote(self._device)
         self._references: Recent[Reference | TaskError] = Recent(_REFERENCES)
         folder = options.reference_cache
@@ -77,7 +78,8 @@ class Judge:
             self.warm_up()
         reference = self._reference(task)
         secret = self._secret(task, source)
-        return Evaluation(self._options, self._device, self._zygote, reference, self._guard, secret).run(source, kernel)
+        evaluation = Evaluation(self._options, self._device, self._zygote, reference, self._guard, secret, self._clock)
+        return evaluation.run(source, kernel)
 
     def warm_up(self) -> None:
         """Start the zygote and load what recording needs, now rather than at the first evaluation."""
@@ -104,10 +106,10 @@ class Judge:
         return known
 
     def _prepare(self, task: Task) -> Reference | TaskError:
-        start = time.monotonic()
         stored = None if self._store is None else self._store.load(task)
         try:
-            with self._guard():
+            with self._device.shared(), self._guard():
+                start = time.monotonic()
                 reference = Reference(task, self._device, stored)
         except TaskError as exc:
             return exc

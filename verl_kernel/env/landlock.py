@@ -33,8 +33,8 @@ def abi() -> int:
     return max(0, int(_LIBC.syscall(_CREATE, None, 0, _VERSION_FLAG)))
 
 
-def restrict(writable: Sequence[str]) -> None:
-    """Allow reading what Python needs, everything beneath `writable`, and nothing else; no TCP, no foreign signals.
+def restrict(writable: Sequence[str], readable_too: Sequence[str] = ()) -> None:
+    """Allow reading what Python needs and `readable_too`, everything beneath `writable`; no TCP, no foreign signals.
 
     Raises:
         OSError: the kernel has no Landlock or refuses.
@@ -45,7 +45,7 @@ def restrict(writable: Sequence[str]) -> None:
     rights = sum(bits for since, bits in _FILE_RIGHTS_BY_ABI.items() if since <= level)
     ruleset = _create(level, rights)
     try:
-        for path in readable():
+        for path in (*readable(), *readable_too):
             _allow(ruleset, path, _READ & rights)
         for path in (*writable, "/dev/null"):
             _allow(ruleset, path, rights)

@@ -47,6 +47,10 @@ class Value:
         tree = flatten(data, tensors)
         return cls(tree, [tensor.detach() for tensor in tensors])
 
+    def on(self, device: DeviceBackend) -> Value:
+        """The same on a device."""
+        return Value(self.tree, [device.to_device(tensor) for tensor in self.tensors])
+
     def build(self) -> Any:
         """The data again, with copies of its tensors."""
         return unflatten(self.tree, [tensor.clone() for tensor in self.tensors])
@@ -111,17 +115,19 @@ class Reference:
 
     def _recall(self, known: Preparation) -> bool:
         """Take over an earlier preparation; whether the model built now has the parameters it speaks of."""
-        self._model = self._build(known.init)
-        self.init, self.state, self.events = known.init, known.state, known.events
+        self.init = known.init.on(self._device)
+        self.model = self._build(self.init)
+        self.state = {name: self._device.to_device(tensor) for name, tensor in known.state.items()}
+        self.events = known.events
         for name in FACTS:
             setattr(self, name, known.facts[name])
-        return copy_state(self._model, known.state)
+        return copy_state(self.model, self.state)
 
     def _prepare(self) -> None:
         seed_everything(self.weight_seed)
         data = self._call("get_init_inputs()", self._program["get_init_inputs"])
-        self.init = self._value("get_init_inputs()", _as_call(data))
-        self._model = self._build(self.init)
+        self.init = self._value("get_init_inputs()", _as_call(data)).on(self._device)
+        self.model = self._build(self.init)
         self.state = {name: tensor.detach().clone() for name, tensor in self._state_dict().items()}
         probe = self._draw(_seed(_PROBE, self.task.fingerprint.encode()))
         expected, self.events = self._traced(probe)
@@ -155,7 +161,7 @@ class Reference:
     def _trial(self, inputs: Value) -> Trial:
         copies = [tensor.clone() for tensor in inputs.tensors]
         args, kwargs = unflatten(inputs.tree, copies)
-        output = self._call("forward", lambda: self._model(*args, **kwargs))
+        output = self._call("forward", lambda: self.model(*args, **kwargs))
         expected, given = self._value("the model", output), storages(copies)
         return Trial(inputs, expected, [tensor_facts(tensor, given) for tensor in expected.tensors])
 
@@ -171,21 +177,32 @@ class Reference:
         entry = self.task.entry_point
         seed_everything(self.weight_seed)
         args, kwargs = init.build()
-        return self._call(f"{entry}(*get_init_inputs())", lambda: self._program[entry](*args, **kwargs))
+        model = self._call(f"{entry}(*get_init_inputs())", lambda: self._program[entry](*args, **kwargs))
+        return self._device.place(model)
 
     def _state_dict(self) -> dict[str, torch.Tensor]:
-        state = self._model.state_dict() if isinstance(self._model, torch.nn.Module) else {}
+        state = self.model.state_dict() if isinstance(self.model, torch.nn.Module) else {}
         return {name: tensor for name, tensor in state.items() if isinstance(tensor, torch.Tensor)}
 
     def _draw(self, seed: int) -> Value:
-        seed_everything(seed)
-        data = self._call("get_inputs()", self._program["get_inputs"])
+        data = self._call("get_inputs()", lambda: self._get_inputs(seed))
         if not isinstance(data, list | tuple | dict) or not data:
             raise self._unfit(f"get_inputs() returns {_kind(data)} where a list of the model's inputs belongs")
         value = self._value("get_inputs()", _as_call(data))
         if not value.tensors:
             raise self._unfit("get_inputs() returns no tensor")
-        return value
+        return value.on(self._device)
+
+    def _get_inputs(self, seed: int) -> Any:
+        seed_everything(seed)
+        if self._device.name == "cpu":
+            return self._program["get_inputs"]()
+        try:
+            with self._device.inputs_here():
+                return self._program["get_inputs"]()
+        except RuntimeError:  # it draws with a generator of the host's
+            seed_everything(seed)
+            return self._program["get_inputs"]()
 
     def _forward(self, inputs: Value) -> Value:
         return self._trial(inputs).expected
@@ -193,7 +210,7 @@ class Reference:
     def _traced(self, inputs: Value) -> tuple[Value, list[TraceEvent]]:
         args, kwargs = inputs.build()
         with self._device.record() as events:
-            output = self._call("forward", lambda: self._model(*args, **kwargs))
+            output = self._call("forward", lambda: self.model(*args, **kwargs))
         return self._value("the model", output), list(events)
 
     def _check(self, probe: Value, expected: Value) -> None:
@@ -210,7 +227,7 @@ class Reference:
     def _mutates(self, probe: Value) -> bool:
         copy = Value(probe.tree, [tensor.clone() for tensor in probe.tensors])
         args, kwargs = unflatten(copy.tree, copy.tensors)
-        self._call("forward", lambda: self._model(*args, **kwargs))
+        self._call("forward", lambda: self.model(*args, **kwargs))
         return not all(map(_same_bytes, copy.tensors, probe.tensors))
 
     def _variation(self, probe: Value, expected: Value) -> str:
@@ -263,17 +280,17 @@ def _as_call(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _vary(inputs: Value, kind: str, seed: int) -> Value:
-    generator = torch.Generator().manual_seed(seed)
-    return Value(inputs.tree, [_varied(tensor, kind, generator) for tensor in inputs.tensors])
+    generators = {d: torch.Generator(d).manual_seed(seed) for d in {tensor.device for tensor in inputs.tensors}}
+    return Value(inputs.tree, [_varied(tensor, kind, generators[tensor.device]) for tensor in inputs.tensors])
 
 
 def _varied(tensor: torch.Tensor, kind: str, generator: torch.Generator) -> torch.Tensor:
     if kind == "none" or not tensor.is_floating_point():
         return tensor
-    scale = 0.25 + 0.5 * float(torch.rand((), generator=generator))
+    scale = 0.25 + 0.5 * float(torch.rand((), generator=generator, device=tensor.device))
     if kind == "scale":
         return tensor * scale
-    flips = torch.randint(0, 2, tensor.shape, generator=generator) * 2 - 1
+    flips = torch.randint(0, 2, tensor.shape, generator=generator, device=tensor.device) * 2 - 1
     return tensor * (scale * flips).to(tensor.dtype)
 
 

@@ -43,6 +43,7 @@ class Runner:
         self._path = str(Path(scratch) / CANDIDATE_FILE)
         self._model: Any = None
         self._snapshot, self._begun = snapshot, 0
+        self._timed = device.timed_calls(arena, self._put)
 
     def serve(self) -> None:
         """Answer requests until `exit` or the end of the channel."""
@@ -62,7 +63,10 @@ class Runner:
         self._begun = time.thread_time_ns()
         stage = "load" if "load" in request else "run"
         try:
-            answer = self._load(request["load"]) if stage == "load" else self._watched(request["run"])
+            if "time" in request and self._timed is not None:
+                answer = self._timed.answer(request["time"], self._model)
+            else:
+                answer = self._load(request["load"]) if stage == "load" else self._watched(request["run"])
         except BaseException as exc:  # noqa: BLE001  a candidate may raise anything, SystemExit included
             answer = {"failure": self._describe(exc, stage)}
         return {**answer, "notes": WIRE.take()}
@@ -88,7 +92,7 @@ class Runner:
         args, kwargs = unflatten(request["init"], tensors)
         seed_everything(request["seed"])
         with torch.no_grad():
-            self._model = cls(*args, **kwargs)
+            self._model = self._device.place(cls(*args, **kwargs))
         if not callable(self._model):
             raise TypeError(f"{request['entry']}(...) is a {type(self._model).__name__} that cannot be called")
         self._inspect()
@@ -107,10 +111,13 @@ class Runner:
     def _run(self, request: Message) -> Message:
         inputs = self._tensors(request["specs"])
         args, kwargs = unflatten(request["inputs"], inputs)
+        self._device.poison([self._device.to_device(self._view(spec)) for spec in request["outputs"]])
         launches = self._device.suppress_launches() if request["suppress"] else contextlib.nullcontext()
         explained, ready = self._device.spent_ns, time.thread_time_ns()
         with torch.no_grad(), launches, self._device.record() as events:
             output = self._model(*args, **kwargs)
+            self._device.synchronize()
+        self._give_back(inputs, request["specs"])
         done, explained = time.thread_time_ns(), self._device.spent_ns - explained
         answer = {**self._put(output, inputs, request["outputs"]), "events": dump_events(events)}
         if request["inspect"]:
@@ -127,7 +134,7 @@ class Runner:
         given = storages(inputs)
         facts = [tensor_facts(tensor, given) for tensor in tensors]
         for tensor, fact, spec in zip(tensors, facts, specs, strict=False):
-            place = self._arena.view(TensorSpec.from_json(spec))
+            place = self._view(spec)
             if same_place(fact, tensor_facts(place)):
                 place.copy_(tensor.detach())
         return {"output": tree, "tensors": facts}
@@ -137,7 +144,16 @@ class Runner:
             WIRE.note("patched", change)
 
     def _tensors(self, specs: list[dict[str, Any]]) -> list[torch.Tensor]:
-        return [self._arena.view(TensorSpec.from_json(spec)) for spec in specs]
+        return [self._device.to_device(self._view(spec)) for spec in specs]
+
+    def _view(self, spec: dict[str, Any]) -> torch.Tensor:
+        return self._arena.view(TensorSpec.from_json(spec))
+
+    def _give_back(self, inputs: list[torch.Tensor], specs: list[dict[str, Any]]) -> None:
+        """Show the judge what the forward left of its inputs, where they were copies."""
+        for tensor, view in zip(inputs, map(self._view, specs), strict=True):
+            if tensor.data_ptr() != view.data_ptr():
+                view.copy_(tensor)
 
     def _describe(self, exc: BaseException, stage: str) -> dict[str, str]:
         frames = [*_frames(exc, self._path)]

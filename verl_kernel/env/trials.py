@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from verl_kernel.env.arena import POISON, Arena, TensorSpec, place
+from verl_kernel.env.arena import POISON, Arena, place
 from verl_kernel.env.channel import Message
 from verl_kernel.env.compare import Agreement, compare
 from verl_kernel.env.dialogue import Dialogue, Stop
@@ -65,10 +65,10 @@ class Bench:
         """
         with self.guard():
             trial = self.reference.trial(secret, number, varied)
-        outputs, _ = place(trial.expected.tensors, self.layout.outputs_at)
-        before = self._lay(trial)
-        reply = self._run(trial, outputs, suppress, inspect)
-        actual = [self.arena.view(spec).clone() for spec in outputs]
+        request = {**self.offer(trial), "suppress": suppress, "inspect": inspect}
+        before = self.arena.region(self.layout.inputs_at, self.layout.outputs_at).clone()
+        reply = self._run(request)
+        actual = self._outputs(trial)
         after = self.arena.region(self.layout.inputs_at, self.layout.outputs_at)
         self._same_form(trial, reply)
         if not self.reference.mutates_inputs and not torch.equal(before, after):
@@ -79,27 +79,36 @@ class Bench:
         self._past.append(trial.expected.tensors)
         return agreement
 
-    def _lay(self, trial: Trial) -> torch.Tensor:
-        """Put the inputs into shared memory and poison the outputs; a copy of the inputs' bytes."""
-        specs, _ = place(trial.inputs.tensors, self.layout.inputs_at)
-        self.arena.region(self.layout.inputs_at, self.layout.size).fill_(POISON)
-        self.arena.write(trial.inputs.tensors, specs)
-        return self.arena.region(self.layout.inputs_at, self.layout.outputs_at).clone()
-
-    def _run(self, trial: Trial, outputs: list[TensorSpec], suppress: bool, inspect: bool) -> Message:
+    def offer(self, trial: Trial) -> Message:
+        """Put the inputs into shared memory and poison the outputs; the part of a request that names both."""
         inputs, _ = place(trial.inputs.tensors, self.layout.inputs_at)
-        request = {
+        outputs, _ = place(trial.expected.tensors, self.layout.outputs_at)
+        self.arena.region(self.layout.inputs_at, self.layout.size).fill_(POISON)
+        self.arena.write(trial.inputs.tensors, inputs)
+        return {
             "inputs": trial.inputs.tree,
             "specs": [spec.to_json() for spec in inputs],
             "outputs": [spec.to_json() for spec in outputs],
-            "suppress": suppress,
-            "inspect": inspect,
         }
+
+    def accept(self, trial: Trial, reply: Message, values: bool) -> None:
+        """Check an output outside the trials: its form and, if `values`, every element (raises Stop)."""
+        self._same_form(trial, reply)
+        if values and not (agreement := self._compare(trial.expected.tensors, self._outputs(trial))).ok:
+            raise self._wrong("WrongValues", difference(agreement))
+
+    def _outputs(self, trial: Trial) -> list[torch.Tensor]:
+        """Copies of what lies at the outputs' places, where the expected tensors are."""
+        places, _ = place(trial.expected.tensors, self.layout.outputs_at)
+        pairs = zip(places, trial.expected.tensors, strict=True)
+        return [self.arena.view(spec).to(expected.device, copy=True) for spec, expected in pairs]
+
+    def _run(self, request: Message) -> Message:
         start, used = time.monotonic(), self.dialogue.runner.processor_ns()
         reply = self.dialogue.ask({"run": request}, max(0.001, self.seconds_left))
         used = self.dialogue.runner.processor_ns() - used
         self.seconds_left -= time.monotonic() - start
-        if not suppress:
+        if not request["suppress"]:
             events = self.dialogue.parse(lambda: load_events(reply["events"]))
             self.traces.append(events)
             self.entries.append(self.dialogue.parse(lambda: Entry.read(used, reply["spent"], len(events))))
@@ -125,3 +134,10 @@ class Bench:
 
     def _wrong(self, kind: str, message: str) -> Stop:
         return self.dialogue.stop(EvalStatus.INCORRECT, kind, message)
+
+
+def difference(agreement: Agreement) -> str:
+    """A sentence on an output that is not the reference's."""
+    where = f", first at index {list(agreement.first_bad_index)}" if agreement.first_bad_index is not None else ""
+    size = "" if agreement.max_abs is None else f" by up to {agreement.max_abs:.3g}"
+    return f"the output differs from the reference's{size}{where}"

@@ -26,7 +26,8 @@ from verl_kernel.env.channel import Channel, ChannelClosed, Message
 from verl_kernel.env.devices import resolve_device
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.devices.integrity import Snapshot
-from verl_kernel.env.runner import Runner, seed_everything
+from verl_kernel.env.runner import Runner
+from verl_kernel.errors import EnvironmentNotReady
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None)
@@ -52,26 +53,13 @@ def _prepare(name: str) -> tuple[DeviceBackend, Snapshot]:
     jail.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)
-    device = resolve_device(name)
-    device.setup()
-    _warm_up(device)
+    device = resolve_device(name, probe=False)
+    device.preload()
     landlock.readable()
     snapshot = Snapshot()
     gc.collect()
     gc.freeze()
     return device, snapshot
-
-
-def _warm_up(device: DeviceBackend) -> None:
-    from verl_kernel.env.warmup import Program
-
-    seed_everything(0)  # NumPy imports its generator when it is first used
-    with torch.no_grad():
-        program = Program()
-        with device.record():
-            program(torch.randn(16))
-        with device.suppress_launches():
-            program(torch.randn(16))
 
 
 def _fork(request: Message, fds: list[int], channel: Channel, device: DeviceBackend, snapshot: Snapshot) -> int:
@@ -101,7 +89,12 @@ def _become_runner(request: Message, fds: list[int], device: DeviceBackend, snap
     os.environ.clear()
     os.environ.update(private)
     channel = Channel(socket.socket(fileno=sock))
-    channel.send({"isolation": jail.enter(limits)})
+    started: Message = {"isolation": jail.enter(limits)}
+    try:
+        device.enter(limits.memory_mb)
+    except EnvironmentNotReady as exc:
+        started["unfit"] = str(exc)
+    channel.send(started)
     Runner(channel, arena, device, limits.scratch, snapshot).serve()
     _LIBC.malloc_trim(0)  # walks the heap: a candidate that wrote past its memory ends here with SIGABRT
 

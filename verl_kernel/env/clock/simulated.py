@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum
 
+from verl_kernel.env.clock.base import Measurement, Session
+from verl_kernel.env.clock.statistics import timing
+from verl_kernel.env.profile import profile_events
 from verl_kernel.env.trace import TraceEvent
 
 
@@ -50,3 +53,22 @@ def event_ms(event: TraceEvent, profile: GpuProfile) -> float:
 def time_ms(events: Sequence[TraceEvent], profile: GpuProfile) -> float:
     """Milliseconds of one forward; 0 if it needs no device kernel."""
     return fsum(event_ms(event, profile) for event in events)
+
+
+class SimulatedClock:
+    """Reads the traces of the correctness trials; the runner is not asked anything."""
+
+    source = "simulated"
+
+    def __init__(self, gpu_profile: str) -> None:
+        self._gpu = PROFILES[gpu_profile]
+
+    def measure(self, session: Session) -> Measurement:
+        """Times of all trials; the profile is that of a trial of median time."""
+        times = [time_ms(trace, self._gpu) for trace in session.traces]
+        typical = session.traces[sorted(range(len(times)), key=times.__getitem__)[(len(times) - 1) // 2]]
+        return Measurement(
+            kernel_ms=timing(times),
+            reference_ms=timing([time_ms(session.reference.events, self._gpu)]),
+            profile=profile_events(typical, session.source, lambda event: event_ms(event, self._gpu)),
+        )

@@ -9,25 +9,33 @@ from verl_kernel.errors import ConfigError, EnvironmentNotReady
 __all__ = ["DeviceBackend", "resolve_device"]
 
 
-def resolve_device(name: str) -> DeviceBackend:
-    """The backend for `auto`, `cpu` or `cuda`.
+def resolve_device(name: str, probe: bool = True) -> DeviceBackend:
+    """The backend for `auto` (CUDA where there is a GPU), `cpu` or `cuda`.
+
+    Args:
+        name: which.
+        probe: refuse `cuda` where there is none; a zygote must not ask, for the question may make a CUDA context.
 
     Raises:
         ConfigError: another name.
-        EnvironmentNotReady: `cuda` was asked for and cannot be served.
+        EnvironmentNotReady: `cuda` was asked for and there is no GPU.
     """
     if name not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device is {name!r}; it must be one of auto, cpu, cuda")
-    if name == "cuda":
-        raise EnvironmentNotReady(_cuda_refusal())
+    if name == "cuda" and probe and not _has_gpu():
+        raise EnvironmentNotReady(
+            "device cuda needs a GPU and torch finds none here: use device cpu (Triton's interpreter)"
+        )
+    if name == "cuda" or (name == "auto" and _has_gpu()):
+        from verl_kernel.env.devices.cuda import CudaDevice
+
+        return CudaDevice()
     from verl_kernel.env.devices.interpreter import InterpreterDevice
 
     return InterpreterDevice()
 
 
-def _cuda_refusal() -> str:
+def _has_gpu() -> bool:
     import torch
 
-    if not torch.cuda.is_available():
-        return "device cuda needs a GPU and torch finds none here: use device cpu (Triton's interpreter)"
-    return "device cuda is not supported by this version: use device cpu (Triton's interpreter)"
+    return torch.cuda.is_available()

@@ -1,12 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a device must offer the gym. The judge and the runner talk to this interface only."""
+"""What a device must offer the gym. The judge and the runner talk to this interface only.
+
+Methods with a body do what is right where programs run on the host's memory; a device with memory of its own
+overrides them.
+"""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import Protocol
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
 
 from verl_kernel.env.trace import TraceEvent
+
+if TYPE_CHECKING:  # they import devices
+    from verl_kernel.env.arena import Arena
+    from verl_kernel.env.clock.base import Clock
+    from verl_kernel.env.clock.timed_calls import Put, TimedCalls
+    from verl_kernel.env.options import GymOptions
 
 
 class DeviceBackend(Protocol):
@@ -32,6 +45,66 @@ class DeviceBackend(Protocol):
         """
         ...
 
+    def preload(self) -> None:
+        """Prepare a zygote: `setup`, and load what a first forward would load."""
+        from verl_kernel.env.runner import seed_everything
+        from verl_kernel.env.warmup import Program
+
+        self.setup()
+        seed_everything(0)  # NumPy imports its generator when it is first used
+        with torch.no_grad():
+            program = Program()
+            with self.record():
+                program(torch.randn(16))
+            with self.suppress_launches():
+                program(torch.randn(16))
+
+    def enter(self, memory_mb: int) -> None:
+        """Prepare a runner: after its fork, inside its jail, before its candidate.
+
+        Raises:
+            EnvironmentNotReady: the device does not serve this process.
+        """
+        return None
+
+    def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor of these values on the device; `tensor` itself where it is there."""
+        return tensor
+
+    def place(self, model: Any) -> Any:
+        """The model with its parameters and buffers on the device."""
+        return model
+
+    def inputs_here(self) -> AbstractContextManager[Any]:
+        """Where this is entered, tensors without a device of their own are made on this one."""
+        return nullcontext()
+
+    def synchronize(self) -> None:
+        """Wait until everything launched has ended; raises what it raised."""
+        return None
+
+    def poison(self, like: Sequence[torch.Tensor]) -> None:
+        """Overwrite free memory that allocations of these sizes would return, so that no stale result is found."""
+        return None
+
+    def shared(self) -> AbstractContextManager[Any]:
+        """Holds off other judges' clocks, not their other work, while this judge uses the device."""
+        return nullcontext()
+
+    def clock(self, options: GymOptions) -> Clock:
+        """The clock of this device."""
+        from verl_kernel.env.clock.simulated import SimulatedClock
+
+        return SimulatedClock(options.gpu_profile)
+
+    def timed_calls(self, arena: Arena, put: Put) -> TimedCalls | None:
+        """What answers the clock in a runner; None where the clock asks nothing."""
+        return None
+
+    def facts(self) -> dict[str, Any]:
+        """Provenance for `EvalResult.env`."""
+        return {}
+
     def record(self) -> AbstractContextManager[list[TraceEvent]]:
         """Collect the events of everything that runs inside, in order."""
         ...
@@ -43,7 +116,7 @@ class DeviceBackend(Protocol):
     @property
     def spent_ns(self) -> int:
         """Processor time of the launches and ops recorded so far; 0 where the device itself is timed."""
-        ...
+        return 0
 
     def is_crash(self, exc: BaseException) -> bool:
         """Whether `exc` stands for what kills a process on a GPU (a store outside the launch's tensors)."""

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import torch
 
 from verl_kernel.env.devices import cuda_shim, tripwire
+from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.devices.op_recorder import OpRecorder
 from verl_kernel.env.trace import TraceEvent
 from verl_kernel.errors import EnvironmentNotReady
@@ -20,7 +21,7 @@ from verl_kernel.errors import EnvironmentNotReady
 _VARIABLE = "TRITON_INTERPRET"
 
 
-class InterpreterDevice:
+class InterpreterDevice(DeviceBackend):
     """The CPU backend."""
 
     name = "cpu"

@@ -38,6 +38,7 @@ _FOREIGN: dict[Any, str] = {
     torch.classes: "load_library",
     torch._C: "_dispatch_library",
 }
+_BULK_READS = "numpy tolist apply_ map_ map2_ __dlpack__"
 _HOST: dict[Any, str] = {torch: "from_numpy frombuffer from_file"}
 
 
@@ -96,6 +97,24 @@ def install() -> None:
                 if callable(original := getattr(owner, name, None)) and not hasattr(original, "wired"):
                     setattr(owner, name, _wired(original, f"{getattr(owner, '__name__', owner)}.{name}", flag))
     _watch_pickling()
+    for name in _BULK_READS.split():
+        _watch_read(name)
+
+
+def _watch_read(name: str) -> None:
+    """See bulk reads where no function mode is on: in callbacks of torch functions, in hooks of autograd."""
+    original = getattr(torch.Tensor, name)
+    if hasattr(original, "wired"):
+        return
+
+    @wraps(original)
+    def method(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not torch._C._len_torch_function_stack():
+            WIRE.read_in_bulk(self, f"Tensor.{name}")
+        return original(self, *args, **kwargs)
+
+    method.wired = True  # type: ignore[attr-defined]
+    setattr(torch.Tensor, name, method)
 
 
 def _watch_pickling() -> None:

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A clock that talks to the runner, through real processes and the jail, on a device with memory of its own."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.env.pretend.pretend_gpu import PretendGpu
+from tests.env.programs import HONEST, REFERENCE, candidate
+from verl_kernel.env import judge as judges
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.task import Task
+
+
+@pytest.fixture(scope="module")
+def evaluate():
+    folder = str(Path(__file__).with_name("pretend"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")]))
+        patch.setattr(judges, "resolve_device", lambda name: PretendGpu())
+        options = GymOptions(device="cpu", correctness_trials=2, static_check="off", run_timeout_s=1.0)
+        with judges.Judge(options, seed=3) as judge:
+            yield lambda source: judge.evaluate(Task(REFERENCE), source)
+
+
+def test_an_honest_kernel_is_timed_profiled_and_kept(evaluate):
+    result = evaluate(HONEST)
+    assert result.status is EvalStatus.OK, result.error
+    assert result.timing_source == "cuda_event" and 10 <= result.kernel_ms.n == result.reference_ms.n
+    assert result.kernel_ms.median > 0 and result.hack_flags == ()
+    assert result.time_coverage == 1.0 and result.launches[0].name == "fused"
+    assert result.env["gpu_name"] == "none" and result.env["null_ms"] > 0 and "gpu_profile" not in result.env
+
+
+def test_a_kernel_that_turns_wrong_when_timed(evaluate):
+    body = "count[0] += 1\nreturn self.right(x, y) if count[0] < 8 else torch.zeros_like(x)"
+    result = evaluate(candidate(body, "count = [0]"))
+    assert result.status is EvalStatus.INCORRECT and result.error.stage == "clock" and result.speedup is None
+
+
+def test_inputs_are_compared_although_they_are_copies(evaluate):
+    result = evaluate(candidate("out = self.right(x, y)\nx.zero_()\nreturn out"))
+    assert result.status is EvalStatus.INCORRECT and result.error.type == "InputsChanged"
+
+
+def test_a_hang_in_the_timed_phase(evaluate):
+    result = evaluate(candidate("count[0] += 1\nwhile count[0] > 5: pass\nreturn self.right(x, y)", "count = [0]"))
+    assert result.status is EvalStatus.TIMEOUT and result.error.stage == "clock"
+
+
+def test_torch_alone_is_still_a_decoy(evaluate):
+    assert evaluate(candidate("return self.torch_only(x, y)")).status is EvalStatus.DECOY

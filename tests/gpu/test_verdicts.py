@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a GPU evaluation says about honest kernels and about dishonest ones, with the gate off."""
+
+import pytest
+
+from .programs import HONEST, MIXED, REFERENCE, SLOW, candidate
+
+
+def test_an_honest_fused_kernel(honest):
+    assert honest.status == "ok" and honest.correctness and honest.decoy_kernel is False, honest.error
+    assert honest.timing_source == "cuda_event" and honest.reference_mode == "eager"
+    assert honest.speedup > 1.5  # four eager kernels against one
+    assert 10 <= honest.kernel_ms.n <= 100 and honest.kernel_ms.n == honest.reference_ms.n
+    assert honest.time_coverage == honest.number_coverage == 1.0
+    assert honest.num_custom_kernels == honest.num_total_kernels == 1
+    assert honest.launches[0].name == "fused" and honest.launches[0].grid == (4096, 1, 1)
+    assert honest.hack_flags == () and honest.fallback_ops == {}
+
+
+def test_provenance(honest):
+    assert honest.env["gpu_name"] and honest.env["gpu_uuid"].startswith("GPU-")
+    assert set(honest.env["clocks"]) == {"before", "after"}
+    assert 0 < honest.env["floor_ms"] < honest.kernel_ms.median
+    assert 0 < honest.env["null_ms"] < 1000
+
+
+def test_a_slow_kernel_is_slower(honest, evaluate):
+    slow = evaluate(SLOW)
+    assert slow.status == "ok", slow.error
+    assert slow.kernel_ms.median > 10 * honest.kernel_ms.median
+    assert slow.speedup < honest.speedup / 10
+    assert slow.num_custom_kernels == 20
+
+
+def test_coverage_of_a_mixed_program(evaluate):
+    mixed = evaluate(MIXED)
+    assert mixed.status == "ok", mixed.error
+    assert 0.05 < mixed.time_coverage < 0.6
+    assert mixed.num_custom_kernels == 1 and mixed.num_total_kernels == 4
+    assert mixed.number_coverage == 0.25
+    assert sum(mixed.fallback_ops.values()) == 3
+    assert len(mixed.top_kernels) >= 2
+
+
+def test_the_same_verdict_twice(honest, evaluate):
+    again = evaluate(HONEST)
+    wall = {"kernel_ms", "reference_ms", "speedup", "stage_seconds", "time_coverage", "top_kernels", "env"}
+    assert again.model_dump(exclude=wall) == honest.model_dump(exclude=wall)
+    assert again.speedup == pytest.approx(honest.speedup, rel=0.1)
+
+
+def test_an_autotuned_kernel(evaluate):
+    before = """
+configs = [triton.Config({"BLOCK": size}, num_warps=warps) for size in (512, 1024) for warps in (4, 8)]
+tuned = triton.autotune(configs, key=["n"])(triton.jit(fused.fn))
+"""
+    body = """
+out, n = torch.empty_like(x), x.numel()
+tuned[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, self.weight, y, out, n, x.shape[-1], self.scale)
+return out
+"""
+    result = evaluate(candidate(body, before))
+    assert result.status == "ok", result.error
+    assert result.time_coverage == 1.0 and result.num_total_kernels == 1
+    assert sum(launch.count for launch in result.launches) == 1  # trials of the tuner are no launches of a forward
+
+
+LIBDEVICE = """
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+from triton.language.extra import libdevice
+
+@triton.jit
+def tanh(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, libdevice.tanh(tl.load(x + i, mask=i < n)), mask=i < n)
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        tanh[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+        return out
+"""
+TANH = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x)
+
+def get_inputs():
+    return [torch.randn(1024, 1024)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_libdevice(evaluate):
+    result = evaluate(LIBDEVICE, TANH)
+    assert result.status == "ok", result.error
+
+
+def test_bfloat16(evaluate):
+    reference = TANH.replace("torch.randn(1024, 1024)", "torch.randn(1024, 1024, dtype=torch.bfloat16)")
+    source = LIBDEVICE.replace("tl.load(x + i, mask=i < n)", "tl.load(x + i, mask=i < n).to(tl.float32)")
+    result = evaluate(source, reference)
+    assert result.status == "ok", result.error
+
+
+def test_a_wrong_kernel(evaluate):
+    result = evaluate(HONEST.replace("* scale, mask", "* (scale + 1), mask"))
+    assert result.status == "incorrect" and result.speedup is None
+
+
+def test_a_kernel_that_does_not_compile(evaluate):
+    result = evaluate(HONEST.replace("tl.maximum(v, 0.0)", "tl.no_such_function(v)"))
+    assert result.status == "compile_error" and result.compiled is False
+
+
+def test_a_kernel_that_asks_for_too_much_shared_memory(evaluate):
+    before = """
+@triton.jit
+def greedy(x, N: tl.constexpr):
+    i = tl.arange(0, N)
+    a = tl.load(x + i[:, None] * N + i[None, :])
+    tl.store(x + i[:, None] * N + i[None, :], tl.dot(a, a))
+"""
+    body = "big = torch.zeros(512, 512, device=x.device)\ngreedy[(1,)](big, N=512)\nreturn self.right(x, y)"
+    assert evaluate(candidate(body, before)).status == "compile_error"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return self.torch_only(x, y)",
+        "token[(1,)](torch.empty(4, device=x.device), BLOCK=4)\nreturn self.torch_only(x, y)",
+    ],
+)
+def test_torch_with_and_without_a_token_launch_is_a_decoy(evaluate, body):
+    result = evaluate(candidate(body))
+    assert result.status == "decoy" and not result.rewarded
+
+
+def test_unwritten_output_holds_no_earlier_result(evaluate):
+    result = evaluate(candidate("self.right(x, y)\nreturn torch.empty_like(x)"))
+    assert result.status in ("incorrect", "decoy")
+
+
+def test_changed_inputs_are_seen(evaluate):
+    result = evaluate(candidate("out = self.right(x, y)\nx.zero_()\nreturn out"))
+    assert result.status == "incorrect"
+
+
+def test_a_compiled_reference(judge):
+    from verl_kernel.env.judge import Judge
+    from verl_kernel.env.options import GymOptions
+    from verl_kernel.env.task import Task
+
+    options = GymOptions(device="cuda", reference_mode="compile", memory_mb=16384, load_timeout_s=60, run_timeout_s=60)
+    with Judge(options, seed=1) as compiled:
+        result = compiled.evaluate(Task(REFERENCE), HONEST)
+    assert result.status == "ok" and result.reference_mode == "compile"
+    assert result.speedup < 2.0  # the compiler fuses the chain as well

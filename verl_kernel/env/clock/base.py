@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a clock is: something that turns an evaluation whose outputs were right into times and a profile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from verl_kernel.env.profile import Profile
+from verl_kernel.env.result import Timing
+from verl_kernel.env.trace import TraceEvent
+
+if TYPE_CHECKING:  # the reference imports devices, which import clocks
+    from verl_kernel.env.channel import Message
+    from verl_kernel.env.reference import Reference, Trial
+
+Parsed = TypeVar("Parsed")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Times of a candidate and its reference by one clock, and what the candidate's time went into."""
+
+    kernel_ms: Timing
+    reference_ms: Timing
+    profile: Profile | None
+    """None where the clock could not see device kernels; unknown is never 0."""
+    refusal: tuple[str, str] | None = None
+    """Flag and reason if these times cannot be true: the verdict is then `hacking`."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Circumstances for `EvalResult.env`: clocks, throttling, calibration."""
+
+    @property
+    def speedup(self) -> float | None:
+        """Reference median over candidate median; None if the candidate took no time."""
+        return self.reference_ms.median / self.kernel_ms.median if self.kernel_ms.median > 0 else None
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of `EvalResult` that this settles, `env` aside."""
+        measured = {"kernel_ms": self.kernel_ms, "reference_ms": self.reference_ms, "speedup": self.speedup}
+        return measured if self.profile is None else {**measured, **vars(self.profile)}
+
+
+class Session(Protocol):
+    """The evaluation in progress, as far as a clock may use it: its reference, its secret and its runner."""
+
+    reference: Reference
+    secret: bytes
+
+    @property
+    def source(self) -> str:
+        """The candidate's file, as its kernels report it."""
+        ...
+
+    @property
+    def traces(self) -> Sequence[Sequence[TraceEvent]]:
+        """Events of the correctness trials."""
+        ...
+
+    def trial(self, number: int) -> Trial:
+        """Fresh inputs from the secret and what the reference makes of them, on the judge's device."""
+        ...
+
+    def offer(self, trial: Trial) -> Message:
+        """Put a trial's inputs into the arena and poison the outputs; names both: `inputs`, `specs`, `outputs`."""
+        ...
+
+    def ask(self, request: Message, timeout_s: float) -> Message:
+        """One request to the runner; a failure of the runner ends the evaluation."""
+        ...
+
+    def accept(self, trial: Trial, reply: Message, values: bool) -> None:
+        """End the evaluation unless the arena holds this trial's output: its form and, if `values`, every element."""
+        ...
+
+    def parse(self, read: Callable[[], Parsed]) -> Parsed:
+        """Read a part of a reply; ends the evaluation where no runner of ours can have written it."""
+        ...
+
+
+class Clock(Protocol):
+    """Measures one candidate after its correctness trials, while its runner is still alive."""
+
+    source: str
+    """`simulated` or `cuda_event`."""
+
+    def measure(self, session: Session) -> Measurement:
+        """Times and profile.
+
+        Raises:
+            InfraError: the device could not be had or does not answer.
+        """
+        ...

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a sample of times says: its quantiles, and how well its median is known.
+
+The confidence interval of a median needs no assumption about the distribution: for independent times the number of
+them below the true median is Binomial(n, 1/2), so the median lies between the order statistics k and n + 1 - k with
+probability 1 - 2 P(B < k).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from functools import lru_cache
+from math import comb
+
+from verl_kernel.env.result import Timing
+
+
+def timing(times: Sequence[float]) -> Timing:
+    """Summary of a non-empty sample of milliseconds."""
+    ordered = sorted(times)
+    last = len(ordered) - 1
+    return Timing(
+        median=statistics.median(ordered), mean=statistics.fmean(ordered), n=len(ordered),
+        p20=ordered[round(0.2 * last)], p80=ordered[round(0.8 * last)],
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=512)
+def median_rank(count: int, confidence: float = 0.95) -> int:
+    """Largest k whose order statistics k and count + 1 - k (from 1) enclose the median with `confidence`.
+
+    0 if not even the extremes do.
+    """
+    allowed, tail, rank = (1.0 - confidence) * 2**count, 0, 0
+    while rank < count // 2:
+        tail += comb(count, rank)
+        if 2 * tail > allowed:
+            break
+        rank += 1
+    return rank
+
+
+def median_interval(times: Sequence[float], confidence: float = 0.95) -> tuple[float, float] | None:
+    """Confidence interval of the median; None where the sample is too small for one."""
+    rank = median_rank(len(times), confidence)
+    if rank == 0:
+        return None
+    ordered = sorted(times)
+    return ordered[rank - 1], ordered[-rank]
+
+
+def is_settled(times: Sequence[float], width: float = 0.01, confidence: float = 0.95) -> bool:
+    """Whether the median's confidence interval is narrower than `width` times the median."""
+    interval = median_interval(times, confidence)
+    return interval is not None and interval[1] - interval[0] < width * statistics.median(times)

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A GPU: real kernels, a real clock.
+
+Three processes, three states of CUDA. The judge has a context of its own (references, comparison). The zygote must
+have none, because a context does not survive a fork: it loads Triton's driver module and nothing that talks to the
+device. The runner makes its context after the fork, inside its jail.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.devices.device_lock import DeviceLock
+from verl_kernel.env.devices.gpu_facts import gpu_state
+from verl_kernel.env.devices.op_recorder import OpRecorder
+from verl_kernel.env.trace import TraceEvent
+from verl_kernel.errors import EnvironmentNotReady
+
+if TYPE_CHECKING:
+    from verl_kernel.env.arena import Arena
+    from verl_kernel.env.clock.base import Clock
+    from verl_kernel.env.clock.stopwatch import Stopwatch
+    from verl_kernel.env.clock.timed_calls import Put, TimedCalls
+    from verl_kernel.env.options import GymOptions
+
+_KEPT = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_HOME", "LD_LIBRARY_PATH", "TRITON_LIBCUDA_PATH", "CC")
+
+_synchronize: Callable[[], None] = getattr(torch._C, "_cuda_synchronize", torch.cuda.synchronize)
+"""Bound before any candidate is loaded, below everything that one could replace."""
+
+
+class CudaDevice(DeviceBackend):
+    """The GPU that torch calls `cuda` (its current device)."""
+
+    name = "cuda"
+    timing_source = "cuda_event"
+
+    def zygote_env(self) -> dict[str, str]:
+        """Which GPU, and how torch may find out that there is one without touching it."""
+        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        return {**kept, "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "CUDA_MODULE_LOADING": "LAZY", "OMP_NUM_THREADS": "1"}
+
+    def setup(self) -> None:
+        """Make the context of a judge.
+
+        Raises:
+            EnvironmentNotReady: there is no GPU, or this process interprets kernels.
+        """
+        if os.environ.get("TRITON_INTERPRET") == "1":
+            raise EnvironmentNotReady("device cuda needs compiled kernels: unset TRITON_INTERPRET")
+        if not torch.cuda.is_available():
+            raise EnvironmentNotReady(
+                "device cuda needs a GPU and torch finds none here: use device cpu (Triton's interpreter)"
+            )
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+
+    def preload(self) -> None:
+        """Load the compiler and the driver module, which is a C extension, without a context.
+
+        Raises:
+            EnvironmentNotReady: something made one.
+        """
+        import torch.profiler  # noqa: F401
+        import triton.backends.nvidia.compiler  # noqa: F401
+        from triton.backends.nvidia.driver import CudaDriver
+        from triton.runtime.driver import driver
+
+        from verl_kernel.env.clock import stopwatch, timed_calls  # noqa: F401
+        from verl_kernel.env.devices import cuda_launches, cuda_memory, tripwire  # noqa: F401
+        from verl_kernel.env.runner import seed_everything
+
+        seed_everything(0)  # NumPy imports its generator when it is first used
+        driver.set_active(CudaDriver())
+        tripwire.install()
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            raise EnvironmentNotReady("the zygote has a CUDA context, which no runner could use after its fork")
+
+    def enter(self, memory_mb: int) -> None:
+        """Make the runner's context, with a ceiling on its memory.
+
+        Raises:
+            EnvironmentNotReady: the driver refuses it, as an over-strict jail would make it do.
+        """
+        try:
+            torch.cuda.init()  # type: ignore[no-untyped-call]
+            _, total = torch.cuda.mem_get_info()
+            torch.cuda.set_per_process_memory_fraction(min(1.0, (memory_mb << 20) / total))
+            _synchronize()
+        except RuntimeError as exc:
+            raise EnvironmentNotReady(f"a runner gets no CUDA context: {exc}") from exc
+        _ = self.stopwatch
+
+    def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor of these values and strides on the GPU; `tensor` itself where it is there."""
+        if tensor.is_cuda:
+            return tensor
+        there = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cuda")
+        return there.copy_(tensor)
+
+    def place(self, model: Any) -> Any:
+        """Parameters and buffers to the GPU."""
+        return model.to("cuda") if isinstance(model, torch.nn.Module) else model
+
+    def inputs_here(self) -> AbstractContextManager[Any]:
+        """`torch.rand` and its like draw on the GPU, some hundred times faster than on a host core."""
+        return torch.device("cuda")
+
+    def synchronize(self) -> None:
+        """Wait for the whole device."""
+        _synchronize()
+
+    def poison(self, like: Sequence[torch.Tensor]) -> None:
+        """Overwrite what the caching allocator would hand out for these sizes."""
+        from verl_kernel.env.devices.cuda_memory import poison_free_blocks
+
+        poison_free_blocks([tensor for tensor in like if tensor.is_cuda])
+
+    def shared(self) -> AbstractContextManager[Any]:
+        """Share the GPU."""
+        return self._lock.shared()
+
+    def clock(self, options: GymOptions) -> Clock:
+        """CUDA events, cross-checked."""
+        from verl_kernel.env.clock.cuda import CudaClock
+        from verl_kernel.env.clock.roofline import peak_gbs
+
+        properties = self._properties
+        clock_khz, bits = (int(getattr(properties, key, 0)) for key in ("memory_clock_rate", "memory_bus_width"))
+        peak = peak_gbs(properties.name, clock_khz, bits)
+        return CudaClock(options, self.stopwatch, self._lock.exclusive, lambda: gpu_state(self._uuid), peak)
+
+    def timed_calls(self, arena: Arena, put: Put) -> TimedCalls:
+        """The runner's side of the clock."""
+        from verl_kernel.env.clock.timed_calls import TimedCalls
+
+        return TimedCalls(self, arena, put, self.stopwatch)
+
+    def facts(self) -> dict[str, Any]:
+        """Name, UUID, driver, versions of CUDA and compute capability."""
+        properties = self._properties
+        return {
+            "gpu_name": properties.name, "gpu_uuid": self._uuid, "driver": gpu_state(self._uuid)["driver"],
+            "cuda": torch.version.cuda, "capability": f"{properties.major}.{properties.minor}",
+        }  # fmt: skip
+
+    @contextmanager
+    def record(self) -> Iterator[list[TraceEvent]]:
+        """Collect the torch ops and launches inside; they carry no cost, the clock has the real one."""
+        from verl_kernel.env.devices.cuda_launches import EventList, recording
+
+        events = EventList()
+        with recording(events), OpRecorder(events, lambda: False):
+            yield events
+
+    @contextmanager
+    def suppress_launches(self) -> Iterator[None]:
+        """Launches do nothing, and what is allocated meanwhile holds poison."""
+        from verl_kernel.env.devices.cuda_launches import suppressing
+        from verl_kernel.env.devices.cuda_memory import PoisonedAllocations
+
+        with suppressing(), PoisonedAllocations():  # type: ignore[no-untyped-call]
+            yield
+
+    def is_compile_error(self, exc: BaseException) -> bool:
+        """Whether Triton, its passes or ptxas refused a kernel."""
+        from triton.errors import TritonError
+
+        return isinstance(exc, TritonError) or "PassManager::run failed" in str(exc)
+
+    def is_crash(self, exc: BaseException) -> bool:
+        """Whether the context is lost: then every later call fails, whatever `exc` says."""
+        try:
+            _synchronize()
+        except RuntimeError:
+            return True
+        return False
+
+    @cached_property
+    def stopwatch(self) -> Stopwatch:
+        """This process's stopwatch."""
+        from verl_kernel.env.clock.stopwatch import Stopwatch
+
+        return Stopwatch()
+
+    @cached_property
+    def _properties(self) -> Any:
+        return torch.cuda.get_device_properties(torch.cuda.current_device())
+
+    @cached_property
+    def _uuid(self) -> str:
+        return f"GPU-{str(self._properties.uuid).removeprefix('GPU-')}"
+
+    @cached_property
+    def _lock(self) -> DeviceLock:
+        return DeviceLock(self._uuid)

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The evaluation in progress as a clock sees it (`clock.base.Session`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from verl_kernel.env.channel import Message
+from verl_kernel.env.clock.base import Parsed
+from verl_kernel.env.reference import Trial
+from verl_kernel.env.trace import TraceEvent
+from verl_kernel.env.trials import Bench
+
+
+class BenchSession:
+    """Lends a clock what it needs of a bench and nothing else."""
+
+    def __init__(self, bench: Bench, secret: bytes) -> None:
+        self._bench, self.reference, self.secret = bench, bench.reference, secret
+
+    @property
+    def source(self) -> str:
+        """The candidate's file."""
+        return self._bench.dialogue.file
+
+    @property
+    def traces(self) -> Sequence[Sequence[TraceEvent]]:
+        """Events of the correctness trials."""
+        return self._bench.traces
+
+    def trial(self, number: int) -> Trial:
+        """Fresh inputs and what the reference makes of them."""
+        with self._bench.guard():
+            return self.reference.trial(self.secret, number, varied=False)
+
+    def offer(self, trial: Trial) -> Message:
+        """Inputs into the arena, poison into the outputs."""
+        return self._bench.offer(trial)
+
+    def ask(self, request: Message, timeout_s: float) -> Message:
+        """One request to the runner."""
+        return self._bench.dialogue.ask(request, timeout_s)
+
+    def accept(self, trial: Trial, reply: Message, values: bool) -> None:
+        """Stop unless the output is right."""
+        self._bench.accept(trial, reply, values)
+
+    def parse(self, read: Callable[[], Parsed]) -> Parsed:
+        """Read a part of a reply."""
+        return self._bench.dialogue.parse(read)

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules on host code: how it may use torch, and which state it may keep."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import torch
+
+from verl_kernel.env.static_language import is_special
+from verl_kernel.env.static_names import Function, Program, head, root
+from verl_kernel.env.static_policy import OPEN_MODULES, SPECIAL_ATTRIBUTES, refusal
+from verl_kernel.env.static_violation import Violation, at
+
+_COPY = "data may leave a tensor through kernels and torch ops only"
+_HOOK = "hooks run where no clock looks: compute in forward"
+FORBIDDEN: dict[str, str] = {
+    **dict.fromkeys(("numpy", "tolist", "apply_", "map_", "map2_"), f"computing on the host is not allowed: {_COPY}"),
+    **dict.fromkeys(("storage", "untyped_storage", "typed_storage", "set_", "to_dlpack", "share_memory_"), _COPY),
+    **dict.fromkeys(("grad_fn", "next_functions", "backward", "retain_grad"), "autograd is not part of a forward"),
+    **dict.fromkeys(("mro", "gi_frame", "gi_code", "cr_frame", "ag_frame", "tb_frame", "f_back", "f_globals",
+                     "f_locals", "f_builtins", "f_code", "tb_next", "func_globals"), "the interpreter stays closed"),
+    **dict.fromkeys(("as_subclass", "manual_seed", "record_stream"), "no kernel needs it"),
+    **dict.fromkeys(("add_pre_run_hook", "cache_hook", "rewrite", "device_caches"), "launch with kernel[grid](...)"),
+}  # fmt: skip
+"""Attributes that host code may not use on anything, and why."""
+_REGISTER = frozenset("register_buffer register_parameter register_module".split())
+_TENSOR_PRIVATE = frozenset(name for name in dir(torch.Tensor) if name.startswith("_"))
+_KERNEL_ATTRIBUTES = frozenset(("best_config", "configs"))
+_MUTATORS = frozenset(
+    "append extend insert update setdefault add pop popitem clear remove discard sort reverse appendleft".split()
+)
+_CACHES = frozenset(("functools.lru_cache", "functools.cache"))
+_QUERIES = ("torch.cuda.", "torch.version.", "torch.finfo", "torch.iinfo", "triton.cdiv", "triton.next_power_of_2",
+            "triton.runtime.driver.", "torch.device", "torch.Size")  # fmt: skip
+
+
+def attributes(program: Program) -> Iterator[Violation]:
+    """No special attributes, no ways out of tensors, and of imported modules only what kernels need."""
+    for node in program.nodes:
+        if isinstance(node, ast.Attribute):
+            if reason := _attribute(program, node, node.attr):
+                yield at(node, "attribute", reason)
+        elif isinstance(node, ast.MatchClass):
+            for name in node.kwd_attrs:
+                if name.startswith("_") or _name_reason(name):
+                    yield at(node, "attribute", f"attribute {name} is not allowed")
+        if isinstance(node, ast.Attribute | ast.Name):
+            for reason in filter(None, map(refusal, sorted(program.paths(node)))):
+                yield at(node, "attribute", reason)
+
+
+def _attribute(program: Program, node: ast.Attribute, name: str) -> str:
+    on_self = isinstance(node.value, ast.Name) and node.value.id == "self"
+    if is_special(name) and name not in SPECIAL_ATTRIBUTES:
+        return f"attribute {name} is not allowed"
+    if name in _TENSOR_PRIVATE and not on_self and name not in SPECIAL_ATTRIBUTES:
+        return f"{name} is private to torch"
+    if program.kernels_named(node.value) and name not in _KERNEL_ATTRIBUTES:
+        return f"{name} of a kernel is not allowed: launch with kernel[grid](...)"
+    if name in ("fn", "run", "warmup") and not on_self and isinstance(node.ctx, ast.Load):
+        return f"{name} of a kernel is not allowed: launch with kernel[grid](...)"
+    if name == "data_ptr" and not _only_alignment(program, node):
+        return "data_ptr may only be compared or taken modulo an alignment"
+    return _name_reason(name)
+
+
+def _name_reason(name: str) -> str:
+    if name in FORBIDDEN:
+        return f"{name} is not allowed: {FORBIDDEN[name]}"
+    if name.startswith(("register_", "_register")) and name not in _REGISTER:
+        return f"{name} is not allowed: {_HOOK}"
+    return ""
+
+
+def _only_alignment(program: Program, node: ast.Attribute) -> bool:
+    call = program.parents[id(node)]
+    use = program.parents.get(id(call))
+    if isinstance(use, ast.BinOp) and isinstance(use.op, ast.Mod | ast.BitAnd):
+        return use.left is call
+    return isinstance(call, ast.Call) and isinstance(use, ast.Compare)
+
+
+def read_names(program: Program) -> Iterator[Violation]:
+    """`getattr(x, "tolist")` is `x.tolist`."""
+    for node in program.nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
+            name = node.args[1] if len(node.args) > 1 else None
+            if isinstance(name, ast.Constant) and isinstance(name.value, str) and (reason := _name_reason(name.value)):
+                yield at(node, "attribute", reason)
+
+
+def modules(program: Program) -> Iterator[Violation]:
+    """A module is a place for names: it is not passed about, so every use of it can be read."""
+    for node in program.nodes:
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+            opened = program.paths(node) & OPEN_MODULES
+            if opened and not _names_something(program, node):
+                yield at(node, "module", f"module {sorted(opened)[0]} must not be passed about: name what you use")
+
+
+def _names_something(program: Program, node: ast.AST) -> bool:
+    parent = program.parents[id(node)]
+    if isinstance(parent, ast.Attribute):
+        return True
+    if isinstance(parent, ast.Assign):
+        in_class = isinstance(program.scopes[id(node)], ast.ClassDef)
+        return not in_class and all(isinstance(target, ast.Name) for target in parent.targets)
+    if isinstance(parent, ast.Call):  # getattr(tl, "exp"), hasattr(tl, "exp"): the name is checked elsewhere
+        return isinstance(parent.func, ast.Name) and parent.func.id in ("getattr", "hasattr")
+    return False
+
+
+def containers(program: Program) -> Iterator[Violation]:
+    """Functions do not fill containers that outlive them outside the model."""
+    for node in program.nodes:
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        base = root(node.func.value)
+        if node.func.attr not in _MUTATORS or not isinstance(base, ast.Name) or program.paths(base):
+            continue
+        in_function = program.scopes[id(node)] is not program.tree
+        if in_function and (program.is_global(base.id, base) or _is_default(program, base)):
+            yield at(node, "state", f"{base.id} is state outside the model, which functions must not change")
+
+
+def _is_default(program: Program, name: ast.Name) -> bool:
+    """Whether a name is a parameter whose default is a container, which lives as long as the function."""
+    scope = program.scopes[id(name)]
+    if not isinstance(scope, ast.FunctionDef | ast.Lambda):
+        return False
+    defaults = _defaults(scope)
+    return isinstance(defaults.get(name.id), ast.Dict | ast.List | ast.Set | ast.Call)
+
+
+def _defaults(function: Function) -> dict[str, ast.expr | None]:
+    positional = [*function.args.posonlyargs, *function.args.args]
+    last = positional[len(positional) - len(function.args.defaults) :]
+    named = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    pairs = [*zip(last, function.args.defaults, strict=True), *named]
+    return {item.arg: default for item, default in pairs}
+
+
+def default_stores(program: Program) -> Iterator[Violation]:
+    """`def f(x, seen={}): seen[x] = ...` keeps state where nobody looks."""
+    for node in program.nodes:
+        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            base = root(node)
+            if isinstance(base, ast.Name) and _is_default(program, base):
+                yield at(node, "state", f"{base.id} outlives the call: functions must not change their defaults")
+
+
+def caches(program: Program) -> Iterator[Violation]:
+    """`lru_cache` and `cache` decorate functions of plain numbers, never of tensors."""
+    decorated = {id(head(item)): node for node in program.nodes for item in getattr(node, "decorator_list", [])}
+    for node in program.nodes:
+        if isinstance(node, ast.Name | ast.Attribute) and program.paths(node) & _CACHES:
+            function = decorated.get(id(node))
+            if isinstance(program.parents[id(node)], ast.Attribute):
+                continue
+            if function is None:
+                yield at(node, "cache", "a cache may only decorate a function")
+            elif _handles_tensors(program, function):
+                yield at(node, "cache", "a cache of tensors is not allowed: compute them anew")
+
+
+def _handles_tensors(program: Program, function: ast.AST) -> bool:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute | ast.Name):
+            for path in program.paths(node):
+                if path.startswith("torch.Tensor"):
+                    return True
+        if isinstance(node, ast.Call):
+            paths = program.paths(node.func)
+            if isinstance(node.func, ast.Subscript) or not all(
+                path.startswith(_QUERIES) for path in paths if path.startswith(("torch.", "triton."))
+            ):
+                return True
+            if not paths and isinstance(node.func, ast.Name) and _calls_device(program, node.func.id):
+                return True
+    return _computes_on_parameters(function)
+
+
+def _calls_device(program: Program, name: str) -> bool:
+    """Whether a function of the text launches or computes, itself."""
+    return any(
+        isinstance(node, ast.Call)
+        and (isinstance(node.func, ast.Subscript) or any(p.startswith("torch.") for p in program.paths(node.func)))
+        and not all(path.startswith(_QUERIES) for path in program.paths(node.func) or {""})
+        for function in program.named.get(name, [])
+        for node in ast.walk(function)
+    )
+
+
+def _computes_on_parameters(function: ast.AST) -> bool:
+    """Methods of tensors (`x.sum()`) are called on a parameter."""
+    arguments = getattr(function, "args", None)
+    own = {item.arg for item in (*arguments.posonlyargs, *arguments.args)} if arguments is not None else set()
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(base := root(node.func.value), ast.Name)
+        and base.id in own
+        and hasattr(torch.Tensor, node.func.attr)
+        for node in ast.walk(function)
+    )

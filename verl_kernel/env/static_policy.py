@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a candidate may use of the modules it may import: an allow list, path by path.
+
+A dotted path may pass through open modules only, so nothing reaches `sys` by way of `torch.nn.functional.importlib`.
+Names that a module does not have are let through: they fail when they are used, with a better message than ours.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import types
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+SPECIAL_NAMES = frozenset("__name__ __doc__ __all__ __slots__ __constants__".split())
+SPECIAL_ATTRIBUTES = frozenset("__init__ __name__ __version__ __post_init__".split())
+
+_LISTED: dict[str, str] = {
+    "functools": "partial reduce lru_cache cache cached_property",
+    "dataclasses": "dataclass field fields asdict astuple replace",
+    "itertools": "product chain count cycle repeat accumulate permutations combinations zip_longest islice starmap",
+    "typing": "Any Callable ClassVar Dict Final Generic Iterable Iterator List Literal Mapping NamedTuple Optional "
+    "Sequence Set Tuple Type TypeVar Union TYPE_CHECKING cast Annotated Protocol",
+    "__future__": "annotations",
+    "torch.nn.parameter": "Parameter Buffer UninitializedParameter UninitializedBuffer",
+    "torch.cuda": "is_available device_count current_device get_device_name get_device_properties empty_cache "
+    "get_device_capability synchronize device device_of current_stream is_bf16_supported set_device amp",
+    "torch.amp": "autocast custom_fwd custom_bwd",
+    "torch.cuda.amp": "autocast custom_fwd custom_bwd",
+    "torch.autograd": "Function no_grad enable_grad inference_mode set_grad_enabled function",
+    "torch.autograd.function": "Function FunctionCtx once_differentiable",
+    "torch.backends": "cuda cudnn",
+    "torch.backends.cuda": "matmul is_built",
+    "torch.backends.cudnn": "allow_tf32 benchmark deterministic enabled is_available version",
+    "triton": "jit autotune heuristics Config cdiv next_power_of_2 constexpr_function set_allocator OutOfResources "
+    "CompilationError reinterpret",
+    "triton.runtime": "driver",
+    "triton.runtime.driver": "active",
+    "triton.tools": "tensor_descriptor",
+    "triton.tools.tensor_descriptor": "TensorDescriptor",
+    "triton.language.extra": "libdevice cuda hip",
+    "triton.language.extra.cuda": "libdevice globaltimer num_threads num_warps smid gdc_launch_dependents gdc_wait",
+    "triton.language.extra.hip": "libdevice",
+}
+_CLOSED: dict[str, str] = {
+    "triton.language": "core semantic standard random target_info",
+    "triton.language.math": "core wraps List T",
+    "triton.language.extra.libdevice": "core",
+    "triton.language.extra.cuda.libdevice": "core",
+    "triton.language.extra.hip.libdevice": "core",
+    "torch.version": "",
+    "math": "",
+}
+_JUDGED = ("torch", "torch.nn", "torch.nn.functional", "torch.nn.init", "torch.linalg", "torch.fft", "torch.special")
+OPEN_MODULES = frozenset((*_LISTED, *_CLOSED, *_JUDGED))
+"""Modules that a candidate may import and a path may pass through."""
+_ROOTS = frozenset(module.partition(".")[0] for module in OPEN_MODULES)
+_DRIVER = frozenset(
+    f"triton.runtime.driver.active{rest}"
+    for rest in (
+        "", ".utils", ".utils.get_device_properties", ".get_current_device", ".get_current_target",
+        ".get_active_torch_device",
+    )
+)  # fmt: skip
+_TORCH = frozenset(
+    "nn cuda backends autograd amp autocast linalg fft special version Tensor Size device dtype layout memory_format "
+    "finfo iinfo Generator no_grad enable_grad inference_mode set_grad_enabled is_grad_enabled newaxis inf nan pi e "
+    "is_inference_mode_enabled is_tensor get_default_dtype get_default_device typename sym_int sym_float sym_max "
+    "sym_min set_float32_matmul_precision get_float32_matmul_precision is_autocast_enabled get_autocast_dtype "
+    "get_autocast_gpu_dtype OutOfMemoryError strided lobpcg BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor "
+    "HalfTensor IntTensor LongTensor ShortTensor BFloat16Tensor".split()
+)
+_NOT_TORCH = frozenset("from_file from_numpy frombuffer from_dlpack to_dlpack".split())
+_NOT_FUNCTIONAL = frozenset(
+    "handle_torch_function has_torch_function has_torch_function_unary has_torch_function_variadic boolean_dispatch "
+    "Callable Optional Tensor DType".split()
+)
+SETTINGS = frozenset(
+    "torch.backends.cuda.matmul.allow_tf32 torch.backends.cudnn.allow_tf32 torch.backends.cudnn.benchmark "
+    "torch.backends.cudnn.deterministic torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction".split()
+)
+"""What may be assigned to in imported modules."""
+_REMEDIES = {
+    "torch.compile": "write the kernel in Triton",
+    "torch.jit": "write the kernel in Triton",
+    "torch.manual_seed": "random numbers are the judge's",
+    "torch.cuda.Event": "the judge takes the time",
+    "torch.cuda.Stream": "launch on the current stream",
+    "torch.cuda.stream": "launch on the current stream",
+    "torch.cuda.CUDAGraph": "launch kernels directly",
+    "torch.from_numpy": "allocate with torch.empty",
+    "triton.testing": "the judge takes the time",
+    "triton.language.core": "use triton.language",
+    "triton.language.standard": "use triton.language",
+    "triton.language.random": "use triton.language",
+}
+
+
+@lru_cache(maxsize=4096)
+def refusal(path: str) -> str:
+    """Why a dotted path must not be used; empty where it may."""
+    parts = path.split(".")
+    if parts[0] not in _ROOTS:
+        return ""
+    module = parts[0]
+    for number, name in enumerate(parts[1:], 1):
+        if f"{module}.{name}" in OPEN_MODULES:
+            module = f"{module}.{name}"
+            continue
+        return _member(module, name, parts[number + 1 :])
+    return ""
+
+
+def _member(module: str, name: str, rest: list[str]) -> str:
+    path = ".".join((module, name, *rest))
+    if any(part.startswith("_") and part not in SPECIAL_ATTRIBUTES for part in (name, *rest)):
+        return f"{path} is private to {module}"
+    if module == "triton.runtime.driver":
+        return "" if path in _DRIVER else f"{path} is not allowed"
+    if name in SPECIAL_ATTRIBUTES or _offers(module, name):
+        return ""
+    remedy = _REMEDIES.get(f"{module}.{name}")
+    return f"{path} is not allowed: {remedy}" if remedy else f"{path} is not allowed"
+
+
+def _offers(module: str, name: str) -> bool:
+    if module in _LISTED:
+        return name in _LISTED[module].split()
+    if module in _CLOSED:
+        return name not in _CLOSED[module].split()
+    real: Any = sys.modules[module]
+    if name not in vars(real):
+        return not _is_module(f"{module}.{name}")
+    return _judge(module, name, vars(real)[name])
+
+
+def _judge(module: str, name: str, value: Any) -> bool:
+    if module == "torch":
+        return name not in _NOT_TORCH and (
+            name in _TORCH
+            or isinstance(value, torch.dtype | torch.layout | torch.memory_format)
+            or name in torch.functional.__all__
+            or hasattr(torch._C._VariableFunctions, name)
+        )
+    if isinstance(value, types.ModuleType) or name in _NOT_FUNCTIONAL:
+        return False
+    if module == "torch.nn":
+        return isinstance(value, type) and issubclass(value, torch.nn.Module | torch.Tensor)
+    return callable(value) and not isinstance(value, type)
+
+
+def _is_module(path: str) -> bool:
+    try:
+        return path in sys.modules or importlib.util.find_spec(path) is not None
+    except (ImportError, ValueError):
+        return False
