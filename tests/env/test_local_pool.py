@@ -176,8 +176,7 @@ def kill_an_owner(pool: str, setup: str) -> tuple[list[psutil.Process], list[psu
         assert line, "the owner died"
     time.sleep(1.5)
     descendants = family(owner.pid)
-    assert len(named("env.worker", descendants)) == 2
-    assert len(named("env.zygote", descendants)) >= 3  # a runner carries its zygote's command line
+    assert len(named("env.worker", descendants)) >= 5  # two judges, their zygotes, and a runner: forks have one name
     os.kill(owner.pid, signal.SIGKILL)
     owner.wait()
     return descendants, survivors(descendants)
