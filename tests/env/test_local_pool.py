@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 import pytest
@@ -81,6 +82,8 @@ def test_a_zygote_killed_at_work_is_replaced_and_the_job_done_again(pool):
 
     result, gone = evaluate_and(pool, SLOW + "# zygote\n", kill_the_zygote)
     assert (result.status, result.attempts, survivors(gone)) == (EvalStatus.OK, 2, [])
+    links = [os.path.realpath(link) for pid in pool.pids() for link in Path(f"/proc/{pid}/fd").iterdir()]
+    assert links and [link for link in links if "memfd:verl_kernel" in link] == []
 
 
 def test_a_runner_killed_from_outside_is_no_verdict_and_costs_no_judge(pool):

@@ -8,6 +8,7 @@ ends at once; its zygote and the runner see that in their turn.
 
 from __future__ import annotations
 
+import gc
 import os
 import queue
 import sys
@@ -53,7 +54,10 @@ def _answer(judge: Judge, job: Any) -> object:
     try:
         return judge.evaluate(*job)
     except VerlKernelError as exc:
-        return exc
+        bare = exc.with_traceback(None)
+        bare.__cause__ = bare.__context__ = None
+    gc.collect()  # the frames of a failure, in cycles with it, hold shared memory
+    return bare
 
 
 def _read(connection: Connection[Any, Any], jobs: queue.SimpleQueue[Any]) -> None:
