@@ -33,13 +33,24 @@ def family(pid: int | None = None) -> list[psutil.Process]:
 
 
 def named(word: str, processes: list[psutil.Process] | None = None) -> list[psutil.Process]:
-    """Descendants whose command line holds `word` (`env.worker`, `env.zygote`, `ray::Router`)."""
+    """Descendants whose command line holds `word` (`env.worker`, `ray::Router`)."""
     found = []
     for process in processes if processes is not None else family():
         with contextlib.suppress(psutil.Error):
             if word in " ".join(process.cmdline()):
                 found.append(process)
     return found
+
+
+def below(processes: list[psutil.Process], levels: int) -> list[psutil.Process]:
+    """Descendants so many generations further down: judge, zygote, runner below a judge's owner."""
+    for _ in range(levels):
+        children = []
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                children += process.children()
+        processes = children
+    return processes
 
 
 def survivors(processes: list[psutil.Process]) -> list[psutil.Process]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.env.gyms import named, ray_gym, survivors
+from tests.env.gyms import below, named, ray_gym, survivors
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.env.test_local_pool import OPTIONS, TASK, kill_an_owner
 from verl_kernel.env.pool import KernelGym, LocalPool, PoolStats
@@ -90,16 +90,17 @@ def test_validation_overtakes_training(gym):
 def test_a_judge_actor_killed_at_work_costs_a_second_attempt(gym):
     async def scene():
         request = asyncio.ensure_future(gym.evaluate(TASK, SLEEPER + "# killed\n"))
-        while not (zygotes := [p for p in named("env.zygote") if "env.zygote" in " ".join(p.parent().cmdline())]):
+        while not (runners := below(named("ray::JudgeActor"), levels=3)):
             await asyncio.sleep(0.01)
-        actor = zygotes[0].parent().parent().parent()  # runner, zygote, judge, actor
-        below = actor.children(recursive=True)
+        actor = runners[0].parent().parent().parent()  # above zygote and judge
+        family = actor.children(recursive=True)
+        name = actor.name()
         actor.kill()
-        return actor.name(), await request, below
+        return name, await request, family
 
-    name, result, below = asyncio.run(scene())
+    name, result, family = asyncio.run(scene())
     assert "JudgeActor" in name and (result.status, result.attempts) == (EvalStatus.OK, 2)
-    assert survivors(below) == []
+    assert survivors(family) == []
     end = time.monotonic() + 60
     while gym.stats().alive < 2 and time.monotonic() < end:
         time.sleep(0.2)

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.env.gyms import family, named, ray_gym
+from tests.env.gyms import below, family, named, ray_gym
 from tests.env.programs import HONEST, REFERENCE, candidate
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalStatus
@@ -70,20 +70,8 @@ class Storm:
         return False
 
     def find(self, kind: str) -> list[psutil.Process]:
-        actors = named("ray::JudgeActor")
-        if kind == "actor":
-            return actors
-        levels = {"judge": 1, "zygote": 2, "runner": 3}
-        for _ in range(levels[kind]):
-            actors = [child for parent in actors for child in children(parent)]
-        return actors
-
-
-def children(process: psutil.Process) -> list[psutil.Process]:
-    try:
-        return process.children()
-    except psutil.Error:
-        return []
+        levels = {"actor": 0, "judge": 1, "zygote": 2, "runner": 3}
+        return below(named("ray::JudgeActor"), levels[kind])
 
 
 def jobs() -> list[tuple[EvalStatus, str]]:

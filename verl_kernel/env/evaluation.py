@@ -14,7 +14,7 @@ import hashlib
 import platform
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from importlib.metadata import version
 from typing import Any
 
@@ -98,18 +98,16 @@ class Evaluation:
             raise _refused(first.rule, f"{where}{first.reason}")
 
     def _dynamic(self, source: str) -> None:
-        layout, scratch = Layout(self._reference), Scratch(CANDIDATE_FILE, source)
-        arena = Arena.create(layout.size)
-        try:
-            with self._stage("load"):
-                self._bench = bench = self._start(scratch.path, arena, layout)
-                self._load(bench)
-            self._judge(bench)
-        finally:
-            if self._bench is not None:
-                self._bench.dialogue.runner.end()
-            arena.close()
-            scratch.close()
+        layout = Layout(self._reference)
+        with closing(Scratch(CANDIDATE_FILE, source)) as scratch, closing(Arena.create(layout.size)) as arena:
+            try:
+                with self._stage("load"):
+                    self._bench = bench = self._start(scratch.path, arena, layout)
+                    self._load(bench)
+                self._judge(bench)
+            finally:
+                if self._bench is not None:
+                    self._bench.dialogue.runner.end()
 
     def _start(self, scratch: str, arena: Arena, layout: Layout) -> Bench:
         options = self._options

@@ -26,6 +26,7 @@ from verl_kernel.env.reference import Reference
 from verl_kernel.env.reference_store import ReferenceStore
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
+from verl_kernel.env.twin import Twin
 from verl_kernel.errors import ConfigError, TaskError
 
 _REFERENCES = 64
@@ -38,6 +39,7 @@ class Judge:
         options: how to judge.
         seed: makes verdicts reproducible (all fields but wall-clock ones); secret and fresh per evaluation without it.
         guard: context manager around everything the reference does, for a caller that can end a hung process.
+        twin: the first zygote, where the caller has forked one.
 
     Raises:
         EnvironmentNotReady: the device or a required mechanism of isolation is missing.
@@ -49,6 +51,7 @@ class Judge:
         options: GymOptions,
         seed: int | None = None,
         guard: Callable[[], AbstractContextManager[object]] = nullcontext,
+        twin: Twin | None = None,
     ) -> None:
         self._options, self._seed, self._guard = options, seed, guard
         self._device = resolve_device(options.device)
@@ -56,7 +59,7 @@ class Judge:
             raise ConfigError("kernelgym.reference_mode is 'compile', which a simulated clock cannot time: use 'eager'")
         self._device.setup()
         self._clock = self._device.clock(options)
-        self._zygote = Zygote(self._device)
+        self._zygote = Zygote(self._device, twin)
         self._references: Recent[Reference | TaskError] = Recent(_REFERENCES)
         folder = options.reference_cache
         self._store = None if folder is None else ReferenceStore(folder, self._device.name)

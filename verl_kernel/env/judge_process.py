@@ -67,7 +67,7 @@ class JudgeProcess:
             raise InfraError("the judge has been closed")
         self._home = Home()
         ours, theirs = channels.pair()
-        command = [sys.executable, "-m", "verl_kernel.env.worker", str(theirs.fileno())]
+        command = [sys.executable, "-m", "verl_kernel.env.worker", str(theirs.fileno()), self._options.device]
         self._process = subprocess.Popen(
             command, pass_fds=[theirs.fileno()], env={**child_environment(), "TMPDIR": self._home.path}, cwd="/",
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,

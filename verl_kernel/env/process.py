@@ -14,13 +14,13 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 from verl_kernel.env import channel as channels
 from verl_kernel.env.arena import Arena
 from verl_kernel.env.channel import Channel, ChannelClosed, Message, ProtocolError
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.judge_process import child_environment
+from verl_kernel.env.twin import Twin
 from verl_kernel.errors import InfraError
 
 _START_S, _ANSWER_S, _EXIT_S, _WATCH_S = 120.0, 10.0, 5.0, 0.1
@@ -43,15 +43,19 @@ class MemoryExceeded(Exception):
 class Zygote:
     """The judge's zygote: started at the first fork, started again after a death.
 
+    Args:
+        device: where its runners run.
+        twin: a process that serves already.
+
     Raises:
         InfraError: it does not start or does not answer.
     """
 
-    def __init__(self, device: DeviceBackend) -> None:
+    def __init__(self, device: DeviceBackend, twin: Twin | None = None) -> None:
         self._device = device
-        self._process: subprocess.Popen[bytes] | None = None
-        self._channel: Channel | None = None
-        self._errors: IO[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Twin | None = twin
+        self._channel = None if twin is None else Channel(twin.sock)
+        self._errors = None if twin is None else twin.errors
         self._is_ready = False
 
     @property

@@ -115,11 +115,13 @@ class Reference:
 
     def _recall(self, known: Preparation) -> bool:
         """Take over an earlier preparation; whether the model built now has the parameters it speaks of."""
-        self.init, self.state, self.events = known.init.on(self._device), known.state, known.events
+        self.init = known.init.on(self._device)
         self.model = self._build(self.init)
+        self.state = {name: self._device.to_device(tensor) for name, tensor in known.state.items()}
+        self.events = known.events
         for name in FACTS:
             setattr(self, name, known.facts[name])
-        return copy_state(self.model, known.state)
+        return copy_state(self.model, self.state)
 
     def _prepare(self) -> None:
         seed_everything(self.weight_seed)

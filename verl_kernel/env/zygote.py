@@ -35,8 +35,13 @@ _LIBC = ctypes.CDLL(None)
 
 def main() -> None:
     """Serve the judge behind the descriptor named on the command line."""
-    channel = Channel(socket.socket(fileno=int(sys.argv[1])))
-    device, snapshot = _prepare(sys.argv[2])
+    serve(int(sys.argv[1]), sys.argv[2])
+
+
+def serve(fd: int, name: str) -> None:
+    """Serve the judge behind the descriptor `fd` with runners for the device `name`."""
+    channel = Channel(socket.socket(fileno=fd))
+    device, snapshot = _prepare(name)
     channel.send({"ready": {"torch": torch.__version__}})
     with suppress(ChannelClosed):
         while True:

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A judge process and the zygote forked from it."""
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.env.gyms import below
+from tests.env.programs import HONEST, REFERENCE, candidate
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool import LocalPool
+from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.task import Task
+
+TASK = Task(REFERENCE + "\nMARK = 'SECRET_' 'MARK'\n")
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with LocalPool(GymOptions(device="cpu", static_check="off", correctness_trials=1)) as pool:
+        yield pool
+
+
+def zygote(pool) -> psutil.Process:
+    (found,) = below([psutil.Process(pool.pids()[0])], levels=1)
+    return found
+
+
+def test_an_idle_judge_and_its_zygote_fit_into_450_mb(pool):
+    processes = [psutil.Process(pool.pids()[0]), zygote(pool)]
+    own = [process.memory_full_info().uss for process in processes]
+    shared = max(process.memory_info().rss for process in processes)  # counted once, whoever else maps it
+    assert (sum(own) + shared) / 1e6 < 450
+
+
+def test_the_zygote_shares_no_descriptor_with_the_judge(pool):
+    links = [str(link.readlink()) for link in Path(f"/proc/{zygote(pool).pid}/fd").iterdir()]
+    assert len([link for link in links if link.startswith("socket:")]) == 1
+
+
+def test_a_runner_sees_nothing_of_the_judge(pool):
+    body = (
+        "import gc, os, sys\nassert not any('SECRET_' + 'MARK' in s for s in gc.get_objects() if isinstance(s, str))\n"
+        "assert len(os.listdir('/proc/self/fd')) <= 6\n"
+        "assert not any(m in sys.modules for m in ('verl', 'ray', 'verl_kernel.env.judge'))\nreturn self.right(x, y)"
+    )
+    for _ in range(2):
+        (result,) = pool.evaluate_many([(TASK, candidate(body), "")])
+        assert result.status is EvalStatus.OK, result.error
+        pool.forget()
+
+
+def test_a_zygote_that_dies_is_replaced_by_one_with_a_process_of_its_own(pool):
+    first = zygote(pool)
+    os.kill(first.pid, signal.SIGKILL)
+    (result,) = pool.evaluate_many([(TASK, HONEST + "# again", "")])
+    assert result.status is EvalStatus.OK and zygote(pool).pid != first.pid
+    assert "verl_kernel.env.zygote" in " ".join(zygote(pool).cmdline())
