@@ -61,7 +61,7 @@ def test_stock_loop_survives_the_loss_of_its_judges_and_nothing_outlives_it(quic
     for step in run.steps[:3]:
         assert step["critic/score/max"] > step["critic/score/min"] >= 0
         assert step["actor/grad_norm"] > 0
-    assert "the pool kernelgym is gone (attempt 1 of 2)" in run.log
+    assert "the pool kernelgym was lost and begins again" in run.log
     assert "a judge's actor is gone" in run.log
 
 

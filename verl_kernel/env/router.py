@@ -7,6 +7,7 @@ and control are concurrency groups of their own, so that a full queue blocks nei
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import ray
@@ -19,6 +20,7 @@ from verl_kernel.env.pool_metrics import RayMetrics
 from verl_kernel.env.pool_stats import PoolStats
 from verl_kernel.env.result import EvalResult
 
+_LOG = logging.getLogger(__name__)
 TRAINING, VALIDATION, CONTROL = "training", "validation", "control"
 _AT_THE_DOOR = 256
 _CONTROL_CALLS = 16
@@ -28,6 +30,8 @@ class Router:
     """Judges candidates for everybody in the cluster."""
 
     def __init__(self, options: GymOptions, seed: int | None, name: str) -> None:
+        if ray.get_runtime_context().was_current_actor_reconstructed:
+            _LOG.warning("the pool %s was lost and begins again with new judges and an empty memory", name)
         self._judges = [RemoteJudge(options, seed) for _ in range(options.num_judges)]
         self._dispatcher = Dispatcher(self._judges, options, RayMetrics(name))
         self._loop = LoopThread("pool")
