@@ -14,8 +14,9 @@ from omegaconf import DictConfig
 
 from verl_kernel import machine, plugin
 from verl_kernel.data.rows import make_row, write_rows
+from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import VerlKernelError
-from verl_kernel.preflight import PreflightCallback, preflight
+from verl_kernel.preflight import PreflightCallback, check_judges_gpus, preflight
 
 REFERENCE = """
 import torch
@@ -163,3 +164,13 @@ def test_the_trainer_stops_with_one_sentence_before_it_starts_anything(quickstar
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1].startswith("verl-kernel: kernelgym.max_turns is 0")
     assert "ray init kwargs" not in done.stdout
+
+
+def test_judges_for_a_gpu_must_ask_ray_for_one(caplog):
+    check_judges_gpus(GymOptions(device="cuda", gpus_per_judge=0.5), "cuda")
+    check_judges_gpus(GymOptions(), "cpu")
+    assert not caplog.records
+    check_judges_gpus(GymOptions(), "cuda")
+    assert "simulated" in caplog.text
+    with pytest.raises(VerlKernelError, match="kernelgym.gpus_per_judge is 0"):
+        check_judges_gpus(GymOptions(device="cuda"), "cuda")

@@ -17,6 +17,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from verl_kernel import cpu, machine
+from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import ConfigError, DataError, EnvironmentNotReady, RegistrationError, VerlKernelError
 
 logger = logging.getLogger(__name__)
@@ -81,9 +82,9 @@ def check_options(config: DictConfig) -> None:
     from verl_kernel.options import parse_options
     from verl_kernel.sampler.rejection import PRSOptions
 
-    device = parse_options(OmegaConf.select(config, "kernelgym")).env.device
+    options = parse_options(OmegaConf.select(config, "kernelgym")).env
     try:
-        resolve_device(device)
+        check_judges_gpus(options, resolve_device(options.device).name)
     except EnvironmentNotReady as exc:
         raise EnvironmentNotReady(f"kernelgym.device: {exc}") from exc
     if OmegaConf.select(config, "algorithm.adv_estimator") in ESTIMATORS:
@@ -91,6 +92,20 @@ def check_options(config: DictConfig) -> None:
     sampler = OmegaConf.select(config, "trainer.v1.sampler") or {}
     if str(OmegaConf.select(config, "trainer.v1.sampler.custom_sampler.path")).endswith("verl_kernel.sampler.prs"):
         PRSOptions.from_node(sampler.get("sampler_kwargs"))
+
+
+def check_judges_gpus(options: GymOptions, device: str) -> None:
+    """Judges that are to use a GPU ask Ray for one.
+
+    Raises:
+        ConfigError: `kernelgym.device` is cuda and no GPU is asked for.
+    """
+    if device != "cuda" or options.gpus_per_judge > 0:
+        return
+    hidden = "kernelgym.gpus_per_judge is 0, so Ray hides every GPU from the judges"
+    if options.device == "cuda":
+        raise ConfigError(f"kernelgym.device is cuda and {hidden}: set it to the share of a GPU that a judge may hold")
+    logger.warning("%s: they interpret kernels, and times are simulated", hidden)
 
 
 def check_data(config: DictConfig) -> None:
