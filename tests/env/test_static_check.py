@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.env.gate_programs import ACCEPTED, REFUSED
+from tests.env.gate_accepted import ACCEPTED
 from tests.env.gate_programs import ENTRY as MODEL
 from tests.env.gate_programs import HEADER as PRELUDE
+from tests.env.gate_refused import REFUSED
 from verl_kernel.data.tasks import draw_distinct
 from verl_kernel.data.variants import Kind, variants
 from verl_kernel.env.static_check import Violation, check

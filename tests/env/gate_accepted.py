@@ -1,0 +1,368 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What honest programs are made of.
+
+Pieces are divided by lines of dashes; each stands between HEADER and ENTRY of gate_programs.py.
+"""
+
+ACCEPTED = r'''
+from torch.nn import Module, Parameter, functional as G
+---
+from torch.nn.parameter import Parameter
+---
+from torch.autograd import Function
+---
+import torch.cuda
+---
+from triton import jit, autotune, Config, cdiv, next_power_of_2, heuristics
+---
+from triton.language import load, store, program_id
+---
+from triton.language import math as tlm
+---
+from triton.language.math import exp
+---
+from triton.language.extra import libdevice
+@triton.jit
+def q(x): tl.store(x, libdevice.tanh(tl.load(x)))
+---
+import triton.language.extra.libdevice as ld
+---
+from triton.language.extra.cuda.libdevice import tanh
+---
+import triton.language.extra.cuda.libdevice as ld
+---
+try:
+    from triton.language.extra import libdevice
+except ImportError:
+    from triton.language.extra.cuda import libdevice
+---
+try:
+    from triton.language.extra import libdevice
+except Exception:
+    libdevice = None
+---
+@triton.jit
+def q(x): tl.store(x, tl.extra.cuda.libdevice.tanh(tl.load(x)))
+---
+@triton.jit
+def q(x, ACT: tl.constexpr):
+    v = tl.load(x)
+    if ACT == "relu":
+        v = tl.maximum(v, 0.0)
+    for i in range(0, 4):
+        v += float(i)
+    for i in tl.static_range(3):
+        v = v + i
+    acc = tl.zeros((16,), dtype=tl.float32)
+    acc = acc.to(x.dtype.element_ty)
+    tl.store(x, v * math.pi + float("inf"))
+---
+LOG2E = tl.constexpr(1.44)
+@triton.jit
+def q(x): tl.store(x, LOG2E)
+---
+@triton.jit
+def mul(a, b):
+    return a * b
+@triton.jit
+def q(x, B: tl.constexpr):
+    v = tl.load(x + tl.arange(0, B))
+    tl.store(x, tl.reduce(v, 0, mul))
+---
+@triton.jit
+def q(x, f: tl.constexpr): tl.store(x, f(tl.load(x)))
+---
+def f(x):
+    B, C, F = x.shape
+    kern[(B,)](x, F)
+---
+def f(x):
+    grid = lambda meta: (triton.cdiv(x.numel(), meta["B"]), x.shape[0])
+    kern[grid](x, B=64)
+---
+def f(x):
+    def grid(META):
+        """Grid."""
+        n = x.size(0) * x.shape[-1]
+        return (triton.cdiv(n, META["B"]),)
+    kern[grid](x, B=64)
+---
+def f(x):
+    kern[(triton.cdiv(x.numel(), 64), 1, 1)](x, B=64, num_warps=4)
+---
+def launch(k, grid, *args): k[grid](*args)
+def f(x): launch(kern, (1,), x)
+---
+def launch(k, grid, x): k[grid](x)
+def f(x): launch(kern, lambda m: (triton.cdiv(x.numel(), m["B"]),), x)
+---
+def cfgs():
+    out = []
+    for b, w in itertools.product([64, 128], [2, 4]):
+        out.append(triton.Config({"B": b}, num_warps=w, num_stages=2))
+    return out
+@triton.autotune(configs=cfgs(), key=["n"], reset_to_zero=["o"])
+@triton.jit
+def q(x, o, n, B: tl.constexpr): tl.store(o, tl.load(x))
+---
+CONFIGS = [triton.Config({"B": b}, num_warps=w) for b in (64, 128) for w in (2, 4)]
+@triton.autotune(configs=CONFIGS, key=["n"])
+@triton.jit
+def q(x, n, B: tl.constexpr): tl.store(x, n)
+---
+def prune(configs, named_args, **kwargs):
+    return [c for c in configs if c.kwargs["B"] <= named_args["n"]]
+@triton.autotune(configs=[], key=["n"], prune_configs_by={"early_config_prune": prune})
+@triton.jit
+def q(x, n, B: tl.constexpr): tl.store(x, n)
+---
+@triton.heuristics({"EVEN": lambda args: args["n"] % args["B"] == 0, "B": lambda args: min(1024, triton.next_power_of_2(args["n"]))})
+@triton.jit
+def q(x, n, EVEN: tl.constexpr, B: tl.constexpr): tl.store(x, n)
+---
+@triton.heuristics(values={"B": lambda a: max(16, int(math.ceil(a["n"] / 4)))})
+@triton.jit
+def q(x, n, B: tl.constexpr): tl.store(x, n)
+---
+@dataclass(frozen=True)
+class Cfg:
+    a: int = 1
+    b: list = field(default_factory=list)
+    def total(self):
+        return self.a + len(self.b)
+---
+class Cfg:
+    BLOCK = 64
+    def __init__(self, a):
+        self.a = a
+cfg = Cfg(1)
+cfg.a = 2
+---
+CONFIG = {"BLOCK": 64, "warps": 4}
+def f(x): kern[(1,)](x, B=CONFIG["BLOCK"], **{"num_warps": 4})
+---
+class Fn(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.n = 3
+        return x
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * x
+def f(x): return Fn.apply(x)
+---
+class Fn(torch.autograd.Function):
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cuda")
+    def forward(ctx, x): return x
+---
+class Base(nn.Module):
+    def __init__(self):
+        super(Base, self).__init__()
+        self.w = nn.Parameter(torch.randn(3))
+        self.linear = nn.Linear(3, 3)
+        self.register_buffer("b", torch.zeros(3))
+        self.linear.weight.data.normal_()
+        self.linear.bias = None
+        self.w.data = self.w.data.contiguous()
+class Child(Base):
+    def forward(self, x): return super().forward(x)
+---
+class N(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self._buf = None
+        self._cache = {}
+        self.layers = nn.ModuleList([nn.Linear(2, 2) for _ in range(3)])
+        self.apply(self._init)
+    def _init(self, m):
+        if isinstance(m, nn.Linear):
+            nn.init.xavier_uniform_(m.weight)
+    def forward(self, x):
+        if self._buf is None or self._buf.shape != x.shape:
+            self._buf = torch.empty_like(x)
+        key = (tuple(x.shape), x.dtype)
+        if key not in self._cache:
+            self._cache[key] = 3
+        self.calls = getattr(self, "calls", 0) + 1
+        return self._buf
+    def extra_repr(self): return "n"
+---
+def f(x):
+    assert x.is_cuda and x.is_contiguous(), f"need {x.device!r:>10}"
+    if x.dtype not in (torch.float32, torch.float16):
+        raise ValueError(f"bad {type(x)}")
+    assert x.data_ptr() % 16 == 0
+    assert x.stride(0) == 1
+    assert type(x) is torch.Tensor
+    del x
+---
+def f(x):
+    x = F.relu(x); y = torch.softmax(x, dim=-1) @ x.t(); y += 1; y[0] = 2; y[..., 1:] = 0; return torch.einsum("ij,jk->ik", x, y).sum().item()
+---
+def f(x):
+    with torch.no_grad(), torch.cuda.device(x.device):
+        return x
+---
+def f(x):
+    with torch.autocast("cuda", enabled=False):
+        return x
+---
+def f(x):
+    dims = [d for d in x.shape if d > 1]
+    n = sum(s for s in dims)
+    y = list(map(int, x.shape)); z = sorted(dims, key=lambda d: -d); w = max(dims, key=lambda d: d)
+    return torch.Size(y)
+---
+@torch.no_grad()
+def f(x): return x
+---
+@torch.inference_mode()
+def f(x): return x
+---
+@functools.lru_cache(maxsize=None)
+def sm(index): return torch.cuda.get_device_properties(index).multi_processor_count
+---
+@lru_cache
+def block(n: int) -> int: return min(1024, triton.next_power_of_2(n))
+---
+@functools.cache
+def plan(rows, cols):
+    parts = []
+    for r in range(rows):
+        parts.append(r * cols)
+    return tuple(parts)
+---
+torch.backends.cuda.matmul.allow_tf32 = True
+torch.backends.cudnn.allow_tf32 = True
+torch.backends.cudnn.benchmark = True
+torch.set_float32_matmul_precision("high")
+---
+props = triton.runtime.driver.active.utils.get_device_properties(0)
+---
+from triton.runtime import driver
+props = driver.active.utils.get_device_properties(0)
+---
+DEVICE = triton.runtime.driver.active.get_active_torch_device()
+---
+def is_cuda(): return triton.runtime.driver.active.get_current_target().backend == "cuda"
+---
+from triton.tools.tensor_descriptor import TensorDescriptor
+def f(x): return TensorDescriptor.from_tensor(x, [16, 16])
+---
+def alloc(size: int, alignment: int, stream: Optional[int]): return torch.empty(size, device="cuda", dtype=torch.int8)
+triton.set_allocator(alloc)
+---
+relu = F.relu
+exp = tl.exp
+fn = nn.functional
+---
+ACT = {"relu": 0, "gelu": 1}
+DT = {torch.float32: tl.float32, torch.float16: tl.float16}
+---
+def get_inputs(): return [torch.randn(2, 2).cuda()]
+def get_init_inputs(): return []
+---
+if __name__ == "__main__":
+    import time, os
+    try:
+        m = ModelNew().cuda(); print(m(torch.randn(3)).tolist())
+    except Exception as e:
+        print(e)
+---
+print("loaded")
+---
+def f(x):
+    def inner(y):
+        return y * 2
+    return inner(x)
+---
+def f(x, eval=False, open=None, input=None):
+    return x if eval else input
+---
+class N(nn.Module):
+    def forward(self, input):
+        vars = 3; id = 4; hash = 5
+        return input * vars * id * hash
+---
+def f(x: torch.Tensor, shape: Tuple[int, ...]) -> Optional[torch.Tensor]:
+    n: int = math.prod(shape); m = math.ceil(math.log2(n)); return x.view(n // 2, -1)
+---
+def f(x):
+    match x.dim():
+        case 2: return x
+        case _: return x[None]
+---
+def f(x): return nn.functional.scaled_dot_product_attention(x, x, x)
+---
+def f(x):
+    out = torch.empty((x.shape[0], 4), device=x.device, dtype=x.dtype)
+    out.requires_grad = False
+    for i in range(3):
+        kern[(1,)](out[i], B=4)
+    return out.view_as(out).permute(1, 0).contiguous()
+---
+def f(x): return torch.cuda.get_device_properties(x.device).multi_processor_count, torch.version.cuda, torch.__version__
+---
+class Net(nn.Module):
+    BLOCK: int = 64
+    __constants__ = ["a"]
+    def __init__(self):
+        super().__init__()
+        lin = nn.Linear(3, 4)
+        lin.weight.data = torch.zeros(4, 3)
+        self.weight, self.bias = lin.weight, lin.bias
+    @property
+    def size(self): return 3
+    @staticmethod
+    def s(x): return x
+    @classmethod
+    def make(cls): return cls()
+---
+if hasattr(tl, "make_block_ptr"):
+    FOO = getattr(tl, "make_block_ptr")
+---
+@triton.jit
+def q(x, n, B: tl.constexpr):
+    tl.static_assert(B > 1)
+    pid = tl.program_id(axis=0)
+    off = pid * B + tl.arange(0, B)
+    while n > 0:
+        n -= 1
+    a, b = tl.split(tl.load(x))
+    m = off[:, None] < n
+    tl.atomic_add(x + off, 1.0, mask=m)
+    tl.device_assert(n == 0)
+    p = tl.sum(tl.where(m, 1.0, 0.0), axis=0)
+    assert n > 0
+    lst = [a, b]
+    len(lst)
+    print("x", p)
+---
+@triton.jit
+def q(x, n, B: tl.constexpr):
+    for i in tl.range(0, n, num_stages=2):
+        x += B * i.to(tl.int64)
+    z = max(n, 4) + min(n, 2) + abs(n) + tl.cdiv(n, B)
+    tl.store(x, z)
+---
+@triton.jit
+def q(x, n: "i32", B: "tl.constexpr"): tl.store(x, n)
+---
+def f(x):
+    sizes = {"n": x.shape[0]}
+    sizes["m"] = 3
+    sizes.update(k=4)
+    parts = []
+    parts.append(x)
+    return torch.cat(parts)
+---
+def f(x):
+    run = kern[(1,)]
+    run(x, B=4)
+---
+def f(x):
+    return x.float().half().to(torch.float32).type_as(x).contiguous().is_contiguous()
+'''.strip("\n").split("\n---\n")

@@ -1,0 +1,453 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways around the static gate, each of which it closes.
+
+Pieces are divided by lines of dashes; each stands between HEADER and ENTRY of gate_programs.py.
+"""
+
+REFUSED = r"""
+F.importlib.import_module("os")
+---
+F.np.sum
+---
+F.torch.os
+---
+nn.modules.module.register_module_forward_hook(f)
+---
+m = [torch][0]
+---
+for m in (torch,): m.load
+---
+def f(m=torch): return m.load
+---
+f = lambda m: m.load; f(torch)
+---
+[m.load for m in [torch]]
+---
+(m := torch.nn).modules
+---
+functools.partial(getattr, torch)("ops")
+---
+functools.reduce(getattr, ["ops"], torch)
+---
+d = {"t": torch}
+---
+class A:
+    t = torch
+---
+x = torch if 1 else math
+---
+math.__spec__
+---
+typing.get_type_hints(f)
+---
+typing.sys
+---
+dataclasses.sys
+---
+dataclasses.make_dataclass("X", [])
+---
+tl.core.builtins
+---
+tl.math.core
+---
+tl.semantic
+---
+class B(nn.Module):
+    def __call__(self, x): return x
+---
+class B(nn.Module):
+    def state_dict(self): return {}
+---
+class B(nn.Module):
+    _call_impl = helper
+---
+class B(nn.Module):
+    def train(self, m): pass
+---
+class B(nn.Module):
+    def parameters(self): pass
+---
+class B(nn.Module):
+    def f(self): self.forward = helper
+---
+class B(nn.Module):
+    def f(self): self._parameters["x"] = 1
+---
+class B(nn.Module):
+    def f(self): self.register_forward_hook(helper)
+---
+class B(nn.Module):
+    def f(self): self.__dict__["x"] = 1
+---
+nn.Module.register_forward_hook
+---
+def f(x): x.register_hook(helper)
+---
+def f():
+    global N
+    N = 1
+---
+def f():
+    n = 0
+    def g():
+        nonlocal n
+        n += 1
+---
+N = [0]
+def f(): N[0] += 1
+---
+C = {}
+def f(x): C.setdefault(1, x)
+---
+C = {}
+def f(x): C[1] = x
+---
+C = []
+def f(x): C.append(x)
+---
+def f(x, c={}): c[1] = x
+---
+def f(x, c=[]): c.append(x)
+---
+def f(x): helper.count = 1
+---
+def f(x): kern.fn = helper
+---
+def f(x): kern.fn(x)
+---
+def f(x): kern.run(x, grid=(1,), warmup=False)
+---
+def f(k): k.fn(1)
+---
+def f(x): x.numpy()
+---
+def f(x): x.tolist()
+---
+def f(x): x.apply_(helper)
+---
+def f(x): torch.Tensor.tolist(x)
+---
+def f(x): getattr(x, "tolist")()
+---
+def f(x): x.untyped_storage()
+---
+def f(x): k = x.data_ptr()
+---
+def f(x, c): return c[x.data_ptr()]
+---
+id(3)
+---
+hash(3)
+---
+input()
+---
+help()
+---
+memoryview(b"")
+---
+bytearray(1)
+---
+type("X", (object,), {})
+---
+functools.partial(type, "X")
+---
+t = type
+---
+super
+---
+s = super()
+---
+torch.manual_seed(0)
+---
+torch.set_rng_state(1)
+---
+torch.default_generator
+---
+torch.set_default_dtype(torch.float64)
+---
+torch.backends.cudnn.flags
+---
+torch.backends.mkldnn.enabled = False
+---
+torch.cuda.Stream()
+---
+torch.cuda.stream(1)
+---
+torch.cuda.CUDAGraph()
+---
+torch.cuda.graph(1)
+---
+torch.cuda.Event()
+---
+torch.compile(helper)
+---
+torch.jit.script
+---
+torch.fx.wrap
+---
+torch.ops.aten
+---
+torch.library
+---
+torch._C
+---
+torch.utils.data
+---
+torch.from_numpy
+---
+torch.frombuffer
+---
+torch.from_file
+---
+torch.save
+---
+torch.load
+---
+torch.from_dlpack
+---
+torch.vmap(helper)
+---
+torch.func.grad
+---
+torch.overrides
+---
+torch.nested
+---
+torch.sparse.mm
+---
+torch.distributions
+---
+torch.accelerator
+---
+torch.DisableTorchFunction()
+---
+torch.FloatStorage()
+---
+triton.runtime.jit
+---
+triton.compiler
+---
+triton.knobs
+---
+triton.testing
+---
+triton.language.core
+---
+triton.runtime.driver.set_active(1)
+---
+triton.runtime.driver.active = 1
+---
+def f(): yield 1
+---
+async def f(): pass
+---
+def f(): return (yield)
+---
+with open("x"): pass
+---
+with helper(1): pass
+---
+del helper
+---
+del kern
+---
+@helper
+def f(): pass
+---
+@functools.lru_cache
+def f(x): return torch.softmax(x, -1)
+---
+@functools.lru_cache
+def f(x): return x.sum()
+---
+@functools.cache
+def f(x): return helper2(x)
+def helper2(x): return torch.relu(x)
+---
+@functools.cache
+def f(x): kern[(1,)](x, B=4); return x
+---
+@functools.cache
+def f(x: torch.Tensor): return x
+---
+g = functools.cache(helper)
+---
+g = functools.lru_cache(maxsize=None)(helper)
+---
+def f(x): kern[lambda m: (torch.relu(x).numel(),)](x)
+---
+def f(x): kern[lambda m: (int((x @ x).sum()),)](x)
+---
+def f(x, buf):
+    kern[lambda m: (buf.append(x), 1)[1:]](x)
+---
+def f(x):
+    def g(m):
+        x.copy_(x)
+        return (1,)
+    kern[g](x)
+---
+def f(x):
+    g = lambda m: (x.softmax(-1), 1)
+    kern[g](x)
+---
+def launch(grid, x): kern[grid](x)
+def f(x): launch(lambda m: (x.softmax(-1),), x)
+---
+@triton.heuristics({"B": lambda a: torch.relu(a["x"])})
+@triton.jit
+def k(x, B: tl.constexpr): tl.store(x, 1)
+---
+def h(a): return a["x"].softmax(-1)
+@triton.heuristics({"B": h})
+@triton.jit
+def k(x, B: tl.constexpr): tl.store(x, 1)
+---
+H = {"B": lambda a: a["x"].mul_(2)}
+@triton.heuristics(H)
+@triton.jit
+def k(x, B: tl.constexpr): tl.store(x, 1)
+---
+c = triton.Config({}, pre_hook=lambda n: n["x"].softmax(-1))
+---
+c = triton.Config({}, **{"pre_hook": helper})
+---
+@triton.autotune(configs=[], key=[], do_bench=helper)
+@triton.jit
+def k(x): tl.store(x, 1)
+---
+@triton.jit
+def k(x): torch.relu(x)
+---
+@triton.jit
+def k(x): helper(x)
+---
+@triton.jit
+def k(x): open(x)
+---
+@triton.jit
+def k(x): sorted(x)
+---
+class P(dict): pass
+---
+class P(torch.Tensor): pass
+---
+class P(nn.Linear): pass
+---
+class P(torch.nn.Parameter): pass
+---
+class P(Exception): pass
+---
+class P:
+    def __eq__(self, o): return True
+---
+class P:
+    def __del__(self): pass
+---
+class P:
+    __getattr__ = helper
+---
+match 1:
+    case object(__class__=c): pass
+---
+match 1:
+    case object(tolist=c): pass
+---
+__name__ = "__main__"
+---
+x = __file__
+---
+import math as __builtins__
+---
+from math import *
+---
+torch.Tensor.add = helper
+---
+def f(T): T.add = helper
+---
+T = torch.Tensor
+T.add = helper
+---
+def f(x): type(x).add = helper
+---
+def f(x):
+    T = type(x)
+    T.add = helper
+---
+[torch.Tensor][0].add = helper
+---
+x = 1
+x.y.z.add = helper
+---
+def f():
+    torch.Tensor.add, y = helper, 1
+---
+import importlib
+---
+import numpy as np
+---
+import os.path
+---
+import torch.utils
+---
+from torch.nn import modules
+---
+from torch.nn.functional import importlib
+---
+from functools import wraps
+---
+from triton.runtime import interpreter
+---
+from triton.runtime.driver import set_active
+---
+from triton.language import core
+---
+import triton.language.core as c
+---
+from torch import nn as n2, os
+---
+from torch import compile as c
+---
+class B(nn.Module):
+    def __setattr__(self, n, v): pass
+---
+class B(nn.Module):
+    def _apply(self, n): pass
+---
+def f(x): return x._base
+---
+def f(x): x.grad_fn
+---
+def f(): return torch._C._VariableFunctions
+---
+def f(x): return x.as_subclass(int)
+---
+exec
+---
+quit()
+---
+breakpoint()
+---
+def f(x):
+    run = kern[lambda m: (x.softmax(-1),)]
+    run(x)
+---
+class ModelNew(nn.Module): pass
+---
+from torch.nn import Module
+Module = type(torch.empty(1))
+class Evil(Module): pass
+---
+from torch import no_grad
+def no_grad(): return helper
+---
+ModelNew = helper
+---
+ModelNew: type = helper
+---
+for ModelNew in [helper]: pass
+---
+def f(x):
+    import math
+    math = x
+""".strip("\n").split("\n---\n")
