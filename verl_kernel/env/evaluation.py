@@ -185,9 +185,13 @@ class Evaluation:
             self._found["trials"] = worst
             if not agreement.ok:
                 raise bench.dialogue.stop(EvalStatus.INCORRECT, "WrongValues", difference(agreement))
-            if number == ablated and self._options.ablation and own_launches(bench.traces[-1], bench.dialogue.file):
+            if number >= ablated and self._may_be_decoy(bench):
                 with self._stage("ablation", bench):
                     self._ablation(bench, secret)
+
+    def _may_be_decoy(self, bench: Bench) -> bool:
+        undecided = self._options.ablation and "decoy_kernel" not in self._found
+        return undecided and bool(own_launches(bench.traces[-1], bench.dialogue.file))
 
     def _ablation(self, bench: Bench, secret: bytes) -> None:
         try:
