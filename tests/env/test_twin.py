@@ -15,7 +15,7 @@ from verl_kernel.env.pool import LocalPool
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 
-TASK = Task(REFERENCE + "\nMARK = 'SECRET_' 'MARK'\n")
+TASK = Task(REFERENCE + "\nSECRET_MARK = 1\n")
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +42,18 @@ def test_the_zygote_shares_no_descriptor_with_the_judge(pool):
 
 
 def test_a_runner_sees_nothing_of_the_judge(pool):
+    before = (
+        "import gc\nPLACES = [o for o in gc.get_objects() if type(o) in (dict, list, tuple)]\n"
+        "TEXTS = [t for o in PLACES for t in (o.values() if type(o) is dict else o) if type(t) is str]\n"
+        "SEEN = [t for t in TEXTS if ''.join(['SECRET_', 'MARK = 1']) in t]\n"
+    )
     body = (
-        "import gc, os, sys\nassert not any('SECRET_' + 'MARK' in s for s in gc.get_objects() if isinstance(s, str))\n"
+        "import os, sys\nassert not SEEN\n"
         "assert len(os.listdir('/proc/self/fd')) <= 6\n"
         "assert not any(m in sys.modules for m in ('verl', 'ray', 'verl_kernel.env.judge'))\nreturn self.right(x, y)"
     )
     for _ in range(2):
-        (result,) = pool.evaluate_many([(TASK, candidate(body), "")])
+        (result,) = pool.evaluate_many([(TASK, candidate(body, before), "")])
         assert result.status is EvalStatus.OK, result.error
         pool.forget()
 
