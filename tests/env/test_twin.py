@@ -3,6 +3,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import psutil
@@ -31,9 +32,16 @@ def zygote(pool) -> psutil.Process:
 
 def test_an_idle_judge_and_its_zygote_fit_into_450_mb(pool):
     processes = [psutil.Process(pool.pids()[0]), zygote(pool)]
-    own = [process.memory_full_info().uss for process in processes]
-    shared = max(process.memory_info().rss for process in processes)  # counted once, whoever else maps it
-    assert (sum(own) + shared) / 1e6 < 450
+    end = time.monotonic() + 20
+    while (used := megabytes(processes)) >= 450 and time.monotonic() < end:  # what starting has used is given back
+        time.sleep(0.5)
+    assert used < 450
+
+
+def megabytes(processes: list[psutil.Process]) -> float:
+    """Private memory of all, and what they share counted once, whoever else maps it."""
+    own = sum(process.memory_full_info().uss for process in processes)
+    return (own + max(process.memory_info().rss for process in processes)) / 1e6
 
 
 def test_the_zygote_shares_no_descriptor_with_the_judge(pool):

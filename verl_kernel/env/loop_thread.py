@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from verl_kernel.errors import InfraError
 
 Answer = TypeVar("Answer")
+_GRACE_S = 5.0
 
 
 class LoopThread:
@@ -46,7 +47,7 @@ class LoopThread:
         return await asyncio.wrap_future(self.submit(work))
 
     def close(self) -> None:
-        """Cancel what is left and end the thread."""
+        """Wait a little for what is left, cancel the rest and end the thread."""
         self.submit(_settle()).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -54,7 +55,10 @@ class LoopThread:
 
 
 async def _settle() -> None:
-    left = asyncio.all_tasks() - {asyncio.current_task()}
+    own = {asyncio.current_task()}
+    if under_way := asyncio.all_tasks() - own:  # it fails by itself, with a reason
+        await asyncio.wait(under_way, timeout=_GRACE_S)
+    left = asyncio.all_tasks() - own
     for task in left:
         task.cancel()
     await asyncio.gather(*left, return_exceptions=True)
