@@ -30,8 +30,8 @@ def check_switches(config: DictConfig) -> None:
     for key in ("algorithm.filter_groups.enable", "trainer.v1.sampler.sync_refill_failed_groups"):
         if OmegaConf.select(config, key):
             raise ConfigError(
-                f"{key} is true, which verl reads for its own samplers only: set it to false, and "
-                f"{NODE}.group_filter to refill for prompts whose rollouts all earned the same"
+                f"{key} is true, which verl reads for its own samplers only: set it to false "
+                f"({NODE}.group_filter=refill replaces prompts whose rollouts all earned the same)"
             )
     if options.group_filter != "none" and OmegaConf.select(config, "actor_rollout_ref.rollout.n") == 1:
         raise ConfigError(
