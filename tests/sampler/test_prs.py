@@ -214,17 +214,19 @@ def test_draws_repeat_over_runs_orders_and_modes(queue: None) -> None:
 
 
 def test_a_trajectory_is_kept_or_rejected_as_a_whole(queue: None) -> None:
+    barely = correct(1.0, 0.05)
     put(
         "train",
         "u6",
-        [trajectory(FAST, LAZY), trajectory(FAST, FAST), trajectory(LAZY, failed()), trajectory(failed())],
+        [trajectory(FAST, barely), trajectory(FAST, LAZY, FAST), trajectory(LAZY, failed()), trajectory(failed())],
     )
     batch, metrics = make_buffer(level="trajectory", width=0.0).sample(1, "train", 1)
-    found = {key.split("_")[1]: any(mask[0]) for key, mask in masks(batch).items()}
+    found = [masks(batch)[f"u6_{session}_0"][0] for session in range(4)]
     clear(batch)
-    # sqrt(0.9 * 0.1) = 0.3: kept by a hard cut at 0.3, were it exact; the cut is inclusive.
-    assert found == {"0": math.prod((0.9, 0.1)) ** 0.5 >= 0.3, "1": True, "2": False, "3": True}
-    assert metrics["prs/rejected_trajectories"] == sum(not kept for kept in found.values())
+    # Geometric means of coverage: 0.21, 0.43, 0.1, none.
+    assert [any(mask) for mask in found] == [False, True, False, True]
+    assert found[1] == [1, 1, 1, 0, 0, 1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1]
+    assert metrics["prs/rejected_trajectories"] == 2 and metrics["prs/rejected_turns"] == 4
 
 
 TIED = [([1, 1, 1], [turn(FAST, 0, 3, reward=1.0)])] * 2
