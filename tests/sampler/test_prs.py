@@ -273,6 +273,16 @@ def test_flat_prompts_are_replaced(queue: None, mode: str) -> None:
     assert metrics["groups/flat_fraction"] == 0
 
 
+def test_flat_prompts_do_not_count_as_ready(queue: None) -> None:
+    put("train", "h1", TIED)
+    put("train", "h2", TOLD_APART)
+    buffer = make_buffer(
+        "separate_async", lambda count: pytest.fail("counting replaces nothing"), group_filter="refill"
+    )
+    assert [buffer.get_sampleable_count(1, "train") for _ in range(2)] == [1, 1]
+    tq.kv_clear(keys=[f"{uid}{end}" for uid in ("h1", "h2") for end in ("", "_0_0", "_1_0")], partition_id="train")
+
+
 @pytest.mark.parametrize("mode", ["sync", "colocate_async"])
 def test_a_policy_that_knows_one_answer_does_not_refill_for_ever(queue: None, mode: str) -> None:
     made = []
