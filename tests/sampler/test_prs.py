@@ -80,15 +80,16 @@ def put(
     with_turns: bool = True,
     prompt: tuple[int, ...] = (1, 2),
     step: int = 1,
+    scores: tuple[float, ...] | None = None,
 ) -> None:
     fields = []
-    for mask, turns in rows:
+    for (mask, turns), score in zip(rows, scores or (1.0,) * len(rows), strict=True):
         extra = {"reward_extra_info": {}} | ({"kernel_turns": dump_turns(turns)} if with_turns else {})
         output = AgentLoopOutput(
             prompt_ids=list(prompt),
             response_ids=[3] * len(mask),
             response_mask=mask,
-            reward_score=1.0,
+            reward_score=score,
             metrics=AgentLoopMetrics(),
             extra_fields=extra,
         ).as_dict()
@@ -139,11 +140,14 @@ def test_rejected_turns_leave_both_masks_and_nothing_else(queue: None, mode: str
 @pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
 def test_a_batch_of_lazy_kernels_is_a_neutral_step(queue: None, mode: str, caplog: pytest.LogCaptureFixture) -> None:
     better = correct(1.0, 0.2)
-    put("train", "u1", [trajectory(LAZY, better), trajectory(LAZY)])
+    put("train", "u1", [trajectory(LAZY, better), trajectory(LAZY)], scores=(3.0, 1.0))
     buffer = make_buffer(mode)
     batch, metrics = buffer.sample(1, "train", 1)
     found = masks(batch, neutral="u1_0_0")
-    advantages = {name: advantages_of(batch, name) for name in ("trloo", "turn_grpo", "rloo", "grpo")}
+    advantages = {
+        name: advantages_of(batch, name)
+        for name in ("trloo", "turn_grpo", "rloo", "grpo", "reinforce_plus_plus_baseline")
+    }
     clear(batch)
     assert found == {"u1_0_0": ([0, 0, 0, 0, 0, 1, 1, 1, 1],) * 2, "u1_1_0": ([0, 0, 0],) * 2}
     assert metrics["prs/neutral_step"] == 1
