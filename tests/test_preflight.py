@@ -80,6 +80,19 @@ def test_a_sound_configuration_passes(quickstart):
         ("algorithm.use_kl_in_reward=true", "algorithm.use_kl_in_reward", "use_kl_loss"),
         ("algorithm.trloo.gamma=2", "algorithm.trloo.gamma", "between 0 and 1"),
         ("trainer.v1.sampler.sampler_kwargs.threshold=7", "sampler_kwargs.threshold", "between"),
+        ("trainer.v1.sampler.sampler_kwargs.threshold=1", "sampler_kwargs.threshold", "width=0"),
+        ("trainer.v1.sampler.sampler_kwargs.level=token", "sampler_kwargs.level", "turn, trajectory"),
+        ("+trainer.v1.sampler.sampler_kwargs.soft=true", "sampler_kwargs.soft", "the keys are"),
+        ("algorithm.filter_groups.enable=true", "algorithm.filter_groups.enable", "group_filter"),
+        ("trainer.v1.sampler.sync_refill_failed_groups=true", "sync_refill_failed_groups", "set it to false"),
+        (
+            "trainer.v1.sampler.sampler_kwargs.group_filter=refill",
+            "data.gen_batch_size",
+            "set data.gen_batch_size to 1",
+        ),
+        ("kernelgym.reward.variant=best", "kernelgym.reward.variant", "sum, weighted, milestone"),
+        ("kernelgym.reward.scale=0", "kernelgym.reward.scale", "above 0"),
+        ("+kernelgym.reward.margin=0.1", "kernelgym.reward.margin", "variant=weighted"),
         ("trainer.device=cuda", "trainer.device", "VERL_PLATFORM"),
         ("data.train_files=/nowhere/train.parquet", "data.train_files", "verl-kernel data quickstart"),
         ("actor_rollout_ref.model.path=/nowhere", "actor_rollout_ref.model.path", "verl-kernel data quickstart"),
@@ -95,6 +108,44 @@ def test_a_bad_value_is_refused_by_key_and_remedy(quickstart, override, key, rem
     sentence = refusal(quickstart, override)
     assert key in sentence and remedy in sentence
     assert "\n" not in sentence
+
+
+SAMPLER = "trainer.v1.sampler.sampler_kwargs"
+
+
+def test_a_group_filter_needs_groups(quickstart):
+    sentence = refusal(quickstart, f"{SAMPLER}.group_filter=drop", "actor_rollout_ref.rollout.n=1")
+    assert "group_filter" in sentence and "raise n" in sentence
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("group_filter=drop",),
+        ("group_filter=refill", "data.gen_batch_size=1"),
+        ("group_filter=refill", "trainer_mode=colocate_async"),
+        ("level=trajectory", "width=0", "speedup_threshold=1.2", "key=number_coverage"),
+    ],
+)
+def test_filters_and_levels_pass(quickstart, overrides):
+    own = ("group", "level", "width", "speedup", "key")
+    preflight(config(quickstart, *(f"{SAMPLER}.{o}" if o.startswith(own) else o for o in overrides)))
+
+
+def test_rejection_without_coverage_is_refused(quickstart, tmp_path):
+    path = tmp_path / "train.parquet"
+    write_rows([{key: value for key, value in row().items() if key != "agent_name"}], path)
+    other = (f"data.train_files={path}", "actor_rollout_ref.rollout.agent.default_agent_loop=single_turn_agent")
+    sentence = refusal(quickstart, *other)
+    assert f"{SAMPLER}.enabled" in sentence and "default_agent_loop" in sentence and "coverage" in sentence
+    preflight(config(quickstart, *other, f"{SAMPLER}.enabled=false"))
+    write_rows([row(agent_name="single_turn_agent")], path)
+    assert "kernel_agent" in refusal(quickstart, f"data.train_files={path}")
+    preflight(config(quickstart, other[1]))
+
+
+def test_verls_own_switches_are_left_to_verls_own_samplers(quickstart):
+    preflight(config(quickstart, "algorithm.filter_groups.enable=true", "trainer.v1.sampler.custom_sampler.path=null"))
 
 
 def test_kl_in_reward_is_left_to_estimators_that_bear_it(quickstart):

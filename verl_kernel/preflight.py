@@ -75,12 +75,11 @@ def check_registries(config: DictConfig) -> None:
 
 
 def check_options(config: DictConfig) -> None:
-    """The nodes that are ours parse: `kernelgym`, the turn-level estimator's, the sampler's."""
+    """The nodes that are ours parse: `kernelgym`, the turn-level estimator's."""
     from verl_kernel.advantage import ESTIMATORS
     from verl_kernel.advantage.trloo import check_algorithm
     from verl_kernel.env.devices import resolve_device
     from verl_kernel.options import parse_options
-    from verl_kernel.sampler.rejection import PRSOptions
 
     options = parse_options(OmegaConf.select(config, "kernelgym")).env
     try:
@@ -89,9 +88,6 @@ def check_options(config: DictConfig) -> None:
         raise EnvironmentNotReady(f"kernelgym.device: {exc}") from exc
     if OmegaConf.select(config, "algorithm.adv_estimator") in ESTIMATORS:
         check_algorithm(config.algorithm)
-    sampler = OmegaConf.select(config, "trainer.v1.sampler") or {}
-    if str(OmegaConf.select(config, "trainer.v1.sampler.custom_sampler.path")).endswith("verl_kernel.sampler.prs"):
-        PRSOptions.from_node(sampler.get("sampler_kwargs"))
 
 
 def check_judges_gpus(options: GymOptions, device: str) -> None:
@@ -108,6 +104,14 @@ def check_judges_gpus(options: GymOptions, device: str) -> None:
     logger.warning("%s: they interpret kernels, and times are simulated", hidden)
 
 
+def check_sampler(config: DictConfig) -> None:
+    """The sampler's node parses and fits verl's switches, which verl reads for its own samplers only."""
+    from verl_kernel.sampler.preflight import check_switches, is_ours
+
+    if is_ours(config):
+        check_switches(config)
+
+
 def check_data(config: DictConfig) -> None:
     """Every dataset file exists and its rows can be prompted with and judged."""
     from verl_kernel.data.rows import check_rows
@@ -117,6 +121,14 @@ def check_data(config: DictConfig) -> None:
             check_rows(path)
         except DataError as exc:
             raise DataError(f"{key}: {exc}") from exc
+
+
+def check_measured(config: DictConfig) -> None:
+    """Rejection has rollouts whose coverage is measured."""
+    from verl_kernel.sampler.preflight import check_coverage, is_ours
+
+    if is_ours(config):
+        check_coverage(config, [path for _, path in _dataset_files(config, "train")])
 
 
 def check_model(config: DictConfig) -> None:
@@ -156,15 +168,17 @@ CHECKS: tuple[Callable[[DictConfig], None], ...] = (
     check_platform,
     check_registries,
     check_options,
+    check_sampler,
     check_model,
     check_data,
+    check_measured,
     check_machine,
 )
 """In order: cheap ones, whose failures explain the others, first."""
 
 
-def _dataset_files(config: DictConfig) -> Iterator[tuple[str, str]]:
-    for key in ("data.train_files", "data.val_files"):
+def _dataset_files(config: DictConfig, *splits: str) -> Iterator[tuple[str, str]]:
+    for key in (f"data.{split}_files" for split in splits or ("train", "val")):
         files = OmegaConf.select(config, key) or []
         for path in [files] if isinstance(files, str) else files:
             if "://" not in path:

@@ -140,7 +140,7 @@ def test_rollout_correction_knows_the_statistics_our_presets_use() -> None:
     assert {"seq_mean_k1", "seq_max_k2"} <= SUPPORTED_ROLLOUT_RS_OPTIONS
 
 
-def test_rollout_correction_refuses_an_empty_mask_hence_the_samplers_forced_keep() -> None:
+def test_rollout_correction_refuses_an_empty_mask_hence_the_samplers_neutral_step() -> None:
     from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
 
     with pytest.raises(ValueError, match="at least one valid token"):
@@ -278,6 +278,23 @@ def test_replay_buffer_samples_by_step_partition_and_size() -> None:
     for cls in (ReplayBuffer, ReplayBufferAsync):
         assert parameters(cls.sample) == ["self", "global_steps", "partition_id", "batch_size"]
     assert hasattr(ReplayBufferAsync, "wait_for_sampleable") and hasattr(ReplayBufferAsync, "get_sampleable_count")
+
+
+def test_replay_buffer_has_the_seam_of_our_group_filter() -> None:
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
+
+    assert parameters(ReplayBuffer._dapo_filtered_keys) == ["self", "partition_id"]
+    assert parameters(ReplayBuffer._evict_terminal_groups) == [
+        "self",
+        "global_steps",
+        "partition_id",
+        "eviction_reasons",
+    ]
+    assert not {"_dapo_filtered_keys", "_evict_terminal_groups"} & set(vars(ReplayBufferAsync))
+    assert {"filter_groups_metric", "train_batch_size", "gen_batch_size"} <= set(parameters(ReplayBuffer.__init__))
+    source = ast.unparse(source_of("trainer/ppo/v1/replay_buffer.py"))
+    for name in ("_dapo_classification_cache", "finished_keys", "partitions", "prompt_global_steps"):
+        assert f"self.{name}[partition_id]" in source
 
 
 def test_trainer_builds_a_custom_sampler_by_path_and_name(config: DictConfig) -> None:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.reward.results import correct, failed
-from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.errors import ConfigError, InfraError
-from verl_kernel.reward.profiling import ProfilingReward, profiling_reward
+from verl_kernel.reward.profiling import PENALTIES, VARIANTS, ProfilingReward, profiling_reward
 
 EQ8 = ProfilingReward(scale=1.0)
 
@@ -66,3 +66,97 @@ def test_reward_is_bounded_and_grows_with_speedup(speedup: float, more: float, c
 def test_bad_options_are_refused_by_name(key: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"kernelgym.reward.{key} "):
         ProfilingReward(**{key: value})
+
+
+def oracle(result: EvalResult, options: ProfilingReward) -> float:
+    """The three formulas written out case by case."""
+    status, speedup = result.status.value, result.speedup
+    if status in ("decoy", "hacking") or result.decoy_kernel:
+        return -options.decoy_penalty
+    if status != "ok":
+        kinds = {"incorrect": "incorrect", "rejected_static": "uncompiled", "load_error": "uncompiled"}
+        return -float(getattr(options, f"{kinds.get(status, 'failure')}_penalty"))
+    reward = options.correct_weight
+    if options.coverage_weight and result.time_coverage is not None:
+        reward += options.coverage_weight * result.time_coverage
+    if speedup is not None and options.variant == "sum":
+        reward += options.speedup_weight * (3.0 if speedup > 3.0 else speedup)
+    if speedup is not None and options.variant == "weighted" and speedup >= 1.01:
+        reward += options.speedup_weight
+    if speedup is not None and options.variant == "milestone":
+        reward += options.speedup_weight * 0.2 * sum(speedup >= p for p in (1.0, 1.2, 1.5, 2.0, 3.0))
+    reward *= options.scale
+    return reward - options.slow_penalty if speedup is not None and speedup < 1 else reward
+
+
+NUMBERS = st.floats(0, 5)
+OPTIONS = st.builds(
+    ProfilingReward,
+    variant=st.sampled_from(VARIANTS),
+    scale=st.floats(0.1, 2),
+    correct_weight=st.floats(0.1, 2),
+    **{key: NUMBERS for key in ("speedup_weight", "coverage_weight", *PENALTIES)},
+)
+RESULTS = st.one_of(
+    st.builds(correct, st.none() | st.floats(0, 10), st.none() | st.floats(0, 1)),
+    st.builds(failed, st.sampled_from(["incorrect", "rejected_static", "load_error", "crash", "timeout", "decoy"])),
+    st.builds(lambda: correct(9.0).model_copy(update={"decoy_kernel": True})),
+)
+
+
+@given(result=RESULTS, options=OPTIONS)
+def test_every_variant_agrees_with_its_formula(result: EvalResult, options: ProfilingReward) -> None:
+    assert profiling_reward(result, options) == pytest.approx(oracle(result, options))
+
+
+@pytest.mark.parametrize(
+    ("variant", "expected"),
+    [
+        ("sum", [0.85, 1.0, 1.01, 1.2, 1.5, 2.0, 3.0, 3.0]),
+        ("weighted", [0, 0, 1, 1, 1, 1, 1, 1]),
+        ("milestone", [0, 0.2, 0.2, 0.4, 0.6, 0.8, 1.0, 1.0]),
+    ],
+)
+def test_what_a_speedup_is_worth(variant: str, expected: list[float]) -> None:
+    options = ProfilingReward(variant=variant, scale=1.0, correct_weight=0.0, coverage_weight=0.0)
+    speedups = [0.85, 1.0, 1.01, 1.2, 1.5, 2.0, 3.0, 9.0]
+    assert [profiling_reward(correct(s), options) for s in speedups] == expected
+
+
+def test_published_milestones_with_their_penalties() -> None:
+    published = ProfilingReward(
+        variant="milestone",
+        scale=1.0,
+        correct_weight=0.0,
+        coverage_weight=0.0,
+        decoy_penalty=1.0,
+        failure_penalty=1.0,
+        uncompiled_penalty=0.5,
+        incorrect_penalty=0.3,
+        slow_penalty=0.1,
+    )
+    worst_first = ["crash", "decoy", "compile_error", "incorrect"]
+    assert [profiling_reward(failed(status), published) for status in worst_first] == [-1.0, -1.0, -0.5, -0.3]
+    assert [profiling_reward(correct(s), published) for s in (0.5, 1.1, 3.5)] == [-0.1, 0.2, 1.0]
+
+
+def test_a_loss_without_a_penalty_is_a_plain_zero() -> None:
+    assert math.copysign(1.0, profiling_reward(failed("crash"))) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("given_options", "key", "remedy"),
+    [
+        ({"variant": "speedup"}, "variant", "sum, weighted, milestone"),
+        ({"variant": "weighted", "speedup_cap": 5.0}, "speedup_cap", "variant=sum"),
+        ({"variant": "sum", "margin": 0.1}, "margin", "variant=weighted"),
+        ({"scale": 0}, "scale", "above 0"),
+        ({"correct_weight": 0, "speedup_weight": 0, "coverage_weight": 0.0}, "correct_weight", "above 0"),
+        ({"decoy_penalty": -1.0}, "decoy_penalty", "at least 0"),
+        ({"slow_penalty": True}, "slow_penalty", "at least 0"),
+    ],
+)
+def test_contradictions_are_refused_in_one_sentence(given_options: dict[str, Any], key: str, remedy: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^kernelgym\.reward\.{key} is .*{remedy}") as error:
+        ProfilingReward(**given_options)
+    assert "\n" not in str(error.value)

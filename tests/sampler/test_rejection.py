@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import math
+import os
 import statistics
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -12,12 +16,15 @@ from omegaconf import OmegaConf
 from tests.reward.results import correct, failed, turn
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.errors import ConfigError
+from verl_kernel.reward.record import TurnRecord
+from verl_kernel.sampler.options import PRSOptions
 from verl_kernel.sampler.rejection import (
-    PRSOptions,
     Verdict,
     judge_turns,
     keep_probability,
     prs_metrics,
+    trajectory_name,
+    trajectory_probability,
     uniform,
 )
 
@@ -106,9 +113,113 @@ def test_metrics_say_what_was_rejected() -> None:
         ("seed", 0.5),
         ("poll_interval_s", 0),
         ("enabled", "yes"),
+        ("level", "token"),
+        ("speedup_threshold", "fast"),
+        ("speedup_threshold", -1.0),
+        ("group_filter", True),
+        ("group_std", -0.1),
+        ("group_refills", 0),
+        ("threshold", 1.0),
         ("treshold", 0.3),
     ],
 )
 def test_bad_options_are_refused_by_name(key: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"trainer.v1.sampler.sampler_kwargs.{key} "):
         PRSOptions.from_node(OmegaConf.create({key: value}))
+
+
+COVERAGES = st.none() | st.just(math.nan) | st.sampled_from([0.0, 0.3, 0.35, 0.4, 1.0]) | st.floats(0, 1)
+TURNS = st.builds(lambda speedup, coverage: turn(correct(speedup, coverage)), st.none() | st.floats(0, 4), COVERAGES)
+TURNS |= st.sampled_from(["incorrect", "crash", "decoy"]).map(lambda status: turn(failed(status, time_coverage=0.0)))
+OPTIONS = st.builds(
+    PRSOptions,
+    level=st.sampled_from(["turn", "trajectory"]),
+    threshold=st.floats(0, 0.9),
+    width=st.just(0.0) | st.floats(0.01, 0.5),
+    speedup_threshold=st.none() | st.floats(0, 4),
+    seed=st.integers(0, 99),
+)
+
+
+def keeps(options: PRSOptions, coverage: float, speedup: float | None) -> float:
+    """Equation 9, case by case."""
+    if options.speedup_threshold is not None and speedup is not None and speedup >= options.speedup_threshold:
+        return 1.0
+    if options.width == 0:
+        return 1.0 if coverage >= options.threshold else 0.0
+    if coverage <= options.threshold:
+        return 0.0
+    return min(1.0, (coverage - options.threshold) / options.width)
+
+
+def oracle(name: str, turns: list[TurnRecord], step: int, options: PRSOptions) -> list[Verdict]:
+    known = [t.result for t in turns if t.result.status is EvalStatus.OK]
+    known = [result for result in known if result.time_coverage is not None and result.time_coverage >= 0]
+    if options.level == "trajectory":
+        if not known:
+            return [Verdict(None, True)] * len(turns)
+        product = 1.0
+        for result in known:
+            product *= result.time_coverage or 0.0
+        speedups = [result.speedup for result in known if result.speedup is not None]
+        probability = keeps(options, product ** (1 / len(known)), max(speedups) if speedups else None)
+        return [Verdict(probability, uniform(options.seed, step, name, "trajectory") < probability)] * len(turns)
+    verdicts = []
+    for number, t in enumerate(turns):
+        if not any(t.result is result for result in known):
+            verdicts.append(Verdict(None, True))
+            continue
+        probability = keeps(options, t.result.time_coverage or 0.0, t.result.speedup)
+        verdicts.append(Verdict(probability, uniform(options.seed, step, name, number) < probability))
+    return verdicts
+
+
+@given(KEYS, st.lists(TURNS, max_size=4), st.integers(0, 9), OPTIONS)
+def test_verdicts_agree_with_the_rule(name: str, turns: list[TurnRecord], step: int, options: PRSOptions) -> None:
+    assert judge_turns(name, turns, step, options) == oracle(name, turns, step, options)
+
+
+def test_a_fast_kernel_is_kept_whatever_its_coverage() -> None:
+    fast = PRSOptions(speedup_threshold=1.5)
+    speedups = [None, 1.49, 1.5, 9.0]
+    assert [keep_probability(turn(correct(s, 0.1)), fast) for s in speedups] == [0.0, 0.0, 1.0, 1.0]
+    assert keep_probability(turn(failed("incorrect", speedup=9.0)), fast) is None
+
+
+def test_a_trajectory_is_judged_by_its_correct_turns() -> None:
+    half = PRSOptions(level="trajectory")
+    turns = [turn(correct(1.0, 0.7)), turn(failed(time_coverage=0.0)), turn(correct(1.0, 0.175))]
+    assert trajectory_probability(turns, half) == pytest.approx(0.5)
+    assert trajectory_probability([turn(failed()), turn(correct(1.0, None))], half) is None
+    assert trajectory_probability([turn(correct(1.0, 0.0)), turn(correct(1.0, 1.0))], half) == 0.0
+
+
+def test_share_of_kept_trajectories_is_the_probability() -> None:
+    whole = PRSOptions(level="trajectory")
+    turns = [turn(correct(1.0, 0.37))] * 3
+    verdicts = [judge_turns(f"u_{i}_0", turns, 3, whole) for i in range(4000)]
+    assert all(len(set(row)) == 1 for row in verdicts)
+    assert sum(row[0].kept for row in verdicts) / 4000 == pytest.approx(0.7, abs=0.03)
+
+
+PINNED = """
+from tests.reward.results import correct, turn
+from verl_kernel.sampler.options import PRSOptions
+from verl_kernel.sampler.rejection import judge_turns, trajectory_name, uniform
+name = trajectory_name(bytes(range(16)), "3_0")
+turns = [turn(correct(1.0, 0.35))] * 16
+kept = "".join(str(int(verdict.kept)) for verdict in judge_turns(name, turns, 7, PRSOptions(seed=11)))
+print(name, kept, uniform(11, 7, name, 0))
+"""
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "1"])
+def test_draws_are_pinned_by_the_seed_in_every_process(hash_seed: str) -> None:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run([sys.executable, "-c", PINNED], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["be45cb2605bf36bebde684841a28f0fd_3_0", "0001010100000001", "0.7986224152028422"]
+
+
+def test_names_tell_prompts_and_rollouts_apart() -> None:
+    names = {trajectory_name(prompt, session) for prompt in (b"a", b"b") for session in ("0_0", "1_0", "10_0")}
+    assert len(names) == 6

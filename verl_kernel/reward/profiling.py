@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Profiling-based reward (PR) of one evaluated candidate (Dr. Kernel, Eq. 7 and 8).
 
-    r = scale * (correct_weight + speedup_weight * min(speedup, speedup_cap) + coverage_weight * coverage)
+    r = scale * (correct_weight + speedup_weight * f(speedup) + coverage_weight * coverage)
 
-for a candidate whose result is `rewarded` (correct and no decoy), else 0. `scale` 1 is the paper's Eq. 8, 0.5 the
-released recipe. A measurement that is unknown earns nothing.
+(less `slow_penalty` where the speedup is below 1) for a candidate whose result is `rewarded` (correct and no
+decoy). `scale` 1 is the paper's Eq. 8, 0.5 the released recipe. f is what `variant` chooses:
+
+    sum         min(speedup, speedup_cap)
+    weighted    1 where speedup >= 1 + margin, else 0
+    milestone   the value of the highest of `MILESTONES` that the speedup reaches, 0 below the first
+
+Any other candidate earns 0 less the penalty of its kind. Penalties are 0 by default and not scaled. A measurement
+that is unknown earns nothing and costs nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +23,13 @@ from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.errors import ConfigError, InfraError
 
 COVERAGES = {"time": "time_coverage", "number": "number_coverage"}
+VARIANTS = ("sum", "weighted", "milestone")
+MILESTONES = ((3.0, 1.0), (2.0, 0.8), (1.5, 0.6), (1.2, 0.4), (1.0, 0.2))
+"""(speedup reached, value), highest first."""
+WEIGHTS = ("correct_weight", "speedup_weight", "coverage_weight")
+PENALTIES = ("decoy_penalty", "uncompiled_penalty", "incorrect_penalty", "failure_penalty", "slow_penalty")
+_HACKS = (EvalStatus.DECOY, EvalStatus.HACKING)
+_NOT_COMPILED = (EvalStatus.REJECTED_STATIC, EvalStatus.LOAD_ERROR, EvalStatus.COMPILE_ERROR)
 
 
 @dataclass(frozen=True)
@@ -23,34 +37,66 @@ class ProfilingReward:
     """Options of the reward, read from `kernelgym.reward`.
 
     Raises:
-        ConfigError: a value is out of its range; the message names `kernelgym.reward.<key>`.
+        ConfigError: a value is out of its range, or two contradict each other; the message names
+            `kernelgym.reward.<key>`.
     """
 
+    variant: str = "sum"
+    """What a speedup is worth: `sum`, `weighted` or `milestone`."""
     scale: float = 0.5
     speedup_cap: float = 3.0
-    """Speedup beyond which nothing more is earned."""
+    """Speedup beyond which `sum` earns nothing more."""
+    margin: float = 0.01
+    """By how much a candidate must beat the reference for `weighted` to count it as faster."""
     correct_weight: float = 1.0
     speedup_weight: float = 1.0
     coverage_weight: float = 1.0
     coverage: str = "time"
     """`time` (share of device time in the candidate's own kernels) or `number` (share of launches)."""
+    decoy_penalty: float = 0.0
+    """Taken from decoys and hacks."""
+    uncompiled_penalty: float = 0.0
+    """Taken where the gate, the import or Triton refused the source."""
+    incorrect_penalty: float = 0.0
+    failure_penalty: float = 0.0
+    """Taken from candidates that raised, crashed, timed out or ran out of memory."""
+    slow_penalty: float = 0.0
+    """Taken from correct candidates that are slower than the reference."""
 
     def __post_init__(self) -> None:
-        for key in ("scale", "speedup_cap", "correct_weight", "speedup_weight", "coverage_weight"):
+        if self.variant not in VARIANTS:
+            raise ConfigError(f"kernelgym.reward.variant is {self.variant!r}; it must be one of {', '.join(VARIANTS)}")
+        for key in ("scale", "speedup_cap", "margin", *WEIGHTS, *PENALTIES):
             value = getattr(self, key)
             numeric = isinstance(value, int | float) and not isinstance(value, bool)
             if not numeric or not math.isfinite(value) or value < 0:
                 raise ConfigError(f"kernelgym.reward.{key} is {value!r}; it must be a finite number of at least 0")
         if self.coverage not in COVERAGES:
             raise ConfigError(f"kernelgym.reward.coverage is {self.coverage!r}; it must be time or number")
+        self._refuse_contradictions()
+
+    def _refuse_contradictions(self) -> None:
+        for key, variant in (("speedup_cap", "sum"), ("margin", "weighted")):
+            value, default = getattr(self, key), getattr(ProfilingReward, key)
+            if value != default and self.variant != variant:
+                raise ConfigError(
+                    f"kernelgym.reward.{key} is {value} but variant is {self.variant}, which does not read it: leave "
+                    f"it out, or set kernelgym.reward.variant={variant}"
+                )
+        if self.scale == 0 or not any(getattr(self, key) for key in WEIGHTS):
+            key = "scale" if self.scale == 0 else "correct_weight"
+            raise ConfigError(
+                f"kernelgym.reward.{key} is 0 and nothing else can be earned: give scale and one of "
+                f"{', '.join(WEIGHTS)} a value above 0"
+            )
 
 
 def profiling_reward(result: EvalResult, options: ProfilingReward | None = None) -> float:
-    """Reward of one candidate, in [0, scale * (correct_weight + speedup_weight * speedup_cap + coverage_weight)].
+    """Reward of one candidate; without penalties never below 0.
 
     Args:
         result: the verdict on the candidate.
-        options: weights and caps.
+        options: variant, weights, caps and penalties.
 
     Raises:
         InfraError: the candidate was not judged (`infra_error`), or a measurement is not a finite number;
@@ -61,17 +107,38 @@ def profiling_reward(result: EvalResult, options: ProfilingReward | None = None)
         reason = result.error.message if result.error else "no reason given"
         raise InfraError(f"task {result.task_id} was not judged ({reason}); an infra_error has no reward")
     if not result.rewarded:
-        return 0.0
-    speedup = min(_measured(result, "speedup"), options.speedup_cap)
-    coverage = min(_measured(result, COVERAGES[options.coverage]), 1.0)
-    earned = options.correct_weight + options.speedup_weight * speedup + options.coverage_weight * coverage
-    return options.scale * earned
+        return 0.0 - _penalty(result, options)
+    speedup = _measured(result, "speedup")
+    coverage = min(_measured(result, COVERAGES[options.coverage]) or 0.0, 1.0)
+    worth = 0.0 if speedup is None else _worth(speedup, options)
+    earned = options.correct_weight + options.speedup_weight * worth + options.coverage_weight * coverage
+    slow = speedup is not None and speedup < 1.0
+    return options.scale * earned - (options.slow_penalty if slow else 0.0)
 
 
-def _measured(result: EvalResult, key: str) -> float:
+def _worth(speedup: float, options: ProfilingReward) -> float:
+    if options.variant == "sum":
+        return min(speedup, options.speedup_cap)
+    if options.variant == "weighted":
+        return float(speedup >= 1.0 + options.margin)
+    return next((value for reached, value in MILESTONES if speedup >= reached), 0.0)
+
+
+def _penalty(result: EvalResult, options: ProfilingReward) -> float:
+    if result.decoy_kernel or result.status in _HACKS:
+        return options.decoy_penalty
+    if result.status in _NOT_COMPILED:
+        return options.uncompiled_penalty
+    # A verdict `ok` that is not rewarded is not known to be correct.
+    if result.status in (EvalStatus.INCORRECT, EvalStatus.OK):
+        return options.incorrect_penalty
+    return options.failure_penalty
+
+
+def _measured(result: EvalResult, key: str) -> float | None:
     value = getattr(result, key)
     if value is None:
-        return 0.0
+        return None
     if not math.isfinite(value) or value < 0:
         raise InfraError(f"task {result.task_id} was judged with {key} {value}: the evaluator's measurement is broken")
     return float(value)

@@ -4,40 +4,43 @@
 Selected by `trainer.v1.sampler.custom_sampler.{path: pkg://verl_kernel.sampler.prs, name: PRSReplayBuffer}`. After
 verl's own `sample` has chosen the trajectories of a training step, the buffer reads their turns (the JSON that the
 agent loop left in `extra_fields["kernel_turns"]`), lets `rejection` decide, sets the mask of rejected turns to 0 in
-TransferQueue, and adds `prs/*` and `kernel/*` to the metrics that `sample` returns. Rewards are never
+TransferQueue, and adds `prs/*`, `groups/*` and `kernel/*` to the metrics that `sample` returns. Rewards are not
 edited, so a rejected turn still counts in returns and baselines. Validation is left alone.
 
-verl refuses a batch without a single loss token. If rejection would leave none, the rejected turn of the highest
-coverage is put back (`prs/forced_keep` is 1 then): one lazy kernel in the loss is the smallest departure from
-the rule that lets the step run.
+verl refuses a batch without a single loss token. Where rejection leaves none, the step is made neutral: the rejected
+turn of the highest coverage gets its mask back, its row a uid of its own and rewards of 0, so that its advantage is 0.
+
+Flat prompts (`groups`) are replaced before sampling (`refill`), or leave the batch after it.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import transfer_queue as tq
-from tensordict import TensorDict
-from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
+from verl.trainer.ppo.v1.replay_buffer import ReplayBufferAsync
 
 from verl_kernel.evaluation.metrics import kernel_metrics
-from verl_kernel.reward.record import TurnRecord, load_turns
-from verl_kernel.sampler.rejection import PRSOptions, Verdict, judge_turns, prs_metrics
+from verl_kernel.sampler.groups import flat_prompts, prompt_of
+from verl_kernel.sampler.options import PRSOptions
+from verl_kernel.sampler.refill import RefillingReplayBuffer
+from verl_kernel.sampler.rejection import Verdict, judge_turns, prs_metrics
+from verl_kernel.sampler.rows import Row, punched_mask, read_rows, write_masks, write_neutral
 from verl_kernel.sampler.sample_log import log_samples
 
-TURNS_FIELD = "kernel_turns"
-UNJUDGED_FIELD = "kernel_unjudged"
+logger = logging.getLogger(__name__)
 
 
-class PRSReplayBuffer(ReplayBuffer):  # type: ignore[misc]
+class PRSReplayBuffer(RefillingReplayBuffer):
     """verl's replay buffer followed by profiling-based rejection of turns; asynchronous where the trainer is.
 
     Args:
         trainer_mode: `sync`, `colocate_async` or `separate_async`.
-        sampler_kwargs: the keys of `rejection.PRSOptions`.
+        sampler_kwargs: the keys of `options.PRSOptions`.
         kwargs: the rest of what verl hands to a sampler.
 
     Raises:
@@ -51,16 +54,12 @@ class PRSReplayBuffer(ReplayBuffer):  # type: ignore[misc]
         return buffer
 
     def __init__(self, trainer_mode: str, sampler_kwargs: Mapping[str, Any] | None, **kwargs: Any) -> None:
-        self.options = PRSOptions.from_node(sampler_kwargs)
-        super().__init__(
-            trainer_mode=trainer_mode,
-            sampler_kwargs=sampler_kwargs,
-            poll_interval=self.options.poll_interval_s,
-            **kwargs,
-        )
+        options = PRSOptions.from_node(sampler_kwargs)
+        super().__init__(options, trainer_mode=trainer_mode, sampler_kwargs=sampler_kwargs, **kwargs)
+        self._neutral_steps = 0
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[tq.KVBatchMeta, dict[str, Any]]:
-        """Sample as verl does, then reject turns of a training batch.
+        """Sample as verl does, then drop flat prompts and reject turns of a training batch.
 
         Args:
             global_steps: the training step.
@@ -71,76 +70,80 @@ class PRSReplayBuffer(ReplayBuffer):  # type: ignore[misc]
             The batch, and verl's metrics joined by ours.
         """
         batch, metrics = super().sample(global_steps=global_steps, partition_id=partition_id, batch_size=batch_size)
-        if partition_id != "val" and batch.keys:
-            metrics = metrics | self._reject(batch, global_steps)
-        return batch, metrics
+        if partition_id == "val" or not batch.keys:
+            return batch, metrics
+        rows = read_rows(batch, global_steps)
+        metrics |= kernel_metrics([row.turns for row in rows], sum(row.unjudged for row in rows))
+        batch, rows, found = self._drop_flat(batch, rows)
+        return batch, metrics | found | self._reject(batch, rows, global_steps)
 
-    def _reject(self, batch: tq.KVBatchMeta, step: int) -> dict[str, float]:
-        data = tq.kv_batch_get(
-            keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields", "response_mask"]
+    def _drop_flat(self, batch: tq.KVBatchMeta, rows: list[Row]) -> tuple[tq.KVBatchMeta, list[Row], dict[str, float]]:
+        """Report the share of flat prompts and drop them where asked to, unless none would be left."""
+        flat = flat_prompts(((row.key, row.turns) for row in rows), self.options.group_std)
+        metrics = {"groups/flat_fraction": sum(flat.values()) / len(flat)} if any(row.turns for row in rows) else {}
+        if self.options.group_filter != "drop":
+            return batch, rows, metrics
+        left = [i for i, row in enumerate(rows) if not flat[prompt_of(row.key)]]
+        if not left or len(left) == len(rows):
+            return batch, rows, metrics | {"groups/dropped": 0.0}
+        gone = sorted(set(batch.keys) - {rows[i].key for i in left})
+        tq.kv_clear(keys=gone, partition_id=batch.partition_id)
+        kept = tq.KVBatchMeta(
+            partition_id=batch.partition_id,
+            keys=[batch.keys[i] for i in left],
+            tags=[batch.tags[i] for i in left],
         )
-        turns = [_turns_of(entry) for entry in data["extra_fields"]]
-        masks = list(data["response_mask"].unbind())
-        metrics = kernel_metrics(turns, sum(_fields(entry).get(UNJUDGED_FIELD, 0) for entry in data["extra_fields"]))
+        return kept, [rows[i] for i in left], metrics | {"groups/dropped": float(sum(flat.values()))}
+
+    def _reject(self, batch: tq.KVBatchMeta, rows: Sequence[Row], step: int) -> dict[str, float]:
+        metrics: dict[str, float] = {}
         if self.options.enabled:
-            verdicts = [judge_turns(key, row, step, self.options) for key, row in zip(batch.keys, turns, strict=True)]
-            punched, forced = _punch_batch(masks, turns, verdicts, self.options)
-            _write_masks(batch, masks, punched)
-            metrics |= prs_metrics(verdicts) | {"prs/forced_keep": float(forced)}
+            verdicts = [judge_turns(row.name, row.turns, row.step, self.options) for row in rows]
+            masks = [punched_mask(row, judged) for row, judged in zip(rows, verdicts, strict=True)]
+            neutral = self._neutralise(batch.partition_id, rows, verdicts, masks, step)
+            write_masks(batch.partition_id, rows, masks)
+            metrics = prs_metrics(verdicts) | {"prs/neutral_step": float(neutral)}
         else:
-            verdicts, punched = [[Verdict(None, kept=True) for _ in row] for row in turns], masks
+            verdicts, masks = (
+                [[Verdict(None, kept=True) for _ in row.turns] for row in rows],
+                [row.mask for row in rows],
+            )
         if self.options.record_dir:
-            log_samples(Path(self.options.record_dir), step, batch, turns, verdicts, (masks, punched))
+            before = [row.mask for row in rows]
+            log_samples(
+                Path(self.options.record_dir), step, batch, [row.turns for row in rows], verdicts, (before, masks)
+            )
         return metrics
+
+    def _neutralise(
+        self,
+        partition_id: str,
+        rows: Sequence[Row],
+        verdicts: Sequence[Sequence[Verdict]],
+        masks: list[torch.Tensor],
+        step: int,
+    ) -> bool:
+        """Put one turn back, into `masks` too, with an advantage of 0 if rejection left no token; say whether."""
+        rejected = [(i, t) for i, row in enumerate(verdicts) for t, verdict in enumerate(row) if not verdict.kept]
+        if not rejected or any(mask.any() for mask in masks):
+            return False
+        i, t = max(rejected, key=lambda at: (self._coverage(rows[at[0]], at[1]), rows[at[0]].name, at[1]))
+        turn = rows[i].turns[t]
+        masks[i][turn.start : turn.stop] = rows[i].mask[turn.start : turn.stop]
+        write_neutral(partition_id, rows[i])
+        self._neutral_steps += 1
+        logger.warning(
+            "step %d: all %d turns were rejected, so the step teaches nothing (%d such steps so far); is %s too low?",
+            step,
+            len(rejected),
+            self._neutral_steps,
+            self.options.key,
+        )
+        return True
+
+    def _coverage(self, row: Row, turn: int) -> float:
+        return float(getattr(row.turns[turn].result, self.options.key) or 0.0)
 
 
 class PRSReplayBufferAsync(PRSReplayBuffer, ReplayBufferAsync):  # type: ignore[misc]
     """`PRSReplayBuffer` over verl's asynchronous sampling policy."""
-
-
-def _fields(entry: Any) -> Mapping[str, Any]:
-    fields = getattr(entry, "data", entry)  # TransferQueue may wrap what is no tensor.
-    return fields if isinstance(fields, Mapping) else {}
-
-
-def _turns_of(entry: Any) -> tuple[TurnRecord, ...]:
-    text = _fields(entry).get(TURNS_FIELD)
-    return load_turns(text) if text else ()
-
-
-def _punch(mask: torch.Tensor, turns: Sequence[TurnRecord], verdicts: Sequence[Verdict]) -> torch.Tensor:
-    punched = mask.clone()
-    for turn, verdict in zip(turns, verdicts, strict=True):
-        if not verdict.kept:
-            punched[turn.start : turn.stop] = 0
-    return punched
-
-
-def _punch_batch(
-    masks: Sequence[torch.Tensor],
-    turns: Sequence[Sequence[TurnRecord]],
-    verdicts: list[list[Verdict]],
-    options: PRSOptions,
-) -> tuple[list[torch.Tensor], bool]:
-    """Masks without the rejected turns, and whether a turn had to be put back (also into `verdicts`)."""
-    punched = [_punch(*row) for row in zip(masks, turns, verdicts, strict=True)]
-    rejected = [(i, t) for i, row in enumerate(verdicts) for t, verdict in enumerate(row) if not verdict.kept]
-    if not rejected or any(mask.any() for mask in punched):
-        return punched, False
-    i, t = max(rejected, key=lambda at: float(getattr(turns[at[0]][at[1]].result, options.key)))
-    verdicts[i][t] = Verdict(verdicts[i][t].probability, kept=True)
-    punched[i] = _punch(masks[i], turns[i], verdicts[i])
-    return punched, True
-
-
-def _write_masks(batch: tq.KVBatchMeta, before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> None:
-    changed = [i for i, (old, new) in enumerate(zip(before, after, strict=True)) if not torch.equal(old, new)]
-    if not changed:
-        return
-    # verl counts the tokens of a batch in `loss_mask` and takes the loss over `response_mask`.
-    mask = torch.nested.as_nested_tensor([after[i] for i in changed], layout=torch.jagged)
-    tq.kv_batch_put(
-        keys=[batch.keys[i] for i in changed],
-        partition_id=batch.partition_id,
-        fields=TensorDict({"response_mask": mask, "loss_mask": mask.clone()}, batch_size=len(changed)),
-    )

@@ -5,68 +5,24 @@ A turn whose candidate may earn a reward is kept with probability
 
     p = clip((coverage - threshold) / width, 0, 1)        (width 0: 1 where coverage >= threshold, else 0)
 
-Every other turn is kept: failures are the negatives the policy learns from. So is a turn of unknown coverage. The
-draw is a pure function of (seed, step, trajectory key, turn): neither the order of the batch nor the
-number of workers changes it.
+and for certain where its speedup reaches `speedup_threshold`. Every other turn is kept: failures are the negatives
+the policy learns from. So is a turn of unknown coverage. At level `trajectory` those turns that may earn a reward
+have one p (of the geometric mean of their coverages and the best of their speedups), there is one draw, and a
+rejected trajectory loses all of its turns; one without such a turn is kept.
+
+The draw is a pure function of (seed, step, trajectory's name, turn): neither the order of the batch nor the number
+of workers changes it, and with names that repeat it repeats from run to run.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from verl_kernel.errors import ConfigError
 from verl_kernel.reward.record import TurnRecord
-
-NODE = "trainer.v1.sampler.sampler_kwargs"
-COVERAGES = ("time_coverage", "number_coverage")
-
-
-@dataclass(frozen=True)
-class PRSOptions:
-    """Options of the sampler, read from `trainer.v1.sampler.sampler_kwargs`.
-
-    Raises:
-        ConfigError: a value is out of its range; the message names the full key.
-    """
-
-    enabled: bool = True
-    """Whether turns are rejected; the kernel metrics are reported either way."""
-    key: str = "time_coverage"
-    """`time_coverage` or `number_coverage`."""
-    threshold: float = 0.3
-    """Coverage at and below which a correct turn is rejected for certain."""
-    width: float = 0.1
-    """Coverage above the threshold over which the probability grows to 1; 0 is a hard cut."""
-    seed: int = 0
-    poll_interval_s: float = 2.0
-    """How long the trainer sleeps between two looks for finished rollouts."""
-    record_dir: str | None = None
-    """Folder for `sample_log`, a file per step; nothing is written when null."""
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.enabled, bool):
-            raise ConfigError(f"{NODE}.enabled is {self.enabled!r}; it must be true or false")
-        if self.key not in COVERAGES:
-            raise ConfigError(f"{NODE}.key is {self.key!r}; it must be one of {', '.join(COVERAGES)}")
-        for key, low, high in (("threshold", 0.0, 1.0), ("width", 0.0, 1.0), ("poll_interval_s", 0.01, 60.0)):
-            value = getattr(self, key)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-                raise ConfigError(f"{NODE}.{key} is {value!r}; it must be a number between {low} and {high}")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-            raise ConfigError(f"{NODE}.seed is {self.seed!r}; it must be a whole number")
-
-    @classmethod
-    def from_node(cls, node: Mapping[str, Any] | None) -> PRSOptions:
-        """Read the node of a composed configuration, refusing keys it does not know."""
-        allowed = [field.name for field in fields(cls)]
-        for key in node or {}:
-            if key not in allowed:
-                raise ConfigError(f"{NODE}.{key} is unknown; the keys are {', '.join(allowed)}")
-        return cls(**dict(node or {}))
+from verl_kernel.sampler.options import PRSOptions
 
 
 @dataclass(frozen=True)
@@ -80,12 +36,17 @@ class Verdict:
 
 def keep_probability(turn: TurnRecord, options: PRSOptions) -> float | None:
     """Probability of keeping a turn, or `None` where PRS has no say."""
-    coverage = getattr(turn.result, options.key)
-    if not turn.result.rewarded or coverage is None or math.isnan(coverage):
+    coverage = _coverage(turn, options)
+    return None if coverage is None else _probability(coverage, turn.result.speedup, options)
+
+
+def trajectory_probability(turns: Sequence[TurnRecord], options: PRSOptions) -> float | None:
+    """Probability of keeping a whole trajectory, or `None` where PRS has no say."""
+    known = [(coverage, turn) for turn in turns if (coverage := _coverage(turn, options)) is not None]
+    if not known:
         return None
-    if options.width == 0:
-        return float(coverage >= options.threshold)
-    return float(min(max((coverage - options.threshold) / options.width, 0.0), 1.0))
+    mean = math.prod(coverage for coverage, _ in known) ** (1 / len(known))
+    return _probability(mean, _best(turn.result.speedup for _, turn in known), options)
 
 
 def uniform(*counter: object) -> float:
@@ -94,21 +55,29 @@ def uniform(*counter: object) -> float:
     return int.from_bytes(digest[:8], "big") / 2.0**64
 
 
-def judge_turns(key: str, turns: Sequence[TurnRecord], step: int, options: PRSOptions) -> list[Verdict]:
+def trajectory_name(prompt: bytes, session: str) -> str:
+    """A trajectory's name that repeats from run to run, unlike one with verl's random uid.
+
+    Args:
+        prompt: its prompt's tokens, the same for the same row of a dataset.
+        session: which rollout of the prompt it is (verl's `{session}_{output}`).
+    """
+    return f"{hashlib.sha256(prompt).hexdigest()[:32]}_{session}"
+
+
+def judge_turns(name: str, turns: Sequence[TurnRecord], step: int, options: PRSOptions) -> list[Verdict]:
     """Decide about each turn of one trajectory.
 
     Args:
-        key: the trajectory's name, unique within the step (verl's `{uid}_{session}_{output}`).
+        name: the trajectory's name, as `trajectory_name` makes it.
         turns: its turns in order.
-        step: the training step.
+        step: the training step that its prompt was drawn in.
         options: the rule and its seed.
     """
-    verdicts = []
-    for number, turn in enumerate(turns):
-        probability = keep_probability(turn, options)
-        kept = probability is None or uniform(options.seed, step, key, number) < probability
-        verdicts.append(Verdict(probability, kept))
-    return verdicts
+    if options.level == "trajectory":
+        verdict = _draw(trajectory_probability(turns, options), options.seed, step, name, "trajectory")
+        return [verdict for _ in turns]
+    return [_draw(keep_probability(turn, options), options.seed, step, name, i) for i, turn in enumerate(turns)]
 
 
 def prs_metrics(verdicts: Sequence[Sequence[Verdict]]) -> dict[str, float]:
@@ -127,3 +96,26 @@ def prs_metrics(verdicts: Sequence[Sequence[Verdict]]) -> dict[str, float]:
     if probabilities:
         metrics["prs/kept_probability"] = sum(probabilities) / len(probabilities)
     return metrics
+
+
+def _coverage(turn: TurnRecord, options: PRSOptions) -> float | None:
+    coverage = getattr(turn.result, options.key)
+    if not turn.result.rewarded or coverage is None or math.isnan(coverage):
+        return None
+    return float(coverage)
+
+
+def _probability(coverage: float, speedup: float | None, options: PRSOptions) -> float:
+    if options.speedup_threshold is not None and speedup is not None and speedup >= options.speedup_threshold:
+        return 1.0
+    if options.width == 0:
+        return float(coverage >= options.threshold)
+    return min(max((coverage - options.threshold) / options.width, 0.0), 1.0)
+
+
+def _best(speedups: Iterable[float | None]) -> float | None:
+    return max((speedup for speedup in speedups if speedup is not None), default=None)
+
+
+def _draw(probability: float | None, *counter: object) -> Verdict:
+    return Verdict(probability, kept=probability is None or uniform(*counter) < probability)

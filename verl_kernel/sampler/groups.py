@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prompts that teach nothing: all of their rollouts earned the same in every turn.
+
+Whatever the discount, a group-relative advantage of such a prompt is 0 in each of its turns, and only then: returns
+agree in all turns exactly where rewards do. A rollout that ended early earned 0 in the turns it did not reach. A
+prompt with a single rollout, or with rows that carry no turns, is never called flat.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from verl_kernel.reward.record import TurnRecord
+
+
+def prompt_of(key: str) -> str:
+    """The prompt's uid in a trajectory's key (verl's `{uid}_{session}_{output}`)."""
+    return key.rsplit("_", 2)[0]
+
+
+def is_flat(rewards: Sequence[Sequence[float]], std: float) -> bool:
+    """Whether the rollouts of one prompt earned the same in every turn.
+
+    Args:
+        rewards: per rollout, the rewards of its turns.
+        std: standard deviation of a turn's rewards up to which they are the same.
+    """
+    if len(rewards) < 2 or not all(rewards):
+        return False
+    width = max(map(len, rewards))
+    padded = ([*row, *[0.0] * (width - len(row))] for row in rewards)
+    return all(statistics.pstdev(turn) <= std for turn in zip(*padded, strict=True))
+
+
+def flat_prompts(rows: Iterable[tuple[str, Sequence[TurnRecord]]], std: float) -> dict[str, bool]:
+    """Every prompt's uid, and whether it is flat.
+
+    Args:
+        rows: key and turns of each trajectory.
+        std: as in `is_flat`.
+    """
+    groups: dict[str, list[list[float]]] = defaultdict(list)
+    for key, turns in rows:
+        groups[prompt_of(key)].append([turn.reward for turn in turns])
+    return {uid: is_flat(rewards, std) for uid, rewards in groups.items()}

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of a configuration that selects our sampler, before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow.parquet as pq
+from omegaconf import DictConfig, OmegaConf
+
+from verl_kernel.errors import ConfigError
+from verl_kernel.sampler.options import NODE, PRSOptions
+
+AGENT = "kernel_agent"
+_DEFAULT_AGENT = "actor_rollout_ref.rollout.agent.default_agent_loop"
+
+
+def is_ours(config: DictConfig) -> bool:
+    """Whether the configuration selects `sampler.prs`."""
+    return str(OmegaConf.select(config, "trainer.v1.sampler.custom_sampler.path")).endswith("verl_kernel.sampler.prs")
+
+
+def check_switches(config: DictConfig) -> None:
+    """Refuse a bad sampler's node, and what contradicts it elsewhere.
+
+    Raises:
+        ConfigError: the node is bad, or a switch of verl's would be ignored or break the filter.
+    """
+    options = _options(config)
+    for key in ("algorithm.filter_groups.enable", "trainer.v1.sampler.sync_refill_failed_groups"):
+        if OmegaConf.select(config, key):
+            raise ConfigError(
+                f"{key} is true, which verl reads for its own samplers only: set it to false "
+                f"({NODE}.group_filter=refill replaces prompts whose rollouts all earned the same)"
+            )
+    if options.group_filter != "none" and OmegaConf.select(config, "actor_rollout_ref.rollout.n") == 1:
+        raise ConfigError(
+            f"{NODE}.group_filter is {options.group_filter} and actor_rollout_ref.rollout.n is 1, where no prompt has "
+            "rollouts to compare: raise n, or set group_filter to none"
+        )
+    mode, chunk = (OmegaConf.select(config, key) for key in ("trainer.v1.trainer_mode", "data.gen_batch_size"))
+    if options.group_filter == "refill" and mode == "sync" and chunk != 1:
+        raise ConfigError(
+            f"data.gen_batch_size is {chunk} and {NODE}.group_filter is refill, which replaces prompts one by one: "
+            "set data.gen_batch_size to 1"
+        )
+
+
+def check_coverage(config: DictConfig, train_files: Sequence[str]) -> None:
+    """Rejection needs rollouts whose coverage is measured.
+
+    Args:
+        config: the composed configuration.
+        train_files: datasets, which exist.
+
+    Raises:
+        ConfigError: rejection is on and every training row goes to an agent loop other than ours.
+    """
+    default = OmegaConf.select(config, _DEFAULT_AGENT)
+    if _options(config).enabled and train_files and not any(AGENT in _agents(path, default) for path in train_files):
+        raise ConfigError(
+            f"{NODE}.enabled is true, but no row of data.train_files is played by {AGENT}, the loop that measures "
+            f"coverage: set {_DEFAULT_AGENT} to {AGENT} (a row's agent_name wins), or enabled to false"
+        )
+
+
+def _options(config: DictConfig) -> PRSOptions:
+    return PRSOptions.from_node(OmegaConf.select(config, "trainer.v1.sampler.sampler_kwargs"))
+
+
+def _agents(path: str, default: str) -> set[str]:
+    if "agent_name" not in pq.read_schema(path).names:
+        return {default}
+    return {name or default for name in pq.read_table(path, columns=["agent_name"])["agent_name"].to_pylist()}

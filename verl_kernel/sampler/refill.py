@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replacement of flat prompts by fresh ones, through the eviction and refill of verl's replay buffer.
+
+verl filters prompts whose rollouts agree in one number per trajectory. Its buffer asks `_dapo_filtered_keys` which
+prompts those are; the override here answers with `groups.flat_prompts`, which looks at every turn. How many prompts
+verl then submits, and when, stays verl's: as many as were evicted in its asynchronous modes, twice as many in sync.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import transfer_queue as tq
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+from verl_kernel.sampler.groups import flat_prompts, prompt_of
+from verl_kernel.sampler.options import PRSOptions
+from verl_kernel.sampler.rows import turns_of
+
+
+class RefillingReplayBuffer(ReplayBuffer):  # type: ignore[misc]
+    """verl's replay buffer; with `group_filter: refill` it replaces flat prompts.
+
+    Args:
+        options: the sampler's options.
+        kwargs: what verl hands to a sampler.
+    """
+
+    def __init__(self, options: PRSOptions, **kwargs: Any) -> None:
+        self.options = options
+        refill = options.group_filter == "refill"
+        # Any name turns verl's filter on. It submits prompts in multiples of gen_batch_size.
+        switches = {"filter_groups_metric": "kernel_turns", "gen_batch_size": 1} if refill else {}
+        super().__init__(poll_interval=options.poll_interval_s, **switches, **kwargs)
+        self._replaced = 0
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[tq.KVBatchMeta, dict[str, Any]]:
+        """Sample as verl does; in training from prompts that are not flat, while `group_refills` lasts."""
+        if partition_id != "val":
+            self.train_batch_size = batch_size  # How many prompts verl's sync policy keeps in flight as it refills.
+        sampled: tuple[tq.KVBatchMeta, dict[str, Any]] = super().sample(
+            global_steps=global_steps, partition_id=partition_id, batch_size=batch_size
+        )
+        if partition_id != "val":
+            self._replaced = 0
+        return sampled
+
+    def _dapo_filtered_keys(self, partition_id: str) -> tuple[set[str], Counter[float]]:
+        """Finished prompts that verl shall replace, and how many of them earned what."""
+        if partition_id == "val" or self.options.group_filter != "refill":
+            return set(), Counter()
+        finished = self.finished_keys[partition_id]
+        seen = self._dapo_classification_cache[partition_id]
+        for uid in seen.keys() - finished:
+            del seen[uid]
+        seen.update(self._classify(partition_id, finished - seen.keys()))
+        most = self.options.group_refills * (self.train_batch_size or len(self.prompt_global_steps[partition_id]))
+        flat = [uid for uid, reward in seen.items() if reward is not None][: max(most - self._replaced, 0)]
+        return set(flat), Counter(seen[uid] for uid in flat)
+
+    def _classify(self, partition_id: str, uids: set[str]) -> dict[str, float | None]:
+        """What a rollout of each flat prompt earned; `None` for prompts that are not flat."""
+        keys = [key for key in self.partitions[partition_id] if prompt_of(key) in uids]
+        if not keys:
+            return {}
+        data = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["extra_fields"])
+        turns = {key: turns_of(entry) for key, entry in zip(keys, data["extra_fields"], strict=True)}
+        earned = {prompt_of(key): sum(turn.reward for turn in row) for key, row in turns.items()}
+        flat = flat_prompts(turns.items(), self.options.group_std)
+        return {uid: earned[uid] if flat[uid] else None for uid in flat}
+
+    def _evict_terminal_groups(self, *args: Any, **kwargs: Any) -> tuple[set[str], int, int, dict[str, Any]]:
+        evicted: tuple[set[str], int, int, dict[str, Any]] = super()._evict_terminal_groups(*args, **kwargs)
+        self._replaced += evicted[2]
+        return evicted

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trajectories as the sampler reads them from TransferQueue, and what it writes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import torch
+import transfer_queue as tq
+from tensordict import TensorDict
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+
+from verl_kernel.reward.record import TurnRecord, load_turns
+from verl_kernel.sampler.rejection import Verdict, trajectory_name
+
+TURNS_FIELD = "kernel_turns"
+UNJUDGED_FIELD = "kernel_unjudged"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One sampled trajectory."""
+
+    key: str
+    """verl's `{uid}_{session}_{output}`; the uid is random."""
+    name: str
+    """The same trajectory's name in every run."""
+    step: int
+    """Training step that the prompt was drawn in, which an asynchronous trainer may reach late."""
+    turns: tuple[TurnRecord, ...]
+    """Empty where another agent loop made the row."""
+    mask: torch.Tensor
+    """Response mask, int64 of shape (response length,)."""
+    unjudged: int
+
+
+def read_rows(batch: tq.KVBatchMeta, step: int) -> list[Row]:
+    """Read a batch; rows whose tags name no step get `step`."""
+    names = ["extra_fields", "response_mask", "prompts"]
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+    columns = (batch.keys, batch.tags, data["extra_fields"], data["response_mask"].unbind(), data["prompts"].unbind())
+    rows = []
+    for key, tag, entry, mask, prompt in zip(*columns, strict=True):
+        fields = _mapping(entry)
+        name = trajectory_name(prompt.cpu().numpy().tobytes(), "_".join(key.rsplit("_", 2)[1:]))
+        drawn = int(tag.get("global_steps", step))
+        rows.append(Row(key, name, drawn, turns_of(entry), mask, int(fields.get(UNJUDGED_FIELD, 0))))
+    return rows
+
+
+def turns_of(entry: Any) -> tuple[TurnRecord, ...]:
+    """The turns in a trajectory's `extra_fields`; none where another agent loop made it."""
+    text = _mapping(entry).get(TURNS_FIELD)
+    return load_turns(text) if text else ()
+
+
+def punched_mask(row: Row, verdicts: Sequence[Verdict]) -> torch.Tensor:
+    """The row's mask without its rejected turns."""
+    mask = row.mask.clone()
+    for turn, verdict in zip(row.turns, verdicts, strict=True):
+        if not verdict.kept:
+            mask[turn.start : turn.stop] = 0
+    return mask
+
+
+def write_masks(partition_id: str, rows: Sequence[Row], masks: Sequence[torch.Tensor]) -> None:
+    """Write the masks that differ from their rows'."""
+    changed = [(row.key, mask) for row, mask in zip(rows, masks, strict=True) if not torch.equal(row.mask, mask)]
+    if not changed:
+        return
+    # verl counts the tokens of a batch in `loss_mask` and takes the loss over `response_mask`.
+    mask = torch.nested.as_nested_tensor([mask for _, mask in changed], layout=torch.jagged)
+    fields = TensorDict({"response_mask": mask, "loss_mask": mask.clone()}, batch_size=len(changed))
+    tq.kv_batch_put(keys=[key for key, _ in changed], partition_id=partition_id, fields=fields)
+
+
+def write_neutral(partition_id: str, row: Row) -> None:
+    """Make a row its own prompt that earned nothing: every group-relative advantage of it is 0."""
+    fields = {"uid": f"neutral{uuid4().hex}", "rm_scores": torch.zeros(len(row.mask), dtype=torch.float32)}
+    tq.kv_batch_put(keys=[row.key], partition_id=partition_id, fields=list_of_dict_to_tensordict([fields]))
+
+
+def _mapping(entry: Any) -> Mapping[str, Any]:
+    fields = getattr(entry, "data", entry)  # TransferQueue may wrap what is no tensor.
+    return fields if isinstance(fields, Mapping) else {}
