@@ -77,7 +77,7 @@ def check_registries(config: DictConfig) -> None:
 def check_options(config: DictConfig) -> None:
     """The nodes that are ours parse: `kernelgym`, the turn-level estimator's, the sampler's."""
     from verl_kernel.advantage import ESTIMATORS
-    from verl_kernel.advantage.trloo import check_algorithm
+    from verl_kernel.advantage.options import check_algorithm
     from verl_kernel.env.devices import resolve_device
     from verl_kernel.options import parse_options
     from verl_kernel.sampler.rejection import PRSOptions
