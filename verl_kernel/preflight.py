@@ -94,6 +94,13 @@ def check_options(config: DictConfig) -> None:
         PRSOptions.from_node(sampler.get("sampler_kwargs"))
 
 
+def check_mismatch(config: DictConfig) -> None:
+    """The switches of the mismatch correction fit each other."""
+    from verl_kernel.loss import preflight as loss
+
+    loss.check_mismatch(config)
+
+
 def check_judges_gpus(options: GymOptions, device: str) -> None:
     """Judges that are to use a GPU ask Ray for one.
 
@@ -156,6 +163,7 @@ CHECKS: tuple[Callable[[DictConfig], None], ...] = (
     check_platform,
     check_registries,
     check_options,
+    check_mismatch,
     check_model,
     check_data,
     check_machine,
