@@ -74,26 +74,21 @@ class Turns:
 
     def touched(self, mask: torch.Tensor) -> torch.Tensor:
         """Whether a turn has a token in the mask: (B, T) to (B, K) bool."""
-        lengths = self.lengths.reshape(-1)
-        filled = lengths.nonzero().squeeze(1)
-        found = torch.zeros(len(lengths), dtype=torch.bool, device=lengths.device)
-        if not len(filled):
-            return found.view_as(self.lengths)
-        if mask.device.type == "cpu":
-            starts = (lengths.cumsum(0) - lengths).index_select(0, filled)
-            peaks = torch.from_numpy(np.maximum.reduceat(_numpy(mask), starts.numpy()))
-        else:
-            peaks = torch.segment_reduce(mask.reshape(-1).float(), "max", lengths=lengths.index_select(0, filled))
-        return found.scatter_(0, filled, peaks > 0).view_as(self.lengths)
+        lengths = _numpy(self.lengths)
+        starts, filled = lengths.cumsum() - lengths, lengths > 0
+        found = np.zeros(lengths.shape, dtype=bool)
+        if filled.any():
+            found[filled] = np.maximum.reduceat(_numpy(mask), starts[filled]) > 0
+        return torch.from_numpy(found).view(self.lengths.shape).to(self.lengths.device)
 
     def index(self) -> torch.Tensor:
         """Turn number of each token, counted from 0: (B, T) int64."""
         return self.spread(torch.arange(self.rewards.shape[1], device=self.rewards.device).expand_as(self.rewards))
 
 
-def _numpy(mask: torch.Tensor) -> np.ndarray:
-    """A flat view; a copy only of what NumPy has no dtype for."""
-    flat = mask.detach().reshape(-1)
+def _numpy(tensor: torch.Tensor) -> np.ndarray:
+    """A flat view; a copy only of what lies elsewhere or has no dtype in NumPy."""
+    flat = tensor.detach().reshape(-1).cpu()
     return (flat.float() if flat.is_floating_point() else flat).numpy()
 
 
