@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.advantage.batches import Batch, batches, build
@@ -41,6 +41,7 @@ def rejected_batches(draw: st.DrawFn) -> tuple[Batch, list[list[bool]]]:
     return reject(batch, kept), kept
 
 
+@settings(max_examples=600)
 @given(drawn=rejected_batches(), combination=st.sampled_from(COMBINATIONS))
 def test_every_combination_matches_the_naive_sums(drawn: tuple[Batch, list[list[bool]]], combination: tuple) -> None:
     batch, kept = drawn
@@ -103,6 +104,18 @@ def test_padded_groups_hold_rollouts_that_stopped() -> None:
     alone = build([[1.0, 3.0], [2.0]], [[(0, 1), (2, 3)], [(0, 1)]], ["a"] * 2)
     assert per_turn(alone, estimate("trloo", alone))[0][1] == 0.0
     assert per_turn(alone, estimate("trloo", alone, baseline="padded"))[0][1] == 3.0
+
+
+def test_a_rollout_that_stopped_leaves_padded_groups_only_if_nothing_of_it_is_kept() -> None:
+    spans = [[(0, 1), (2, 3), (4, 5)], [(0, 1), (2, 3)], [(0, 1)]]
+    batch = build([[0.0, 0.0, 3.0], [0.0, 0.0], [0.0]], spans, ["a"] * 3)
+    switches = {"baseline": "padded", "count_rejected": False, "gamma": 0.0, "singleton": "zero"}
+    for kept, third in (
+        ([[True, True, True], [True, False], [True]], 3.0),
+        ([[True, True, True], [True, False], [False]], 3.0),
+        ([[True, True, True], [False, False], [False]], 0.0),
+    ):
+        assert per_turn(batch, estimate("trloo", reject(batch, kept), **switches))[0][2] == third
 
 
 @given(batches(min_turns=3, max_turns=3))

@@ -44,7 +44,7 @@ def turn_advantages(
         leave_one_out: exclude the turn itself from its baseline.
 
     Returns:
-        (B, K) float64; 0 where a row is no member.
+        (B, K) float64, finite; meaningless where a row is no member, none of whose tokens is in the loss.
     """
     group = torch.from_numpy(np.unique(index, return_inverse=True)[1].reshape(-1)).to(returns.device)
     empty = returns.new_zeros(int(group.max()) + 1 if len(group) else 0, returns.shape[1])
@@ -55,7 +55,7 @@ def turn_advantages(
     if leave_one_out:
         advantages = advantages * sizes / (sizes - 1).clamp_min(1)
     alone = returns if singleton == "raw" else torch.zeros_like(returns)
-    return torch.where(sizes > 1, advantages, alone) * counted
+    return torch.where(sizes > 1, advantages, alone)
 
 
 def estimate(
