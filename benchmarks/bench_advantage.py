@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time of `trloo` over verl's `rloo_vectorized` on one batch, in one process, calls interleaved.
 
-Prints one line per shape: rows x tokens, milliseconds of each, ratio of the medians (target: at most 1.5).
+Prints one line per shape: rows x tokens, milliseconds of each, ratio of the medians (target: at most 1.3).
 Usage: python benchmarks/bench_advantage.py [repeats]
 """
 

@@ -83,7 +83,8 @@ def test_registering_twice_changes_nothing():
 
     plugin.register()
     assert plugin.missing() == {}
-    assert {name for _, name in plugin.expected()} == {"trloo", "turn_grpo", "kernelgym", "kernel_agent"}
+    names = {"trloo", "turn_grpo", "turn_corrected", "kernelgym", "kernel_agent"}
+    assert {name for _, name in plugin.expected()} == names
 
 
 def test_missing_names_the_holder(monkeypatch):

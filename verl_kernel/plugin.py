@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Entry point `verl.plugins`: verl imports this module in every process (driver and Ray workers).
 
-Registers our advantage estimators, reward manager and agent loop, and, where `VERL_PLATFORM=cpu`, the CPU
-platform. A name that verl already holds is never overwritten. verl reports a plugin that fails to load at
+Registers our advantage estimators, policy losses, reward manager and agent loop, and, where `VERL_PLATFORM=cpu`,
+the CPU platform. A name that verl already holds is never overwritten. verl reports a plugin that fails to load at
 DEBUG only, so this module logs its failure at ERROR first; `missing()` is what `doctor` and `preflight` ask.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 from verl_kernel import cpu
 from verl_kernel.advantage import ESTIMATORS
 from verl_kernel.errors import RegistrationError
+from verl_kernel.loss import LOSSES
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ AGENT_LOOP_CLASS = "verl_kernel.rollout.agent_loop.KernelAgentLoop"
 
 _REGISTRIES = {
     "advantage estimator": ("verl.trainer.ppo.core_algos", "ADV_ESTIMATOR_REGISTRY"),
+    "policy loss": ("verl.trainer.ppo.core_algos", "POLICY_LOSS_REGISTRY"),
     "reward manager": ("verl.experimental.reward_loop.reward_manager.registry", "REWARD_MANAGER"),
     "agent loop": ("verl.experimental.agent_loop.agent_loop", "_agent_loop_registry"),
 }
@@ -57,6 +59,7 @@ def _claim(kind: str, name: str, path: str) -> dict[str, Any]:
 def expected() -> dict[tuple[str, str], str]:
     """The dotted name of what we register under each (kind, name)."""
     names = {("advantage estimator", name): _path(function) for name, function in ESTIMATORS.items()}
+    names |= {("policy loss", name): _path(function) for name, function in LOSSES.items()}
     names["reward manager", REWARD_MANAGER] = REWARD_MANAGER_CLASS
     names["agent loop", AGENT_LOOP] = AGENT_LOOP_CLASS
     return names
@@ -83,6 +86,8 @@ def register() -> None:
         cpu.install()
     for name, function in ESTIMATORS.items():
         _claim("advantage estimator", name, _path(function))[name] = function
+    for name, loss in LOSSES.items():
+        _claim("policy loss", name, _path(loss))[name] = loss
     _claim("agent loop", AGENT_LOOP, AGENT_LOOP_CLASS)[AGENT_LOOP] = {"_target_": AGENT_LOOP_CLASS}
     _claim("reward manager", REWARD_MANAGER, REWARD_MANAGER_CLASS)
     # The class registers itself where it is defined: its module may be the one whose import of verl brought us here.

@@ -77,7 +77,7 @@ def check_registries(config: DictConfig) -> None:
 def check_options(config: DictConfig) -> None:
     """The nodes that are ours parse: `kernelgym`, the turn-level estimator's."""
     from verl_kernel.advantage import ESTIMATORS
-    from verl_kernel.advantage.trloo import check_algorithm
+    from verl_kernel.advantage.options import check_algorithm
     from verl_kernel.env.devices import resolve_device
     from verl_kernel.options import parse_options
 
@@ -88,6 +88,13 @@ def check_options(config: DictConfig) -> None:
         raise EnvironmentNotReady(f"kernelgym.device: {exc}") from exc
     if OmegaConf.select(config, "algorithm.adv_estimator") in ESTIMATORS:
         check_algorithm(config.algorithm)
+
+
+def check_mismatch(config: DictConfig) -> None:
+    """The switches of the mismatch correction fit each other."""
+    from verl_kernel.loss import preflight as loss
+
+    loss.check_mismatch(config)
 
 
 def check_judges_gpus(options: GymOptions, device: str) -> None:
@@ -169,6 +176,7 @@ CHECKS: tuple[Callable[[DictConfig], None], ...] = (
     check_registries,
     check_options,
     check_sampler,
+    check_mismatch,
     check_model,
     check_data,
     check_measured,

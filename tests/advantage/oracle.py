@@ -3,25 +3,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 
-def returns_to_go(rewards: list[float], gamma: float) -> list[float]:
+
+def returns_to_go(rewards: Sequence[float], gamma: float) -> list[float]:
     return [sum(gamma ** (s - t) * rewards[s] for s in range(t, len(rewards))) for t in range(len(rewards))]
 
 
+def shaped(rewards: Sequence[float], shaping: str, gamma: float) -> list[float]:
+    if shaping == "none":
+        return list(rewards)
+    last = rewards[-1] * (1 - gamma) if shaping == "difference_terminal" else rewards[-1]
+    return [b - a for a, b in zip([0.0, *rewards[:-1]], [*rewards[:-1], last], strict=True)]
+
+
 def naive_advantages(
-    turn_rewards: list[list[float]], uids: list[str], gamma: float, singleton: str, leave_one_out: bool
+    turn_rewards: Sequence[Sequence[float]],
+    uids: Sequence[str],
+    gamma: float,
+    singleton: str,
+    leave_one_out: bool,
+    *,
+    kept: Sequence[Sequence[bool]] | None = None,
+    shaping: str = "none",
+    baseline: str = "turn",
 ) -> list[list[float]]:
-    returns = [returns_to_go(rewards, gamma) for rewards in turn_rewards]
+    """Advantages of the turns of every row; `kept` are the turns that count, all where it is None."""
+    counts = kept or [[True] * len(row) for row in turn_rewards]
+    returns = [returns_to_go(shaped(rewards, shaping, gamma), gamma) for rewards in turn_rewards]
+
+    def member(j: int, t: int) -> bool:
+        if t < len(returns[j]):
+            return counts[j][t]
+        return baseline == "padded" and any(counts[j])
+
     advantages: list[list[float]] = []
     for i, row in enumerate(returns):
         advantages.append([])
         for t, value in enumerate(row):
-            group = [j for j in range(len(returns)) if uids[j] == uids[i] and len(returns[j]) > t]
-            if len(group) == 1:
+            group = [j for j in range(len(returns)) if uids[j] == uids[i] and member(j, t)]
+            if not counts[i][t]:
+                advantages[i].append(0.0)
+            elif len(group) == 1:
                 advantages[i].append(value if singleton == "raw" else 0.0)
-                continue
-            baseline = [returns[j][t] for j in group if j != i or not leave_one_out]
-            advantages[i].append(value - sum(baseline) / len(baseline))
+            else:
+                others = [j for j in group if j != i or not leave_one_out]
+                mean = sum(returns[j][t] if t < len(returns[j]) else 0.0 for j in others) / len(others)
+                advantages[i].append(value - mean)
     return advantages
 
 

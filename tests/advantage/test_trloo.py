@@ -13,38 +13,16 @@ from omegaconf import OmegaConf
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
 from tests.advantage.batches import Batch, batches, build
+from tests.advantage.estimates import assert_close, estimate, per_turn
 from tests.advantage.oracle import naive_trloo, naive_turn_grpo
 from verl_kernel.advantage import ESTIMATORS
-from verl_kernel.advantage.trloo import TrlooOptions, check_algorithm, trloo, turn_grpo
+from verl_kernel.advantage.options import TrlooOptions, check_algorithm
+from verl_kernel.advantage.trloo import trloo
+from verl_kernel.advantage.turn_grpo import turn_grpo
 from verl_kernel.errors import ConfigError
 
 ORACLES = {"trloo": naive_trloo, "turn_grpo": naive_turn_grpo}
 GAMMAS = st.sampled_from([0.0, 0.5, 1.0])
-
-
-def estimate(name: str, batch: Batch, **trloo_node: Any) -> torch.Tensor:
-    config = OmegaConf.create({"gamma": 1.0, "use_kl_in_reward": False, "trloo": trloo_node})
-    advantages, returns = ESTIMATORS[name](batch.rewards, batch.mask, index=batch.index, config=config)
-    assert torch.equal(advantages, returns)
-    return advantages
-
-
-def per_turn(batch: Batch, advantages: torch.Tensor) -> list[list[float]]:
-    """One value per turn, after checking that all its tokens carry the same."""
-    values: list[list[float]] = []
-    for i, row in enumerate(batch.spans):
-        values.append([])
-        for start, stop in row:
-            tokens = advantages[i, start:stop]
-            assert (tokens == tokens[0]).all()
-            values[i].append(tokens[0].item())
-    return values
-
-
-def assert_close(actual: list[list[float]], expected: list[list[float]]) -> None:
-    assert [len(row) for row in actual] == [len(row) for row in expected]
-    flat = [value for row in expected for value in row]
-    assert [value for row in actual for value in row] == pytest.approx(flat, rel=1e-5, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", sorted(ESTIMATORS))
@@ -142,7 +120,14 @@ def test_discount_falls_back_to_the_algorithms_gamma() -> None:
         ({"gamma": 1.5}, "gamma"),
         ({"gamma": "high"}, "gamma"),
         ({"gamma": True}, "gamma"),
+        ({"gamma": -0.1}, "gamma"),
+        ({"gamma": float("nan")}, "gamma"),
         ({"singleton": "keep"}, "singleton"),
+        ({"count_rejected": "no"}, "count_rejected"),
+        ({"count_rejected": 0}, "count_rejected"),
+        ({"shaping": "slope"}, "shaping"),
+        ({"shaping": "difference_terminal"}, "shaping"),
+        ({"baseline": "prompt"}, "baseline"),
         ({"sigma": 1}, "sigma"),
     ],
 )
@@ -150,6 +135,17 @@ def test_bad_options_are_refused_by_name(node: dict[str, Any], key: str) -> None
     with pytest.raises(ConfigError, match=f"algorithm.trloo.{key} ") as error:
         check_algorithm(OmegaConf.create({"trloo": node}))
     assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
+
+
+def test_a_contradiction_names_both_ways_out() -> None:
+    with pytest.raises(ConfigError, match=r"algorithm\.trloo\.gamma below 1, or algorithm\.trloo\.shaping"):
+        check_algorithm({"gamma": 1.0, "trloo": {"shaping": "difference_terminal"}})
+    assert check_algorithm({"gamma": 0.9, "trloo": {"shaping": "difference_terminal"}}).gamma == 0.9
+
+
+def test_a_node_that_holds_no_keys_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"algorithm\.trloo is 'raw'"):
+        check_algorithm(OmegaConf.create({"trloo": "raw"}))
 
 
 @pytest.mark.parametrize("estimator", [trloo, turn_grpo])

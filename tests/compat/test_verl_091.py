@@ -94,6 +94,23 @@ def test_estimators_are_called_with_rewards_mask_config_and_uid_only(monkeypatch
     assert "advantages" in out.batch and "returns" in out.batch
 
 
+def test_policy_losses_register_in_a_dict_and_are_handed_the_rollouts_weights() -> None:
+    from verl.trainer.ppo import core_algos
+
+    assert isinstance(core_algos.POLICY_LOSS_REGISTRY, dict)
+    assert parameters(core_algos.compute_policy_loss_vanilla) == [
+        *("old_log_prob", "log_prob", "advantages", "response_mask", "loss_agg_mode", "config", "rollout_is_weights")
+    ]
+    loss = ast.unparse(source_of("workers/utils/losses.py", "ppo_loss"))
+    assert "get_policy_loss_fn(loss_mode)" in loss and "rollout_is_weights=rollout_is_weights" in loss
+
+
+def test_the_actors_nodes_become_the_classes_that_they_name(config: DictConfig) -> None:
+    assert config.actor_rollout_ref.actor.policy_loss._target_ == "verl.workers.config.PolicyLossConfig"
+    worker = ast.unparse(source_of("workers/engine_workers.py", "ActorRolloutRefWorker"))
+    assert "omega_conf_to_dataclass(self.config.actor)" in worker
+
+
 def test_the_algorithm_node_takes_a_node_of_ours_and_has_the_keys_we_read(config: DictConfig) -> None:
     assert {"adv_estimator", "gamma", "use_kl_in_reward", "rollout_correction"} <= set(config.algorithm)
     assert "use_kl_loss" in config.actor_rollout_ref.actor

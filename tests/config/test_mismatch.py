@@ -87,6 +87,24 @@ def test_one_impossible_token_vetoes_its_trajectory(ratio: float, kept: bool) ->
     assert mask.bool().any(dim=1).tolist() == [kept, True]
 
 
+@pytest.mark.parametrize(("log_ratio", "kept"), [(9.2, True), (9.3, False)])
+def test_verls_veto_knows_no_sign(log_ratio: float, kept: bool) -> None:
+    mask, _ = correct("mrs", [[log_ratio, *[-log_ratio / 9] * 9], [0.0] * 10], [[1] * 10] * 2)
+    assert mask.bool().all(dim=1).tolist() == [kept, True]
+
+
+@pytest.mark.parametrize("name", ["mrs", "mrs_tis"])
+def test_a_batch_that_is_rejected_whole_is_counted_and_finite(name: str) -> None:
+    far = torch.full((2, 3), -5.0, dtype=torch.float64)
+    batch = DataProto.from_dict(
+        {"old_log_probs": far + 1, "rollout_log_probs": far, "response_mask": torch.ones(2, 3).long()}
+    )
+    batch, metrics = compute_rollout_correction_and_add_to_batch(batch, RULES[name])
+    assert not batch.batch["response_mask"].any()
+    assert metrics["rollout_corr/rollout_rs_masked_fraction"] == pytest.approx(1)
+    assert all(math.isfinite(value) for value in metrics.values())
+
+
 def test_masked_tokens_have_no_say() -> None:
     mask, _ = correct("mrs", [[0.0, -20.0, 0.0, 0.0]], [[1, 0, 1, 1]])
     assert mask.tolist() == [[1, 0, 1, 1]]

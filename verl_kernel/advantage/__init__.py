@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from verl_kernel.advantage.trloo import trloo, turn_grpo
+from verl_kernel.advantage.trloo import trloo
+from verl_kernel.advantage.turn_grpo import turn_grpo
 
 ESTIMATORS: dict[str, Callable[..., tuple[torch.Tensor, torch.Tensor]]] = {"trloo": trloo, "turn_grpo": turn_grpo}

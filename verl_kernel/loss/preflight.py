@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the switches of the mismatch correction fit each other, asked before anything starts."""
+
+from __future__ import annotations
+
+import math
+
+from omegaconf import DictConfig, OmegaConf
+
+from verl_kernel.errors import ConfigError
+from verl_kernel.loss.options import NODE, TurnCorrectionOptions
+
+CORRECTION = "algorithm.rollout_correction"
+UNCUT = math.exp(20)
+"""verl cuts token ratios here itself."""
+
+
+def check_mismatch(config: DictConfig) -> None:
+    """Corrections have the log-probabilities they compare, and `turn_corrected` the ratios it reads.
+
+    Raises:
+        ConfigError: something is missing or contradicts; the message names the key and the remedy.
+    """
+    rule = OmegaConf.select(config, CORRECTION) or {}
+    corrects = [key for key in ("rollout_is", "rollout_rs") if rule.get(key) is not None]
+    if corrects and not OmegaConf.select(config, "actor_rollout_ref.rollout.calculate_log_probs"):
+        raise ConfigError(
+            f"{CORRECTION}.{corrects[0]} is {rule.get(corrects[0])} and the rollout keeps no log-probabilities to "
+            "correct by: set actor_rollout_ref.rollout.calculate_log_probs=true, or mismatch=none"
+        )
+    node = OmegaConf.select(config, NODE)
+    mode = OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode")
+    if mode != "turn_corrected":
+        if node is not None:
+            raise ConfigError(
+                f"{NODE} is set and actor_rollout_ref.actor.policy_loss.loss_mode is {mode}, which does not read it: "
+                "set it to turn_corrected, or remove the node"
+            )
+        return
+    options = TurnCorrectionOptions.from_node(node)
+    if options.level == "turn" and OmegaConf.select(config, "kernelgym.max_turns") == 1:
+        raise ConfigError(
+            f"{NODE}.level is turn and kernelgym.max_turns is 1, so a turn is the whole trajectory: set {NODE}.level "
+            "to trajectory, or choose mismatch=mrs or tis"
+        )
+    _check_ratios(config)
+
+
+def _check_ratios(config: DictConfig) -> None:
+    rule = OmegaConf.select(config, CORRECTION) or {}
+    try:
+        cuts = float(str(rule.get("rollout_is_threshold"))) < UNCUT
+    except ValueError:
+        cuts = True
+    wants = {
+        "rollout_is": (rule.get("rollout_is") != "token", "token"),
+        "rollout_is_threshold": (cuts, "1.0e9, which cuts nothing"),
+        "rollout_is_batch_normalize": (bool(rule.get("rollout_is_batch_normalize")), "false"),
+        "bypass_mode": (bool(rule.get("bypass_mode")), "false"),
+    }
+    for key, (bad, value) in wants.items():
+        if bad:
+            raise ConfigError(
+                f"{CORRECTION}.{key} is {rule.get(key)} and policy_loss.loss_mode is turn_corrected, which needs the "
+                f"token ratios as they are: set it to {value}, or choose mismatch=turn_mrs"
+            )
+    tokens = [name for name in str(rule.get("rollout_rs") or "").split(",") if name.strip().startswith("token_")]
+    if tokens:
+        raise ConfigError(
+            f"{CORRECTION}.rollout_rs holds {tokens[0].strip()}, which cuts turns into pieces that turn_corrected "
+            f"would take for turns: leave it out, or use {NODE}.veto"
+        )
