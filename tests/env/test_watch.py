@@ -125,10 +125,10 @@ class Lazy(torch.Tensor):
     "a collector's callback": (
         "return self.right(x, y)", "import gc\ngc.callbacks.append(lambda *a: None)\n", "patched",
     ),
-    "python": ("sum(i * i for i in range(1 << 19)); return self.right(x, y)", "", "hidden_work"),
+    "python": ("sum(i * i for i in range(1 << 21)); return self.right(x, y)", "", "hidden_work"),
     "a grid that computes": (
         "out = torch.empty_like(x)\n"
-        "grid = lambda meta: (1 + 0 * sum(i * i for i in range(1 << 19)),)\n"
+        "grid = lambda meta: (1 + 0 * sum(i * i for i in range(1 << 21)),)\n"
         "fused[grid](x, self.weight, y, out, 512, 64, self.scale, BLOCK=512)\nreturn out", "", "hidden_work",
     ),
 }  # fmt: skip
