@@ -58,11 +58,6 @@ class Router:
         await self._loop.run(self._dispatcher.forget())
 
 
-def find_router(name: str) -> Any:
-    """The router called `name`; raises ValueError where there is none."""
-    return ray.get_actor(name)
-
-
 def find_or_make_router(options: GymOptions, seed: int | None, name: str) -> Any:
     """The router called `name`, made now if there is none."""
     at_once = options.queue_size + options.num_judges + _AT_THE_DOOR

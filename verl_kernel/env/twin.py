@@ -19,8 +19,7 @@ from typing import IO, NoReturn
 import torch
 
 from verl_kernel.env import channel as channels
-
-_VARIABLES = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+from verl_kernel.env.devices import INTERPRETER_VARIABLES, resolve_device
 
 
 class Twin:
@@ -53,11 +52,9 @@ def fork_zygote(name: str) -> Twin | None:
     """
     if name == "cuda" or (name == "auto" and torch.cuda.is_available()):
         return None
-    os.environ.update(_VARIABLES)  # read by triton when the device's module imports it
-    from verl_kernel.env.devices import resolve_device
-
+    os.environ.update(INTERPRETER_VARIABLES)  # read by triton when the device's module imports it
     resolve_device("cpu").preload()
-    for variable in _VARIABLES:  # the judge itself runs no kernels
+    for variable in INTERPRETER_VARIABLES:  # the judge itself runs no kernels
         del os.environ[variable]
     gc.collect()
     gc.freeze()
@@ -74,7 +71,7 @@ def _become_zygote(sock: socket.socket, errors: IO[bytes]) -> NoReturn:
     status = 1
     try:
         os.setsid()
-        os.environ.update(_VARIABLES)
+        os.environ.update(INTERPRETER_VARIABLES)
         nothing = os.open(os.devnull, os.O_RDWR)
         for fd, source in ((0, nothing), (1, nothing), (2, errors.fileno())):
             os.dup2(source, fd)

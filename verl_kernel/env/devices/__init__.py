@@ -6,7 +6,10 @@ from __future__ import annotations
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.errors import ConfigError, EnvironmentNotReady
 
-__all__ = ["DeviceBackend", "resolve_device"]
+__all__ = ["INTERPRETER_VARIABLES", "DeviceBackend", "resolve_device"]
+
+INTERPRETER_VARIABLES = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+"""What the environment must hold before a process that interprets kernels imports triton."""
 
 
 def resolve_device(name: str, probe: bool = True) -> DeviceBackend:

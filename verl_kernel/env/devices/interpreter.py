@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import torch
 
-from verl_kernel.env.devices import cuda_shim, tripwire
+from verl_kernel.env.devices import INTERPRETER_VARIABLES, cuda_shim, tripwire
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.devices.op_recorder import OpRecorder
 from verl_kernel.env.trace import TraceEvent
@@ -29,7 +29,7 @@ class InterpreterDevice(DeviceBackend):
 
     def zygote_env(self) -> dict[str, str]:
         """Triton decides while it is imported whether to interpret."""
-        return {_VARIABLE: "1", "OMP_NUM_THREADS": "1"}
+        return dict(INTERPRETER_VARIABLES)
 
     def setup(self) -> None:
         """Let `cuda` mean the CPU; with TRITON_INTERPRET=1 also make kernels run and count.

@@ -95,7 +95,7 @@ def _run(original: Callable[..., Any], executor: Any, args: tuple[Any, ...], kwa
         result = original(executor, *args, **kwargs)
         failed = False
         return result
-    except Exception as exc:
+    except Exception as exc:  # a kernel may raise anything; it goes on to whoever launched it
         _mark_refusal(exc, executor.fn)
         raise
     finally:
@@ -128,7 +128,7 @@ def _checked(original: Callable[..., Any]) -> Callable[..., Any]:
             if kernel in _APPROVED:
                 _APPROVED[kernel].recheck()
             return kernel
-        except Exception as exc:
+        except Exception as exc:  # parsing fails in any way, and goes on to whoever launched the kernel
             setattr(exc, REFUSED, True)
             raise
 
