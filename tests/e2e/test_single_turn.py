@@ -45,8 +45,7 @@ def test_stock_loop_survives_the_loss_of_its_judges_and_nothing_outlives_it(quic
         wait_for_step(run, trainer, 1)
         kill([*named(tmp_path, "ray::Router"), *named(tmp_path, "ray::JudgeActor")])
         wait_for_step(run, trainer, 2)
-        wait_for(lambda: any(map(is_at_work, named(tmp_path, "ray::JudgeActor"))), START_S)
-        kill([actor for actor in named(tmp_path, "ray::JudgeActor") if is_at_work(actor)][:1])
+        kill([wait_for_judge_at_work(tmp_path)])
         wait_for_step(run, trainer, 3)
         family = relatives(tmp_path)
         names = alive(family)
@@ -68,6 +67,12 @@ def test_stock_loop_survives_the_loss_of_its_judges_and_nothing_outlives_it(quic
 def wait_for_step(run: Run, trainer: subprocess.Popen, step: int) -> None:
     wait_for(lambda: (run.has_steps and len(run.steps) >= step) or trainer.poll() is not None, START_S)
     assert trainer.poll() is None and len(run.steps) >= step, run.log[-3000:]
+
+
+def wait_for_judge_at_work(folder: Path) -> psutil.Process:
+    found = []
+    wait_for(lambda: found.extend(filter(is_at_work, named(folder, "ray::JudgeActor"))) or found, START_S)
+    return found[0]
 
 
 def named(folder: Path, title: str) -> list[psutil.Process]:
