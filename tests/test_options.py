@@ -29,9 +29,15 @@ def test_an_unknown_key_is_refused_with_the_known_ones():
         parse_options({"reward": {"bonus": 1}})
 
 
+def test_decoys_that_are_paid_must_be_recorded():
+    with pytest.raises(ConfigError, match="kernelgym.decoys=record"):
+        parse_options({"reward": {"pay_decoys": True}})
+    assert parse_options({"decoys": "record", "reward": {"pay_decoys": True}}).reward.pay_decoys
+
+
 @pytest.mark.parametrize(
     "node",
-    [{"device": "tpu"}, {"num_judges": 0}, {"tolerance": "loose"}, {"correctness_trials": 0}, {"load_timeout_s": 0}],
+    [{"device": "tpu"}, {"num_judges": 0}, {"tolerance": "loose"}, {"decoys": "pay"}, {"correctness_trials": 0}, {"load_timeout_s": 0}],
 )
 def test_a_value_out_of_range_is_refused_by_name(node):
     with pytest.raises(ConfigError, match=f"kernelgym.{next(iter(node))}"):

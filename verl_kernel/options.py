@@ -49,6 +49,13 @@ class KernelGymOptions:
     env: GymOptions = field(default_factory=GymOptions)
     reward: ProfilingReward = field(default_factory=ProfilingReward)
 
+    def __post_init__(self) -> None:
+        if self.reward.pay_decoys and self.env.decoys != "record":
+            raise ConfigError(
+                "kernelgym.reward.pay_decoys is true but kernelgym.decoys is refuse, which leaves a decoy without a "
+                "time: set kernelgym.decoys=record"
+            )
+
 
 def parse_options(node: DictConfig | Mapping[str, Any] | None) -> KernelGymOptions:
     """Read the `kernelgym` node of a composed configuration; a missing node means the defaults.

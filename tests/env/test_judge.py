@@ -99,6 +99,14 @@ def test_verdicts(judge, name):
     assert bool(result.decoy_kernel) is (status is EvalStatus.DECOY)
 
 
+@pytest.mark.parametrize("name", ["no launch", "token launch"])
+def test_a_recorded_decoy_is_timed_and_marked_and_still_not_rewarded(judge, name):
+    body, _, _ = STATUSES[name]
+    result = sharing(judge, replace(OPTIONS, decoys="record")).evaluate(TASK, candidate(body))
+    assert (result.status, result.correctness, result.decoy_kernel) == (EvalStatus.OK, True, True), result.error
+    assert result.speedup is not None and not result.rewarded
+
+
 SOURCES = {
     "": (EvalStatus.LOAD_ERROR, "AttributeError"),
     "This is no Python": (EvalStatus.LOAD_ERROR, "SyntaxError"),

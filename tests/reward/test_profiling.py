@@ -140,6 +140,14 @@ def test_published_milestones_with_their_penalties() -> None:
     assert [profiling_reward(correct(s), published) for s in (0.5, 1.1, 3.5)] == [-0.1, 0.2, 1.0]
 
 
+def test_a_decoy_is_paid_only_where_asked_to() -> None:
+    decoy = correct(2.0, 0.0).model_copy(update={"decoy_kernel": True})
+    paying = ProfilingReward(pay_decoys=True, decoy_penalty=0.25)
+    assert profiling_reward(decoy, ProfilingReward()) == 0.0
+    assert profiling_reward(decoy, paying) == profiling_reward(correct(2.0, 0.0), ProfilingReward()) > 0
+    assert profiling_reward(failed("decoy"), paying) == -0.25
+
+
 def test_a_loss_without_a_penalty_is_a_plain_zero() -> None:
     assert math.copysign(1.0, profiling_reward(failed("crash"))) == 1.0
 

@@ -18,6 +18,11 @@ _ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     # Binding to fixed cores makes the server starve beside trainer and judges.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    # vLLM refuses an executor in the engine's own process ("uni") where this is on. Its engine has a process of its own
+    # all the same, and a worker beside it would only spin on their shared queue: 18 against 5 CPU seconds a step.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # Compiling vLLM's sampler takes longer than it ever saves.
+    "TORCHDYNAMO_DISABLE": "1",
     # Several processes share few cores: more threads each only adds waiting.
     "OMP_NUM_THREADS": "1",
 }

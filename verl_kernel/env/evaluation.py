@@ -170,7 +170,7 @@ class Evaluation:
             self._exit(bench)
         with self._stage("clock", bench):
             self._take(bench, measured)
-            self._refuse_decoys(bench)
+            self._find_decoys(bench)
         self._found["correctness"] = True
 
     def _correctness(self, bench: Bench, secret: bytes) -> None:
@@ -227,7 +227,7 @@ class Evaluation:
         if any(moves_too_little(trace, self._reference.events, floor) for trace in bench.traces):
             raise bench.dialogue.hacking("impossible_trace", "fewer bytes were counted than the output has")
 
-    def _refuse_decoys(self, bench: Bench) -> None:
+    def _find_decoys(self, bench: Bench) -> None:
         file, stop = bench.dialogue.file, bench.dialogue.stop
         launched = [trace for trace in bench.traces if own_launches(trace, file)]
         if not launched:
@@ -237,6 +237,8 @@ class Evaluation:
         else:
             return
         self._found["decoy_kernel"] = True
+        if self._options.decoys == "record":
+            return
         raise stop(EvalStatus.DECOY, "LaunchIrrelevant" if launched else "NoLaunch", text)
 
     @contextmanager

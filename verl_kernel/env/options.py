@@ -38,6 +38,8 @@ class GymOptions:
     correctness_trials: int = 5
     ablation: bool = True
     """Run once with launches suppressed; an output that is still right is a decoy."""
+    decoys: str = "refuse"
+    """`refuse`, or `record`: a correct decoy is timed as a kernel is and marked `decoy_kernel`, for ablations."""
     reference_mode: str = "eager"
     gpu_profile: str = "h100"
     """Nominal GPU of the simulated clock."""
@@ -64,6 +66,7 @@ class GymOptions:
         object.__setattr__(self, "require_isolation", tuple(self.require_isolation))
         _choice("device", self.device, ("auto", "cpu", "cuda"))
         _choice("static_check", self.static_check, ("strict", "coverage", "off"))
+        _choice("decoys", self.decoys, ("refuse", "record"))
         _choice("tolerance", self.tolerance, ("scaled", "parity"))
         _choice("reference_mode", self.reference_mode, ("eager", "compile"))
         _choice("gpu_profile", self.gpu_profile, ("h100", "a100"))

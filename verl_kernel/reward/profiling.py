@@ -3,8 +3,8 @@
 
     r = scale * (correct_weight + speedup_weight * f(speedup) + coverage_weight * coverage)
 
-(less `slow_penalty` where the speedup is below 1) for a candidate whose result is `rewarded` (correct and no
-decoy). `scale` 1 is the paper's Eq. 8, 0.5 the released recipe. f is what `variant` chooses:
+(less `slow_penalty` where the speedup is below 1) for a candidate whose result is `rewarded` (correct and, unless
+`pay_decoys`, no decoy). `scale` 1 is the paper's Eq. 8, 0.5 the released recipe. f is what `variant` chooses:
 
     sum         min(speedup, speedup_cap)
     weighted    1 where speedup >= 1 + margin, else 0
@@ -62,6 +62,8 @@ class ProfilingReward:
     """Taken from candidates that raised, crashed, timed out or ran out of memory."""
     slow_penalty: float = 0.0
     """Taken from correct candidates that are slower than the reference."""
+    pay_decoys: bool = False
+    """Whether a correct decoy earns what a kernel earns, for ablations; needs `kernelgym.decoys: record`."""
 
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
@@ -73,6 +75,8 @@ class ProfilingReward:
                 raise ConfigError(f"kernelgym.reward.{key} is {value!r}; it must be a finite number of at least 0")
         if self.coverage not in COVERAGES:
             raise ConfigError(f"kernelgym.reward.coverage is {self.coverage!r}; it must be time or number")
+        if not isinstance(self.pay_decoys, bool):
+            raise ConfigError(f"kernelgym.reward.pay_decoys is {self.pay_decoys!r}; it must be true or false")
         self._refuse_contradictions()
 
     def _refuse_contradictions(self) -> None:
@@ -106,7 +110,8 @@ def profiling_reward(result: EvalResult, options: ProfilingReward | None = None)
     if result.status is EvalStatus.INFRA_ERROR:
         reason = result.error.message if result.error else "no reason given"
         raise InfraError(f"task {result.task_id} was not judged ({reason}); an infra_error has no reward")
-    if not result.rewarded:
+    paid_decoy = options.pay_decoys and result.status is EvalStatus.OK and result.correctness
+    if not (result.rewarded or paid_decoy):
         return 0.0 - _penalty(result, options)
     speedup = _measured(result, "speedup")
     coverage = min(_measured(result, COVERAGES[options.coverage]) or 0.0, 1.0)
