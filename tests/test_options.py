@@ -37,7 +37,14 @@ def test_decoys_that_are_paid_must_be_recorded():
 
 @pytest.mark.parametrize(
     "node",
-    [{"device": "tpu"}, {"num_judges": 0}, {"tolerance": "loose"}, {"decoys": "pay"}, {"correctness_trials": 0}, {"load_timeout_s": 0}],
+    [
+        {"device": "tpu"},
+        {"num_judges": 0},
+        {"tolerance": "loose"},
+        {"decoys": "pay"},
+        {"correctness_trials": 0},
+        {"load_timeout_s": 0},
+    ],
 )
 def test_a_value_out_of_range_is_refused_by_name(node):
     with pytest.raises(ConfigError, match=f"kernelgym.{next(iter(node))}"):

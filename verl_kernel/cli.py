@@ -21,6 +21,7 @@ COMMANDS = {
     "data": "Build tasks, data sets and the small model of the quickstart.",
     "watch": "Run a trainer with its output in a file and its progress on screen.",
     "report": "Show the steps of a run as a table and a reward curve.",
+    "study": "Train the arms of a study over seeds and compare them.",
     "serve-status": "Show the queue, judges and pace of a running cluster's pool.",
     "doctor": "Check that this machine can run the recipes, and say what is missing.",
 }

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command with the real recipe's plan but a trainer that only leaves metrics behind."""
+
+import json
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+from typer.testing import CliRunner
+
+from tests.study.test_plan import SMALL
+from tests.study.test_runs import trainer
+from verl_kernel.cli import app
+from verl_kernel.commands import study
+
+RUNNER = CliRunner()
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.yaml"
+    OmegaConf.save(OmegaConf.create(SMALL), path)
+    return path
+
+
+def run(plan: Path, *options: str):
+    return RUNNER.invoke(app, ["study", str(plan), "--out", str(plan.parent / "out"), *options])
+
+
+def test_a_stopped_study_goes_on_where_it_was(plan: Path, monkeypatch: pytest.MonkeyPatch):
+    trained = []
+
+    def train(folder: Path, argv: list[str]) -> int:
+        trained.append(folder.name)
+        return trainer()(folder, argv) if folder.name != "one-1" or trained.count("one-1") > 1 else 1
+
+    monkeypatch.setattr(study, "_train", train)
+    stopped = run(plan)
+    assert stopped.exit_code == 2 and "one-1" in stopped.output
+    done = run(plan)
+    assert done.exit_code == 0, done.output
+    assert "4 runs, 2 finished" in done.output
+    assert trained == ["one-0", "two-0", "one-1", "one-1", "two-1"]
+    out = plan.parent / "out"
+    assert len(out.joinpath("study.jsonl").read_text().splitlines()) == 8
+    assert json.loads((out / "one-0" / "run.json").read_text())["overrides"]
+    assert "| One | 2 |" in (out / "table.md").read_text() and (out / "study.png").is_file()
+
+
+def test_a_dry_run_says_what_it_would_do_and_how_long_it_takes(plan: Path):
+    result = run(plan, "--dry-run")
+    assert result.exit_code == 0 and "about 4 min left" in result.output
+    assert "--config-name=r trainer.total_training_steps=2 a=1 b=1" in result.output
+
+
+def test_a_plan_that_is_not_there_is_a_usage_error(tmp_path: Path):
+    result = RUNNER.invoke(app, ["study", str(tmp_path / "none.yaml"), "--out", str(tmp_path)])
+    assert result.exit_code == 2 and "none.yaml" in result.output
+
+
+def test_nothing_finished_is_nothing_to_compare(plan: Path):
+    assert "nothing to compare" in run(plan, "--summary-only").output

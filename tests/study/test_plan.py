@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from verl_kernel.advantage.options import check_algorithm
+from verl_kernel.errors import ConfigError
+from verl_kernel.loss.preflight import check_mismatch
+from verl_kernel.options import parse_options
+from verl_kernel.sampler.preflight import check_switches
+from verl_kernel.study.plan import read_study
+
+STUDY = Path(__file__).parents[2] / "recipes" / "cpu_study" / "study.yaml"
+SMALL = {
+    "recipe": "r", "steps": 2, "minutes": 1, "seeds": [0, 1], "seeded": ["a={seed}"],
+    "arms": {"one": {"title": "One", "expected": "x"}, "two": {"title": "Two", "expected": "y", "overrides": ["b=1"]}},
+}  # fmt: skip
+
+
+def written(folder: Path, **changes: object) -> Path:
+    path = folder / "study.yaml"
+    OmegaConf.save(OmegaConf.create({**SMALL, **changes}), path)
+    return path
+
+
+def test_seeds_are_the_outer_loop(tmp_path: Path):
+    runs = read_study(written(tmp_path)).runs()
+    assert [run.name for run in runs] == ["one-0", "two-0", "one-1", "two-1"]
+    assert runs[3].overrides == ("trainer.total_training_steps=2", "a=1", "b=1")
+    assert runs[3].command[1:4] == ["-m", "verl.trainer.main_ppo", "--config-name=r"]
+
+
+def test_a_fingerprint_knows_every_override(tmp_path: Path):
+    before = {run.fingerprint for run in read_study(written(tmp_path)).runs()}
+    after = {run.fingerprint for run in read_study(written(tmp_path, steps=3)).runs()}
+    assert len(before) == 4 and not before & after
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"seeds": []}, "seeds is empty"),
+        ({"arms": {}}, "arms is empty"),
+        ({"steps": 0}, "steps is 0"),
+        ({"repeat": 3}, "repeat is not a key"),
+        ({"arms": {"one": {"title": "One"}}}, r"arms\.one\.expected is missing"),
+        ({"arms": {"one": {"title": "One", "expected": "x", "override": []}}}, r"arms\.one\.override is not a key"),
+    ],
+)
+def test_a_bad_plan_is_refused_by_file_and_key(tmp_path: Path, changes: dict, key: str):
+    with pytest.raises(ConfigError, match=rf"study\.yaml: {key}"):
+        read_study(written(tmp_path, **changes))
+
+
+def test_a_plan_that_is_not_there_is_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match="none.yaml cannot be read"):
+        read_study(tmp_path / "none.yaml")
+
+
+def test_every_arm_of_the_recipe_composes_and_is_accepted():
+    runs = {run.arm.name: run for run in read_study(STUDY).runs()}
+    for run in runs.values():
+        with initialize_config_module("verl.trainer.config", version_base=None):
+            config = compose(run.study.recipe, overrides=list(run.overrides))
+        parse_options(config.kernelgym)
+        check_switches(config)
+        check_mismatch(config)
+        check_algorithm(config.algorithm)
+    assert len(runs) >= 6 and len(read_study(STUDY).seeds) >= 3

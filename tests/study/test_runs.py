@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from verl_kernel.errors import InfraError
+from verl_kernel.study.plan import Arm, Study
+from verl_kernel.study.runs import collect, execute, finished, minutes_left, read_rows
+
+STUDY = Study("r", 2, (0, 1), minutes=6, arms=(Arm("one", "One", ""), Arm("two", "Two", "", ("b=1",))))
+
+
+def trainer(steps: int = 2, code: int = 0):
+    """A trainer that leaves a metrics file as verl's does."""
+
+    def train(folder: Path, argv: list[str]) -> int:
+        lines = [
+            {"step": step, "data": {"training/global_step": step, "kernel/correct_rate": step / 10, "other": 1.0}}
+            for step in range(1, steps + 1)
+        ]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return code
+
+    return train
+
+
+def test_a_finished_run_is_known_until_its_overrides_change(tmp_path: Path):
+    run = STUDY.runs()[0]
+    assert finished(run, tmp_path) is None
+    execute(run, tmp_path, trainer())
+    assert finished(run, tmp_path)["seconds"] >= 0
+    assert finished(replace(STUDY, overrides=("c=2",)).runs()[0], tmp_path) is None
+
+
+@pytest.mark.parametrize("train", [trainer(code=1), trainer(steps=1)])
+def test_a_failed_run_is_named_and_stays_missing(tmp_path: Path, train):
+    run = STUDY.runs()[0]
+    execute(run, tmp_path, trainer())
+    with pytest.raises(InfraError, match="one-0.*train.log"):
+        execute(run, tmp_path, train)
+    assert finished(run, tmp_path) is None
+
+
+def test_the_estimate_is_the_plans_until_runs_have_been_timed(tmp_path: Path):
+    assert minutes_left(STUDY, tmp_path) == 4 * 6
+    run = STUDY.runs()[0]
+    execute(run, tmp_path, trainer())
+    path = tmp_path / "one-0" / "run.json"
+    path.write_text(re.sub(r'"seconds": [\d.]+', '"seconds": 120', path.read_text()))
+    assert minutes_left(STUDY, tmp_path) == 3 * 2
+
+
+def test_collected_rows_hold_the_kept_metrics_of_finished_runs(tmp_path: Path):
+    for run in STUDY.runs()[:3]:
+        execute(run, tmp_path, trainer())
+    rows = collect(STUDY, tmp_path)
+    assert rows == read_rows(tmp_path / "study.jsonl") and len(rows) == 6
+    assert rows[0] == {"arm": "one", "seed": 0, "step": 1, "kernel/correct_rate": 0.1}
+    assert {(row["arm"], row["seed"]) for row in rows} == {("one", 0), ("two", 0), ("one", 1)}

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel study STUDY.yaml --out DIR`: train every arm with every seed, then compare them."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from verl_kernel.errors import VerlKernelError
+from verl_kernel.study import figure, runs, summary
+from verl_kernel.study.plan import Study, read_study
+
+
+def command(
+    plan: Annotated[Path, typer.Argument(help="The study: recipe, arms and seeds (YAML).")],
+    out: Annotated[Path, typer.Option(help="Folder for runs, raw data, table and figure.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would run and how long it takes.")] = False,
+    summary_only: Annotated[bool, typer.Option("--summary-only", help="Only compare what has finished.")] = False,
+) -> None:
+    """Run what is missing of a study, then write study.jsonl, table.md and study.png; a stopped one goes on."""
+    console = Console(soft_wrap=True)
+    try:
+        study = read_study(plan)
+        todo = [run for run in study.runs() if runs.finished(run, out) is None]
+        total = len(study.runs())
+        console.print(f"{total} runs, {total - len(todo)} finished; about {_hours(runs.minutes_left(study, out))} left")
+        if dry_run:
+            for run in todo:
+                console.print(f"{run.name}: {shlex.join(run.command[1:])}", markup=False, highlight=False)
+            return
+        for run in [] if summary_only else todo:
+            console.print(f"{run.name}: {run.arm.title}, seed {run.seed}", highlight=False)
+            runs.execute(run, out, _train)
+            console.print(f"about {_hours(runs.minutes_left(study, out))} left", highlight=False)
+        _compare(study, out, console)
+    except VerlKernelError as exc:
+        typer.echo(f"error: {exc}", err=True)
+        raise typer.Exit(2) from exc
+
+
+def _train(folder: Path, argv: list[str]) -> int:
+    watch = [sys.executable, "-m", "verl_kernel", "watch", str(folder), "--", *argv]
+    return subprocess.run(watch, check=False).returncode
+
+
+def _compare(study: Study, out: Path, console: Console) -> None:
+    rows = runs.collect(study, out)
+    if not rows:
+        console.print("no run has finished yet, so there is nothing to compare")
+        return
+    titles = {arm.name: arm.title for arm in study.arms}
+    text = summary.table(rows, titles)
+    (out / "table.md").write_text(text)
+    clock = "simulated time" if any(row.get("kernel/simulated_clock") for row in rows) else "measured time"
+    figure.plot(rows, titles, out / "study.png", f"{study.recipe}, {study.steps} steps, {clock}")
+    console.print(text, markup=False, highlight=False)
+    console.print(f"raw data, table and figure: {out}", highlight=False)
+
+
+def _hours(minutes: float) -> str:
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running a study: each run in a folder of its own, finished ones left alone, and the time that is left.
+
+OUT/<arm>-<seed>/   train.log, metrics.jsonl, and run.json once the run has finished
+OUT/study.jsonl     a line per run and step: the metrics that the study compares
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from verl_kernel.errors import InfraError
+from verl_kernel.evaluation.steps import read_steps
+from verl_kernel.study.plan import Run, Study
+
+Trainer = Callable[[Path, list[str]], int]
+"""Runs a command with its output and metrics in a folder; returns its exit code."""
+KEPT = (
+    "critic/score/mean",
+    "kernel/correct_rate",
+    "kernel/fast@1.2",
+    "kernel/time_coverage/mean",
+    "kernel/speedup/mean",
+    "kernel/decoy_rate",
+    "kernel/hacked_rate",
+    "kernel/simulated_clock",
+    "prs/rejected_fraction",
+    "groups/flat_fraction",
+    "actor/entropy",
+    "actor/grad_norm",
+    "timing_s/step",
+)
+"""Metrics that a line of `study.jsonl` holds, with every `kernel/turn_<k>/` correct rate and reward."""
+
+
+def finished(run: Run, out: Path) -> dict[str, Any] | None:
+    """The record of a run that has already finished as it would be run now."""
+    try:
+        record: dict[str, Any] = json.loads((out / run.name / "run.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return record if record.get("fingerprint") == run.fingerprint else None
+
+
+def minutes_left(study: Study, out: Path) -> float:
+    """Minutes that the runs still to come will take, by the finished ones where there are any."""
+    records = [finished(run, out) for run in study.runs()]
+    spent = [record["seconds"] / 60 for record in records if record is not None]
+    return records.count(None) * (statistics.fmean(spent) if spent else study.minutes)
+
+
+def execute(run: Run, out: Path, train: Trainer) -> None:
+    """Train one run and record that it has finished.
+
+    Raises:
+        InfraError: the trainer failed, or ended before its last step.
+    """
+    folder = out / run.name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.json").unlink(missing_ok=True)
+    start = time.monotonic()
+    code = train(folder, [*run.command, f"trainer.rollout_data_dir={folder.resolve()}/rollouts"])
+    seconds = round(time.monotonic() - start, 1)
+    steps = len(read_steps(folder / "metrics.jsonl")) if code == 0 else 0
+    if steps != run.study.steps:
+        raise InfraError(
+            f"run {run.name} ended with exit code {code} and {steps} of {run.study.steps} steps: see "
+            f"{folder / 'train.log'}; the same command goes on with the runs that are missing"
+        )
+    record = {"fingerprint": run.fingerprint, "overrides": run.overrides, "seconds": seconds}
+    (folder / "run.json").write_text(json.dumps(record, indent=2) + "\n")
+
+
+def collect(study: Study, out: Path) -> list[dict[str, Any]]:
+    """Gather the finished runs' metrics, a row per run and step, and keep them in `study.jsonl`."""
+    rows = [
+        {"arm": run.arm.name, "seed": run.seed, "step": step["step"], **_kept(step)}
+        for run in study.runs()
+        if finished(run, out)
+        for step in read_steps(out / run.name / "metrics.jsonl")
+    ]
+    write_rows(rows, out / "study.jsonl")
+    return rows
+
+
+def write_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Write rows as JSON lines, making the folder where it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Read what `write_rows` wrote."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _kept(step: dict[str, Any]) -> dict[str, float]:
+    turns = [key for key in step if key.startswith("kernel/turn_") and key.endswith(("/correct_rate", "/reward/mean"))]
+    return {key: round(float(step[key]), 5) for key in (*KEPT, *sorted(turns)) if key in step}

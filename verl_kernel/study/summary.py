@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A study's rows as curves and as a table: means over seeds with Student's 95 % interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Row = Mapping[str, Any]
+_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+END = 5
+"""Steps at either end of a run that its first and last figure average."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over seeds and half the width of its 95 % interval, which one seed does not have."""
+
+    mean: float
+    half: float | None
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f}" + ("" if self.half is None else f" ± {self.half:.2f}")
+
+
+def _reward(row: Row) -> float | None:
+    rewards = [value for key, value in row.items() if key.startswith("kernel/turn_") and key.endswith("/reward/mean")]
+    return sum(rewards) / len(rewards) if rewards else None
+
+
+def _hacks(row: Row) -> float | None:
+    return row["kernel/decoy_rate"] + row["kernel/hacked_rate"] if "kernel/decoy_rate" in row else None
+
+
+MEASURES = {
+    "reward of a turn": _reward,
+    "correct": lambda row: row.get("kernel/correct_rate"),
+    "fast@1.2": lambda row: row.get("kernel/fast@1.2"),
+    "time coverage": lambda row: row.get("kernel/time_coverage/mean"),
+    "hack rate": _hacks,
+}
+"""What the study compares: name to its value in one row, `None` where the step has none."""
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Mean and Student's 95 % interval of independent values.
+
+    Raises:
+        ValueError: there are no values.
+    """
+    if not values:
+        raise ValueError("an interval needs at least one value")
+    mean = float(np.mean(values))
+    if len(values) == 1:
+        return Interval(mean, None, 1)
+    error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return Interval(mean, student(len(values) - 1) * error, len(values))
+
+
+def student(freedom: int) -> float:
+    """The 97.5 % quantile of Student's distribution, within 0.003."""
+    if freedom <= len(_STUDENT):
+        return _STUDENT[freedom - 1]
+    z = 1.959964
+    # Expansion in 1 / freedom around the normal quantile (Abramowitz and Stegun, 26.7.5).
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+def curve(rows: Iterable[Row], arm: str, measure: str) -> dict[int, Interval]:
+    """A measure of one arm by step, over the seeds that have it."""
+    found: dict[int, list[float]] = {}
+    for row in rows:
+        value = MEASURES[measure](row) if row["arm"] == arm else None
+        if value is not None:
+            found.setdefault(row["step"], []).append(value)
+    return {step: interval(found[step]) for step in sorted(found)}
+
+
+def ends(rows: Sequence[Row], arm: str, measure: str) -> tuple[Interval, Interval, Interval] | None:
+    """First figure, last figure and gain of an arm's runs, each over `END` steps; `None` without a run."""
+    pairs = []
+    for seed in sorted({row["seed"] for row in rows if row["arm"] == arm}):
+        run = sorted((row for row in rows if (row["arm"], row["seed"]) == (arm, seed)), key=lambda row: row["step"])
+        values = [value for row in run if (value := MEASURES[measure](row)) is not None]
+        if values:
+            pairs.append((float(np.mean(values[:END])), float(np.mean(values[-END:]))))
+    if not pairs:
+        return None
+    first, last = zip(*pairs, strict=True)
+    return interval(first), interval(last), interval([b - a for a, b in pairs])
+
+
+def table(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
+    """A Markdown table: first and last figure of every arm and measure.
+
+    Args:
+        rows: the study's rows.
+        titles: arm to its title, in the table's order.
+    """
+    lines = ["| arm | seeds | " + " | ".join(MEASURES) + " |", "|---" * (len(MEASURES) + 2) + "|"]
+    for arm, title in titles.items():
+        seeds = len({row["seed"] for row in rows if row["arm"] == arm})
+        cells = [_cell(ends(rows, arm, measure)) for measure in MEASURES]
+        lines.append(f"| {title} | {seeds} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(found: tuple[Interval, Interval, Interval] | None) -> str:
+    return "-" if found is None else f"{found[0].mean:.2f} → {found[1]}"
