@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any
 
 Kernel = dict[str, Any]
-_NEEDED: dict[str, type | tuple[type, ...]] = {"step": int, "task_id": str, "turn": int, "speedup": (int, float), "code": str}
+_NEEDED: dict[str, type | tuple[type, ...]] = {
+    "step": int,
+    "task_id": str,
+    "turn": int,
+    "speedup": (int, float),
+    "code": str,
+}
 
 
 def read_kernels(path: Path) -> list[Kernel]:

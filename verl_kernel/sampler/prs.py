@@ -76,9 +76,8 @@ class PRSReplayBuffer(RefillingReplayBuffer):
         if partition_id == "val" or not batch.keys:
             return batch, metrics
         rows = read_rows(batch, global_steps)
-        metrics |= kernel_metrics([row.turns for row in rows], sum(row.unjudged for row in rows)) | waiting_metrics(
-            rows
-        )
+        metrics |= kernel_metrics([row.turns for row in rows], sum(row.unjudged for row in rows))
+        metrics |= waiting_metrics(rows)
         if self._kernel_log is not None:
             self._kernel_log.update(global_steps, partition_id, rows)
         batch, rows, found = self._drop_flat(batch, rows)
