@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -10,9 +13,10 @@ from hypothesis import strategies as st
 from tests.reward.results import correct, failed, turn
 from verl_kernel.advantage.trloo import trloo
 from verl_kernel.advantage.turns import place_turn_rewards
+from verl_kernel.evaluation.metrics import kernel_metrics
 from verl_kernel.reward.record import TurnRecord
 from verl_kernel.sampler.batch_metrics import gradient_metrics, selection_metrics, waiting_metrics
-from verl_kernel.sampler.rejection import Verdict
+from verl_kernel.sampler.rejection import Verdict, prs_metrics
 from verl_kernel.sampler.rows import Row
 
 KEPT, REJECTED = Verdict(1.0, True), Verdict(0.0, False)
@@ -75,6 +79,19 @@ def test_the_share_is_that_of_trloos_advantages(rewards: list[list[float]]) -> N
     silent = [not found[:, start].abs().gt(1e-6).any() for start in (0, 2)]
     rows = earned("u", *rewards)
     assert gradient_metrics(rows, keep_all(rows), 0.0)["groups/zero_gradient_fraction"] == sum(silent) / 2
+
+
+def test_every_metric_of_ours_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "observability.md").read_text()
+    rows = [row("u", i, turn(correct(2.0 + i, stage_seconds={"run": 1.0}, queue_seconds=1.0)), gym=1.0) for i in (0, 1)]
+    turns, verdicts = [one.turns for one in rows], [[KEPT], [REJECTED]]
+    metrics = kernel_metrics(turns) | prs_metrics(verdicts) | selection_metrics(rows, verdicts)
+    for name in metrics | gradient_metrics(rows, verdicts, 0.0) | waiting_metrics(rows):
+        general = re.sub(r"turn_\d+", "turn_k", re.sub(r"fast@[\d.]+", "fast@p", name))
+        general = re.sub(r"status/\w+", "status/<status>", general)
+        prefix = re.match(r"kernel/turn_k/|kernel/best/|prs/kept/|prs/rejected/|groups/turn_k/|\w+/", general)[0]
+        parted = f"`{prefix}`" in page and f"`{general.removeprefix(prefix)}`" in page
+        assert parted or f"`{general}`" in page or general == "groups/turn_k/zero_gradient_fraction", name
 
 
 def test_waiting_is_that_of_our_trajectories() -> None:
