@@ -66,11 +66,13 @@ def test_the_page_holds_its_figure_and_asks_nobody_for_anything(tmp_path):
 
 
 def test_the_page_tells_what_changed_and_shows_the_best_kernels(tmp_path):
-    kernels = [kernel(n, f"task{n:02}", 1.0 + n, code=f"code{n:02}") for n in range(KERNELS_SHOWN + 3)]
+    kernels = [
+        kernel(n, f"task{n:02}", 1.0 + n, code=f"code{n:02}", kernel_ms=0.00401) for n in range(KERNELS_SHOWN + 3)
+    ]
     write_lines(tmp_path / "kernels.jsonl", *kernels)
     held_out = [{"step": 0, "held_out/acc": 0.25}, {"step": 2, "held_out/acc": 0.75}]
     text = page(tmp_path, validations=held_out).text
-    assert "x 2.00" in text and "+0.500" in text and "simulated" in text and tmp_path.name in text
+    assert "x 2.00" in text and "+0.500" in text and "Kernel, 0.00401 ms" in text and tmp_path.name in text
     assert text.index("code12") < text.index("code03") and "code02" not in text
 
 
