@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
@@ -165,6 +166,19 @@ def test_a_bad_row_is_refused_by_file_and_key(quickstart, tmp_path, changes, key
     write_rows([row(**changes)], path)
     sentence = refusal(quickstart, f"data.train_files={path}")
     assert "data.train_files" in sentence and str(path) in sentence and key in sentence
+
+
+@pytest.mark.parametrize("value", ["null", "[]", "''"])
+def test_a_run_without_a_validation_set_is_refused(quickstart, value):
+    sentence = refusal(quickstart, f"data.val_files={value}", "trainer.val_before_train=true", "trainer.test_freq=5")
+    assert sentence.startswith("data.val_files names no file: give a parquet file")
+
+
+def test_an_empty_validation_set_is_refused(quickstart, tmp_path):
+    path = tmp_path / "val.parquet"
+    pq.write_table(pq.read_table(quickstart / "val.parquet").slice(0, 0), path)
+    sentence = refusal(quickstart, f"data.val_files={path}", "trainer.val_before_train=true", "trainer.test_freq=5")
+    assert sentence == f"data.val_files: {path} holds no rows: write at least one task into it"
 
 
 def test_a_machine_without_vllm_is_refused(quickstart, monkeypatch):

@@ -20,7 +20,7 @@ COMMANDS = {
     "eval": "Judge kernels against a reference program.",
     "data": "Build tasks, data sets and the small model of the quickstart.",
     "watch": "Run a trainer with its output in a file and its progress on screen.",
-    "report": "Show the steps of a run as a table and a reward curve.",
+    "report": "Show what a run changed, and write its curves and best kernels as a page.",
     "study": "Train the arms of a study over seeds and compare them.",
     "serve-status": "Show the queue, judges and pace of a running cluster's pool.",
     "doctor": "Check that this machine can run the recipes, and say what is missing.",

@@ -10,6 +10,8 @@ export HF_HUB_OFFLINE=1
 
 verl-kernel watch "$run_dir" -- python -m verl.trainer.main_ppo \
     --config-name=cpu_quickstart \
+    hydra.run.dir="$run_dir" \
     trainer.rollout_data_dir="$run_dir/rollouts" \
+    trainer.v1.sampler.sampler_kwargs.best_kernels="$run_dir/kernels.jsonl" \
     "$@"
 verl-kernel report "$run_dir"

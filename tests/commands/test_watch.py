@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-import json
-import os
 import signal
 import subprocess
 import sys
@@ -47,17 +45,3 @@ def test_ending_the_watcher_ends_the_trainer(tmp_path):
     watcher.send_signal(signal.SIGTERM)
     assert watcher.wait(timeout=30) != 0
     assert not Path(f"/proc/{trainer}").exists()
-
-
-def test_report_prints_the_table_and_saves_the_curve(tmp_path):
-    record = {"step": 1, "data": {"training/global_step": 1, "critic/score/mean": 0.5, "timing_s/step": 3.5}}
-    (tmp_path / "metrics.jsonl").write_text(json.dumps(record))
-    wide = {**os.environ, "COLUMNS": "160"}
-    done = subprocess.run([VERL_KERNEL, "report", tmp_path], capture_output=True, text=True, env=wide, timeout=60)
-    assert done.returncode == 0 and "fast@1.2" in done.stdout and "3.5" in done.stdout
-    assert (tmp_path / "reward.png").exists()
-
-
-def test_report_without_metrics_is_a_usage_error(tmp_path):
-    done = subprocess.run([VERL_KERNEL, "report", tmp_path], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2 and "metrics.jsonl does not exist" in done.stderr

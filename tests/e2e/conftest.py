@@ -55,8 +55,9 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def overrides(folder: Path) -> list[str]:
-    """Where the run finds its data and leaves its rollouts."""
-    return [f"quickstart_dir={QUICKSTART}", f"trainer.rollout_data_dir={folder}/rollouts"]
+    """Where the run finds its data and leaves its rollouts; no validation."""
+    folders = [f"quickstart_dir={QUICKSTART}", f"trainer.rollout_data_dir={folder}/rollouts"]
+    return [*folders, "trainer.val_before_train=false", "trainer.test_freq=-1"]
 
 
 def train(folder: Path, *extra: str, timeout: int = 900) -> Run:

@@ -12,6 +12,8 @@ from transformers import AutoModelForCausalLM
 from tests.advantage.oracle import naive_trloo
 from tests.e2e.conftest import Run, train
 from verl_kernel.advantage.turns import ZERO_REWARD
+from verl_kernel.evaluation.kernels import best_kernels, read_kernels
+from verl_kernel.evaluation.steps import read_validations
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1500)]
 
@@ -29,7 +31,9 @@ def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         "actor_rollout_ref.actor.checkpoint.save_contents=[hf_model]",
         # Large enough that stale weights in vLLM would show in its log-probs.
         "actor_rollout_ref.actor.optim.lr=1e-3",
+        "trainer.test_freq=2",
         f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
+        f"trainer.v1.sampler.sampler_kwargs.best_kernels={folder}/kernels.jsonl",
         f"algorithm.trloo.record_dir={folder}/advantages",
     )
 
@@ -51,6 +55,29 @@ def test_every_step_is_logged_with_the_kernel_metrics(run: Run):
             assert 0 <= step[f"kernel/{key}"] <= 1
         assert "kernel/turn_1/correct_rate" in step and "kernel/turn_2/correct_rate" in step
         assert step["critic/score/max"] > step["critic/score/min"]
+        for key in ("actor/entropy", "training/rollout_probs_diff_mean", "rollout_corr/kl", "critic/advantages/max"):
+            assert np.isfinite(step[key])
+        assert step["groups/zero_gradient_fraction"] < 1 and "prs/kept/reward/mean" in step
+
+
+def test_the_last_step_is_validated_on_held_out_tasks(run: Run):
+    (validation,) = read_validations(run.folder / "metrics.jsonl")
+    figures = {key.rpartition("/")[2]: value for key, value in validation.items()}
+    assert figures["step"] == 2
+    assert 0 <= figures["acc"] <= figures["best_turn_acc"] <= 1
+    assert 0 <= figures["last_turn_fast@1.2"] <= figures["best_turn_fast@1.2"] <= figures["best_turn_acc"]
+
+
+def test_the_best_kernels_are_those_of_the_samples(run: Run):
+    fastest = {
+        turn["result"]["task_id"]: turn["result"]["speedup"]
+        for turn in sorted(judged(run), key=lambda turn: turn["result"]["speedup"] or 0.0)
+        if turn["result"]["status"] == "ok"
+    }
+    best = best_kernels(read_kernels(run.folder / "kernels.jsonl"), 1000)
+    assert best and {kernel["task_id"]: kernel["speedup"] for kernel in best} == fastest
+    assert all("class ModelNew" in kernel["code"] and "class Model" in kernel["reference"] for kernel in best)
+    assert all(step["kernel/gym_seconds/mean"] > 0 and 0 < step["kernel/gym_share"] < 1 for step in run.steps)
 
 
 def test_kernels_were_really_executed(run: Run):

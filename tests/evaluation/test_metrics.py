@@ -59,6 +59,12 @@ def test_what_cannot_earn_is_not_correct_however_fast() -> None:
     metrics = kernel_metrics([[turn(decoy), turn(failed("hacking", speedup=9.0, correctness=True))]])
     assert metrics["kernel/correct_rate"] == metrics["kernel/fast@1"] == 0
     assert metrics["kernel/decoy_rate"] == metrics["kernel/hacked_rate"] == 0.5
+    assert metrics["kernel/hack_rate"] == 1
+
+
+def test_a_sample_that_is_both_decoy_and_hack_is_one_hack() -> None:
+    metrics = kernel_metrics([[turn(failed("hacking", decoy_kernel=True))], [turn(failed())]])
+    assert metrics["kernel/hack_rate"] == metrics["kernel/turn_1/hack_rate"] == 0.5
 
 
 def test_unknown_is_left_out_and_never_zero() -> None:

@@ -10,10 +10,8 @@ from verl_kernel.reward.record import TurnRecord
 
 
 def correct(speedup: float | None = 1.0, coverage: float | None = 1.0, **fields: Any) -> EvalResult:
-    measured = {"speedup": speedup, "time_coverage": coverage, "number_coverage": coverage} | fields
-    return EvalResult(
-        task_id="t", status=EvalStatus.OK, compiled=True, correctness=True, decoy_kernel=False, **measured
-    )
+    measured = {"task_id": "t", "speedup": speedup, "time_coverage": coverage, "number_coverage": coverage} | fields
+    return EvalResult(status=EvalStatus.OK, compiled=True, correctness=True, decoy_kernel=False, **measured)
 
 
 def failed(status: str = "incorrect", **fields: Any) -> EvalResult:

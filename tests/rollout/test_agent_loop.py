@@ -85,7 +85,8 @@ async def test_two_turns_make_one_row(monkeypatch, tokenizer):
     loop, policy, gym = play(monkeypatch, tokenizer, [ANSWER, ANSWER], [WRONG, OK], max_turns=2)
     row = (await loop.run({"temperature": 1.0}, **ROW)).as_dict()
     turns = load_turns(row["extra_fields"]["kernel_turns"])
-    assert gym.sources == ["x = 1\n"] * 2
+    assert gym.sources == [turn.code for turn in turns] == ["x = 1\n"] * 2
+    assert row["extra_fields"]["kernel_gym_seconds"] > 0 and row["extra_fields"]["kernel_generate_seconds"] > 0
     assert [turn.reward for turn in turns] == [0.0, 0.5 * (1 + 2 + 1)]
     assert row["rm_scores"].nonzero().flatten().tolist() == [turn.stop - 1 for turn in turns]
     assert (row["extra_fields"]["min_global_steps"], row["extra_fields"]["max_global_steps"]) == (1, 2)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import torch
+from verl.trainer.ppo.metric_utils import process_validation_metrics
 
 from verl_kernel.advantage.turns import find_turns
 from verl_kernel.env.result import EvalResult, EvalStatus
@@ -55,5 +56,22 @@ def test_a_turn_cut_off_by_its_budget_is_closed_without_training_on_the_end():
 
 def test_validation_figures_name_last_and_best_turn():
     turns = two_turns(0.0, 1.5).turns
-    assert summarise(turns) == {"acc": 1.0, "best_acc": 1.0, "last_turn_speedup": 2.0, "best_turn_speedup": 2.0}
-    assert summarise(turns[:1])["best_turn_speedup"] == 0.0
+    best = {"best_turn_acc": 1.0, "best_turn_fast@1.2": 1.0, "best_turn_speedup": 2.0}
+    assert summarise(turns) == best | {"acc": 1.0, "last_turn_fast@1.2": 1.0, "last_turn_speedup": 2.0}
+    assert summarise(turns[::-1]) == best | {"acc": 0.0, "last_turn_fast@1.2": 0.0, "last_turn_speedup": 0.0}
+    assert set(summarise(turns[:1]).values()) == {0.0}
+
+
+def test_verls_validation_names_every_figure_and_averages_over_all_trajectories():
+    turns = two_turns(0.0, 1.5).turns
+    infos = [summarise(turns), summarise(turns[:1])]
+    columns = {key: [info[key] for info in infos] for key in infos[0]}
+    found = process_validation_metrics(["held_out"] * 2, ["a", "b"], columns)["held_out"]
+    assert {name: values["mean@1"] for name, values in found.items()} == {
+        name: value / 2 for name, value in summarise(turns).items()
+    }
+
+
+def test_the_row_says_how_long_it_waited():
+    fields = two_turns(0.0, 1.0).output({"tool_calls": 1.5, "generate_sequences": 0.5}).extra_fields
+    assert (fields["kernel_gym_seconds"], fields["kernel_generate_seconds"]) == (1.5, 0.5)

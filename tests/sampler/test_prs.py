@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from tests.reward.results import correct, failed, turn
 from tests.sampler.memory_queue import MemoryQueue
 from verl_kernel.env.result import EvalResult
 from verl_kernel.errors import ConfigError
+from verl_kernel.evaluation.kernels import read_kernels
 from verl_kernel.reward.record import TurnRecord, dump_turns
 from verl_kernel.sampler.prs import PRSReplayBuffer
 
@@ -84,7 +86,8 @@ def put(
 ) -> None:
     fields = []
     for (mask, turns), score in zip(rows, scores or (1.0,) * len(rows), strict=True):
-        extra = {"reward_extra_info": {}} | ({"kernel_turns": dump_turns(turns)} if with_turns else {})
+        ours = {"kernel_turns": dump_turns(turns), "kernel_gym_seconds": 3.0, "kernel_generate_seconds": 1.0}
+        extra = {"reward_extra_info": {}} | (ours if with_turns else {})
         output = AgentLoopOutput(
             prompt_ids=list(prompt),
             response_ids=[3] * len(mask),
@@ -93,7 +96,8 @@ def put(
             metrics=AgentLoopMetrics(),
             extra_fields=extra,
         ).as_dict()
-        fields.append(output | {"loss_mask": output["response_mask"], "uid": uid})
+        reference = {"style": "rule", "ground_truth": f"reference of {uid}"}
+        fields.append(output | {"loss_mask": output["response_mask"], "uid": uid, "reward_model": reference})
     tq.kv_batch_put(
         keys=[f"{uid}_{session}_0" for session in range(len(rows))],
         partition_id=partition,
@@ -132,6 +136,9 @@ def test_rejected_turns_leave_both_masks_and_nothing_else(queue: None, mode: str
     assert metrics["prs/kept_probability"] == 0.5
     assert metrics["prs/neutral_step"] == 0
     assert metrics["kernel/correct_rate"] == 4 / 5
+    assert (metrics["prs/kept/correct_rate"], metrics["prs/rejected/correct_rate"]) == (2 / 3, 1)
+    assert (metrics["prs/kept/speedup/mean"], metrics["prs/rejected/speedup/mean"]) == (2, 1)
+    assert (metrics["kernel/gym_seconds/max"], metrics["kernel/gym_share"]) == (3, 0.75)
     aggregator = MetricsAggregator()
     aggregator.add_step_metrics(metrics, sample_count=len(batch.keys))
     assert aggregator.get_aggregated_metrics() == pytest.approx(metrics)
@@ -317,3 +324,25 @@ def test_asynchronous_trainers_get_verls_asynchronous_policy() -> None:
 def test_a_bad_sampler_option_stops_the_trainer_at_start() -> None:
     with pytest.raises(ConfigError, match=r"sampler_kwargs\.thresold "):
         make_buffer(thresold=0.3)
+
+
+def test_kernels_that_beat_their_task_are_written_down(queue: None, tmp_path: Path) -> None:
+    path = tmp_path / "run" / "kernels.jsonl"
+
+    def sampled(buffer: PRSReplayBuffer, uid: str, step: int, *speedups: float) -> list[tuple[int, int, float]]:
+        mask, turns = trajectory(failed(), *(correct(speedup, task_id="relu") for speedup in speedups))
+        put("train", uid, [(mask, [t.model_copy(update={"code": f"code of {uid}"}) for t in turns])], step=step)
+        clear(buffer.sample(step, "train", 1)[0])
+        return [(line["step"], line["turn"], line["speedup"]) for line in read_kernels(path)]
+
+    buffer = make_buffer(best_kernels=str(path))
+    assert sampled(buffer, "k1", 1, 2.0, 1.5) == [(1, 2, 2.0)]
+    assert sampled(buffer, "k2", 2, 2.0) == [(1, 2, 2.0)]
+    assert sampled(buffer, "k3", 3, 1.0, 3.0) == [(1, 2, 2.0), (3, 3, 3.0)]
+    assert {(line["reference"], line["code"]) for line in read_kernels(path)} == {
+        ("reference of k1", "code of k1"),
+        ("reference of k3", "code of k3"),
+    }
+    resumed = make_buffer(best_kernels=str(path))
+    assert sampled(resumed, "k4", 3, 2.5) == [(1, 2, 2.0), (3, 2, 2.5)]
+    assert sampled(make_buffer(best_kernels=str(path)), "k5", 1, 1.1) == [(1, 2, 1.1)]

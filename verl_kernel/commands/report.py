@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel report RUN_DIR`: the steps of a run as a table and a reward curve."""
+"""`verl-kernel report RUN_DIR`: a run's steps, what they changed, its curves and its best kernels."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,22 +11,41 @@ import typer
 from rich.console import Console
 
 from verl_kernel.errors import DataError
-from verl_kernel.evaluation.steps import plot_steps, read_steps, steps_table
+from verl_kernel.evaluation.curves import plot_run
+from verl_kernel.evaluation.facts import timing_source
+from verl_kernel.evaluation.page import write_page
+from verl_kernel.evaluation.steps import Step, read_steps, read_validations, steps_table
+from verl_kernel.evaluation.summary import before_and_after, changes_table, first_and_last, window
 
 
 def command(
     run_dir: Annotated[Path, typer.Argument(help="Folder of the run; holds metrics.jsonl.")],
 ) -> None:
-    """Print the steps of a run and save its reward curve as reward.png."""
+    """Print a run's steps and what they changed, and write report.html and reward.png into its folder."""
     try:
-        steps = read_steps(run_dir / "metrics.jsonl")
+        steps, validations = (read(run_dir / "metrics.jsonl") for read in (read_steps, read_validations))
     except DataError as exc:
         typer.echo(f"error: {exc}", err=True)
         raise typer.Exit(2) from exc
-    simulated = any(step.get("kernel/simulated_clock") for step in steps)
     console = Console()
     console.print(steps_table(steps, f"{len(steps)} steps of {run_dir}"))
+    figure = _figure(run_dir, steps, validations)
+    page = write_page(run_dir, steps, validations, figure)
+    if held_out := before_and_after(validations):
+        ends = [f"step {validations[i]['step']}" for i in (0, -1)]
+        console.print(changes_table(held_out, "held-out tasks", *ends))
+    if changes := first_and_last(steps):
+        size = window(steps)
+        console.print(changes_table(changes, "training", f"first {size} steps", f"last {size} steps"))
+    console.print(f"times: {timing_source(steps)}\nreport: {page}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _figure(run_dir: Path, steps: Sequence[Step], validations: Sequence[Step]) -> Path | None:
     if not steps:
-        return
-    plot_steps(steps, run_dir / "reward.png", f"{run_dir.name}{', simulated time' if simulated else ''}")
-    console.print(f"reward curve: {run_dir / 'reward.png'}")
+        return None
+    path = run_dir / "reward.png"
+    try:
+        plot_run(steps, validations, path, f"{run_dir.resolve().name}, times: {timing_source(steps)}")
+    except ModuleNotFoundError:
+        return None
+    return path

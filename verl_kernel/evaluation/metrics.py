@@ -9,6 +9,7 @@ Conventions:
     correct and at least p times as fast as the reference (>=).
     Means and maxima are over the correct samples whose value is known. A value over no sample is left
     out, never 0.
+    `hack_rate` is the share of decoys and hacks together, a sample that is both counted once.
     `kernel/simulated_clock` is the share of timed samples whose time is simulated, not measured.
     "Correct" is `EvalResult.rewarded`: a decoy or a hack is not correct.
 """
@@ -41,13 +42,13 @@ def kernel_metrics(trajectories: Sequence[Sequence[TurnRecord]], unjudged: int =
     metrics = _summary("kernel", results, len(results)) | _statuses(results) | _seconds(results)
     failures = unjudged + sum(result.status is EvalStatus.INFRA_ERROR for result in results)
     metrics["kernel/infra_error_rate"] = failures / (len(results) + unjudged)
-    metrics |= _mean("kernel/simulated_clock", (r.timing_source == "simulated" for r in results if r.kernel_ms))
+    metrics |= mean("kernel/simulated_clock", (r.timing_source == "simulated" for r in results if r.kernel_ms))
     for number in range(max(map(len, trajectories))):
         reached = [turns[number] for turns in trajectories if len(turns) > number]
         prefix = f"kernel/turn_{number + 1}"
         metrics |= _summary(prefix, [turn.result for turn in reached], len(trajectories))
-        metrics |= _mean(f"{prefix}/reward/mean", (turn.reward for turn in reached))
-    return metrics | _quality("kernel/best", [_best(turns) for turns in trajectories], len(trajectories))
+        metrics |= mean(f"{prefix}/reward/mean", (turn.reward for turn in reached))
+    return metrics | quality("kernel/best", [_best(turns) for turns in trajectories], len(trajectories))
 
 
 def _best(turns: Sequence[TurnRecord]) -> EvalResult:
@@ -57,23 +58,27 @@ def _best(turns: Sequence[TurnRecord]) -> EvalResult:
 
 
 def _summary(prefix: str, results: Sequence[EvalResult], samples: int) -> dict[str, float]:
+    decoys = [bool(result.decoy_kernel) or result.status is EvalStatus.DECOY for result in results]
+    hacked = [result.status is EvalStatus.HACKING for result in results]
     counts = {
         "compiled_rate": sum(bool(result.compiled) for result in results),
-        "decoy_rate": sum(bool(result.decoy_kernel) or result.status is EvalStatus.DECOY for result in results),
-        "hacked_rate": sum(result.status is EvalStatus.HACKING for result in results),
+        "decoy_rate": sum(decoys),
+        "hacked_rate": sum(hacked),
+        "hack_rate": sum(a or b for a, b in zip(decoys, hacked, strict=True)),
         "infra_error_rate": sum(result.status is EvalStatus.INFRA_ERROR for result in results),
     }
-    return {f"{prefix}/{name}": count / samples for name, count in counts.items()} | _quality(prefix, results, samples)
+    return {f"{prefix}/{name}": count / samples for name, count in counts.items()} | quality(prefix, results, samples)
 
 
-def _quality(prefix: str, results: Sequence[EvalResult], samples: int) -> dict[str, float]:
+def quality(prefix: str, results: Sequence[EvalResult], samples: int) -> dict[str, float]:
+    """Correct rate, `fast@p`, speedup and coverage of some candidates; `samples` is what the rates divide by."""
     correct = [result for result in results if result.rewarded]
     speedups = [result.speedup for result in correct if result.speedup is not None]
     metrics = {f"{prefix}/correct_rate": len(correct) / samples}
     metrics |= {f"{prefix}/fast@{p:g}": sum(speedup >= p for speedup in speedups) / samples for p in FAST_THRESHOLDS}
-    metrics |= _mean(f"{prefix}/speedup/mean", speedups) | _max(f"{prefix}/speedup/max", speedups)
+    metrics |= mean(f"{prefix}/speedup/mean", speedups) | maximum(f"{prefix}/speedup/max", speedups)
     for key in ("time_coverage", "number_coverage"):
-        metrics |= _mean(f"{prefix}/{key}/mean", (getattr(result, key) for result in correct))
+        metrics |= mean(f"{prefix}/{key}/mean", (getattr(result, key) for result in correct))
     return metrics
 
 
@@ -88,16 +93,18 @@ def _seconds(results: Sequence[EvalResult]) -> dict[str, float]:
     """Judge seconds (`timing_s/kernel_eval` is their total over the batch) and seconds spent waiting for a judge."""
     spent = [sum(result.stage_seconds.values()) for result in results if result.stage_seconds]
     waited = [result.queue_seconds for result in results]
-    metrics = _mean("kernel/eval_seconds/mean", spent) | _max("kernel/eval_seconds/max", spent)
-    metrics |= _mean("kernel/queue_seconds/mean", waited) | _max("kernel/queue_seconds/max", waited)
+    metrics = mean("kernel/eval_seconds/mean", spent) | maximum("kernel/eval_seconds/max", spent)
+    metrics |= mean("kernel/queue_seconds/mean", waited) | maximum("kernel/queue_seconds/max", waited)
     return metrics | ({"timing_s/kernel_eval": sum(spent)} if spent else {})
 
 
-def _mean(name: str, values: Iterable[float | None]) -> dict[str, float]:
+def mean(name: str, values: Iterable[float | None]) -> dict[str, float]:
+    """The mean of the known values under a name; nothing where none is known."""
     known = [value for value in values if value is not None]
     return {name: sum(known) / len(known)} if known else {}
 
 
-def _max(name: str, values: Iterable[float | None]) -> dict[str, float]:
+def maximum(name: str, values: Iterable[float | None]) -> dict[str, float]:
+    """The largest known value under a name; nothing where none is known."""
     known = [value for value in values if value is not None]
     return {name: max(known)} if known else {}

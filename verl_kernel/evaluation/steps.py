@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run's steps as verl's `file` logger wrote them (one JSON object a line), as a table and as a curve.
+"""A run's records as verl's `file` logger wrote them: one JSON object `{"step": ..., "data": {...}}` a line.
 
-Every column is a metric of the step's log under its own name; a metric that was not logged is shown as "-".
+A record is a training step's, a validation's, or both. What is no number or not finite counts as not logged.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,33 +22,58 @@ COLUMNS = {
     "correct": "kernel/correct_rate",
     "fast@1.2": "kernel/fast@1.2",
     "coverage": "kernel/time_coverage/mean",
-    "decoy": "kernel/decoy_rate",
-    "PRS rejected": "prs/rejected_turns",
+    "hacks": "kernel/hack_rate",
+    "PRS rejected": "prs/rejected_fraction",
+    "entropy": "actor/entropy",
     "seconds": "timing_s/step",
 }
+"""The table's columns: every one is a metric of the step's record under its own name."""
 
 Step = dict[str, Any]
 
+_VALIDATION = re.compile(r"val-(?:core|aux)/(?P<source>.+)/(?P<figure>[^/]+)/mean@\d+")
+
 
 def read_steps(path: Path) -> list[Step]:
-    """Return the training steps in a metrics file, in order; lines still being written are left out.
+    """Return the training steps in a metrics file by number; of two with one number the later, no unfinished lines.
 
     Raises:
         DataError: there is no such file.
     """
-    if not path.is_file():
-        raise DataError(
-            f"{path} does not exist: run the trainer with `file` in trainer.logger and VERL_FILE_LOGGER_PATH"
-        )
-    steps = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if "training/global_step" in record["data"]:
-            steps.append({"step": record["step"], **record["data"]})
-    return steps
+    steps = {record["step"]: record for record in _records(path) if "training/global_step" in record}
+    return [steps[number] for number in sorted(steps)]
+
+
+def read_validations(path: Path) -> list[Step]:
+    """Return the validations in a metrics file by step: figures `<data source>/<figure>`, means over trajectories.
+
+    Raises:
+        DataError: there is no such file.
+    """
+    found: dict[int, Step] = {}
+    for record in _records(path):
+        matches = ((_VALIDATION.fullmatch(key), value) for key, value in record.items())
+        figures = {f"{match['source']}/{match['figure']}": value for match, value in matches if match}
+        if figures:
+            found[record["step"]] = {"step": record["step"], **figures}
+    return [found[number] for number in sorted(found)]
+
+
+def series(steps: Iterable[Step], key: str) -> list[tuple[int, float]]:
+    """The points (step, value) of a metric, from the steps that logged it."""
+    return [(step["step"], value) for step in steps if (value := number(step.get(key))) is not None]
+
+
+def number(value: Any) -> float | None:
+    """A logged value, or `None` where it is no finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def step_rows(steps: Sequence[Step]) -> list[list[str]]:
+    """The table's cells, a row per step; "-" where a metric was not logged."""
+    return [[str(step["step"]), *(cell(step.get(key)) for key in COLUMNS.values())] for step in steps]
 
 
 def steps_table(steps: Sequence[Step], title: str) -> Table:
@@ -54,36 +81,28 @@ def steps_table(steps: Sequence[Step], title: str) -> Table:
     table = Table(title=title, title_justify="left")
     for name in ("step", *COLUMNS):
         table.add_column(name, justify="right")
-    for step in steps:
-        table.add_row(str(step["step"]), *(_cell(step.get(key)) for key in COLUMNS.values()))
+    for row in step_rows(steps):
+        table.add_row(*row)
     return table
 
 
-def plot_steps(steps: Sequence[Step], path: Path, title: str) -> None:
-    """Save reward, correct rate, fast@1.2 and coverage against steps as a PNG.
-
-    Raises:
-        ModuleNotFoundError: matplotlib is not installed (extra `plot`).
-    """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(2, 2, figsize=(9, 6), sharex=True, layout="constrained")
-    for axis, name in zip(axes.flat, ("reward", "correct", "fast@1.2", "coverage"), strict=True):
-        points = [(step["step"], step[COLUMNS[name]]) for step in steps if COLUMNS[name] in step]
-        axis.plot([x for x, _ in points], [y for _, y in points], marker=".")
-        axis.set_title(name)
-        axis.grid(alpha=0.3)
-    for axis in axes[-1]:
-        axis.set_xlabel("step")
-    figure.suptitle(title)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
+def cell(value: Any) -> str:
+    """A logged value as text."""
+    known = number(value)
+    if known is None:
         return "-"
-    return f"{value:.3f}" if isinstance(value, float) and not value.is_integer() else f"{value:.0f}"
+    return str(value) if isinstance(value, int) else f"{known:.3f}"
+
+
+def _records(path: Path) -> Iterator[Step]:
+    if not path.is_file():
+        raise DataError(
+            f"{path} does not exist: run the trainer with `file` in trainer.logger and VERL_FILE_LOGGER_PATH"
+        )
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(record, dict) and isinstance(record.get("step"), int) and isinstance(record.get("data"), dict):
+            yield {**record["data"], "step": record["step"]}

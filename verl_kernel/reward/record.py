@@ -20,6 +20,8 @@ class TurnRecord(BaseModel):
     reward: float
     """The turn's reward before the marker rule of `advantage.turns` is applied."""
     result: EvalResult
+    code: str | None = None
+    """The candidate's source; `None` where the answer held none."""
 
 
 _TURNS = TypeAdapter(tuple[TurnRecord, ...])

@@ -75,7 +75,8 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
                 logger.error("task %s, turn %d was not judged: %s", task.task_id, turn, result.error)
                 trajectory.extra["kernel_unjudged"] = 1
                 break
-            trajectory.record_turn(start, len(trajectory.mask), profiling_reward(result, self.options.reward), result)
+            reward = profiling_reward(result, self.options.reward)
+            trajectory.record_turn(start, len(trajectory.mask), reward, result, code)
             if turn + 1 < self.options.rollout.max_turns:
                 feedback = no_code_feedback() if code is None else self._feedback(result)
                 messages = await self._append_feedback(trajectory, messages, answer, feedback)

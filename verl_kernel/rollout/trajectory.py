@@ -40,9 +40,9 @@ class Trajectory:
             if self.logprobs is not None:
                 self.logprobs.append(0.0)
 
-    def record_turn(self, start: int, stop: int, reward: float, result: EvalResult) -> None:
+    def record_turn(self, start: int, stop: int, reward: float, result: EvalResult, code: str | None = None) -> None:
         """Add a judged turn whose model tokens are `[start, stop)` of the response."""
-        self.turns.append(TurnRecord(start=start, stop=stop, reward=reward, result=result))
+        self.turns.append(TurnRecord(start=start, stop=stop, reward=reward, result=result, code=code))
 
     def output(self, metrics: dict[str, Any]) -> KernelAgentOutput:
         """Cut the trajectory after its last judged turn and hand it to verl."""
@@ -58,6 +58,8 @@ class Trajectory:
             extra_fields={
                 **self.extra,
                 "kernel_turns": dump_turns(self.turns),
+                "kernel_gym_seconds": float(metrics.get("tool_calls", 0.0)),
+                "kernel_generate_seconds": float(metrics.get("generate_sequences", 0.0)),
                 "reward_extra_info": summarise(self.turns),
             },
         )
@@ -77,15 +79,14 @@ class KernelAgentOutput(AgentLoopOutput):  # type: ignore[misc]
 
 
 def summarise(turns: list[TurnRecord]) -> dict[str, float]:
-    """Return the per-trajectory figures verl's validation averages; `acc` is its core metric.
+    """Return the per-trajectory figures verl's validation averages; `acc`, the last turn's, is its core metric.
 
-    A missing speedup counts as 0 here: verl drops a sample with a `None`, which would inflate the mean.
+    All of them are numbers in every trajectory: verl drops a sample with a `None`, which would inflate the mean. So a
+    candidate that is not correct has a speedup of 0.
     """
     correct = [turn.result.rewarded for turn in turns]
     speedups = [turn.result.speedup or 0.0 if turn.result.rewarded else 0.0 for turn in turns]
-    return {
-        "acc": float(correct[-1]),
-        "best_acc": float(any(correct)),
-        "last_turn_speedup": speedups[-1],
-        "best_turn_speedup": max(speedups),
-    }
+    figures = {"acc": float(correct[-1]), "best_turn_acc": float(any(correct))}
+    for name, speedup in (("last_turn", speedups[-1]), ("best_turn", max(speedups))):
+        figures |= {f"{name}_fast@1.2": float(speedup >= 1.2), f"{name}_speedup": speedup}
+    return figures

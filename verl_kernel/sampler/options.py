@@ -55,6 +55,8 @@ class PRSOptions:
     """How long the trainer sleeps between two looks for finished rollouts."""
     record_dir: str | None = None
     """Folder for `sample_log`, a file per step; nothing is written when null."""
+    best_kernels: str | None = None
+    """File for `kernel_log`; nothing is written when null."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.enabled, bool):

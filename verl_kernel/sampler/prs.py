@@ -25,7 +25,9 @@ import transfer_queue as tq
 from verl.trainer.ppo.v1.replay_buffer import ReplayBufferAsync
 
 from verl_kernel.evaluation.metrics import kernel_metrics
+from verl_kernel.sampler.batch_metrics import gradient_metrics, selection_metrics, waiting_metrics
 from verl_kernel.sampler.groups import flat_prompts, prompt_of
+from verl_kernel.sampler.kernel_log import KernelLog
 from verl_kernel.sampler.options import PRSOptions
 from verl_kernel.sampler.refill import RefillingReplayBuffer
 from verl_kernel.sampler.rejection import Verdict, judge_turns, prs_metrics
@@ -57,6 +59,7 @@ class PRSReplayBuffer(RefillingReplayBuffer):
         options = PRSOptions.from_node(sampler_kwargs)
         super().__init__(options, trainer_mode=trainer_mode, sampler_kwargs=sampler_kwargs, **kwargs)
         self._neutral_steps = 0
+        self._kernel_log = KernelLog(Path(options.best_kernels)) if options.best_kernels else None
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[tq.KVBatchMeta, dict[str, Any]]:
         """Sample as verl does, then drop flat prompts and reject turns of a training batch.
@@ -74,6 +77,9 @@ class PRSReplayBuffer(RefillingReplayBuffer):
             return batch, metrics
         rows = read_rows(batch, global_steps)
         metrics |= kernel_metrics([row.turns for row in rows], sum(row.unjudged for row in rows))
+        metrics |= waiting_metrics(rows)
+        if self._kernel_log is not None:
+            self._kernel_log.update(global_steps, partition_id, rows)
         batch, rows, found = self._drop_flat(batch, rows)
         return batch, metrics | found | self._reject(batch, rows, global_steps)
 
@@ -102,7 +108,7 @@ class PRSReplayBuffer(RefillingReplayBuffer):
             masks = [punched_mask(row, judged) for row, judged in zip(rows, verdicts, strict=True)]
             neutral = self._neutralise(batch.partition_id, rows, verdicts, masks, step)
             write_masks(batch.partition_id, rows, masks)
-            metrics = prs_metrics(verdicts) | {"prs/neutral_step": float(neutral)}
+            metrics = prs_metrics(verdicts) | selection_metrics(rows, verdicts) | {"prs/neutral_step": float(neutral)}
         else:
             verdicts, masks = (
                 [[Verdict(None, kept=True) for _ in row.turns] for row in rows],
@@ -113,7 +119,7 @@ class PRSReplayBuffer(RefillingReplayBuffer):
             log_samples(
                 Path(self.options.record_dir), step, batch, [row.turns for row in rows], verdicts, (before, masks)
             )
-        return metrics
+        return metrics | gradient_metrics(rows, verdicts, self.options.group_std)
 
     def _neutralise(
         self,

@@ -18,6 +18,7 @@ from verl_kernel.sampler.rejection import Verdict, trajectory_name
 
 TURNS_FIELD = "kernel_turns"
 UNJUDGED_FIELD = "kernel_unjudged"
+SECONDS_FIELDS = ("kernel_gym_seconds", "kernel_generate_seconds")
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,10 @@ class Row:
     mask: torch.Tensor
     """Response mask, int64 of shape (response length,)."""
     unjudged: int
+    gym_seconds: float
+    """How long the trajectory waited for verdicts."""
+    generate_seconds: float
+    """How long it waited for the policy."""
 
 
 def read_rows(batch: tq.KVBatchMeta, step: int) -> list[Row]:
@@ -44,16 +49,17 @@ def read_rows(batch: tq.KVBatchMeta, step: int) -> list[Row]:
     columns = (batch.keys, batch.tags, data["extra_fields"], data["response_mask"].unbind(), data["prompts"].unbind())
     rows = []
     for key, tag, entry, mask, prompt in zip(*columns, strict=True):
-        fields = _mapping(entry)
+        fields = fields_of(entry)
         name = trajectory_name(prompt.cpu().numpy().tobytes(), "_".join(key.rsplit("_", 2)[1:]))
         drawn = int(tag.get("global_steps", step))
-        rows.append(Row(key, name, drawn, turns_of(entry), mask, int(fields.get(UNJUDGED_FIELD, 0))))
+        seconds = (float(fields.get(field, 0.0)) for field in SECONDS_FIELDS)
+        rows.append(Row(key, name, drawn, turns_of(entry), mask, int(fields.get(UNJUDGED_FIELD, 0)), *seconds))
     return rows
 
 
 def turns_of(entry: Any) -> tuple[TurnRecord, ...]:
     """The turns in a trajectory's `extra_fields`; none where another agent loop made it."""
-    text = _mapping(entry).get(TURNS_FIELD)
+    text = fields_of(entry).get(TURNS_FIELD)
     return load_turns(text) if text else ()
 
 
@@ -83,6 +89,7 @@ def write_neutral(partition_id: str, row: Row) -> None:
     tq.kv_batch_put(keys=[row.key], partition_id=partition_id, fields=list_of_dict_to_tensordict([fields]))
 
 
-def _mapping(entry: Any) -> Mapping[str, Any]:
+def fields_of(entry: Any) -> Mapping[str, Any]:
+    """A mapping that went through TransferQueue; empty where it was none."""
     fields = getattr(entry, "data", entry)  # TransferQueue may wrap what is no tensor.
     return fields if isinstance(fields, Mapping) else {}

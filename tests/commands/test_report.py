@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.evaluation.runs import kernel, step, validation, write_lines
+
+VERL_KERNEL = Path(sys.executable).with_name("verl-kernel")
+WIDE = {**os.environ, "COLUMNS": "160"}
+
+
+def report(folder: Path) -> subprocess.CompletedProcess:
+    return subprocess.run([VERL_KERNEL, "report", folder], capture_output=True, text=True, env=WIDE, timeout=60)
+
+
+def test_report_prints_steps_and_changes_and_writes_the_page(tmp_path):
+    steps = [step(n, **{"critic/score/mean": n / 4, "timing_s/step": 3.5}) for n in (1, 2)]
+    write_lines(tmp_path / "metrics.jsonl", validation(0, acc=0.25), *steps, validation(2, acc=0.5))
+    write_lines(tmp_path / "kernels.jsonl", kernel(1, code="the kernel"))
+    done = report(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "fast@1.2" in done.stdout and "3.500" in done.stdout
+    assert "x 2.00" in done.stdout and "+0.250" in done.stdout and "times: unknown" in done.stdout
+    page = (tmp_path / "report.html").read_text()
+    assert "the kernel" in page and "data:image/png;base64," in page
+    assert (tmp_path / "reward.png").exists()
+
+
+def test_a_run_killed_in_the_middle_of_its_first_record_is_reported(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "data": {"training/gl')
+    done = report(tmp_path)
+    assert done.returncode == 0 and "0 steps" in done.stdout
+    assert "fewer than two steps" in (tmp_path / "report.html").read_text()
+
+
+def test_report_without_metrics_is_a_usage_error(tmp_path):
+    done = report(tmp_path)
+    assert done.returncode == 2 and "metrics.jsonl does not exist" in done.stderr
+    assert not (tmp_path / "report.html").exists()

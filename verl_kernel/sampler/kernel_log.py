@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The best kernels of a run: a JSONL file that gains a line whenever a kernel beats all earlier ones of its task.
+
+Fields: `step`, `task_id`, `turn` (from 1), `speedup`, `time_coverage`, `number_coverage`, `reward`, `timing_source`,
+`kernel_ms` and `reference_ms` (medians), `reference` and `code` (sources). Only correct kernels of known speedup enter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import transfer_queue as tq
+
+from verl_kernel.evaluation.kernels import read_kernels
+from verl_kernel.reward.record import TurnRecord
+from verl_kernel.sampler.rows import Row, fields_of
+
+
+class KernelLog:
+    """Keeps the file; lines of an earlier run's later steps go when the first batch comes, others stay for a resume.
+
+    Args:
+        path: the file; its folder is made if need be.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._best: dict[str, float] | None = None
+
+    def update(self, step: int, partition_id: str, rows: Sequence[Row]) -> None:
+        """Append the kernels of a batch that are the fastest of their tasks so far.
+
+        Args:
+            step: the training step.
+            partition_id: where the rows are in TransferQueue, which holds their references.
+            rows: the batch.
+        """
+        if self._best is None:
+            self._best = self._open(step)
+        fastest: dict[str, tuple[Row, int]] = {}
+        for row, number, turn in ((one, n, turn) for one in rows for n, turn in enumerate(one.turns)):
+            speedup, task = turn.result.speedup or 0.0, _task(row, turn)
+            if turn.result.rewarded and turn.code is not None and speedup > self._best.get(task, 0.0):
+                self._best[task], fastest[task] = speedup, (row, number)
+        if not fastest:
+            return
+        keys = [row.key for row, _ in fastest.values()]
+        data = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["reward_model"])
+        with self._path.open("a", encoding="utf-8") as file:
+            for (row, number), entry in zip(fastest.values(), data["reward_model"], strict=True):
+                file.write(json.dumps(_line(step, row, number, fields_of(entry).get("ground_truth"))) + "\n")
+
+    def _open(self, step: int) -> dict[str, float]:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        earlier = [kernel for kernel in read_kernels(self._path) if kernel["step"] < step]
+        self._path.write_text("".join(json.dumps(kernel) + "\n" for kernel in earlier), encoding="utf-8")
+        best: dict[str, float] = {}
+        for kernel in earlier:
+            best[kernel["task_id"]] = max(kernel["speedup"], best.get(kernel["task_id"], 0.0))
+        return best
+
+
+def _task(row: Row, turn: TurnRecord) -> str:
+    """The task's name; where the dataset gives none, its prompt's."""
+    return turn.result.task_id or row.name.partition("_")[0]
+
+
+def _line(step: int, row: Row, number: int, reference: str | None) -> dict[str, Any]:
+    turn = row.turns[number]
+    result = turn.result
+    return {
+        "step": step,
+        "task_id": _task(row, turn),
+        "turn": number + 1,
+        **{key: getattr(result, key) for key in ("speedup", "time_coverage", "number_coverage", "timing_source")},
+        "kernel_ms": result.kernel_ms and result.kernel_ms.median,
+        "reference_ms": result.reference_ms and result.reference_ms.median,
+        "reward": turn.reward,
+        "reference": reference,
+        "code": turn.code,
+    }
