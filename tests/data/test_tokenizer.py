@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl_kernel.data.corpus import draw_corpus
+from verl_kernel.data.tasks import NUMBERS
 from verl_kernel.data.tokenizer import END, encode_conversation, train_tokenizer
 
 CORPUS = draw_corpus(60, Random(0), set())
@@ -24,11 +25,19 @@ def test_same_corpus_gives_the_same_tokenizer(tokenizer):
     assert train().backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
 
 
-def test_sizes_are_small(tokenizer):
+def test_prompts_answers_and_conversations_fit_the_recipes_budgets(tokenizer):
     assert len(tokenizer) <= 1024
     for talk in CORPUS:
-        prompt, answer, *_ = (len(tokenizer(message["content"])["input_ids"]) for message in talk)
-        assert prompt < 110 and answer < 230 and len(encode_conversation(tokenizer, talk)[0]) <= 700
+        prompt, *messages = (len(tokenizer(message["content"])["input_ids"]) for message in talk)
+        assert prompt <= 110 and all(answer <= 150 for answer in messages[::2])
+        assert len(encode_conversation(tokenizer, talk)[0]) - prompt <= 400
+
+
+def test_every_number_is_one_token_wherever_it_stands(tokenizer):
+    for number in NUMBERS:
+        (token,) = tokenizer(number)["input_ids"]
+        for text in (f"x = x * {number}", f"tl.clamp(x, -{number}, {number})", f"torch.randn({number}, {number})"):
+            assert tokenizer(text)["input_ids"].count(token) == text.count(number)
 
 
 @settings(max_examples=100, deadline=None)

@@ -9,6 +9,7 @@ verdicts like those the gym returns for such programs.
 from __future__ import annotations
 
 from random import Random
+from typing import TypeVar
 
 from verl_kernel.data.tasks import Program, draw_program
 from verl_kernel.data.variants import Kind, Variant, variants
@@ -17,44 +18,68 @@ from verl_kernel.rollout.feedback import format_feedback
 
 Message = dict[str, str]
 Mixture = dict[Kind, float]
+T = TypeVar("T")
 
 FIRST: Mixture = {
-    Kind.FUSED: 0.38,
-    Kind.PARTIAL: 0.08,
-    Kind.LAZY: 0.30,
-    Kind.WRONG: 0.08,
-    Kind.BROKEN: 0.08,
-    Kind.DECOY: 0.08,
+    Kind.FUSED: 0.22,
+    Kind.PARTIAL: 0.10,
+    Kind.LAZY: 0.20,
+    Kind.WRONG: 0.20,
+    Kind.BROKEN: 0.14,
+    Kind.DECOY: 0.14,
 }
-AFTER_FUSED: Mixture = {
-    Kind.FUSED: 0.74,
+"""Kinds of first answers."""
+_REPAIRED: Mixture = {
+    Kind.FUSED: 0.56,
+    Kind.PARTIAL: 0.06,
+    Kind.LAZY: 0.08,
+    Kind.WRONG: 0.16,
+    Kind.BROKEN: 0.10,
+    Kind.DECOY: 0.04,
+}
+"""After an error: mostly the fused kernel without its flaw."""
+_IMPROVED: Mixture = {
+    Kind.FUSED: 0.42,
+    Kind.PARTIAL: 0.12,
+    Kind.LAZY: 0.16,
+    Kind.WRONG: 0.16,
+    Kind.BROKEN: 0.08,
+    Kind.DECOY: 0.06,
+}
+"""After torch did most of the work."""
+_KEPT: Mixture = {
+    Kind.FUSED: 0.70,
     Kind.PARTIAL: 0.06,
     Kind.LAZY: 0.06,
-    Kind.WRONG: 0.07,
-    Kind.BROKEN: 0.05,
+    Kind.WRONG: 0.10,
+    Kind.BROKEN: 0.06,
     Kind.DECOY: 0.02,
 }
-AFTER_OTHER: Mixture = {
-    Kind.FUSED: 0.50,
-    Kind.PARTIAL: 0.10,
-    Kind.LAZY: 0.15,
-    Kind.WRONG: 0.11,
-    Kind.BROKEN: 0.09,
-    Kind.DECOY: 0.05,
+"""After a fused kernel."""
+SECOND: dict[Kind, Mixture] = {
+    Kind.FUSED: _KEPT,
+    Kind.PARTIAL: _IMPROVED,
+    Kind.LAZY: _IMPROVED,
+    Kind.WRONG: _REPAIRED,
+    Kind.BROKEN: _REPAIRED,
+    Kind.DECOY: _IMPROVED,
 }
+"""Kinds of second answers by the kind of the first."""
 SINGLE_TURN = 0.5
 """Share of conversations that end after the first answer."""
 FEEDBACK_CHARS = 360
 """`kernelgym.feedback_chars` of the CPU recipe."""
-_CONFIDENT = ("One kernel does the whole chain.", "I fuse every step into one Triton kernel.")
-_PROSE: dict[Kind, tuple[str, ...]] = {
-    Kind.FUSED: _CONFIDENT,
-    Kind.WRONG: _CONFIDENT,
-    Kind.BROKEN: _CONFIDENT,
-    Kind.PARTIAL: ("A kernel takes a part of the chain.", "I move some steps into Triton."),
-    Kind.LAZY: ("Torch does most of the work here.", "A small kernel is the safe choice."),
-    Kind.DECOY: ("Torch keeps the result exact.", "The torch path stays as it is."),
+_CAREFUL, _QUICK = "I fuse all steps into one kernel.", "One kernel does it all."
+_SHARED, _SAFE = "Some steps move into Triton.", "Torch does most of the work."
+_PROSE: dict[Kind, dict[str, float]] = {
+    Kind.FUSED: {_CAREFUL: 0.7, _QUICK: 0.3},
+    Kind.WRONG: {_CAREFUL: 0.3, _QUICK: 0.7},
+    Kind.BROKEN: {_CAREFUL: 0.3, _QUICK: 0.7},
+    Kind.PARTIAL: {_SHARED: 0.8, _SAFE: 0.2},
+    Kind.LAZY: {_SHARED: 0.3, _SAFE: 0.7},
+    Kind.DECOY: {_SAFE: 1.0},
 }
+"""First lines by kind: a hint at what follows, never the whole of it."""
 
 
 def task_messages(program: Program) -> list[Message]:
@@ -65,19 +90,23 @@ def task_messages(program: Program) -> list[Message]:
 
 def answer_text(variant: Variant, rng: Random) -> str:
     """Return an answer: a line of prose and the program in a fenced block."""
-    return f"{rng.choice(_PROSE[variant.kind])}\n```python\n{variant.source}```"
+    return f"{_weighted(_PROSE[variant.kind], rng)}\n```python\n{variant.source}```"
 
 
 def draw_variant(program: Program, mixture: Mixture, rng: Random) -> Variant:
     """Draw a kind by its weight, then one of its layouts or flaws."""
-    kind = rng.choices(list(mixture), weights=list(mixture.values()))[0]
+    kind = _weighted(mixture, rng)
     return rng.choice([variant for variant in variants(program, rng) if variant.kind is kind])
+
+
+def _weighted(weights: dict[T, float], rng: Random) -> T:
+    return rng.choices(list(weights), weights=list(weights.values()))[0]
 
 
 def draw_conversation(program: Program, rng: Random) -> list[Message]:
     """Return prompt, answer, feedback and second answer."""
     first = draw_variant(program, FIRST, rng)
-    second = draw_variant(program, AFTER_FUSED if first.kind is Kind.FUSED else AFTER_OTHER, rng)
+    second = draw_variant(program, SECOND[first.kind], rng)
     feedback = format_feedback(expected_verdict(program, first, rng), FEEDBACK_CHARS)
     return [
         *task_messages(program),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generated tasks: small reference programs in KernelBench form, drawn from parametrised families.
+"""Generated tasks: small reference programs in KernelBench form, drawn from five families.
 
-A program is a chain of steps on a float32 matrix `x` (and a second matrix `y` in some families); row
-families end with a reduction over the last dimension. Shapes are small, so that a kernel needs at most
-a dozen programs under Triton's interpreter.
+A program is a chain of steps on a float32 matrix `x`; programs of the family `matmul` multiply it by `w` first. Every
+chain launches at least three device kernels, so that one kernel for all of it pays and one for a step does not.
+Shapes are small: a kernel needs at most a dozen programs under Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -12,126 +12,85 @@ import hashlib
 from dataclasses import dataclass
 from random import Random
 
+from verl_kernel.data.ops import MATMUL, OPS, Step
 
-@dataclass(frozen=True)
-class Op:
-    """One operation, as expressions of `{v}` (the running value), `y` and constants `{a}`, `{b}`."""
-
-    torch: str
-    triton: str
-    missing: str
-    """A call of a Triton function that does not exist, as a model might imagine it."""
-    mistake: str
-    """Name of an operation easily confused with this one."""
-    aten: tuple[str, ...]
-    """Device kernels that the torch expression launches."""
-
-
-OPS: dict[str, Op] = {
-    "scale": Op("{v} * {a}", "{v} * {a}", "tl.multiply({v}, {a})", "shift", ("mul.Tensor",)),
-    "shift": Op("{v} + {a}", "{v} + {a}", "tl.add_scalar({v}, {a})", "sub", ("add.Tensor",)),
-    "sub": Op("{v} - {a}", "{v} - {a}", "tl.subtract({v}, {a})", "shift", ("sub.Tensor",)),
-    "div": Op("{v} / {a}", "{v} / {a}", "tl.divide({v}, {a})", "scale", ("div.Tensor",)),
-    "relu": Op("torch.relu({v})", "tl.maximum({v}, 0.0)", "tl.relu({v})", "abs", ("relu",)),
-    "abs": Op("torch.abs({v})", "tl.abs({v})", "tl.fabs({v})", "relu", ("abs",)),
-    "square": Op("{v} * {v}", "{v} * {v}", "tl.square({v})", "abs", ("mul.Tensor",)),
-    "sigmoid": Op("torch.sigmoid({v})", "tl.sigmoid({v})", "tl.logistic({v})", "exp", ("sigmoid",)),
-    "exp": Op("torch.exp({v})", "tl.exp({v})", "tl.expf({v})", "sigmoid", ("exp",)),
-    "clamp": Op(
-        "torch.clamp({v}, -{a}, {b})",
-        "tl.minimum(tl.maximum({v}, -{a}), {b})",
-        "tl.clip({v}, -{a}, {b})",
-        "relu",
-        ("clamp",),
-    ),
-    "leaky": Op(
-        "torch.where({v} > 0, {v}, {v} * {a})",
-        "tl.where({v} > 0, {v}, {v} * {a})",
-        "tl.leaky_relu({v}, {a})",
-        "scale",
-        ("gt.Scalar", "mul.Tensor", "where.self"),
-    ),
-    "add_y": Op("{v} + y", "{v} + y", "tl.add_tensor({v}, y)", "mul_y", ("add.Tensor",)),
-    "mul_y": Op("{v} * y", "{v} * y", "tl.multiply({v}, y)", "add_y", ("mul.Tensor",)),
-    "max_y": Op("torch.maximum({v}, y)", "tl.maximum({v}, y)", "tl.fmax({v}, y)", "add_y", ("maximum",)),
-    "gate_y": Op("{v} * torch.sigmoid(y)", "{v} * tl.sigmoid(y)", "tl.glu({v}, y)", "mul_y", ("sigmoid", "mul.Tensor")),
-    "sum": Op("{v}.sum(dim=1)", "tl.sum({v}, axis=0)", "tl.row_sum({v})", "max", ("sum.dim_IntList",)),
-    "max": Op("{v}.amax(dim=1)", "tl.max({v}, axis=0)", "tl.row_max({v})", "sum", ("amax",)),
-    "softmax": Op(
-        "torch.softmax({v}, dim=1)", "{v} / tl.sum({v}, axis=0)", "tl.row_softmax({v})", "sum", ("_softmax",)
-    ),
+Chain = tuple[str, ...]
+FAMILIES: dict[str, dict[Chain, int]] = {
+    "elementwise": {
+        ("scale", "relu", "square"): 1,
+        ("abs", "shift", "square"): 1,
+        ("silu", "scale"): 1,
+        ("square", "clamp", "silu"): 2,
+        ("leaky", "shift"): 3,
+    },
+    "reduction": {
+        ("scale", "relu", "sum"): 1,
+        ("shift", "abs", "mean"): 1,
+        ("square", "clamp", "mean"): 1,
+        ("silu", "max", "scale"): 2,
+        ("leaky", "sum", "square"): 3,
+    },
+    "normalisation": {
+        ("relu", "l2", "scale"): 1,
+        ("abs", "layer", "scale"): 2,
+        ("square", "center", "relu"): 2,
+        ("shift", "rms"): 2,
+        ("shift", "l1", "silu"): 3,
+    },
+    "softmax": {
+        ("square", "softmax", "scale"): 1,
+        ("relu", "scale", "log_softmax"): 1,
+        ("clamp", "log_softmax", "abs"): 2,
+        ("silu", "softmax", "scale"): 2,
+        ("leaky", "scale", "softmax"): 3,
+    },
+    "matmul": {
+        ("matmul", "scale", "relu"): 1,
+        ("matmul", "abs", "shift"): 1,
+        ("matmul", "clamp", "square"): 2,
+        ("matmul", "silu", "scale"): 2,
+        ("matmul", "leaky", "square"): 3,
+    },
 }
-REDUCTIONS = ("sum", "max", "softmax")
-
-FAMILIES: dict[str, tuple[tuple[str, ...], ...]] = {
-    "affine": (("scale", "shift"), ("shift", "scale"), ("sub", "div")),
-    "rectifier": (("scale", "shift", "relu"), ("scale", "sub", "abs"), ("sub", "relu", "scale")),
-    "sigmoid": (("scale", "shift", "sigmoid"), ("sigmoid", "scale", "sub"), ("exp", "scale")),
-    "polynomial": (("square", "scale", "shift"), ("shift", "square", "scale")),
-    "clamp": (("shift", "clamp"), ("scale", "clamp", "shift")),
-    "leaky": (("shift", "leaky"), ("leaky", "scale")),
-    "residual": (("scale", "add_y", "relu"), ("relu", "scale", "add_y")),
-    "gate": (("scale", "gate_y"), ("gate_y", "shift")),
-    "pair": (("mul_y", "shift", "relu"), ("max_y", "scale"), ("mul_y", "sub", "abs")),
-    "row_sum": (("shift", "relu", "sum"), ("scale", "sigmoid", "sum")),
-    "row_max": (("scale", "shift", "max"), ("sub", "abs", "max")),
-    "softmax": (("scale", "softmax"), ("shift", "square", "softmax")),
-}
-CONSTANTS = ("0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1.2", "1.5", "2.0")
-SHAPES = ((8, 256), (8, 200), (6, 200), (4, 300), (10, 100), (12, 96))
-ROW_SHAPES = ((8, 200), (6, 200), (4, 300), (10, 100), (12, 96))
+"""Kinds of tasks by family: chains of operations and their level, 1 (plain) to 3 (long)."""
+CONSTANTS = ("0.1", "0.2", "0.3", "0.5", "0.7", "0.8", "1.5", "2.0")
+"""Never 1.0, which would make some steps neutral."""
+ROWS = (6, 8, 10, 12)
+COLUMNS = (96, 100, 120, 150, 200, 240, 250, 300)
 """Widths that are no power of two: a row kernel has to mask."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """An operation of a program with its constants."""
-
-    name: str
-    a: str = ""
-    b: str = ""
-
-    def torch(self, value: str) -> str:
-        """Return the torch expression of `value`."""
-        return OPS[self.name].torch.format(v=value, a=self.a, b=self.b)
-
-    def triton(self, value: str) -> str:
-        """Return the Triton expression of `value`."""
-        return OPS[self.name].triton.format(v=value, a=self.a, b=self.b)
-
-    def missing(self, value: str) -> str:
-        """Return a call that Triton does not know."""
-        return OPS[self.name].missing.format(v=value, a=self.a, b=self.b)
-
-
-def uses_y(steps: tuple[Step, ...]) -> bool:
-    """Whether a chain reads the second input."""
-    return any(step.name.endswith("_y") for step in steps)
+TILES = (32, 48, 64)
+"""Rows of a matmul, a multiple of the 16 that one program takes (two programs at least)."""
+DEPTHS = (16, 32, 64)
+"""Inner and outer width of a matmul: powers of two, as `tl.arange` wants them."""
+NUMBERS = (*CONSTANTS, *map(str, sorted({*ROWS, *COLUMNS, *TILES, *DEPTHS})))
+"""Every number that tells one task of a kind from another."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A task: a family's chain of steps with constants and a shape."""
+    """A task: a chain of steps with constants and a shape."""
 
     family: str
     steps: tuple[Step, ...]
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
+    """Rows and columns of x; for a matmul also the columns of w."""
+
+    @property
+    def level(self) -> int:
+        """Difficulty, 1 to 3."""
+        return FAMILIES[self.family][tuple(step.name for step in self.steps)]
 
     @property
     def inputs(self) -> str:
-        """Parameters of `forward`: `x` or `x, y`."""
-        return "x, y" if uses_y(self.steps) else "x"
-
-    @property
-    def is_row(self) -> bool:
-        """Whether the last step reduces over rows."""
-        return self.steps[-1].name in REDUCTIONS
+        """Parameters of `forward`: `x` or `x, w`."""
+        return "x, w" if self.steps[0].name in MATMUL else "x"
 
     @property
     def reference(self) -> str:
         """Source text of the reference program."""
-        body = "".join(f"        x = {step.torch('x')}\n" for step in self.steps)
-        tensors = ", ".join([f"torch.randn{self.shape}"] * len(self.inputs.split(", ")))
+        body = "".join(f"        {step.torch}\n" for step in self.steps)
+        sizes = [f"{rows}, {columns}" for rows, columns in zip(self.shape, self.shape[1:], strict=False)]
+        tensors = ", ".join(f"torch.randn({size})" for size in sizes)
         return (
             "import torch\nimport torch.nn as nn\n\nclass Model(nn.Module):\n"
             f"    def forward(self, {self.inputs}):\n{body}        return x\n\n"
@@ -144,24 +103,23 @@ class Program:
         return f"{self.family}-{hashlib.sha256(self.reference.encode()).hexdigest()[:10]}"
 
 
-def draw_constant(rng: Random, other_than: str = "") -> str:
-    """Draw a constant; never 1.0, which would make some steps neutral."""
-    return rng.choice([constant for constant in CONSTANTS if constant != other_than])
+def draw_steps(chain: Chain, rng: Random) -> tuple[Step, ...]:
+    """Draw the constants of a chain."""
+    return tuple(Step(name, rng.choice(CONSTANTS) if "{a}" in OPS[name].torch else "") for name in chain)
 
 
-def draw_step(name: str, rng: Random) -> Step:
-    """Draw the constants of one operation."""
-    template = OPS[name].torch
-    a, b = draw_constant(rng), draw_constant(rng)
-    return Step(name, a if "{a}" in template else "", b if "{b}" in template else "")
+def draw_shape(family: str, rng: Random) -> tuple[int, ...]:
+    """Draw a shape that suits a family."""
+    if family == "matmul":
+        return rng.choice(TILES), rng.choice(DEPTHS), rng.choice(DEPTHS)
+    return rng.choice(ROWS), rng.choice(COLUMNS)
 
 
 def draw_program(rng: Random, family: str = "") -> Program:
     """Draw a task of a family, or of a random one."""
     family = family or rng.choice(sorted(FAMILIES))
-    names = rng.choice(FAMILIES[family])
-    shape = rng.choice(ROW_SHAPES if names[-1] in REDUCTIONS else SHAPES)
-    return Program(family, tuple(draw_step(name, rng) for name in names), shape)
+    chain = rng.choice(sorted(FAMILIES[family]))
+    return Program(family, draw_steps(chain, rng), draw_shape(family, rng))
 
 
 def draw_distinct(count: int, rng: Random, taken: set[str] | None = None) -> list[Program]:

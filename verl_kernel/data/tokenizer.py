@@ -13,6 +13,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 from verl_kernel.data.corpus import Message
+from verl_kernel.data.tasks import NUMBERS
 
 END, PAD = "<|im_end|>", "<|pad|>"
 """verl continues a Qwen conversation behind this very token, with a line break of its own."""
@@ -23,6 +24,8 @@ CHAT_TEMPLATE = (
 )
 _PIECES = Regex(r"\d+(?:\.\d+)?(?:e\d+)?|\n *|[^\d\n,]+,?|,")
 """Tokens stay within an indent, a number, or a piece of a line up to a comma: generated code repeats such pieces."""
+_NUMBERS = [" ".join(NUMBERS)]
+"""Read once per text, so that each number becomes one token: a constant is copied in one step."""
 
 
 def train_tokenizer(texts: Iterable[str], size: int) -> PreTrainedTokenizerFast:
@@ -38,7 +41,8 @@ def train_tokenizer(texts: Iterable[str], size: int) -> PreTrainedTokenizerFast:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    texts = list(texts)
+    tokenizer.train_from_iterator([*texts, *_NUMBERS * len(texts)], trainer)
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=END,

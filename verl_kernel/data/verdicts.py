@@ -12,7 +12,7 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from verl_kernel.data.tasks import OPS, Program
+from verl_kernel.data.tasks import Program
 from verl_kernel.data.variants import Kind, Variant
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
 
@@ -31,7 +31,7 @@ def expected_verdict(program: Program, variant: Variant, rng: Random) -> EvalRes
 
 
 def _all_ops(program: Program) -> list[str]:
-    return [name for step in program.steps for name in OPS[step.name].aten]
+    return [name for step in program.steps for name in step.op.aten]
 
 
 def _measured(program: Program, ops: list[str], own: list[str]) -> dict[str, Any]:
@@ -89,10 +89,10 @@ def _broken(program: Program, variant: Variant) -> EvalResult:
         message = f"{name}() missing 1 required positional argument: 'BLOCK'"
         status, error = EvalStatus.RUNTIME_ERROR, _error("TypeError", message, launch)
     elif variant.flaw == "undefined_name":
-        tail = f"{launch}\n{_line(source, 'mask=mask', name)}"
-        status, error = EvalStatus.COMPILE_ERROR, _error("NameError", "name 'mask' is not defined", tail)
+        tail = f"{launch}\n{_line(source, 'x = tl.load(', name)}"
+        status, error = EvalStatus.COMPILE_ERROR, _error("NameError", "name 'row' is not defined", tail)
     else:
-        call = next(call for step in program.steps if (call := step.missing("x").split("(")[0]) in source)
+        call = next(call for step in program.steps if f"{(call := step.op.invented.split('(')[0])}(" in source)
         message = f"module 'triton.language' has no attribute '{call.removeprefix('tl.')}'"
         tail = f"{launch}\n{_line(source, f'{call}(', name)}"
         status, error = EvalStatus.COMPILE_ERROR, _error("AttributeError", message, tail)
