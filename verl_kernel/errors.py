@@ -27,6 +27,10 @@ class RegistrationError(VerlKernelError, RuntimeError):
     """A name could not be registered with verl."""
 
 
+class TrainingError(VerlKernelError, RuntimeError):
+    """A trainer started by us failed; the message ends with its last lines."""
+
+
 class EnvironmentNotReady(VerlKernelError, RuntimeError):
     """Something the machine must provide (a package, a compiler, shared memory) is missing."""
 

@@ -447,6 +447,25 @@ def test_process_groups_start_in_the_function_the_cpu_platform_patches() -> None
     assert "initialize_global_process_group_ray" in (VERL / "workers/engine_workers.py").read_text()
 
 
+def test_the_sft_trainer_starts_groups_and_draws_rows_as_we_expect() -> None:
+    from verl.utils import distributed
+
+    source = (VERL / "trainer/sft_trainer.py").read_text()
+    assert "from verl.utils.distributed import initialize_global_process_group\n" in source
+    assert parameters(inspect.unwrap(distributed.initialize_global_process_group)) == ["timeout_second"]
+    assert "DistributedSampler(\n            self.train_dataset, shuffle=True, num_replicas=dp_size" in source
+    assert "train_sampler.set_epoch(epoch=epoch)" in source
+
+
+def test_log_probs_have_the_two_fallbacks_the_cpu_platform_swaps() -> None:
+    from verl.utils import torch_functional
+
+    for name in ("logprobs_from_logits_v2", "logprobs_from_logits_naive"):
+        assert parameters(getattr(torch_functional, name)) == ["logits", "labels"]
+    body = source_of("utils/torch_functional.py", "logprobs_from_logits")
+    assert "logprobs_from_logits_v2" in {node.id for node in ast.walk(body) if isinstance(node, ast.Name)}
+
+
 def test_vllms_version_is_asked_of_importlib_metadata() -> None:
     source = (VERL / "third_party/vllm/__init__.py").read_text()
     assert "from importlib.metadata import" in source

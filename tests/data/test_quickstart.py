@@ -11,7 +11,8 @@ from verl_kernel.commands.data import app
 from verl_kernel.data import quickstart
 from verl_kernel.data.quickstart import Quickstart, build, is_complete
 from verl_kernel.data.rows import check_rows
-from verl_kernel.data.warm_start import WarmStart
+from verl_kernel.data.tokenizer import encode_conversation
+from verl_kernel.data.warm_start import WarmStart, train
 from verl_kernel.errors import ConfigError
 
 SMALL = Quickstart(
@@ -46,7 +47,46 @@ def test_the_model_learned_and_loads(made):
     assert model.config.vocab_size == len(tokenizer)
     assert model.config.hidden_size // model.config.num_attention_heads == 64
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id
-    assert all(torch.isfinite(weight).all() for weight in model.parameters())
+    assert all(weight.dtype == torch.float32 and torch.isfinite(weight).all() for weight in model.parameters())
+    assert not (out / "sft").exists()
+
+
+def test_the_saved_weights_are_the_trained_ones(made):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    out, manifest = made
+    tokenizer, model = (kind.from_pretrained(out / "model") for kind in (AutoTokenizer, AutoModelForCausalLM))
+    total = count = 0
+    for talk in pq.read_table(out / "corpus.parquet")["messages"].to_pylist():
+        ids, targets = encode_conversation(tokenizer, talk)
+        with torch.no_grad():
+            scores = model(torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
+        wanted = torch.tensor(targets[1:])
+        total -= scores[wanted, torch.tensor(ids[1:])[wanted]].sum().item()
+        count += int(wanted.sum())
+    # `last` averages the last 20 steps: here all of them.
+    assert total / count < manifest["loss"]["last"]
+
+
+def test_assistant_tokens_alone_carry_loss(made):
+    """verl's dataset also scores the line break behind an answer, which our own encoding leaves out."""
+    from omegaconf import OmegaConf
+    from transformers import AutoTokenizer
+    from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
+
+    out, _ = made
+    tokenizer = AutoTokenizer.from_pretrained(out / "model")
+    talks = pq.read_table(out / "corpus.parquet")["messages"].to_pylist()
+    config = OmegaConf.create({"pad_mode": "no_padding", "max_length": 2048})
+    dataset = MultiTurnSFTDataset(str(out / "corpus.parquet"), tokenizer, config)
+    place = max(range(len(talks)), key=lambda row: len(talks[row]))
+    assert [message["role"] for message in talks[place]] == ["user", "assistant"] * 2
+    ids, targets = encode_conversation(tokenizer, talks[place])
+    row = dataset[place]
+    assert row["input_ids"].tolist() == ids
+    answered = torch.tensor(targets)
+    behind = torch.cat([torch.tensor([False]), answered[:-1] & ~answered[1:]])
+    assert torch.equal(row["loss_mask"].bool(), answered | behind)
 
 
 def test_default_model_has_one_to_four_million_parameters():
@@ -55,14 +95,6 @@ def test_default_model_has_one_to_four_million_parameters():
 
     tokenizer = train_tokenizer(["x = x + 1"], 1024)
     assert 1e6 <= build_model(WarmStart(), tokenizer, 0).num_parameters() <= 4e6
-
-
-def test_same_seed_same_data_and_tokenizer(made, tmp_path):
-    out, manifest = made
-    again = build(tmp_path, SMALL, lambda step, steps, loss: None)
-    names = ["train.parquet", "val.parquet", "model/tokenizer.json"]
-    assert [again["files"][name] for name in names] == [manifest["files"][name] for name in names]
-    assert again["loss"]["last"] == pytest.approx(manifest["loss"]["last"], rel=0.05)
 
 
 def test_complete_means_same_options_and_untouched_files(made, tmp_path):
@@ -83,14 +115,35 @@ def test_complete_means_same_options_and_untouched_files(made, tmp_path):
     assert is_complete(out, SMALL)
 
 
-def test_command_builds_once_and_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(quickstart, "Quickstart", lambda seed: replace(SMALL, seed=seed, conversations=8))
-    first = CliRunner().invoke(app, ["quickstart", "--out", str(tmp_path / "new" / "out"), "--seed", "3"])
+def test_command_repeats_the_build_shows_its_progress_and_runs_once(made, monkeypatch, tmp_path):
+    monkeypatch.setattr(quickstart, "Quickstart", lambda seed: replace(SMALL, seed=seed))
+    out = tmp_path / "new" / "out"
+    first = CliRunner().invoke(app, ["quickstart", "--out", str(out), "--seed", str(SMALL.seed)])
     assert first.exit_code == 0 and "8 training and 4 validation tasks" in first.output
-    second = CliRunner().invoke(app, ["quickstart", "--out", str(tmp_path / "new" / "out"), "--seed", "3"])
+    assert "16/16 steps" in first.output
+    again, manifest = json.loads((out / "manifest.json").read_text()), made[1]
+    names = ["train.parquet", "val.parquet", "corpus.parquet", "model/tokenizer.json"]
+    assert [again["files"][name] for name in names] == [manifest["files"][name] for name in names]
+    assert again["loss"]["last"] == pytest.approx(manifest["loss"]["last"], rel=0.05)
+    second = CliRunner().invoke(app, ["quickstart", "--out", str(out), "--seed", str(SMALL.seed)])
     assert second.exit_code == 0 and "nothing to do" in second.output
+
+
+def test_command_fails_with_the_trainers_last_lines(monkeypatch, tmp_path):
+    def broken(out, options, progress):
+        return train(out, options.warm_start, lambda step, loss: None)
+
+    monkeypatch.setattr(quickstart, "build", broken)
+    result = CliRunner().invoke(app, ["quickstart", "--out", str(tmp_path)])
+    assert result.exit_code == 1
+    assert f"{tmp_path}/sft.log" in result.output and f"{tmp_path}/sft/model" in result.output
+    assert "Traceback" in (tmp_path / "sft.log").read_text()
 
 
 def test_sizes_below_one_are_refused():
     with pytest.raises(ConfigError, match="quickstart.val_tasks"):
         Quickstart(val_tasks=0)
+    with pytest.raises(ConfigError, match="warm_start.batch_size"):
+        WarmStart(batch_size=0)
+    with pytest.raises(ConfigError, match="quickstart.conversations is 5"):
+        Quickstart(conversations=5)

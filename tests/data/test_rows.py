@@ -2,9 +2,10 @@
 from random import Random
 
 import pytest
+from torch.utils.data import DistributedSampler
 
 from verl_kernel.data.corpus import task_messages
-from verl_kernel.data.rows import check_rows, make_row, write_rows
+from verl_kernel.data.rows import check_rows, group_by_length, make_row, write_rows
 from verl_kernel.data.tasks import draw_distinct
 from verl_kernel.errors import DataError
 from verl_kernel.reward.task_row import task_from_row
@@ -80,3 +81,18 @@ def test_a_missing_an_unreadable_and_an_empty_file_are_named(tmp_path):
         with pytest.raises(DataError, match=part) as caught:
             check_rows(path)
         assert path.name in str(caught.value)
+
+
+def test_the_sft_trainers_batches_hold_rows_of_similar_length():
+    rng = Random(0)
+    lengths = [rng.randrange(100, 500) for _ in range(101)]
+    order = group_by_length(lengths, 4, Random(1))
+    assert len(order) == len(set(order)) == 100
+    # As verl.trainer.sft_trainer draws them.
+    drawn = list(DistributedSampler(order, num_replicas=1, rank=0, shuffle=True, drop_last=True))
+    batches = [[lengths[order[place]] for place in drawn[start : start + 4]] for start in range(0, 100, 4)]
+    padding = sum(4 * max(batch) - sum(batch) for batch in batches)
+    assert padding < 0.15 * sum(lengths)
+    assert order != group_by_length(lengths, 4, Random(2))
+    means = [sum(batch) for batch in batches]
+    assert means != sorted(means)

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from verl_kernel.errors import TrainingError
+
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Build tasks, data sets and the quickstart's model.")
 
 
@@ -31,7 +33,11 @@ def quickstart(
     if is_complete(out, options):
         typer.echo(f"{out} is complete for seed {seed}: nothing to do.")
         return
-    manifest = _build_with_progress(out, options)
+    try:
+        manifest = _build_with_progress(out, options)
+    except TrainingError as exc:
+        typer.echo(str(exc), err=True)
+        raise typer.Exit(1) from exc
     typer.echo(
         f"{out}: {options.train_tasks} training and {options.val_tasks} validation tasks, a model of "
         f"{manifest['parameters'] / 1e6:.1f} M parameters, loss {manifest['loss']['last']:.3f}, "

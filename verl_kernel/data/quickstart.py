@@ -2,7 +2,9 @@
 """`verl-kernel data quickstart`: everything the CPU recipe trains on, from one seed.
 
     OUT/train.parquet val.parquet   tasks as verl rows, distinct from each other and from the corpus
+    OUT/corpus.parquet              conversations for the cold start, column `messages`
     OUT/model/                      tokenizer and warm-started model, as `from_pretrained` reads them
+    OUT/sft.log                     what verl's SFT trainer said
     OUT/manifest.json               seed, versions, counts, losses, seconds, SHA-256 of every file
 
 A directory whose manifest fits seed and program and whose files still have their hashes is left alone.
@@ -13,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -23,18 +26,19 @@ from typing import Any
 import tokenizers
 import torch
 import transformers
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from verl_kernel.data.corpus import draw_corpus, task_messages
-from verl_kernel.data.rows import make_row, write_rows
+from verl_kernel.data.corpus import Message, draw_corpus, task_messages
+from verl_kernel.data.rows import group_by_length, make_row, write_rows, write_talks
 from verl_kernel.data.tasks import Program, draw_distinct
-from verl_kernel.data.tokenizer import train_tokenizer
-from verl_kernel.data.warm_start import WarmStart, build_model, train
+from verl_kernel.data.tokenizer import encode_conversation, train_tokenizer
+from verl_kernel.data.warm_start import RECIPE, WarmStart, build_model, train
 from verl_kernel.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 Progress = Callable[[int, int, float], None]
 """Receives step, steps and the step's loss."""
-_SOURCES = (*Path(__file__).parent.glob("*.py"), Path(__file__).parents[1] / "rollout" / "feedback.py")
+_SOURCES = (RECIPE, *Path(__file__).parent.glob("*.py"), Path(__file__).parents[1] / "rollout" / "feedback.py")
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Quickstart:
     """Sizes of the quickstart.
 
     Raises:
-        ConfigError: a size is below 1.
+        ConfigError: a size is below 1, or the conversations do not fill a batch.
     """
 
     seed: int = 0
@@ -56,6 +60,11 @@ class Quickstart:
         for key in ("train_tasks", "val_tasks", "conversations"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"quickstart.{key} is {getattr(self, key)}; it must be at least 1")
+        if self.conversations < self.warm_start.batch_size:
+            raise ConfigError(
+                f"quickstart.conversations is {self.conversations}, less than a batch of the warm start: "
+                f"make it at least {self.warm_start.batch_size}"
+            )
 
     @property
     def fingerprint(self) -> str:
@@ -88,10 +97,10 @@ def build(out: Path, options: Quickstart, progress: Progress) -> dict[str, Any]:
         write_rows(_rows(draw_distinct(count, rng, taken), split), out / f"{split}.parquet")
     corpus = draw_corpus(options.conversations, rng, held_out=taken)
     tokenizer = train_tokenizer((message["content"] for talk in corpus for message in talk), options.vocabulary)
-    model = build_model(options.warm_start, tokenizer, options.seed)
-    losses = train(model, tokenizer, corpus, options.warm_start, options.seed, progress)
+    model, losses = _cold_start(out, corpus, tokenizer, options, progress)
     model.save_pretrained(out / "model")
     tokenizer.save_pretrained(out / "model")
+    shutil.rmtree(out / "sft")
     manifest = {
         "fingerprint": options.fingerprint,
         "options": asdict(options),
@@ -108,6 +117,20 @@ def build(out: Path, options: Quickstart, progress: Progress) -> dict[str, Any]:
     return manifest
 
 
+def _cold_start(
+    out: Path, corpus: list[list[Message]], tokenizer: PreTrainedTokenizerFast, options: Quickstart, progress: Progress
+) -> tuple[Qwen3ForCausalLM, list[float]]:
+    """Write corpus and initial model and train it; return it with the loss of every step."""
+    shutil.rmtree(out / "sft", ignore_errors=True)
+    build_model(options.warm_start, tokenizer, options.seed).save_pretrained(out / "sft" / "model")
+    tokenizer.save_pretrained(out / "sft" / "model")
+    size = options.warm_start.batch_size
+    lengths = [len(encode_conversation(tokenizer, talk)[0]) for talk in corpus]
+    order = group_by_length(lengths, size, Random(options.seed))
+    write_talks([corpus[row] for row in order], out / "corpus.parquet")
+    return train(out, options.warm_start, lambda step, loss: progress(step, len(order) // size, loss))
+
+
 def _rows(programs: list[Program], split: str) -> list[dict[str, Any]]:
     return [
         make_row(task_messages(program), program.reference, task_id=program.task_id, split=split, index=index)
@@ -116,7 +139,7 @@ def _rows(programs: list[Program], split: str) -> list[dict[str, Any]]:
 
 
 def _files(out: Path) -> list[Path]:
-    return sorted([out / "train.parquet", out / "val.parquet", *(out / "model").iterdir()])
+    return sorted([*(out / f"{name}.parquet" for name in ("train", "val", "corpus")), *(out / "model").iterdir()])
 
 
 def _sha256(path: Path) -> str:

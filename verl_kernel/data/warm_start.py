@@ -1,40 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Supervised warm start of a small Qwen3 on the corpus: next-token loss on assistant tokens only."""
+"""Cold start of a small Qwen3: random weights, then one pass over the corpus in verl's SFT trainer."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+import os
+import re
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from random import Random
+from pathlib import Path
 
 import torch
-import torch.nn.functional as F
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from verl_kernel.data.corpus import Message
-from verl_kernel.data.tokenizer import encode_conversation
+from verl_kernel.errors import ConfigError, TrainingError
 
-Example = tuple[list[int], list[bool]]
-_IGNORED = -100
+RECIPE = Path(__file__).parents[1] / "config" / "cpu_quickstart_sft.yaml"
+_STEP = re.compile(r"\bstep:(\d+) - .*\btrain/loss:(\S+)")
+_TAIL = 60
+"""Half of it is what torch says of a worker that failed."""
 
 
 @dataclass(frozen=True)
 class WarmStart:
-    """Size of the model and of its training; steps follow from the corpus, not from the clock."""
+    """Size of the model and of a batch; steps follow from the corpus, the rest is in the recipe.
+
+    Raises:
+        ConfigError: a size is below 1.
+    """
 
     layers: int = 4
     width: int = 128
     heads: int = 4
     head_dim: int = 32
     batch_size: int = 6
-    learning_rate: float = 3e-3
-    warm_up: float = 0.1
-    """Share of the steps."""
-    weight_decay: float = 0.01
     threads: int = 2
-    bfloat16: bool = False
-    """Autocast; pays off only on processors with bfloat16 arithmetic."""
+
+    def __post_init__(self) -> None:
+        for key, value in vars(self).items():
+            if value < 1:
+                raise ConfigError(f"warm_start.{key} is {value}; it must be at least 1")
 
 
 def build_model(options: WarmStart, tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
@@ -59,75 +66,84 @@ def build_model(options: WarmStart, tokenizer: PreTrainedTokenizerFast, seed: in
 
 
 def train(
-    model: Qwen3ForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    corpus: list[list[Message]],
-    options: WarmStart,
-    seed: int,
-    on_step: Callable[[int, int, float], None],
-) -> list[float]:
-    """Train for one pass over the corpus.
+    folder: Path, options: WarmStart, on_step: Callable[[int, float], None], overrides: Sequence[str] = ()
+) -> tuple[Qwen3ForCausalLM, list[float]]:
+    """Run verl's SFT trainer on `folder`/corpus.parquet, from the model in `folder`/sft/model.
 
     Args:
-        model: trained in place.
-        tokenizer: its pad token fills short rows (on the right, behind a causal mask).
-        corpus: conversations.
-        options: batch size, learning rate and schedule.
-        seed: order of the batches.
-        on_step: called after each step with its number, the number of steps and its loss.
+        folder: also takes all of the trainer's output, as sft.log, and its checkpoint, under sft.
+        options: batch size and threads.
+        on_step: called after each step with its number and its loss.
+        overrides: further Hydra overrides of the recipe.
 
     Returns:
-        Loss of every step, in nats per assistant token.
+        The trained model, float32, and the loss of every step in nats per assistant token.
+
+    Raises:
+        TrainingError: the trainer failed; holds its last lines.
     """
-    torch.set_num_threads(options.threads)
-    examples = [encode_conversation(tokenizer, talk) for talk in corpus]
-    batches = _batches(examples, options.batch_size, Random(seed))
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=options.learning_rate, betas=(0.9, 0.95), weight_decay=options.weight_decay
-    )
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _ramp(len(batches), options.warm_up))
-    losses = []
-    model.train()
-    for batch in batches:
-        loss = _loss(model, *_padded(batch, tokenizer.pad_token_id), options.bfloat16)
-        optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        losses.append(loss.item())
-        on_step(len(losses), len(batches), losses[-1])
-    model.eval()
-    return losses
+    log = folder / "sft.log"
+    tail: deque[str] = deque(maxlen=_TAIL)
+    losses: list[float] = []
+    with (
+        log.open("w", encoding="utf-8") as file,
+        subprocess.Popen(
+            _command(folder, options, overrides),
+            env=_environment(options),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as child,
+    ):
+        assert child.stdout is not None
+        try:
+            for line in child.stdout:
+                file.write(line)
+                file.flush()
+                tail.append(line.rstrip())
+                if found := _STEP.search(line):
+                    losses.append(float(found[2]))
+                    on_step(int(found[1]), losses[-1])
+        except BaseException:
+            # Also for Ctrl-C: nobody would read what the trainer goes on to say.
+            child.terminate()
+            raise
+    if child.returncode or not losses:
+        raise TrainingError(
+            f"verl's SFT trainer ended with exit code {child.returncode} after {len(losses)} steps; "
+            f"its output is in {log}, the last of it:\n" + "\n".join(tail)
+        )
+    return _trained(folder / "sft", len(losses)), losses
 
 
-def _ramp(steps: int, warm_up: float) -> Callable[[int], float]:
-    rise = max(math.ceil(steps * warm_up), 1)
-    return lambda step: min((step + 1) / rise, max(steps - step, 1) / max(steps - rise, 1))
+def _trained(work: Path, step: int) -> Qwen3ForCausalLM:
+    # verl writes its own attention setting and bfloat16 into the config.json beside the float32 weights.
+    config = AutoConfig.from_pretrained(work / "model")
+    checkpoint = work / "checkpoints" / f"global_step_{step}" / "huggingface"
+    model: Qwen3ForCausalLM = AutoModelForCausalLM.from_pretrained(checkpoint, config=config, dtype=torch.float32)
+    return model
 
 
-def _batches(examples: list[Example], size: int, rng: Random) -> list[list[Example]]:
-    """Return batches of similar length in random order."""
-    rng.shuffle(examples)
-    examples.sort(key=lambda example: len(example[0]) // 32)
-    batches = [examples[start : start + size] for start in range(0, len(examples), size)]
-    rng.shuffle(batches)
-    return batches
+def _command(folder: Path, options: WarmStart, overrides: Sequence[str]) -> list[str]:
+    quoted = str(folder.resolve()).replace("\\", "\\\\").replace("'", "\\'")
+    return [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nnodes=1", "--nproc_per_node=1"),
+        *("-m", "verl.trainer.sft_trainer", f"--config-name={RECIPE.stem}", f"quickstart_dir='{quoted}'"),
+        f"data.train_batch_size={options.batch_size}",
+        f"data.micro_batch_size_per_gpu={options.batch_size}",
+        *overrides,
+    ]
 
 
-def _padded(batch: list[Example], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
-    longest = max(len(ids) for ids, _ in batch)
-    ids_BT = torch.full((len(batch), longest), pad)
-    labels_BT = torch.full((len(batch), longest), _IGNORED)
-    for row, (ids, targets) in enumerate(batch):
-        ids_BT[row, : len(ids)] = torch.tensor(ids)
-        labels_BT[row, : len(ids)] = torch.tensor(ids).where(torch.tensor(targets), _IGNORED)
-    return ids_BT, labels_BT
-
-
-def _loss(model: Qwen3ForCausalLM, ids_BT: torch.Tensor, labels_BT: torch.Tensor, bfloat16: bool) -> torch.Tensor:
-    with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
-        hidden_BTD = model.model(ids_BT[:, :-1]).last_hidden_state
-        wanted_BT = labels_BT[:, 1:] != _IGNORED
-        logits_ND = model.lm_head(hidden_BTD[wanted_BT])
-    return F.cross_entropy(logits_ND.float(), labels_BT[:, 1:][wanted_BT])
+def _environment(options: WarmStart) -> dict[str, str]:
+    return {
+        **os.environ,
+        "VERL_PLATFORM": "cpu",
+        "OMP_NUM_THREADS": str(options.threads),
+        # Idle threads that spin would take the core a busy neighbour needs.
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "HF_HUB_OFFLINE": "1",
+        "HYDRA_FULL_ERROR": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
