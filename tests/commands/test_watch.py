@@ -3,7 +3,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+
+from verl_kernel.evaluation.steps import read_steps
 
 VERL_KERNEL = Path(sys.executable).with_name("verl-kernel")
 
@@ -17,8 +20,10 @@ print("last line")
 """
 
 
-def watch(folder: Path, *command: str) -> subprocess.CompletedProcess:
-    return subprocess.run([VERL_KERNEL, "watch", folder, "--", *command], capture_output=True, text=True, timeout=60)
+def watch(folder: Path, *command: str, options: Sequence[str] = ()) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [VERL_KERNEL, "watch", *options, folder, "--", *command], capture_output=True, text=True, timeout=60
+    )
 
 
 def test_output_goes_to_the_log_and_steps_to_the_screen(tmp_path):
@@ -26,6 +31,26 @@ def test_output_goes_to_the_log_and_steps_to_the_screen(tmp_path):
     assert done.returncode == 0
     assert "last line" in (tmp_path / "train.log").read_text()
     assert "step 2: reward 0.5" in done.stdout
+
+
+RESUMED = """
+import json, os
+print("Resuming from runs/global_step_1, setting global step to 1")
+with open(os.environ["VERL_FILE_LOGGER_PATH"], "w") as f:
+    for step in (2, 3):
+        f.write(json.dumps({"step": step, "data": {"training/global_step": step, "critic/score/mean": 0.75}}) + "\\n")
+"""
+
+
+def test_a_resumed_run_keeps_what_was_logged_before(tmp_path):
+    watch(tmp_path, sys.executable, "-c", TRAINER)
+    done = watch(tmp_path, sys.executable, "-c", RESUMED, options=["--resume"])
+    assert "resumed from runs/global_step_1: step 2 is next" in done.stdout
+    steps = read_steps(tmp_path / "metrics.jsonl")
+    assert [(step["step"], step["critic/score/mean"]) for step in steps] == [(1, 0.5), (2, 0.75), (3, 0.75)]
+    assert "last line" in (tmp_path / "train.log").read_text()
+    watch(tmp_path, sys.executable, "-c", "import os; open(os.environ['VERL_FILE_LOGGER_PATH'], 'w')")
+    assert read_steps(tmp_path / "metrics.jsonl") == []
 
 
 def test_a_failing_trainer_shows_its_last_lines_and_its_exit_code(tmp_path):

@@ -16,9 +16,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from verl_kernel.evaluation.steps import COLUMNS, read_steps
+from verl_kernel.evaluation.steps import COLUMNS, earlier, read_steps
 
 _TOTAL = re.compile(r"Training Progress:.*?(\d+)/(\d+)")
+_RESUMED = re.compile(r"Resuming from (.+), setting global step to (\d+)")
 _STAGES = {
     "Started a local Ray instance": "Ray is up",
     "Before FSDP": "loading the policy",
@@ -31,11 +32,12 @@ _TAIL = 40
 def command(
     run_dir: Annotated[Path, typer.Argument(help="Folder for train.log and metrics.jsonl.")],
     argv: Annotated[list[str], typer.Argument(help="The command, after `--`.")],
+    resume: Annotated[bool, typer.Option("--resume", help="Keep log and metrics of the run that goes on.")] = False,
 ) -> None:
     """Run a training command; its exit code is ours, and its last lines are shown when it fails."""
     run_dir.mkdir(parents=True, exist_ok=True)
     metrics = run_dir / "metrics.jsonl"
-    metrics.unlink(missing_ok=True)
+    _make_way(metrics, resume)
     environment = {
         **os.environ,
         "VERL_FILE_LOGGER_PATH": str(metrics.resolve()),
@@ -44,13 +46,24 @@ def command(
     console = Console()
     console.print(f"training; full output in {run_dir / 'train.log'}")
     started = time.monotonic()
-    with (run_dir / "train.log").open("w", encoding="utf-8") as log:
+    with (run_dir / "train.log").open("a" if resume else "w", encoding="utf-8") as log:
         code, tail = _follow(argv, environment, log, metrics, console)
     if code:
         console.print("\n".join(tail), markup=False, highlight=False)
         console.print(f"the trainer ended with exit code {code}; all of its output is in {run_dir / 'train.log'}")
         raise typer.Exit(code if code > 0 else 128 - code)
     console.print(f"trained in {time.monotonic() - started:.0f} s")
+
+
+def _make_way(metrics: Path, resume: bool) -> None:
+    """Clear the metrics file, which verl writes anew; where the run goes on, its records are put by."""
+    kept = earlier(metrics)
+    if resume and metrics.is_file():
+        with kept.open("a", encoding="utf-8") as file:
+            file.write(metrics.read_text(encoding="utf-8"))
+    elif not resume:
+        kept.unlink(missing_ok=True)
+    metrics.unlink(missing_ok=True)
 
 
 def _follow(
@@ -71,6 +84,9 @@ def _follow(
             log.flush()
             tail.append(line.rstrip())
             _show(progress, task, line)
+            if found := _RESUMED.search(line):
+                text = f"resumed from {found[1]}: step {int(found[2]) + 1} is next, with the data that come after it"
+                progress.console.print(text, highlight=False, soft_wrap=True)
             seen = _report_steps(progress, metrics, seen)
     return child.returncode, tail
 

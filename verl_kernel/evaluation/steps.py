@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run's records as verl's `file` logger wrote them: one JSON object `{"step": ..., "data": {...}}` a line.
 
-A record is a training step's, a validation's, or both. What is no number or not finite counts as not logged.
+A record is a training step's, a validation's, or both. What is no number or not finite counts as not logged. verl
+begins the file anew when it resumes a run; `verl-kernel watch --resume` puts the records until then into another.
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ COLUMNS = {
 Step = dict[str, Any]
 
 _VALIDATION = re.compile(r"val-(?:core|aux)/(?P<source>.+)/(?P<figure>[^/]+)/mean@\d+")
+
+
+def earlier(path: Path) -> Path:
+    """The file beside a metrics file that holds what the run logged before it was resumed."""
+    return path.with_suffix(".earlier.jsonl")
 
 
 def read_steps(path: Path) -> list[Step]:
@@ -95,11 +101,12 @@ def cell(value: Any) -> str:
 
 
 def _records(path: Path) -> Iterator[Step]:
-    if not path.is_file():
+    if not path.is_file() and not earlier(path).is_file():
         raise DataError(
             f"{path} does not exist: run the trainer with `file` in trainer.logger and VERL_FILE_LOGGER_PATH"
         )
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    files = [file for file in (earlier(path), path) if file.is_file()]
+    for line in (line for file in files for line in file.read_text(encoding="utf-8", errors="replace").splitlines()):
         try:
             record = json.loads(line)
         except json.JSONDecodeError:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_kernel.errors import InfraError
-from verl_kernel.evaluation.steps import read_steps
+from verl_kernel.evaluation.steps import number, read_steps
 from verl_kernel.study.plan import Run, Study
 
 Trainer = Callable[[Path, list[str]], int]
@@ -26,11 +26,10 @@ KEPT = (
     "kernel/fast@1.2",
     "kernel/time_coverage/mean",
     "kernel/speedup/mean",
-    "kernel/decoy_rate",
-    "kernel/hacked_rate",
+    "kernel/hack_rate",
     "kernel/simulated_clock",
     "prs/rejected_fraction",
-    "groups/flat_fraction",
+    "groups/zero_gradient_fraction",
     "actor/entropy",
     "actor/grad_norm",
     "timing_s/step",
@@ -101,4 +100,4 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 def _kept(step: dict[str, Any]) -> dict[str, float]:
     turns = [key for key in step if key.startswith("kernel/turn_") and key.endswith(("/correct_rate", "/reward/mean"))]
-    return {key: round(float(step[key]), 5) for key in (*KEPT, *sorted(turns)) if key in step}
+    return {key: round(known, 5) for key in (*KEPT, *sorted(turns)) if (known := number(step.get(key))) is not None}

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 Row = Mapping[str, Any]
+Measure = Callable[[Row], "float | None"]
 _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 END = 5
 """Steps at either end of a run that its first and last figure average."""
@@ -28,21 +29,21 @@ class Interval:
         return f"{self.mean:.2f}" + ("" if self.half is None else f" ± {self.half:.2f}")
 
 
+def _metric(key: str) -> Measure:
+    return lambda row: row.get(key)
+
+
 def _reward(row: Row) -> float | None:
     rewards = [value for key, value in row.items() if key.startswith("kernel/turn_") and key.endswith("/reward/mean")]
     return sum(rewards) / len(rewards) if rewards else None
 
 
-def _hacks(row: Row) -> float | None:
-    return row["kernel/decoy_rate"] + row["kernel/hacked_rate"] if "kernel/decoy_rate" in row else None
-
-
-MEASURES = {
+MEASURES: dict[str, Measure] = {
     "reward of a turn": _reward,
-    "correct": lambda row: row.get("kernel/correct_rate"),
-    "fast@1.2": lambda row: row.get("kernel/fast@1.2"),
-    "time coverage": lambda row: row.get("kernel/time_coverage/mean"),
-    "hack rate": _hacks,
+    "correct": _metric("kernel/correct_rate"),
+    "fast@1.2": _metric("kernel/fast@1.2"),
+    "time coverage": _metric("kernel/time_coverage/mean"),
+    "hack rate": _metric("kernel/hack_rate"),
 }
 """What the study compares: name to its value in one row, `None` where the step has none."""
 
