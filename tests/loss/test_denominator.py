@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one token weighs in a step: verl's actor loss as its engine calls it, with the composed recipe's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig
+from tensordict import TensorDict
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+from verl.utils import tensordict_utils as tu
+from verl.utils.config import omega_conf_to_dataclass
+from verl.workers.engine.utils import prepare_micro_batches
+from verl.workers.utils.losses import ppo_loss
+
+import verl_kernel.plugin  # noqa: F401  registers the losses
+
+PROMPT = 2
+GLOBAL = 8
+SCALE = 1000
+# Two turns with feedback of one token between them; rows of different lengths.
+MASKS = [[1, 1, 0, 1, 1, 1], [1, 0, 1], [1, 1, 1, 0, 1], [1, 0, 1, 1]] * 2
+
+
+@pytest.fixture(scope="module")
+def recipe() -> DictConfig:
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return compose("kernel_trloo", overrides=["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1"])
+
+
+def nested(rows: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.nested.nested_tensor_from_jagged(
+        torch.cat(list(rows)), torch.tensor([0, *torch.tensor([len(row) for row in rows]).cumsum(0)])
+    )
+
+
+def advantages_of(masks: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+    """Another advantage for every token, of both signs."""
+    return [torch.linspace(-1.0, 2.0, len(mask)) + 0.1 * row for row, mask in enumerate(masks)]
+
+
+def gradients(
+    recipe: DictConfig,
+    masks: Sequence[Sequence[int]] = MASKS,
+    advantages: Sequence[torch.Tensor] | None = None,
+    ratio: float = 1.0,
+    dp_size: int = 1,
+    **cut: Any,
+) -> tuple[float, list[torch.Tensor]]:
+    """Loss of a step and its gradient by the log-probability of every token, accumulated over micro-batches."""
+    config = omega_conf_to_dataclass(recipe.actor_rollout_ref.actor)
+    advantages = advantages_of(masks) if advantages is None else advantages
+    leaves = [torch.full((PROMPT + len(mask),), -2.0, requires_grad=True) for mask in masks]
+    # Scores stand one place before the token they are about.
+    old = [leaf.detach()[PROMPT - 1 : -1] - torch.tensor(ratio).log() for leaf in leaves]
+    data = TensorDict(
+        {
+            "row": torch.arange(len(masks)),
+            "input_ids": nested([torch.zeros(len(leaf), dtype=torch.long) for leaf in leaves]),
+            "prompts": nested([torch.zeros(PROMPT, dtype=torch.long)] * len(masks)),
+            "responses": nested([torch.zeros(len(mask), dtype=torch.long) for mask in masks]),
+            "response_mask": nested([torch.tensor(mask) for mask in masks]),
+            "old_log_probs": nested(old),
+            "advantages": nested(advantages),
+        },
+        batch_size=len(masks),
+    )
+    cut = cut or {"use_dynamic_bsz": False, "micro_batch_size_per_gpu": 1}
+    tokens = sum(map(sum, masks)) * dp_size
+    tu.assign_non_tensor(data, global_batch_size=GLOBAL, batch_num_tokens=tokens, dp_size=dp_size, **cut)
+    total = 0.0
+    for micro in prepare_micro_batches(data)[0]:
+        log_probs = nested([leaves[row] for row in micro["row"].tolist()])
+        loss, _ = ppo_loss(config, {"log_probs": log_probs}, micro)
+        loss.backward()
+        total += loss.item()
+    return total, [leaf.grad[PROMPT - 1 : -1] for leaf in leaves]
+
+
+def without(turn: slice | None, row: int) -> list[list[int]]:
+    masks = [list(mask) for mask in MASKS]
+    masks[row][turn or slice(None)] = [0] * len(masks[row][turn or slice(None)])
+    return masks
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        {"use_dynamic_bsz": False, "micro_batch_size_per_gpu": 2},
+        {"use_dynamic_bsz": False, "micro_batch_size_per_gpu": 8},
+        {"use_dynamic_bsz": True, "max_token_len_per_gpu": 16},
+    ],
+)
+def test_the_gradient_is_the_same_however_micro_batches_are_cut(recipe: DictConfig, cut: dict[str, Any]):
+    loss, expected = gradients(recipe)
+    other, found = gradients(recipe, **cut)
+    assert other == pytest.approx(loss, rel=1e-5)
+    for one, two in zip(expected, found, strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_every_token_of_every_turn_weighs_its_advantage_over_a_constant(recipe: DictConfig):
+    _, found = gradients(recipe)
+    for mask, advantages, grad in zip(MASKS, advantages_of(MASKS), found, strict=True):
+        torch.testing.assert_close(grad, -advantages * torch.tensor(mask) / (GLOBAL * SCALE))
+
+
+def test_two_turns_in_a_row_weigh_what_they_weigh_in_rows_of_their_own(recipe: DictConfig):
+    both = gradients(recipe, [[1, 1, 0, 1, 1, 1]], [torch.arange(1.0, 7.0)])
+    first = gradients(recipe, [[1, 1]], [torch.arange(1.0, 3.0)])
+    second = gradients(recipe, [[1, 1, 1]], [torch.arange(4.0, 7.0)])
+    assert both[0] == pytest.approx(first[0] + second[0])
+    torch.testing.assert_close(both[1][0], torch.cat([first[1][0], torch.zeros(1), second[1][0]]))
+
+
+@pytest.mark.parametrize(("row", "turn"), [(0, slice(0, 2)), (0, slice(3, 6)), (2, None)])
+def test_a_rejected_turn_or_row_takes_its_own_tokens_only(recipe: DictConfig, row: int, turn: slice | None):
+    masks = without(turn, row)
+    expected, found = gradients(recipe)[1], gradients(recipe, masks)[1]
+    for mask, full, left in zip(masks, expected, found, strict=True):
+        assert torch.equal(left, full * torch.tensor(mask))
+
+
+def test_a_batch_of_rejected_rows_has_loss_and_gradient_zero(recipe: DictConfig):
+    loss, found = gradients(recipe, [[0] * len(mask) for mask in MASKS])
+    assert loss == 0.0
+    assert all(torch.equal(grad, torch.zeros_like(grad)) for grad in found)
+
+
+def test_data_parallel_ranks_average_to_one_processs_gradient(recipe: DictConfig):
+    expected = gradients(recipe)[1]
+    halves = [
+        gradients(recipe, MASKS[part], advantages_of(MASKS)[part], dp_size=2)[1] for part in (slice(4), slice(4, 8))
+    ]
+    for one, two in zip(expected, [grad / 2 for half in halves for grad in half], strict=True):
+        torch.testing.assert_close(one, two)
+
+
+@pytest.mark.parametrize("mini", [4, 8])
+def test_the_constant_is_the_rows_of_a_full_mini_batch(recipe: DictConfig, mini: int):
+    seen: dict[str, Any] = {}
+
+    def update_actor(batch: Any) -> dict[str, Any]:
+        seen.update(batch.extra_info)
+        return {"metrics": {"mfu": [0.0]}}
+
+    config = recipe.copy()
+    config.actor_rollout_ref.actor.ppo_mini_batch_size, config.actor_rollout_ref.rollout.n = mini, 16
+    trainer = SimpleNamespace(config=config, actor_rollout_wg=SimpleNamespace(update_actor=update_actor))
+    PPOTrainer._update_actor(trainer, SimpleNamespace(extra_info={}), {})
+    assert seen["global_batch_size"] == seen["mini_batch_size"] == mini * 16
+
+
+@pytest.mark.parametrize(
+    ("advantage", "ratio", "moves"),
+    [
+        (1.0, 1.27, True),
+        (1.0, 1.29, False),
+        (1.0, 0.5, True),
+        (-1.0, 0.81, True),
+        (-1.0, 0.79, False),
+        (-1.0, 1.5, True),
+        (-1.0, 2.9, True),
+        (-1.0, 3.1, False),
+    ],
+)
+def test_the_recipe_clips_at_0_2_and_0_28_and_dual_clips_at_3(
+    recipe: DictConfig, advantage: float, ratio: float, moves: bool
+):
+    _, (grad,) = gradients(recipe, [[1]], [torch.tensor([advantage])], ratio)
+    assert grad.item() == pytest.approx(-advantage * ratio / (GLOBAL * SCALE) if moves else 0.0)
