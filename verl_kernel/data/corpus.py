@@ -21,39 +21,39 @@ Mixture = dict[Kind, float]
 T = TypeVar("T")
 
 FIRST: Mixture = {
-    Kind.FUSED: 0.22,
-    Kind.PARTIAL: 0.10,
-    Kind.LAZY: 0.20,
-    Kind.WRONG: 0.20,
-    Kind.BROKEN: 0.14,
-    Kind.DECOY: 0.14,
+    Kind.FUSED: 0.14,
+    Kind.PARTIAL: 0.06,
+    Kind.LAZY: 0.18,
+    Kind.WRONG: 0.28,
+    Kind.BROKEN: 0.18,
+    Kind.DECOY: 0.16,
 }
 """Kinds of first answers."""
 _REPAIRED: Mixture = {
-    Kind.FUSED: 0.56,
+    Kind.FUSED: 0.40,
     Kind.PARTIAL: 0.06,
-    Kind.LAZY: 0.08,
-    Kind.WRONG: 0.16,
-    Kind.BROKEN: 0.10,
-    Kind.DECOY: 0.04,
+    Kind.LAZY: 0.10,
+    Kind.WRONG: 0.22,
+    Kind.BROKEN: 0.16,
+    Kind.DECOY: 0.06,
 }
 """After an error: mostly the fused kernel without its flaw."""
 _IMPROVED: Mixture = {
-    Kind.FUSED: 0.42,
+    Kind.FUSED: 0.32,
     Kind.PARTIAL: 0.12,
-    Kind.LAZY: 0.16,
-    Kind.WRONG: 0.16,
-    Kind.BROKEN: 0.08,
-    Kind.DECOY: 0.06,
+    Kind.LAZY: 0.20,
+    Kind.WRONG: 0.18,
+    Kind.BROKEN: 0.10,
+    Kind.DECOY: 0.08,
 }
 """After torch did most of the work."""
 _KEPT: Mixture = {
-    Kind.FUSED: 0.70,
-    Kind.PARTIAL: 0.06,
-    Kind.LAZY: 0.06,
-    Kind.WRONG: 0.10,
-    Kind.BROKEN: 0.06,
-    Kind.DECOY: 0.02,
+    Kind.FUSED: 0.60,
+    Kind.PARTIAL: 0.08,
+    Kind.LAZY: 0.08,
+    Kind.WRONG: 0.12,
+    Kind.BROKEN: 0.08,
+    Kind.DECOY: 0.04,
 }
 """After a fused kernel."""
 SECOND: dict[Kind, Mixture] = {
