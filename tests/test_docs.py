@@ -50,7 +50,7 @@ def test_a_run_block_runs(page, line):
 
 @pytest.mark.parametrize(("page", "line"), commands("long", "gpu"))
 def test_what_a_long_block_names_exists(page, line):
-    words = [word for word in shlex.split(line) if not re.fullmatch(r"[A-Z_]+=\S*", word)]
+    words = [word for word in shlex.split(line, comments=True) if not re.fullmatch(r"[A-Z_]+=\S*", word)]
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.M)
     elif words[0] == "pip":
@@ -62,7 +62,9 @@ def test_what_a_long_block_names_exists(page, line):
         overrides_compose(words[3:])
     elif words[0].startswith("recipes/"):
         assert os.access(ROOT / words[0], os.X_OK)
-        overrides_compose(["--config-name=cpu_quickstart", *words[1:]])
+        recipe = {"cpu_study": "cpu_quickstart"}.get(Path(words[0]).parent.name, Path(words[0]).parent.name)
+        suffix = Path(words[0]).stem.removeprefix("run")
+        overrides_compose([f"--config-name={recipe}{suffix}", *words[1:]])
     else:
         assert words[0] == "python" and (ROOT / words[1]).is_file()
 

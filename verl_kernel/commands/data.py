@@ -24,7 +24,7 @@ def quickstart(
     out: Annotated[Path, typer.Option(help="Folder to write; made if need be.")],
     seed: Annotated[int, typer.Option(min=0, help="Seed of tasks, corpus, tokenizer and model.")] = 0,
 ) -> None:
-    """Make tasks, a tokenizer and a warm-started model for the CPU recipe (two to four minutes on 2 cores)."""
+    """Make tasks, a tokenizer and a warm-started model for the CPU recipe (three to five minutes on 2 cores)."""
     # Idle OpenMP threads that spin would take the core a busy neighbour needs; read when torch is first imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from verl_kernel.data.quickstart import Quickstart, is_complete
@@ -54,9 +54,12 @@ def _build_with_progress(out: Path, options: Any) -> dict[str, Any]:
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+    from transformers.utils.logging import disable_progress_bar
 
     from verl_kernel.data.quickstart import build
 
+    # Bars of transformers would tear this one.
+    disable_progress_bar()
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
