@@ -133,7 +133,14 @@ def _cold_start(
 
 def _rows(programs: list[Program], split: str) -> list[dict[str, Any]]:
     return [
-        make_row(task_messages(program), program.reference, task_id=program.task_id, split=split, index=index)
+        make_row(
+            task_messages(program),
+            program.reference,
+            task_id=program.task_id,
+            split=split,
+            index=index,
+            level=program.level,
+        )
         for index, program in enumerate(programs)
     ]
 
