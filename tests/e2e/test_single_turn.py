@@ -2,12 +2,15 @@
 """The reward manager `kernelgym` in verl's stock single-turn loop with GRPO: what another recipe would do.
 
 On the way it loses the whole pool of judges after its first step and one judge's actor in mid-step, and goes on.
-Then the run itself is killed, and neither workers nor vLLM's nor the gym's processes may outlive it.
+Then the run itself is killed, and neither workers nor vLLM's nor the gym's processes may outlive it. Resumed, it goes
+on after its last checkpoint, with the data that come next.
 """
 
+import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -16,6 +19,7 @@ import psutil
 import pytest
 
 from tests.e2e.conftest import TRAINER, Run, environment, overrides
+from verl_kernel.evaluation.steps import read_steps
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1500)]
 
@@ -35,6 +39,8 @@ def test_stock_loop_survives_the_loss_of_its_judges_and_nothing_outlives_it(quic
         "algorithm.adv_estimator=grpo",
         "trainer.v1.sampler.custom_sampler.path=null",
         "trainer.v1.sampler.custom_sampler.name=null",
+        "trainer.save_freq=1",
+        f"trainer.default_local_dir={tmp_path}/checkpoints",
     ]
     with (tmp_path / "train.log").open("w") as log:
         trainer = subprocess.Popen(
@@ -62,6 +68,24 @@ def test_stock_loop_survives_the_loss_of_its_judges_and_nothing_outlives_it(quic
         assert step["actor/grad_norm"] > 0
     assert "the pool kernelgym was lost and begins again" in run.log
     assert "a judge's actor is gone" in run.log
+    check_resumed(tmp_path, command, rows)
+
+
+def check_resumed(folder: Path, command: list[str], rows: pandas.DataFrame) -> None:
+    """Let the killed run go on for one step and look at what it was given."""
+    done = int((folder / "checkpoints" / "latest_checkpointed_iteration.txt").read_text())
+    going_on = ["trainer.resume_mode=auto", f"trainer.total_training_steps={done + 1}"]
+    watcher = [Path(sys.executable).with_name("verl-kernel"), "watch", "--resume", folder, "--"]
+    said = subprocess.run(
+        [*watcher, *command, *going_on], cwd=folder, env=environment(folder), text=True, capture_output=True, check=True
+    )
+    assert f"global_step_{done}: step {done + 1} is next" in said.stdout
+    assert [step["step"] for step in read_steps(folder / "metrics.jsonl")] == list(range(1, done + 2))
+    dumped = (folder / "rollouts" / f"{done + 1}.jsonl").read_text().splitlines()
+    prompts = {json.loads(line)["input"] for line in dumped}
+    # The recipe does not shuffle: step k takes the k-th eight rows.
+    expected = [messages[0]["content"] for messages in rows["prompt"][8 * done : 8 * (done + 1)]]
+    assert len(prompts) == 8 and all(any(text in prompt for prompt in prompts) for text in expected)
 
 
 def wait_for_step(run: Run, trainer: subprocess.Popen, step: int) -> None:
