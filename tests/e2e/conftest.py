@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from verl_kernel.data.quickstart import Quickstart, build, is_complete
+
 ROOT = Path(__file__).parents[2]
 TRAINER = (sys.executable, "-m", "verl.trainer.main_ppo", "--config-name=cpu_quickstart")
-QUICKSTART = ROOT / "outputs" / "quickstart"
 
 
 @dataclass
@@ -54,13 +55,13 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-def overrides(folder: Path) -> list[str]:
+def overrides(quickstart: Path, folder: Path) -> list[str]:
     """Where the run finds its data and leaves its rollouts; no validation."""
-    folders = [f"quickstart_dir={QUICKSTART}", f"trainer.rollout_data_dir={folder}/rollouts"]
+    folders = [f"quickstart_dir={quickstart}", f"trainer.rollout_data_dir={folder}/rollouts"]
     return [*folders, "trainer.val_before_train=false", "trainer.test_freq=-1"]
 
 
-def train(folder: Path, *extra: str, timeout: int = 900) -> Run:
+def train(quickstart: Path, folder: Path, *extra: str, timeout: int = 900) -> Run:
     """Run the CPU recipe in a subprocess and fail with its last lines if it fails."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [
@@ -68,7 +69,7 @@ def train(folder: Path, *extra: str, timeout: int = 900) -> Run:
         "-m",
         "verl.trainer.main_ppo",
         "--config-name=cpu_quickstart",
-        *overrides(folder),
+        *overrides(quickstart, folder),
         *extra,
     ]
     with (folder / "train.log").open("w") as log:
@@ -83,10 +84,11 @@ def train(folder: Path, *extra: str, timeout: int = 900) -> Run:
 
 @pytest.fixture(scope="session")
 def quickstart() -> Path:
-    """Model, tokenizer and data of the quickstart; made once, reused while complete."""
-    subprocess.run(
-        [Path(sys.executable).with_name("verl-kernel"), "data", "quickstart", "--out", str(QUICKSTART)],
-        check=True,
-        cwd=ROOT,
-    )
-    return QUICKSTART
+    """Model, tokenizer and data: the quickstart's where they are made, else from fewer talks; reused while complete."""
+    full, small = ROOT / "outputs" / "quickstart", ROOT / "outputs" / "quickstart_small"
+    if is_complete(full, Quickstart()):
+        return full
+    options = Quickstart(conversations=3000)
+    if not is_complete(small, options):
+        build(small, options, lambda step, steps, loss: None)
+    return small

@@ -24,6 +24,7 @@ STEPS = (1, 2)
 def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("trloo")
     return train(
+        quickstart,
         folder,
         "trainer.total_training_steps=2",
         "trainer.save_freq=1",

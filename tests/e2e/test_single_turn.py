@@ -33,7 +33,7 @@ def test_stock_loop_survives_the_loss_of_its_judges_and_nothing_outlives_it(quic
     rows.to_parquet(tmp_path / "train.parquet")
     command = [
         *TRAINER,
-        *overrides(tmp_path),
+        *overrides(quickstart, tmp_path),
         f"data.train_files={tmp_path}/train.parquet",
         "actor_rollout_ref.rollout.agent.default_agent_loop=single_turn_agent",
         "algorithm.adv_estimator=grpo",
