@@ -88,7 +88,7 @@ def quickstart() -> Path:
     full, small = ROOT / "outputs" / "quickstart", ROOT / "outputs" / "quickstart_small"
     if is_complete(full, Quickstart()):
         return full
-    options = Quickstart(conversations=3000)
+    options = Quickstart(conversations=2400)
     if not is_complete(small, options):
         build(small, options, lambda step, steps, loss: None)
     return small

@@ -33,6 +33,7 @@ def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         # Large enough that stale weights in vLLM would show in its log-probs.
         "actor_rollout_ref.actor.optim.lr=1e-3",
         "trainer.test_freq=2",
+        "actor_rollout_ref.rollout.val_kwargs.n=1",
         f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
         f"trainer.v1.sampler.sampler_kwargs.best_kernels={folder}/kernels.jsonl",
         f"algorithm.trloo.record_dir={folder}/advantages",
