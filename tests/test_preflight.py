@@ -16,8 +16,8 @@ from omegaconf import DictConfig
 from verl_kernel import machine, plugin
 from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.env.options import GymOptions
-from verl_kernel.errors import VerlKernelError
-from verl_kernel.preflight import PreflightCallback, check_judges_gpus, preflight
+from verl_kernel.errors import EnvironmentNotReady, VerlKernelError
+from verl_kernel.preflight import PreflightCallback, check_judges_gpus, check_machine, preflight
 
 REFERENCE = """
 import torch
@@ -194,11 +194,13 @@ def test_a_machine_without_vllm_is_refused(quickstart, monkeypatch):
     assert "actor_rollout_ref.rollout.name" in sentence and "verl-kernel[gpu]" in sentence
 
 
-def test_a_machine_without_a_compiler_is_refused(quickstart, monkeypatch, tmp_path):
+def test_a_machine_without_a_compiler_is_refused_where_triton_compiles(quickstart, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CXX", raising=False)
-    sentence = refusal(quickstart)
-    assert "C++ compiler" in sentence and "install g++" in sentence
+    monkeypatch.delenv("CC", raising=False)
+    preflight(config(quickstart))
+    monkeypatch.delenv("VERL_PLATFORM")
+    with pytest.raises(EnvironmentNotReady, match="no C compiler.*install gcc"):
+        check_machine(config(quickstart))
 
 
 def test_a_name_lost_to_someone_else_is_refused(quickstart, monkeypatch):

@@ -52,24 +52,19 @@ def vllm() -> str:
     return found
 
 
-def compiler(device: str) -> str:
-    """Path of the compiler that a run on `cpu` or `cuda` needs.
-
-    On a CPU it is C++: vLLM's sampler is compiled by torch.compile. On a GPU it is C: Triton compiles its launchers.
+def compiler() -> str:
+    """Path of the C compiler that Triton's launchers need on a GPU.
 
     Raises:
         EnvironmentNotReady: there is none.
     """
-    language, variable, names = ("C++", "CXX", ("g++", "clang++")) if device == "cpu" else ("C", "CC", ("gcc", "clang"))
-    chosen = os.environ.get(variable)
-    for name in (chosen,) if chosen else names:
+    chosen = os.environ.get("CC")
+    for name in (chosen,) if chosen else ("gcc", "clang"):
         path = shutil.which(name)
         if path:
             return path
-    user = "vLLM's sampler (torch.compile)" if device == "cpu" else "Triton"
     raise EnvironmentNotReady(
-        f"{variable if chosen else 'PATH'} names no {language} compiler, which {user} needs on device {device}: "
-        f"install {names[0]} or point {variable} at one"
+        f"{'CC' if chosen else 'PATH'} names no C compiler, which Triton needs on a GPU: install gcc or point CC at one"
     )
 
 

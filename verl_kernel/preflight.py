@@ -159,7 +159,8 @@ def check_machine(config: DictConfig) -> None:
     device = "cpu" if cpu.is_active() else "cuda"
     if OmegaConf.select(config, "actor_rollout_ref.rollout.name") == "vllm":
         machine.vllm()
-        machine.compiler(device)
+        if device == "cuda":
+            machine.compiler()
     bucket = (
         OmegaConf.select(config, "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes") or 0
     )

@@ -119,7 +119,7 @@ def _probe(topic: str, probe: Callable[[], str]) -> Finding:
 PROBES: dict[str, Callable[[], str]] = {
     "mode": _mode,
     "isolation": lambda: ", ".join(machine.isolation(_device())),
-    "compiler": lambda: machine.compiler(_device()),
+    "compiler": lambda: machine.compiler() if _device() == "cuda" else "none needed without a GPU",
     "/dev/shm": lambda: f"{machine.shared_memory_mb()} MiB free",
     "entry point": _entry_point,
     "registries": _registries,
