@@ -33,7 +33,14 @@ PROBE_SWALLOWED = """
 import sys
 sys.modules["verl_kernel.reward.manager"] = None  # its import fails
 import verl
+import verl.experimental.reward_loop.reward_manager
 print("verl imported")
+"""
+
+PROBE_LIGHT = """
+import sys
+import verl
+print([name for name in sys.modules if name.startswith(("verl.experimental", "verl.trainer", "verl.workers"))])
 """
 
 
@@ -51,6 +58,11 @@ def test_importing_verl_registers_our_names():
     assert estimators == "[True, True]"
     assert manager == "verl_kernel.reward.manager"
     assert loop == "KernelAgentLoop"
+
+
+@pytest.mark.slow
+def test_importing_verl_imports_none_of_its_registries():
+    assert run(PROBE_LIGHT, VERL_PLATFORM="cpu").stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.slow

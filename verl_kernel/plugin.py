@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Entry point `verl.plugins`: verl imports this module in every process (driver and Ray workers).
 
-Registers our advantage estimators, policy losses, reward manager and agent loop, and, where `VERL_PLATFORM=cpu`,
-the CPU platform. A name that verl already holds is never overwritten. verl reports a plugin that fails to load at
-DEBUG only, so this module logs its failure at ERROR first; `missing()` is what `doctor` and `preflight` ask.
+Registers our advantage estimators, policy losses, reward manager and agent loop as soon as verl's registry of each is
+there, and, where `VERL_PLATFORM=cpu`, the CPU platform. A name that verl already holds is never overwritten. verl
+reports a plugin that fails to load at DEBUG only, so this module logs its failure at ERROR first; `missing()` is what
+`doctor` and `preflight` ask.
 """
 
 from __future__ import annotations
 
 import importlib
 import logging
+import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from verl_kernel import cpu
 from verl_kernel.advantage import ESTIMATORS
+from verl_kernel.after_import import after_import
 from verl_kernel.errors import RegistrationError
 from verl_kernel.loss import LOSSES
 
@@ -77,22 +81,58 @@ def missing() -> dict[tuple[str, str], str | None]:
 
 
 def register() -> None:
-    """Register everything with verl; safe to call twice.
+    """Register everything with verl: at once in registries that are there, in others when their module is imported.
+
+    Safe to call twice.
 
     Raises:
         RegistrationError: verl already holds one of our names for somebody else.
     """
     if cpu.is_active():
         cpu.install()
+    for kind, (module, _) in _REGISTRIES.items():
+        # A class that registers itself needs the whole package around its registry.
+        module = module.removesuffix(".registry")
+        if module in sys.modules:
+            _REGISTER[kind]()
+        else:
+            after_import(module, partial(_register_later, kind))
+
+
+def _register_later(kind: str) -> None:
+    try:
+        _REGISTER[kind]()
+    except Exception:
+        # As where a plugin fails to load, verl goes on; a recipe's start asks for what is `missing`.
+        logger.exception("verl_kernel could not register with verl")
+
+
+def _register_estimators() -> None:
     for name, function in ESTIMATORS.items():
         _claim("advantage estimator", name, _path(function))[name] = function
+
+
+def _register_losses() -> None:
     for name, loss in LOSSES.items():
         _claim("policy loss", name, _path(loss))[name] = loss
+
+
+def _register_agent_loop() -> None:
     _claim("agent loop", AGENT_LOOP, AGENT_LOOP_CLASS)[AGENT_LOOP] = {"_target_": AGENT_LOOP_CLASS}
+
+
+def _register_reward_manager() -> None:
     _claim("reward manager", REWARD_MANAGER, REWARD_MANAGER_CLASS)
     # The class registers itself where it is defined: its module may be the one whose import of verl brought us here.
     importlib.import_module(REWARD_MANAGER_CLASS.rpartition(".")[0])
 
+
+_REGISTER = {
+    "advantage estimator": _register_estimators,
+    "policy loss": _register_losses,
+    "reward manager": _register_reward_manager,
+    "agent loop": _register_agent_loop,
+}
 
 try:
     register()
