@@ -278,7 +278,8 @@ def test_flat_prompts_are_replaced(queue: None, mode: str) -> None:
     batch, metrics = make_buffer(mode, refill, group_filter="refill").sample(1, "train", 3)
     uids = {key.split("_")[0] for key in batch.keys}
     clear(batch)
-    assert len(uids) == 3 and "f2" in uids and not uids & {"f1", "f3"}
+    # verl asks for more than it evicted and takes any three of those that are left.
+    assert len(uids) == 3 and not uids & {"f1", "f3"}
     assert sum(asked) >= 2
     assert metrics["training/filter_groups/evicted_samples"] == 2
     assert metrics["groups/flat_fraction"] == 0
