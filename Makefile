@@ -1,55 +1,38 @@
-# Two commands from a fresh clone: `make train` and `make test`. Both make the environment (.venv) when it is missing
-# or when the lock file or pyproject.toml has changed since.
+# Two commands from a fresh clone: `make train` and `make test`. Both first make or mend the environment (.venv).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
-PYTHON ?= python3
 VENV ?= .venv
-LOCK := requirements/cpu.txt
+# The interpreter of an environment that is there, else of the machine.
+PYTHON ?= $(shell $(VENV)/bin/python -c '' 2>/dev/null && echo $(VENV)/bin/python || echo python3)
+# Asked for a CPU build of torch when the index that pip is configured for has none; empty: not asked.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+# PLAIN=1 ignores all configuration of pip and uv; UNTESTED=1 goes on with aarch64.
+PLAIN ?=
+UNTESTED ?=
 QUICKSTART := outputs/quickstart
 BIN := $(abspath $(VENV))/bin
-KEY := $(shell cat $(LOCK) pyproject.toml | sha256sum | cut -c1-16)
-STAMP := $(VENV)/.installed-$(KEY)
 
 export PATH := $(BIN):$(PATH)
 export VIRTUAL_ENV := $(abspath $(VENV))
-export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # step "what" command...: says what runs and how long it took.
 define steps
 step() { local what=$$1 start=$$SECONDS; shift; printf '==> %s\n' "$$what"; "$$@"; printf '==> %s: %ds\n' "$$what" $$((SECONDS - start)); }
 endef
 
-.PHONY: help env train test test-gpu lint type clean
+.PHONY: help env train test test-gpu check-install dist lock lint type clean
 
 help:
-	@echo "make train | test | test-gpu | lint | type | env | clean"
+	@echo "make train | test | test-gpu | env | check-install | dist | lock | lint | type | clean"
 
-env: $(STAMP)
-
-$(STAMP):
-	@$(steps)
-	$(PYTHON) -c 'import sys; sys.exit(None if (3, 10) <= sys.version_info < (3, 13) else
-	    "PYTHON=$(PYTHON) is Python %d.%d; verl needs 3.10 to 3.12: run make with PYTHON=python3.11" % sys.version_info[:2])'
-	rm -f $(VENV)/.installed-*
-	step "virtual environment $(VENV)" $(PYTHON) -m venv $(VENV)
-	total=$$(grep -c == $(LOCK))
-	# Two at a time, the large ones (at the end of the alphabet) first; -qq because each would warn of what the other
-	# has half written. Modules are compiled when first imported.
-	install() {
-	    local done=0 chunk
-	    while read -r chunk; do
-	        done=$$((done + chunk)); printf '    %3d of %d packages\n' $$done $$total
-	    done < <(grep == $(LOCK) | tac | xargs -P 2 -n 9 bash -c \
-	        'pip install --no-deps --no-compile -qq "$$@" && echo $$#' pip)
-	    test $$done -eq $$total
-	}
-	step "$$total locked packages" install
-	step "verl-kernel, editable" pip install --no-deps --no-build-isolation --quiet -e .
-	touch $@
+env:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 8))' || \
+	    { echo "make env: $(PYTHON) is no Python 3.10, 3.11 or 3.12: install one and name it, PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) requirements/environment.py $(VENV) --torch-index="$(TORCH_INDEX)" $(if $(PLAIN),--plain) $(if $(UNTESTED),--untested)
 
 train: env
 	@$(steps)

@@ -15,6 +15,7 @@ import typer
 from typer.main import get_command
 
 from verl_kernel import __version__
+from verl_kernel.errors import cannot_load
 
 COMMANDS = {
     "eval": "Judge kernels against a reference program.",
@@ -40,7 +41,13 @@ def _load(name: str) -> Any:
 
 def _forward(name: str) -> Callable[[typer.Context], None]:
     def run(context: typer.Context) -> None:
-        _load(name).main(args=context.args, prog_name=f"verl-kernel {name}")
+        try:
+            _load(name).main(args=context.args, prog_name=f"verl-kernel {name}")
+        except ImportError as exc:
+            if (exc.name or "").startswith("verl_kernel"):
+                raise
+            typer.echo(f"Error: {cannot_load(exc)}", err=True)
+            raise typer.Exit(1) from None
 
     return run
 

@@ -37,3 +37,11 @@ class EnvironmentNotReady(VerlKernelError, RuntimeError):
 
 class InfraError(VerlKernelError, RuntimeError):
     """The evaluator itself failed; the candidate is not to blame."""
+
+
+def cannot_load(exc: ImportError) -> str:
+    """The sentence for a package that is missing or whose files are damaged."""
+    return (
+        f"a package cannot be loaded ({exc}): `make env` mends the environment of a checkout, elsewhere install that "
+        "package anew"
+    )

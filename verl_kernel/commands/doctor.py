@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from verl_kernel import cpu, machine
-from verl_kernel.errors import EnvironmentNotReady, VerlKernelError
+from verl_kernel.errors import EnvironmentNotReady, VerlKernelError, cannot_load
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,8 @@ def _probe(topic: str, probe: Callable[[], str]) -> Finding:
         return Finding(topic, probe())
     except VerlKernelError as exc:
         return Finding(topic, "missing", str(exc))
+    except ImportError as exc:
+        return Finding(topic, "broken", cannot_load(exc))
     except Exception as exc:  # whatever is broken here is what the user came to read
         return Finding(
             topic, "broken", f"{type(exc).__name__}: {str(exc).strip().splitlines()[0] if str(exc) else exc!r}"

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 from verl_kernel.env import jail
 from verl_kernel.env.judge_process import REFERENCE_HUNG
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.twin import fork_zygote
-from verl_kernel.errors import VerlKernelError
+from verl_kernel.errors import EnvironmentNotReady, VerlKernelError, cannot_load
 
 if TYPE_CHECKING:
     from verl_kernel.env.judge import Judge
@@ -32,9 +31,14 @@ def main() -> None:
     """Serve the owner of the descriptor named on the command line."""
     with suppress(OSError):
         jail.hide_memory()
-    twin = fork_zygote(sys.argv[2])
-    from verl_kernel.env.judge import Judge  # imports triton, which the zygote must have done in its own way
+    try:
+        from verl_kernel.env.twin import fork_zygote
 
+        twin = fork_zygote(sys.argv[2])
+        from verl_kernel.env.judge import Judge  # imports triton, which the zygote must have done in its own way
+    except ImportError as exc:
+        Connection(int(sys.argv[1])).send(EnvironmentNotReady(cannot_load(exc)))
+        return
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     options, seed = connection.recv()
     jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Installs wheels with uv, from the indexes that pip is configured for.
+
+uv keeps every download that was finished, so an interrupted installation goes on where it stopped. It does not read
+pip's configuration, where a private index, a folder of wheels or a certificate may be named: this file hands it over.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+from machine import Refused
+
+_OPTIONS = {
+    "index-url": "--default-index",
+    "extra-index-url": "--index",
+    "find-links": "--find-links",
+    "trusted-host": "--allow-insecure-host",
+    "cert": "--cert",
+}
+_CAUSES = {
+    r"No space left on device|Disk quota exceeded": "the disk is full: free some space, or name another disk with "
+    "`make env VENV=/disk/venv` and UV_CACHE_DIR=/disk/cache",
+    r"dns error|error sending request|Failed to fetch|timed out|Could not find a version|Connection": "the package index "
+    "did not answer: check the network, or name another index in pip's configuration (index-url)",
+    r"no version of|no wheels|unsatisfiable": "the package index lacks a locked version: use one that has all of PyPI",
+}
+
+
+class Wheels:
+    """pip and uv of one virtual environment."""
+
+    def __init__(self, venv: Path, plain: bool) -> None:
+        """Take the environment in `venv`; `plain` ignores all configuration of pip and uv."""
+        self.python, self._uv = venv / "bin" / "python", venv / "bin" / "uv"
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not (plain and name.startswith(("PIP_", "UV_")))},
+            **({"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"} if plain else {}),
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "UV_PYTHON_DOWNLOADS": "never",
+        }
+        self._indexes: list[str] | None = None
+
+    def bootstrap(self, requirement: str) -> None:
+        """Install uv itself with pip (`uv==1.2.3`), unless that version is there."""
+        if not self._uv.exists() or requirement.partition("==")[2] not in self._run(self._uv, "--version"):
+            self._run(self.python, "-m", "pip", "install", "--quiet", requirement)
+
+    def install(self, *arguments: str | Path) -> None:
+        """`uv pip install --no-deps ARGUMENTS`; does nothing where all is there.
+
+        Raises:
+            Refused: it failed; the message names the cause and the remedy.
+        """
+        self._run(*self._command(), *arguments, show=True)
+
+    def offers(self, requirement: str, *arguments: str) -> bool:
+        """Whether the index at hand, or the one named in `arguments`, has a wheel for this Python; asks for seconds only."""
+        impatient = {**self.environment, "UV_HTTP_TIMEOUT": "10", "UV_HTTP_RETRIES": "1"}
+        command = [*self._command(), "--dry-run", "--quiet", requirement, *arguments]
+        try:
+            return subprocess.run(command, env=impatient, capture_output=True, timeout=60).returncode == 0
+        except subprocess.TimeoutExpired:
+            return False
+
+    def forget(self, names: list[str]) -> None:
+        """Drop the cached downloads of these packages: damaged files may be hard links to them."""
+        if names:
+            self._run(self._uv, "cache", "clean", "--quiet", *names)
+
+    @property
+    def cache(self) -> Path:
+        """Folder of finished downloads."""
+        return Path(self._run(self._uv, "cache", "dir").strip())
+
+    def _command(self) -> list[str]:
+        if self._indexes is None:
+            self._indexes = uv_options(self._run(self.python, "-m", "pip", "config", "list"))
+        return [str(self._uv), "pip", "install", "--python", str(self.python), "--no-deps", *self._indexes]
+
+    def _run(self, *command: str | Path, show: bool = False) -> str:
+        with subprocess.Popen(
+            command, env=self.environment, text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as process:
+            lines = []
+            for line in process.stdout or ():
+                lines.append(line)
+                if show and re.match(r" ?(Downloading|Downloaded|Building|Prepared|Installed) ", line):
+                    sys.stdout.write(f"    {line.strip()}\n")
+                    sys.stdout.flush()
+        if process.returncode:
+            raise Refused(explain("".join(lines)))
+        return "".join(lines)
+
+
+def uv_options(listed: str) -> list[str]:
+    """`pip config list` as options of uv: indexes, folders of wheels, hosts without TLS, a certificate file.
+
+    pip looks for the best version on all indexes, so uv is told to do the same.
+    """
+    lines = re.findall(r"^(\S+?)\.([a-z-]+)=('.*'|\".*\")$", listed, re.M)
+    # pip's precedence: what is said for `pip install` wins over [global], and variables win over files.
+    lines.sort(key=lambda line: {"global": 0, "install": 1, ":env:": 2}.get(line[0], -1))
+    settings = {key: ast.literal_eval(value).split() for _, key, value in lines}
+    options = ["--index-strategy", "unsafe-best-match"]
+    for key, option in _OPTIONS.items():
+        for value in settings.get(key, []):
+            options += [option, value]
+    paths = ssl.get_default_verify_paths()
+    if "cert" not in settings and (paths.cafile or (paths.capath and os.listdir(paths.capath))):
+        options.append("--system-certs")
+    return options
+
+
+def explain(output: str) -> str:
+    """One sentence for a failed installation: the known cause with its remedy, else the last thing that was said."""
+    for pattern, sentence in _CAUSES.items():
+        found = re.search(f".*({pattern}).*", output)
+        if found:
+            return f"{sentence} ({found.group(0).strip()})"
+    last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "no word of the cause")
+    return f"an installation step failed ({last}): `make env` again goes on where it stopped"
