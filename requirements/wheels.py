@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import os
 import re
-import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -24,11 +23,17 @@ _OPTIONS = {
     "trusted-host": "--allow-insecure-host",
     "cert": "--cert",
 }
+_SYSTEM_CERTIFICATES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
 _CAUSES = {
     r"No space left on device|Disk quota exceeded": "the disk is full: free some space, or name another disk with "
     "`make env VENV=/disk/venv` and UV_CACHE_DIR=/disk/cache",
-    r"dns error|error sending request|Failed to fetch|timed out|Could not find a version|Connection": "the package index "
-    "did not answer: check the network, or name another index in pip's configuration (index-url)",
+    r"dns error|error sending request|Failed to fetch|timed out|Could not find a version|Connection|SSL": "the package "
+    "index did not answer: check the network, or name another index in pip's configuration (index-url)",
     r"no version of|no wheels|unsatisfiable": "the package index lacks a locked version: use one that has all of PyPI",
 }
 
@@ -45,12 +50,14 @@ class Wheels:
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "UV_PYTHON_DOWNLOADS": "never",
         }
-        self._indexes: list[str] | None = None
+        self._config: dict[str, list[str]] | None = None
 
     def bootstrap(self, requirement: str) -> None:
         """Install uv itself with pip (`uv==1.2.3`), unless that version is there."""
         if not self._uv.exists() or requirement.partition("==")[2] not in self._run(self._uv, "--version"):
-            self._run(self.python, "-m", "pip", "install", "--quiet", requirement)
+            # The pip that comes with Python trusts certificates of its own only, and fails behind a proxy's.
+            trusted = {"PIP_CERT": _certificates()} if "cert" not in self._pip_config() and _certificates() else {}
+            self._run(self.python, "-m", "pip", "install", "--quiet", requirement, environment=trusted)
 
     def install(self, *arguments: str | Path) -> None:
         """`uv pip install --no-deps ARGUMENTS`; does nothing where all is there.
@@ -61,7 +68,7 @@ class Wheels:
         self._run(*self._command(), *arguments, show=True)
 
     def offers(self, requirement: str, *arguments: str) -> bool:
-        """Whether the index at hand, or the one named in `arguments`, has a wheel for this Python; asks for seconds only."""
+        """Whether the index at hand, or the one named in `arguments`, has a wheel for this Python."""
         impatient = {**self.environment, "UV_HTTP_TIMEOUT": "10", "UV_HTTP_RETRIES": "1"}
         command = [*self._command(), "--dry-run", "--quiet", requirement, *arguments]
         try:
@@ -80,14 +87,20 @@ class Wheels:
         return Path(self._run(self._uv, "cache", "dir").strip())
 
     def _command(self) -> list[str]:
-        if self._indexes is None:
-            self._indexes = uv_options(self._run(self.python, "-m", "pip", "config", "list"))
-        return [str(self._uv), "pip", "install", "--python", str(self.python), "--no-deps", *self._indexes]
+        options = uv_options(self._pip_config())
+        return [str(self._uv), "pip", "install", "--python", str(self.python), "--no-deps", *options]
 
-    def _run(self, *command: str | Path, show: bool = False) -> str:
+    def _pip_config(self) -> dict[str, list[str]]:
+        """What pip is configured for, by the name of its option."""
+        if self._config is None:
+            self._config = pip_config(self._run(self.python, "-m", "pip", "config", "list"))
+        return self._config
+
+    def _run(self, *command: str | Path, show: bool = False, environment: dict[str, str] | None = None) -> str:
         with subprocess.Popen(
-            command, env=self.environment, text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        ) as process:
+            command, env={**self.environment, **(environment or {})}, text=True, errors="replace",
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        ) as process:  # fmt: skip
             lines = []
             for line in process.stdout or ():
                 lines.append(line)
@@ -99,23 +112,29 @@ class Wheels:
         return "".join(lines)
 
 
-def uv_options(listed: str) -> list[str]:
-    """`pip config list` as options of uv: indexes, folders of wheels, hosts without TLS, a certificate file.
-
-    pip looks for the best version on all indexes, so uv is told to do the same.
-    """
+def pip_config(listed: str) -> dict[str, list[str]]:
+    """The output of `pip config list` as words by option, in pip's precedence."""
     lines = re.findall(r"^(\S+?)\.([a-z-]+)=('.*'|\".*\")$", listed, re.M)
-    # pip's precedence: what is said for `pip install` wins over [global], and variables win over files.
+    # What is said for `pip install` wins over [global], and variables win over files.
     lines.sort(key=lambda line: {"global": 0, "install": 1, ":env:": 2}.get(line[0], -1))
-    settings = {key: ast.literal_eval(value).split() for _, key, value in lines}
+    return {key: ast.literal_eval(value).split() for _, key, value in lines}
+
+
+def uv_options(config: dict[str, list[str]]) -> list[str]:
+    """Options of uv for pip's indexes, folders of wheels, hosts without TLS and certificates.
+
+    pip takes the best version on all indexes, so uv is told to do the same.
+    """
     options = ["--index-strategy", "unsafe-best-match"]
     for key, option in _OPTIONS.items():
-        for value in settings.get(key, []):
+        for value in config.get(key, []):
             options += [option, value]
-    paths = ssl.get_default_verify_paths()
-    if "cert" not in settings and (paths.cafile or (paths.capath and os.listdir(paths.capath))):
-        options.append("--system-certs")
-    return options
+    return options if "cert" in config or not _certificates() else [*options, "--cert", _certificates()]
+
+
+def _certificates() -> str:
+    """The machine's own file of trusted certificates, empty where there is none."""
+    return next((path for path in _SYSTEM_CERTIFICATES if os.path.exists(path)), "")
 
 
 def explain(output: str) -> str:
