@@ -52,6 +52,18 @@ test-gpu:
 	sys.exit(f"make test-gpu needs the packages {chr(44).join(missing)}: pip install them" if missing else 0)'
 	step "tests that need a GPU" env PYTHONPATH=$(CURDIR) $$python -m pytest tests/gpu --confcutdir=tests/gpu -rs $(PYTEST_ARGS)
 
+# An installation in an empty folder, with an empty home: PYTHON=python3.12 names the Python to prove.
+check-install:
+	@requirements/check_install.sh $(PYTHON) $(if $(PLAIN),plain)
+
+dist: env
+	@pip wheel --no-deps --no-build-isolation --quiet --wheel-dir dist .
+	ls dist/*.whl
+
+# Writes the lock files from pyproject.toml.
+lock: env
+	@requirements/lock.sh
+
 lint: env
 	@ruff check . && ruff format --check .
 

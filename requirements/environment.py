@@ -29,7 +29,11 @@ CUDA_LIBRARIES = re.compile(r"(nvidia|cuda)-")
 """Names of the packages that only a CUDA build of torch loads."""
 CPU_GB, CUDA_GB, CUDA_DOWNLOAD_GB = 3.2, 6.5, 3.2
 _VENV_ENTRIES = {"bin", "include", "lib", "lib64", "pyvenv.cfg"}
-_PROOF = "import torch, triton, vllm, verl, ray; from verl_kernel import plugin; assert not plugin.missing()"
+_PROOF = """
+import torch, triton, vllm.v1.engine.async_llm, verl.trainer.main_ppo
+from verl_kernel import plugin
+assert not plugin.missing(), f"verl's registries lack {plugin.missing()}"
+"""
 
 
 def main() -> int:

@@ -126,6 +126,8 @@ def uv_options(config: dict[str, list[str]]) -> list[str]:
     pip takes the best version on all indexes, so uv is told to do the same.
     """
     options = ["--index-strategy", "unsafe-best-match"]
+    if config.get("no-index", ["0"])[0].lower() in ("1", "true", "yes", "on"):
+        options.append("--no-index")
     for key, option in _OPTIONS.items():
         for value in config.get(key, []):
             options += [option, value]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from verl_kernel.errors import TrainingError
+from verl_kernel.errors import ConfigError, TrainingError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Build tasks, data sets and the quickstart's model.")
 
@@ -23,19 +23,22 @@ def _group() -> None:
 def quickstart(
     out: Annotated[Path, typer.Option(help="Folder to write; made if need be.")],
     seed: Annotated[int, typer.Option(min=0, help="Seed of tasks, corpus, tokenizer and model.")] = 0,
+    conversations: Annotated[
+        int | None, typer.Option(min=1, help="Length of the cold start; fewer than 6000 make a weaker model sooner.")
+    ] = None,
 ) -> None:
     """Make tasks, a tokenizer and a warm-started model for the CPU recipe (three to five minutes on 2 cores)."""
     # Idle OpenMP threads that spin would take the core a busy neighbour needs; read when torch is first imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from verl_kernel.data.quickstart import Quickstart, is_complete
 
-    options = Quickstart(seed=seed)
-    if is_complete(out, options):
-        typer.echo(f"{out} is complete for seed {seed}: nothing to do.")
-        return
     try:
+        options = Quickstart(seed=seed, **({} if conversations is None else {"conversations": conversations}))
+        if is_complete(out, options):
+            typer.echo(f"{out} is complete for seed {seed}: nothing to do.")
+            return
         manifest = _build_with_progress(out, options)
-    except TrainingError as exc:
+    except (ConfigError, TrainingError) as exc:
         typer.echo(str(exc), err=True)
         raise typer.Exit(1) from exc
     typer.echo(
