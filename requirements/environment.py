@@ -28,7 +28,7 @@ LOCK = ROOT / "requirements" / "cpu.txt"
 CUDA_LIBRARIES = re.compile(r"(nvidia|cuda)-")
 """Names of the packages that only a CUDA build of torch loads."""
 CPU_GB, CUDA_GB, CUDA_DOWNLOAD_GB = 3.2, 6.5, 3.2
-_VENV_ENTRIES = {"bin", "include", "lib", "lib64", "pyvenv.cfg"}
+_VENV_ENTRIES = {"bin", "include", "lib", "lib64"}
 _PROOF = """
 import torch, triton, vllm.v1.engine.async_llm, verl.trainer.main_ppo
 from verl_kernel import plugin
@@ -47,8 +47,9 @@ def main() -> int:
     try:
         check_machine(options.untested)
         Environment(options.venv.absolute(), options.torch_index, options.plain).complete()
-    except Refused as exc:
-        sys.stderr.write(f"make env: {exc}\n")
+    except (Refused, OSError) as exc:
+        sentence = exc if isinstance(exc, Refused) else explain(str(exc))
+        sys.stderr.write(f"make env: {sentence}\n")
         return 1
     except KeyboardInterrupt:
         sys.stderr.write("\nmake env: interrupted; run it again and it goes on where it stopped\n")
@@ -100,7 +101,8 @@ class Environment:
         return version in PYTHONS and (runs_this or version == sys.version_info[:2])
 
     def _make_venv(self) -> None:
-        if self.venv.exists() and {path.name for path in self.venv.iterdir()} - _VENV_ENTRIES and not self._site():
+        is_foreign = self.venv.exists() and not (self.venv / "pyvenv.cfg").exists()
+        if is_foreign and {path.name for path in self.venv.iterdir()} - _VENV_ENTRIES:
             raise Refused(f"{self.venv} holds other things than a virtual environment: name another folder with VENV=")
         check_disk([self.venv], CPU_GB)
         with step(f"virtual environment {self.venv}, Python {sys.version_info[0]}.{sys.version_info[1]}"):

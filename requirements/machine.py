@@ -35,7 +35,7 @@ def _check_system() -> None:
     libc, version = platform.libc_ver()
     if libc != "glibc" or tuple(map(int, version.split(".")[:2])) < (2, 28):
         raise Refused(
-            f"this Linux has {libc or 'no glibc'} {version}, and the wheels of torch and vLLM need glibc 2.28 or later: "
+            f"this Linux has {libc or 'no glibc'} {version}, and the wheels of torch and vLLM need glibc 2.28: "
             "use Debian 10, Ubuntu 20.04, RHEL 8 or later"
         )
 

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
+import os
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 import verl_kernel
@@ -33,3 +36,32 @@ def test_every_command_answers_help_with_its_own_name():
 def test_a_usage_error_of_a_command_exits_with_2():
     result = CliRunner().invoke(app, ["doctor", "--no-such-option"])
     assert result.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["eval", "examples/reference.py", "examples/fused.py", "--device", "cpu"], 2),
+        (["data", "quickstart", "--out", "OUT"], 1),
+    ],
+)
+def test_a_damaged_torch_is_one_sentence_in_whichever_process_it_is_met(tmp_path, words, status):
+    root = Path(__file__).parents[1]
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudnn.so.9: cannot open shared object file')\n")
+    done = subprocess.run(
+        [Path(sys.executable).parent / "verl-kernel", *words],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    assert "(libcudnn.so.9: cannot open shared object file): `make env` mends" in done.stderr
+    assert "Traceback" not in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_a_hole_in_our_own_package_is_not_blamed_on_the_environment(monkeypatch):
+    monkeypatch.setitem(sys.modules, "verl_kernel.commands.doctor", None)
+    result = CliRunner().invoke(app, ["doctor"])
+    assert isinstance(result.exception, ModuleNotFoundError)

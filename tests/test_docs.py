@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands in the documentation work: `sh run` blocks are executed, all others name what exists."""
 
+import importlib.metadata
 import os
 import re
 import shlex
@@ -15,6 +16,7 @@ from verl_kernel.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("recipes/*/README.md")])
+EXTRAS = importlib.metadata.metadata("verl-kernel").get_all("Provides-Extra")
 KINDS = {"run", "long", "gpu"}
 FENCE = re.compile(r"^```(\S*) ?(\S*)\n(.*?)^```", re.M | re.S)
 
@@ -54,7 +56,7 @@ def test_what_a_long_block_names_exists(page, line):
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.M)
     elif words[0] == "pip":
-        assert words[1:3] == ["install", "-e"]
+        assert words[1] == "install" and installable(words[2:])
     elif words[0] == "verl-kernel":
         assert words[1] in COMMANDS
     elif words[:2] == ["python", "-m"]:
@@ -67,6 +69,19 @@ def test_what_a_long_block_names_exists(page, line):
         overrides_compose([f"--config-name={recipe}{suffix}", *words[1:]])
     else:
         assert words[0] == "python" and (ROOT / words[1]).is_file()
+
+
+def installable(words: list[str]) -> bool:
+    """A lock file that exists, the checkout, our extra that exists, or the version of a locked package."""
+    lock = (ROOT / "requirements" / "cpu.txt").read_text().splitlines()
+    match [word for word in words if word != "--no-deps"]:
+        case ["-r", file]:
+            return (ROOT / file).is_file()
+        case ["-e", "."]:
+            return True
+        case [requirement]:
+            return requirement in lock or requirement in {f"verl-kernel[{extra}]" for extra in EXTRAS}
+    return False
 
 
 def overrides_compose(words: list[str]) -> None:

@@ -68,3 +68,11 @@ def test_a_cluster_is_asked_for_an_answer(monkeypatch):
 def test_a_probe_that_breaks_is_a_finding(monkeypatch):
     monkeypatch.setitem(doctor.PROBES, "Ray", lambda: 1 / 0)
     assert "ZeroDivisionError" in findings(exit_code=1)["Ray"]["remedy"]
+
+
+def test_a_damaged_package_is_told_apart_from_a_bug(monkeypatch):
+    def probe() -> str:
+        raise ImportError("libcudnn.so.9: cannot open shared object file")
+
+    monkeypatch.setitem(doctor.PROBES, "Ray", probe)
+    assert "(libcudnn.so.9: cannot open shared object file): `make env`" in findings(exit_code=1)["Ray"]["remedy"]

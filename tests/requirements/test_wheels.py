@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """pip's configuration reaches uv, and a failed installation is one sentence."""
 
+import re
+
 import pytest
 from wheels import explain, pip_config, uv_options
 
@@ -50,7 +52,5 @@ def test_lines_of_several_values_and_no_index():
     ],
 )
 def test_a_failure_is_one_sentence_with_cause_and_remedy(output, sentence):
-    import re
-
     text = explain(output)
     assert re.search(sentence, text) and "\n" not in text
