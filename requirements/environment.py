@@ -94,7 +94,7 @@ class Environment:
 
     def _has_python(self) -> bool:
         python = self._wheels.python
-        probe = "import sys; print(*sys.version_info[:2])"
+        probe = "import sys, pip; print(*sys.version_info[:2])"
         done = subprocess.run([python, "-c", probe], capture_output=True, text=True) if python.exists() else None
         version = tuple(map(int, done.stdout.split())) if done and done.returncode == 0 else None
         runs_this = python.exists() and os.path.samefile(sys.prefix, self.venv)
@@ -130,10 +130,10 @@ class Environment:
         if found.partition("+")[0] == torch.partition("==")[2]:
             return not found.endswith("+cpu")
         folders = [self.venv, self._wheels.cache]
-        for index in ([], ["--default-index", self._torch_index] if self._torch_index else []):
-            if self._wheels.offers(f"{torch}+cpu", *index):
+        for index in dict.fromkeys(("", self._torch_index)):
+            if self._wheels.offers(f"{torch}+cpu", index):
                 check_disk(folders, CPU_GB)
-                self._wheels.install(f"{torch}+cpu", *index)
+                self._wheels.install(f"{torch}+cpu", index=index)
                 return False
         sys.stdout.write(
             "    no index in reach has a CPU build of torch for this Python: its CUDA build comes instead, with its "

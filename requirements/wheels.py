@@ -59,18 +59,18 @@ class Wheels:
             trusted = {"PIP_CERT": _certificates()} if "cert" not in self._pip_config() and _certificates() else {}
             self._run(self.python, "-m", "pip", "install", "--quiet", requirement, environment=trusted)
 
-    def install(self, *arguments: str | Path) -> None:
-        """`uv pip install --no-deps ARGUMENTS`; does nothing where all is there.
+    def install(self, *arguments: str | Path, index: str = "") -> None:
+        """`uv pip install --no-deps ARGUMENTS`, from pip's indexes or from `index` alone; nothing where all is there.
 
         Raises:
             Refused: it failed; the message names the cause and the remedy.
         """
-        self._run(*self._command(), *arguments, show=True)
+        self._run(*self._command(index), *arguments, show=True)
 
-    def offers(self, requirement: str, *arguments: str) -> bool:
-        """Whether the index at hand, or the one named in `arguments`, has a wheel for this Python."""
+    def offers(self, requirement: str, index: str = "") -> bool:
+        """Whether pip's indexes, or `index` alone, have a wheel for this Python."""
         impatient = {**self.environment, "UV_HTTP_TIMEOUT": "10", "UV_HTTP_RETRIES": "1"}
-        command = [*self._command(), "--dry-run", "--quiet", requirement, *arguments]
+        command = [*self._command(index), "--dry-run", "--quiet", requirement]
         try:
             return subprocess.run(command, env=impatient, capture_output=True, timeout=60).returncode == 0
         except subprocess.TimeoutExpired:
@@ -86,8 +86,8 @@ class Wheels:
         """Folder of finished downloads."""
         return Path(self._run(self._uv, "cache", "dir").strip())
 
-    def _command(self) -> list[str]:
-        options = uv_options(self._pip_config())
+    def _command(self, index: str) -> list[str]:
+        options = uv_options(self._pip_config(), index)
         return [str(self._uv), "pip", "install", "--python", str(self.python), "--no-deps", *options]
 
     def _pip_config(self) -> dict[str, list[str]]:
@@ -120,11 +120,14 @@ def pip_config(listed: str) -> dict[str, list[str]]:
     return {key: ast.literal_eval(value).split() for _, key, value in lines}
 
 
-def uv_options(config: dict[str, list[str]]) -> list[str]:
+def uv_options(config: dict[str, list[str]], index: str = "") -> list[str]:
     """Options of uv for pip's indexes, folders of wheels, hosts without TLS and certificates.
 
-    pip takes the best version on all indexes, so uv is told to do the same.
+    pip takes the best version on all indexes, so uv is told to do the same. A non-empty `index` takes the place of all
+    of them.
     """
+    if index:
+        config = {"index-url": [index], **{key: config[key] for key in ("cert", "trusted-host") if key in config}}
     options = ["--index-strategy", "unsafe-best-match"]
     if config.get("no-index", ["0"])[0].lower() in ("1", "true", "yes", "on"):
         options.append("--no-index")

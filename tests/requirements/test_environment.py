@@ -88,8 +88,10 @@ class Checkout:
         ours = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.index)}
         return {**kept, **ours, "UV_CACHE_DIR": f"{self.folder}/cache", "SLOW": f"{self.folder}/slow"}
 
-    def make(self) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(self.command, env=self.variables, capture_output=True, text=True, timeout=120)
+    def make(self, *options: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*self.command, *options], env=self.variables, capture_output=True, text=True, timeout=120
+        )
 
     def installed(self) -> set[str]:
         return {path.name.removesuffix(".dist-info") for path in self.site.glob("*.dist-info")} - {"uv-1.0"}
@@ -154,6 +156,16 @@ def test_without_a_cpu_build_the_cuda_build_comes_with_its_libraries_and_says_ho
     mended = checkout.make()
     assert mended.returncode == 0 and "damaged, installed anew: nvidia-cudnn" in mended.stdout
     assert (checkout.site / LIBRARY).read_text() == "machine code"
+
+
+def test_a_cpu_build_is_taken_from_the_index_that_is_named_for_it(checkout):
+    other = checkout.folder / "other" / "torch"
+    other.mkdir(parents=True)
+    wheel = (checkout.index / "torch-2.13.0+cpu-py3-none-any.whl").rename(other / "torch-2.13.0+cpu-py3-none-any.whl")
+    (other / "index.html").write_text(f'<a href="{wheel.as_uri().replace("+", "%2B")}">{wheel.name}</a>')
+    done = checkout.make("--torch-index", other.parent.as_uri())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert packages(checkout) == CPU_PACKAGES
 
 
 def test_a_missing_wheel_is_one_sentence_and_the_next_run_goes_on(checkout):

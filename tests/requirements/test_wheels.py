@@ -37,6 +37,14 @@ def test_lines_of_several_values_and_no_index():
     assert "--no-index" not in uv_options(pip_config("global.no-index='false'\n"))
 
 
+def test_an_index_by_name_takes_the_place_of_all_others():
+    options = uv_options(pip_config(LISTED), "https://torch.example/cpu")
+    assert [b for a, b in zip(options, options[1:], strict=False) if a == "--default-index"] == [
+        "https://torch.example/cpu"
+    ]
+    assert "--index" not in options and "--find-links" not in options and "/etc/ssl/proxy.crt" in options
+
+
 @pytest.mark.parametrize(
     ("output", "sentence"),
     [
