@@ -155,3 +155,30 @@ def test_libraries_keep_seeing_the_truth():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_first_launch_needs_no_signature_of_a_built_in():
+    """Python 3.10 has none for `print`, which stands in for `tl.static_print` while the interpreter runs a kernel."""
+    probe = """
+import inspect
+signature = inspect.signature
+def strict(function, **options):
+    if function is print:
+        raise ValueError("no signature found for builtin")
+    return signature(function, **options)
+inspect.signature = strict
+
+import torch
+from verl_kernel.env.devices import resolve_device
+resolve_device("cpu").setup()
+from verl_kernel.env.warmup import Program
+print(Program()(torch.randn(16)).shape)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", probe],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.strip() == "torch.Size([16])", done.stderr

@@ -102,6 +102,10 @@ def _interprets() -> bool:
 
 def _install_triton() -> None:
     import triton
+
+    # Else the first launch imports it while the interpreter has put built-ins in the language's place, and Python 3.10
+    # knows no signature of them.
+    import triton.experimental.gluon
     import triton.language as tl
     from triton.runtime.interpreter import InterpretedFunction
 
