@@ -4,6 +4,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -111,7 +112,7 @@ SOURCES = {
     "": (EvalStatus.LOAD_ERROR, "AttributeError"),
     "This is no Python": (EvalStatus.LOAD_ERROR, "SyntaxError"),
     "x = '\ud800'": (EvalStatus.LOAD_ERROR, "SyntaxError"),
-    "x = 0\0": (EvalStatus.LOAD_ERROR, "SyntaxError"),
+    "x = 0\0": (EvalStatus.LOAD_ERROR, "SyntaxError" if sys.version_info >= (3, 11, 4) else "ValueError"),
     "raise SystemExit(0)": (EvalStatus.LOAD_ERROR, "SystemExit"),
     "import os; os._exit(3)": (EvalStatus.CRASH, "Crash"),
     "ModelNew = 7": (EvalStatus.LOAD_ERROR, "TypeError"),

@@ -33,7 +33,7 @@ def quickstart(
     from verl_kernel.data.quickstart import Quickstart, is_complete
 
     try:
-        options = Quickstart(seed=seed, **({} if conversations is None else {"conversations": conversations}))
+        options = Quickstart(seed=seed, conversations=conversations or Quickstart.conversations)
         if is_complete(out, options):
             typer.echo(f"{out} is complete for seed {seed}: nothing to do.")
             return

@@ -180,9 +180,8 @@ def _patch_modules() -> None:
         return
     for name, replacement in _FUNCTIONS.items():
         setattr(torch.cuda, name, _for_programs(getattr(torch.cuda, name), replacement))
-    if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
-        torch.cuda.Event = Event  # type: ignore[assignment,misc]
-        torch.cuda.Stream = Stream  # type: ignore[assignment,misc]
+    torch.cuda.Event = Event  # type: ignore[assignment,misc]
+    torch.cuda.Stream = Stream  # type: ignore[assignment,misc]
     _wrap_device_context()
     _installed = True
 
