@@ -140,6 +140,16 @@ def test_command_fails_with_the_trainers_last_lines(monkeypatch, tmp_path):
     assert "Traceback" in (tmp_path / "sft.log").read_text()
 
 
+def test_the_command_takes_the_length_of_the_cold_start(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(quickstart, "is_complete", lambda out, options: asked.append(options) or True)
+    for words in ([], ["--conversations", "240"]):
+        assert CliRunner().invoke(app, ["quickstart", "--out", str(tmp_path), *words]).exit_code == 0
+    assert [options.conversations for options in asked] == [Quickstart().conversations, 240]
+    refused = CliRunner().invoke(app, ["quickstart", "--out", str(tmp_path), "--conversations", "5"])
+    assert refused.exit_code == 1 and "quickstart.conversations is 5" in refused.output
+
+
 def test_sizes_below_one_are_refused():
     with pytest.raises(ConfigError, match="quickstart.val_tasks"):
         Quickstart(val_tasks=0)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,7 +34,9 @@ def quickstart(
     from verl_kernel.data.quickstart import Quickstart, is_complete
 
     try:
-        options = Quickstart(seed=seed, conversations=conversations or Quickstart.conversations)
+        options = Quickstart(seed=seed)
+        if conversations is not None:
+            options = replace(options, conversations=conversations)
         if is_complete(out, options):
             typer.echo(f"{out} is complete for seed {seed}: nothing to do.")
             return
