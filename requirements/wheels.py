@@ -84,7 +84,7 @@ class Wheels:
     @property
     def cache(self) -> Path:
         """Folder of finished downloads."""
-        return Path(self._run(self._uv, "cache", "dir").strip())
+        return Path(self._run(self._uv, "cache", "dir").splitlines()[-1])  # above it may stand warnings
 
     def _command(self, index: str) -> list[str]:
         options = uv_options(self._pip_config(), index)
