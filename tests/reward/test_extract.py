@@ -25,7 +25,7 @@ def test_the_last_python_block_is_the_program():
 def test_a_block_without_language_counts_and_other_languages_do_not():
     assert extract_code("```\na = 1\n```") == "a = 1\n"
     assert extract_code("```python\na = 1\n```\n```bash\nls\n```") == "a = 1\n"
-    assert extract_code("```bash\nls\n```") is None
+    assert extract_code("```bash\nls\n```") is None and extract_code("```jsx\na = 1\n```") is None
 
 
 @pytest.mark.parametrize("label", ["python", "Python", "py", "python3", "PY", "triton", "python3.11", "{.python}"])
@@ -79,7 +79,12 @@ def test_a_closing_fence_may_be_indented():
 
 def test_an_opening_fence_holds_no_backtick():
     assert extract_code("```python x = 1```\n") is None
-    assert extract_code(f"``` uses `tl.load`\n{fenced(KERNEL)}") == KERNEL
+    assert extract_code(f"``` uses `tl.load`\n{fenced(KERNEL, '```')}") == KERNEL
+
+
+def test_code_within_a_line_is_no_fence():
+    program = 's = """\n```x```\n"""\n'
+    assert extract_code(fenced(program)) == program
 
 
 FENCES = st.builds(str.__mul__, st.sampled_from("`~"), st.integers(3, 6))
