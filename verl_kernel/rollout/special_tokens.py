@@ -16,8 +16,7 @@ from typing import Any
 @functools.lru_cache(maxsize=2)
 def special_ids(tokenizer: Any) -> frozenset[int]:
     """Return the ids of a Hugging Face tokenizer's special tokens: those that no ordinary text is made of."""
-    added = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
-    return frozenset(added | set(tokenizer.all_special_ids))
+    return frozenset(index for index, token in tokenizer.added_tokens_decoder.items() if token.special)
 
 
 @functools.lru_cache(maxsize=2)
@@ -27,7 +26,7 @@ def neutraliser(tokenizer: Any) -> Callable[[str], str]:
     Tokens like `<think>`, which were added without being special, are broken up too.
     """
     added = (token.content for token in tokenizer.added_tokens_decoder.values())
-    names = {name for name in (*added, *tokenizer.all_special_tokens) if len(name.strip()) > 1}
+    names = {name for name in added if len(name.strip()) > 1}
     pattern = re.compile("|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)) or r"(?!)")
 
     def neutralise(text: str) -> str:
