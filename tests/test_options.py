@@ -22,6 +22,27 @@ def test_a_number_of_turns_that_cannot_be_played_is_refused_by_name(turns):
         parse_options({"max_turns": turns})
 
 
+def test_what_ends_and_follows_a_turn():
+    options = parse_options(OmegaConf.create({"feedback": "full", "stop_token_ids": [872, 5]})).rollout
+    assert (options.feedback, options.stop_token_ids) == ("full", (872, 5))
+    assert (parse_options(None).rollout.feedback, parse_options(None).rollout.stop_token_ids) == ("short", ())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "remedy"),
+    [
+        ("feedback", "long", "short, full"),
+        ("stop_token_ids", "<|im_end|>", "list of token ids"),
+        ("stop_token_ids", 872, "list of token ids"),
+        ("stop_token_ids", [True], "list of token ids"),
+        ("stop_token_ids", [-1], "list of token ids"),
+    ],
+)
+def test_bad_ends_and_forms_are_refused_by_name(key, value, remedy):
+    with pytest.raises(ConfigError, match=f"kernelgym.{key} is .*{remedy}"):
+        parse_options({key: value})
+
+
 def test_an_unknown_key_is_refused_with_the_known_ones():
     with pytest.raises(ConfigError, match=r"kernelgym.max_turn is not an option.*max_turns"):
         parse_options({"max_turn": 2})

@@ -16,6 +16,9 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import ConfigError
 from verl_kernel.reward.profiling import ProfilingReward
 
+FEEDBACKS = ("short", "full")
+"""Forms of the message after a turn."""
+
 
 @dataclass(frozen=True)
 class RolloutOptions:
@@ -29,16 +32,31 @@ class RolloutOptions:
     """Turns of every trajectory; a policy cannot stop earlier."""
     turn_tokens: int | None = None
     """Token budget of one turn; an even share of what is left of `data.max_response_length` when null."""
+    feedback: str = "short"
+    """What the policy is told after a turn: `short` (a few lines) or `full` (the report as JSON)."""
     feedback_chars: int = 800
     """Longest feedback message."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Tokens at which generation stops, besides the chat template's end of turn and the model's own."""
 
     def __post_init__(self) -> None:
+        if self.feedback not in FEEDBACKS:
+            raise ConfigError(f"kernelgym.feedback is {self.feedback!r}; it must be one of {', '.join(FEEDBACKS)}")
+        self._check_stop_tokens()
         for key, low in (("max_turns", 1), ("turn_tokens", 1), ("feedback_chars", 100)):
             value = getattr(self, key)
             if key == "turn_tokens" and value is None:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < low:
                 raise ConfigError(f"kernelgym.{key} is {value!r}; it must be a whole number of at least {low}")
+
+    def _check_stop_tokens(self) -> None:
+        ids = self.stop_token_ids
+        if not isinstance(ids, list | tuple) or not all(type(index) is int and index >= 0 for index in ids):
+            raise ConfigError(
+                f"kernelgym.stop_token_ids is {ids!r}; it must be a list of token ids, as in [872, 77091]"
+            )
+        object.__setattr__(self, "stop_token_ids", tuple(ids))
 
 
 @dataclass(frozen=True)

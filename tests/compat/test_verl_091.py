@@ -232,6 +232,26 @@ def test_agent_loops_extend_a_conversation_by_tokens() -> None:
     ]
 
 
+def test_agent_loops_know_the_templates_options_and_hand_stop_tokens_to_the_engine() -> None:
+    loops = "experimental/agent_loop"
+    init = ast.unparse(source_of(f"{loops}/agent_loop.py", "AgentLoopBase", "__init__"))
+    assert "self.apply_chat_template_kwargs = self.data_config.get('apply_chat_template_kwargs', {})" in init
+    assert "'stop_token_ids': stop_token_ids" in ast.unparse(source_of(f"{loops}/tool_agent_loop.py", "ToolAgentLoop"))
+    server = ast.unparse(source_of("workers/rollout/vllm_rollout/vllm_async_server.py", "vLLMHttpServer", "generate"))
+    assert "SamplingParams(max_tokens=max_tokens, **sampling_params)" in server
+
+
+def test_a_models_tokenizer_and_chat_template_are_found_as_the_check_finds_them(config: DictConfig) -> None:
+    from verl.utils import hf_tokenizer
+
+    assert parameters(hf_tokenizer) == ["name_or_path", "correct_pad_token", "correct_gemma2", "kwargs"]
+    assert {"path", "tokenizer_path", "custom_chat_template", "trust_remote_code"} <= set(
+        config.actor_rollout_ref.model
+    )
+    model = ast.unparse(source_of("workers/config/model.py", "HFModelConfig"))
+    assert "self.tokenizer.chat_template = self.custom_chat_template" in model
+
+
 def test_agent_loops_register_as_a_target_by_name() -> None:
     from verl.experimental.agent_loop import agent_loop
 

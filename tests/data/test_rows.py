@@ -49,6 +49,11 @@ def without_content(row):
     row["prompt"] = [{"role": "user", "content": None}]
 
 
+def other_class(row):
+    row["reward_model"]["ground_truth"] = row["reward_model"]["ground_truth"].replace("class Model", "class Block")
+    row["extra_info"]["entry_point"] = "Block"
+
+
 @pytest.mark.parametrize(
     ("spoil", "key"),
     [
@@ -57,6 +62,7 @@ def without_content(row):
         (unparsable, "reward_model.ground_truth"),
         (without_prompt, "`prompt`"),
         (without_content, "`prompt`"),
+        (other_class, "name that class in the prompt"),
     ],
 )
 def test_a_bad_row_is_named(tmp_path, spoil, key):
@@ -96,3 +102,14 @@ def test_the_sft_trainers_batches_hold_rows_of_similar_length():
     assert order != group_by_length(lengths, 4, Random(2))
     means = [sum(batch) for batch in batches]
     assert means != sorted(means)
+
+
+def test_a_prompt_may_name_the_class_of_another_entry_point(tmp_path):
+    reference = make_rows(1)[0]["reward_model"]["ground_truth"].replace("class Model", "class Block")
+    rows = [
+        make_row([{"role": "user", "content": text}], reference, task_id="b", split="val", index=0, entry_point="Block")
+        for text in ("Write BlockNew as in `class ModelNew`.", "Write a kernel.")
+    ]
+    write_rows(rows, tmp_path / "val.parquet")
+    check_rows(tmp_path / "val.parquet")
+    assert [task_from_row(row).candidate_class for row in rows] == ["BlockNew"] * 2

@@ -148,6 +148,28 @@ def test_a_decoy_is_paid_only_where_asked_to() -> None:
     assert profiling_reward(failed("decoy"), paying) == -0.25
 
 
+@pytest.mark.parametrize("hack", [{"status": EvalStatus.DECOY}, {"status": EvalStatus.HACKING}])
+def test_a_decoy_that_was_refused_is_not_paid_even_if_it_computed_the_right_thing(hack: dict[str, Any]) -> None:
+    paying = ProfilingReward(pay_decoys=True, decoy_penalty=0.25)
+    assert profiling_reward(correct(2.0).model_copy(update={"decoy_kernel": True} | hack), paying) == -0.25
+
+
+@pytest.mark.parametrize("correctness", [False, None])
+def test_an_ok_that_is_not_known_to_be_correct_loses_what_a_wrong_answer_loses(correctness: bool | None) -> None:
+    options = ProfilingReward(incorrect_penalty=0.3, failure_penalty=0.7, pay_decoys=True)
+    assert profiling_reward(correct(9.0).model_copy(update={"correctness": correctness}), options) == -0.3
+
+
+def test_a_kernel_exactly_as_fast_as_the_reference_is_not_slow() -> None:
+    options = ProfilingReward(slow_penalty=0.1)
+    assert profiling_reward(correct(1.0, 0.0), options) == 1.0
+    assert profiling_reward(correct(math.nextafter(1.0, 0.0), 0.0), options) == pytest.approx(0.9)
+
+
+def test_coverage_beyond_the_whole_earns_no_more_than_the_whole() -> None:
+    assert profiling_reward(correct(1.0, 1.5)) == profiling_reward(correct(1.0, 1.0)) == 1.5
+
+
 def test_a_loss_without_a_penalty_is_a_plain_zero() -> None:
     assert math.copysign(1.0, profiling_reward(failed("crash"))) == 1.0
 

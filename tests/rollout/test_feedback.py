@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
+import json
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Timing, Trials
-from verl_kernel.rollout.feedback import format_feedback, no_code_feedback
+from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Launch, Timing, Trials
+from verl_kernel.env.task import Task
+from verl_kernel.reward.extract import no_program
+from verl_kernel.rollout.feedback import format_feedback
 
+TASK = Task(reference="class Model: pass\ndef get_inputs(): return []\ndef get_init_inputs(): return []")
 TIMING = Timing(median=0.01, p20=0.01, p80=0.01, mean=0.01, n=5)
 
 
@@ -39,12 +46,80 @@ def test_the_useful_end_of_an_error_survives():
     assert "name 'blok' is not defined" in text
 
 
-@pytest.mark.parametrize("limit", [100, 200, 360, 800])
-def test_the_message_is_capped_and_keeps_its_instruction(limit):
-    error = EvalError(stage="run", type="ValueError", message="y" * 5000, traceback_tail="z\n" * 500)
-    text = format_feedback(result(EvalStatus.RUNTIME_ERROR, error=error), limit)
-    assert len(text) <= max(limit, 80)
-    assert text.endswith("defines ModelNew.")
+LOUD = EvalError(stage="run", type="ValueError", message="y" * 5000, traceback_tail="z\n" * 500)
+CLASS = st.sampled_from(["ModelNew", "B" * 40 + "New", "C" * 200 + "New"])
+
+
+@given(
+    status=st.sampled_from([status for status in EvalStatus if status is not EvalStatus.INFRA_ERROR]),
+    limit=st.integers(100, 1000),
+    error=st.sampled_from([None, LOUD]),
+    form=st.sampled_from(["short", "full"]),
+    name=CLASS,
+)
+def test_the_limit_is_exact_and_the_instruction_survives(status, limit, error, form, name):
+    told = result(status, error=error, speedup=1.5, time_coverage=0.5, top_kernels=(("k" * 50, 1.0),))
+    text = format_feedback(told, limit, candidate_class=name, form=form)
+    assert len(text) <= limit
+    if len(name) < 20:
+        assert text.endswith("Answer with one ```python block that defines ModelNew.")
+        assert text.startswith(f"Verdict: {status.value}\n")
+    if error is not None and limit > 300 and form == "full":
+        assert len(text) >= limit - 1
+
+
+def test_a_limit_leaves_out_no_more_than_it_must():
+    told = result(EvalStatus.INCORRECT)
+    whole = format_feedback(told)
+    assert format_feedback(told, len(whole)) == whole
+    shorter = format_feedback(told, len(whole) - 1)
+    assert shorter.startswith("Verdict: ") and shorter.endswith("defines ModelNew.")
+    assert {len(format_feedback(result(EvalStatus.CRASH, error=LOUD), limit)) - limit for limit in (120, 250, 400)} == {
+        0
+    }
+
+
+@pytest.mark.parametrize("status", [EvalStatus.OK, EvalStatus.INCORRECT, EvalStatus.CRASH])
+def test_the_class_of_the_task_is_named(status):
+    text = format_feedback(result(status), candidate_class="BlockNew")
+    assert text.endswith("defines BlockNew.") and "Model" not in text
+    assert ("matches Block." in text) is (status is EvalStatus.INCORRECT)
+
+
+def test_a_full_report_is_json_that_holds_what_was_measured_and_no_secret():
+    told = result(
+        EvalStatus.OK,
+        correctness=True,
+        speedup=2.0,
+        kernel_ms=TIMING,
+        launches=(Launch(name="k", grid=(3,), count=2),),
+        fallback_ops={"aten::mul": 1},
+        seed_commit="ab" * 32,
+        env={"torch": "9.9"},
+        queue_seconds=7.0,
+        isolation=("seccomp",),
+    )
+    text = format_feedback(told, 5000, form="full")
+    report = json.loads(text[text.index("{") : text.rindex("}") + 1])
+    assert report["speedup"] == 2.0 and report["kernel_ms"]["n"] == 5 and report["fallback_ops"] == {"aten::mul": 1}
+    assert report["launches"] == [{"name": "k", "grid": [3], "count": 2}]
+    assert not {"seed_commit", "env", "queue_seconds", "isolation", "task_id", "attempts", "status"} & set(report)
+    assert "reward" not in text and "abab" not in text
+
+
+def test_a_full_report_that_is_cut_keeps_the_verdict_and_the_end_of_the_error():
+    error = EvalError(stage="run", type="NameError", message="x" * 3000 + " name 'blok' is not defined")
+    text = format_feedback(result(EvalStatus.RUNTIME_ERROR, error=error), 600, form="full")
+    assert text.startswith("Verdict: runtime_error\n") and "name 'blok' is not defined" in text
+
+
+@pytest.mark.parametrize("form", ["short", "full"])
+def test_what_quotes_the_candidate_is_cleaned_before_it_is_cut(form):
+    error = EvalError(stage="run", type="E", message="<end>" * 100)
+    told = result(EvalStatus.CRASH, error=error, top_kernels=(("<end>", 1.0),))
+    for limit in (120, 200, 2000):
+        text = format_feedback(told, limit, form=form, clean=lambda text: text.replace("<end>", "< end>"))
+        assert "<end>" not in text and len(text) <= limit
 
 
 def test_no_reward_and_no_seed_reach_the_policy():
@@ -52,5 +127,6 @@ def test_no_reward_and_no_seed_reach_the_policy():
     assert "reward" not in text.lower() and "abab" not in text
 
 
-def test_an_answer_without_code_is_told_so():
-    assert "```python block" in no_code_feedback()
+def test_an_answer_without_a_program_is_told_so():
+    text = format_feedback(no_program(TASK))
+    assert text.startswith("Verdict: rejected_static") and "no closed ```python block" in text

@@ -6,6 +6,7 @@ from verl_kernel.advantage.turns import find_turns
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.reward.record import load_turns
 from verl_kernel.rollout.trajectory import Trajectory, summarise
+from verl_kernel.rollout.turn_end import TurnEnd
 
 OK = EvalResult(task_id="t", status=EvalStatus.OK, correctness=True, decoy_kernel=False, speedup=2.0)
 BAD = EvalResult(task_id="t", status=EvalStatus.INCORRECT, correctness=False)
@@ -49,9 +50,37 @@ def test_records_survive_the_way_through_the_queue():
 
 def test_a_turn_cut_off_by_its_budget_is_closed_without_training_on_the_end():
     trajectory = Trajectory(prompt_length=1, ids=[1, 5], mask=[1], logprobs=[-0.1])
-    trajectory.close_turn(END)
-    trajectory.close_turn(END)
+    trajectory.close_turn(TurnEnd(END, opens_next=False))
+    trajectory.close_turn(TurnEnd(END, opens_next=False))
     assert trajectory.ids == [1, 5, END] and trajectory.mask == [1, 0] and trajectory.logprobs == [-0.1, 0.0]
+
+
+def test_an_end_that_opens_the_next_message_is_left_to_that_message():
+    end = TurnEnd(END, opens_next=True)
+    trajectory = Trajectory(prompt_length=1, ids=[END, 5, END], mask=[1, 1], logprobs=[-0.1, -0.2])
+    for _ in range(2):
+        trajectory.close_turn(end)
+        assert (trajectory.ids, trajectory.mask, trajectory.logprobs) == ([END, 5], [1], [-0.1])
+    empty = Trajectory(prompt_length=1, ids=[END])
+    empty.close_turn(end)
+    assert empty.ids == [END] and empty.logprobs is None
+
+
+def test_the_row_sums_its_rewards_and_counts_messages():
+    output = two_turns(0.5, 1.5).output({})
+    assert output.reward_score == 2.0 and output.num_turns == 4
+
+
+def test_only_a_correct_turn_has_a_speedup():
+    wrong = two_turns(0.0, 0.0).turns[0]
+    fast = wrong.model_copy(update={"result": BAD.model_copy(update={"speedup": 3.0})})
+    unknown = wrong.model_copy(update={"result": OK.model_copy(update={"speedup": None})})
+    for turn in (fast, unknown):
+        figures = summarise([turn])
+        assert (figures["last_turn_speedup"], figures["best_turn_speedup"]) == (0.0, 0.0)
+    exact = wrong.model_copy(update={"result": OK.model_copy(update={"speedup": 1.2})})
+    assert summarise([exact, fast])["best_turn_fast@1.2"] == 1.0
+    assert summarise([exact, fast])["last_turn_fast@1.2"] == 0.0
 
 
 def test_validation_figures_name_last_and_best_turn():

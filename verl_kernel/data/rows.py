@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import torch
 from torch.utils.data import DistributedSampler, TensorDataset
 
+from verl_kernel.env.task import Task
 from verl_kernel.errors import DataError
 from verl_kernel.reward.task_row import task_from_row
 
@@ -21,7 +23,14 @@ Row = dict[str, Any]
 
 
 def make_row(
-    messages: Sequence[Mapping[str, str]], reference: str, *, task_id: str, split: str, index: int, level: int = 1
+    messages: Sequence[Mapping[str, str]],
+    reference: str,
+    *,
+    task_id: str,
+    split: str,
+    index: int,
+    level: int = 1,
+    entry_point: str = "Model",
 ) -> Row:
     """Return one dataset row for a reference program."""
     return {
@@ -29,7 +38,7 @@ def make_row(
         "prompt": [dict(message) for message in messages],
         "ability": "kernel",
         "reward_model": {"style": "rule", "ground_truth": reference},
-        "extra_info": {"split": split, "index": index, "entry_point": "Model", "task_id": task_id, "level": level},
+        "extra_info": {"split": split, "index": index, "entry_point": entry_point, "task_id": task_id, "level": level},
         "agent_name": "kernel_agent",
     }
 
@@ -81,7 +90,7 @@ def check_rows(path: str | Path) -> None:
     for number, row in enumerate(rows):
         try:
             _check_prompt(row.get("prompt"))
-            task_from_row(row)
+            _check_class(row["prompt"], task_from_row(row))
         except DataError as exc:
             raise DataError(f"{path}, row {number}: {exc}") from exc
 
@@ -102,3 +111,12 @@ def _check_prompt(prompt: Any) -> None:
     for message in prompt:
         if not isinstance(message, dict) or not all(isinstance(message.get(key), str) for key in ("role", "content")):
             raise DataError("key `prompt` holds a message without text: every message needs `role` and `content`")
+
+
+def _check_class(prompt: list[dict[str, str]], task: Task) -> None:
+    asked = set(re.findall(r"\w+", " ".join(message["content"] for message in prompt)))
+    if "ModelNew" in asked and task.candidate_class not in asked:
+        raise DataError(
+            f"key `prompt` asks for ModelNew, but with extra_info.entry_point {task.entry_point} a candidate defines "
+            f"{task.candidate_class}: name that class in the prompt"
+        )

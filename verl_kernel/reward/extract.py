@@ -1,20 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which part of an answer is the candidate program: the last fenced python block."""
+"""Which part of an answer is the candidate program: a fenced block outside of the thinking text."""
 
 from __future__ import annotations
 
 import re
 
-_FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[^\n]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
-_PYTHON = frozenset({"", "python", "py", "python3", "triton"})
+from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
+from verl_kernel.env.task import Task
+from verl_kernel.reward.blocks import PYTHON, fenced_blocks
+
+_THINKING = re.compile(r"^[ \t]*<think>.*?(?:</think>|\Z)", re.DOTALL | re.MULTILINE)
 
 
-def extract_code(answer: str) -> str | None:
-    """Return the body of the last closed fenced block that is Python or carries no language.
+def extract_code(answer: str, candidate_class: str = "ModelNew") -> str | None:
+    """Return the program of an answer.
+
+    It is the last closed block that defines the candidate class, else the last one labelled as Python, else the last
+    one without a label. Its lines end in a line feed, and what indents the whole block is taken off.
+
+    Args:
+        answer: the policy's text; what stands between `<think>` and `</think>` is not part of the answer.
+        candidate_class: name of the class that the gym looks for.
 
     Returns:
         The program text, or `None` where the answer holds no such block (an unclosed one, cut off by
         the token budget, is not a program either).
     """
-    bodies = [body for language, body in _FENCE.findall(answer) if language.lower() in _PYTHON and body.strip()]
-    return bodies[-1] if bodies else None
+    blocks = [block for block in fenced_blocks(_spoken(answer)) if block.body.strip()]
+    defines = re.compile(rf"^class[ \t]+{re.escape(candidate_class)}\b", re.MULTILINE)
+    for wanted in (
+        [block for block in blocks if defines.search(block.body)],
+        [block for block in blocks if block.label in PYTHON],
+        [block for block in blocks if not block.label],
+    ):
+        if wanted:
+            return wanted[-1].body
+    return None
+
+
+def no_program(task: Task) -> EvalResult:
+    """Return the verdict on an answer without a program, which every loop rewards and reports like any other."""
+    error = EvalError(stage="extract", type="NoCode", message="the answer holds no closed ```python block")
+    return EvalResult(
+        task_id=task.task_id, status=EvalStatus.REJECTED_STATIC, compiled=False, correctness=False, error=error
+    )
+
+
+def _spoken(answer: str) -> str:
+    """The answer without its thinking; a chat template may have written the opening tag into the prompt."""
+    text = answer.replace("\r\n", "\n")
+    before, closed, after = text.partition("</think>")
+    lone = bool(closed) and not _THINKING.search(before)
+    return _THINKING.sub("", after if lone else text)

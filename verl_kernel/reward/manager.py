@@ -17,7 +17,7 @@ from verl_kernel.env.pool import KernelGym
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.errors import InfraError
 from verl_kernel.options import parse_options
-from verl_kernel.reward.extract import extract_code
+from verl_kernel.reward.extract import extract_code, no_program
 from verl_kernel.reward.profiling import profiling_reward
 from verl_kernel.reward.task_row import task_from_row
 
@@ -40,10 +40,8 @@ class KernelGymRewardManager(RewardManagerBase):  # type: ignore[misc]
         """
         item = data[-1:][0]
         task = task_from_row(item.non_tensor_batch)
-        code = extract_code(await self.loop.run_in_executor(None, self._answer, item))
-        if code is None:
-            return {"reward_score": 0.0, "reward_extra_info": extra_info(None)}
-        result = await self.gym.evaluate(task, code)
+        code = extract_code(await self.loop.run_in_executor(None, self._answer, item), task.candidate_class)
+        result = await self.gym.evaluate(task, code) if code is not None else no_program(task)
         if result.status is EvalStatus.INFRA_ERROR:
             raise InfraError(f"task {task.task_id} was not judged: {result.error and result.error.message}")
         return {"reward_score": profiling_reward(result, self.options.reward), "reward_extra_info": extra_info(result)}
@@ -54,11 +52,10 @@ class KernelGymRewardManager(RewardManagerBase):  # type: ignore[misc]
         return str(self.tokenizer.decode(response[:length], skip_special_tokens=True))
 
 
-def extra_info(result: EvalResult | None) -> dict[str, float]:
-    """Return verl's per-sample figures; `None` stands for an answer without a program."""
-    rewarded = result is not None and result.rewarded
+def extra_info(result: EvalResult) -> dict[str, float]:
+    """Return verl's per-sample figures."""
     return {
-        "acc": float(rewarded),
-        "speedup": (result.speedup or 0.0) if result is not None and rewarded else 0.0,
-        "time_coverage": (result.time_coverage or 0.0) if result is not None and rewarded else 0.0,
+        "acc": float(result.rewarded),
+        "speedup": (result.speedup or 0.0) if result.rewarded else 0.0,
+        "time_coverage": (result.time_coverage or 0.0) if result.rewarded else 0.0,
     }

@@ -56,7 +56,7 @@ class ProfilingReward:
     decoy_penalty: float = 0.0
     """Taken from decoys and hacks."""
     uncompiled_penalty: float = 0.0
-    """Taken where the gate, the import or Triton refused the source."""
+    """Taken where there was no program, or the gate, the import or Triton refused it."""
     incorrect_penalty: float = 0.0
     failure_penalty: float = 0.0
     """Taken from candidates that raised, crashed, timed out or ran out of memory."""

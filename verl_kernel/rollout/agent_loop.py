@@ -19,15 +19,17 @@ from verl.utils.rollout_trace import rollout_trace_op
 
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool import KernelGym
-from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
+from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError
 from verl_kernel.options import parse_options
-from verl_kernel.reward.extract import extract_code
+from verl_kernel.reward.extract import extract_code, no_program
 from verl_kernel.reward.profiling import profiling_reward
 from verl_kernel.reward.task_row import task_from_row
-from verl_kernel.rollout.feedback import format_feedback, no_code_feedback
+from verl_kernel.rollout.feedback import format_feedback
+from verl_kernel.rollout.special_tokens import neutraliser
 from verl_kernel.rollout.trajectory import KernelAgentOutput, Trajectory
+from verl_kernel.rollout.turn_end import find_turn_end, stop_ids
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +48,8 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
         self.options = parse_options(self.config.get("kernelgym"))
         self.gym = gym_handle(self.options.env)
         self.response_length = int(self.rollout_config.response_length)
+        self.turn_end = find_turn_end(self.tokenizer, self.apply_chat_template_kwargs)
+        self.stop_ids = stop_ids(self.tokenizer, self.turn_end, self.options.rollout.stop_token_ids)
 
     @rollout_trace_op  # type: ignore[untyped-decorator]
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> KernelAgentOutput:
@@ -68,9 +72,9 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
             answer, start = await self._generate(
                 trajectory, request_id, {**sampling_params, "max_tokens": budget}, metrics
             )
-            code = extract_code(answer)
+            code = extract_code(answer, task.candidate_class)
             with simple_timer("tool_calls", metrics):
-                result = await self.gym.evaluate(task, code, step=step) if code is not None else _no_code(task)
+                result = await self.gym.evaluate(task, code, step=step) if code is not None else no_program(task)
             if result.status is EvalStatus.INFRA_ERROR:
                 logger.error("task %s, turn %d was not judged: %s", task.task_id, turn, result.error)
                 trajectory.extra["kernel_unjudged"] = 1
@@ -78,7 +82,7 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
             reward = profiling_reward(result, self.options.reward)
             trajectory.record_turn(start, len(trajectory.mask), reward, result, code)
             if turn + 1 < self.options.rollout.max_turns:
-                feedback = no_code_feedback() if code is None else self._feedback(result)
+                feedback = self._feedback(task, result)
                 messages = await self._append_feedback(trajectory, messages, answer, feedback)
         if not trajectory.turns:
             raise InfraError(f"task {task.task_id}: no turn could be judged, see the log of the gym for the reason")
@@ -89,17 +93,23 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
         share = left // (self.options.rollout.max_turns - turn)
         return min(left, self.options.rollout.turn_tokens or share)
 
-    def _feedback(self, result: EvalResult) -> str:
-        return format_feedback(result, self.options.rollout.feedback_chars)
+    def _feedback(self, task: Task, result: EvalResult) -> str:
+        options, clean = self.options.rollout, neutraliser(self.tokenizer)
+        return format_feedback(
+            result, options.feedback_chars, candidate_class=task.candidate_class, form=options.feedback, clean=clean
+        )
 
     async def _generate(
         self, trajectory: Trajectory, request_id: str, sampling_params: dict[str, Any], metrics: dict[str, Any]
     ) -> tuple[str, int]:
         """Let the policy answer; returns the answer's text and its first position in the response."""
         start = len(trajectory.mask)
+        stops = {*(sampling_params.get("stop_token_ids") or ()), *self.stop_ids}
         with simple_timer("generate_sequences", metrics):
             output = await self.server_manager.generate(
-                request_id=request_id, prompt_ids=trajectory.ids, sampling_params=sampling_params
+                request_id=request_id,
+                prompt_ids=trajectory.ids,
+                sampling_params={**sampling_params, "stop_token_ids": sorted(stops)},
             )
         metrics.setdefault("num_preempted", -1 if output.num_preempted is None else output.num_preempted)
         before = trajectory.logprobs if trajectory.logprobs is not None else []
@@ -123,7 +133,7 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
     async def _append_feedback(
         self, trajectory: Trajectory, messages: list[dict[str, Any]], answer: str, feedback: str
     ) -> list[dict[str, Any]]:
-        trajectory.close_turn(self.tokenizer.eos_token_id)
+        trajectory.close_turn(self.turn_end)
         answered = [*messages, {"role": "assistant", "content": answer}]
         extended = [*answered, {"role": "user", "content": feedback}]
         merged = await self.ct_merge_context_msg(
@@ -136,10 +146,3 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
 def _step(row: dict[str, Any]) -> int | None:
     """The trainer's step, within which the gym remembers verdicts."""
     return None if row.get("global_steps") is None else int(row["global_steps"])
-
-
-def _no_code(task: Task) -> EvalResult:
-    error = EvalError(stage="extract", type="NoCode", message="the answer holds no closed python block")
-    return EvalResult(
-        task_id=task.task_id, status=EvalStatus.REJECTED_STATIC, compiled=False, correctness=False, error=error
-    )

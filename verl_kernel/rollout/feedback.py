@@ -1,41 +1,82 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the policy is told about its last kernel: verdict, error tail, speedup, coverage and top kernels.
+"""What the policy is told about its last kernel: a few lines, or the report as JSON.
 
 The text holds no reward value (a channel for gaming) and no secret of the judge (seeds, expected
-outputs), and it is cut to a fixed number of characters.
+outputs), and it is never longer than its limit.
 """
 
 from __future__ import annotations
+
+import json
+from collections.abc import Callable
 
 from verl_kernel.env.result import EvalResult, EvalStatus
 
 _ADVICE = {
     EvalStatus.OK: "Make it faster: do more of the work in fewer Triton kernels.",
     EvalStatus.DECOY: "The output does not depend on a Triton kernel: compute it in one.",
-    EvalStatus.INCORRECT: "Fix the kernel so that it matches Model.",
+    EvalStatus.INCORRECT: "Fix the kernel so that it matches {reference}.",
 }
 _REPAIR = "Fix the error."
-_CLOSING = "Answer with one ```python block that defines ModelNew."
-_NO_CODE = f"Verdict: no_code\nThe answer held no closed ```python block.\n{_CLOSING}"
+_REPORT = (
+    *("compiled", "correctness", "decoy_kernel", "hack_flags", "speedup", "kernel_ms", "reference_ms"),
+    *("reference_mode", "timing_source", "time_coverage", "number_coverage", "num_custom_kernels", "num_total_kernels"),
+    *("top_kernels", "launches", "fallback_ops", "trials", "error"),
+)
+"""Fields of a full report; whatever else a result holds is the judge's business."""
 
 
-def no_code_feedback() -> str:
-    """Return the message for an answer without a program."""
-    return _NO_CODE
+def format_feedback(
+    result: EvalResult,
+    limit: int = 800,
+    *,
+    candidate_class: str = "ModelNew",
+    form: str = "short",
+    clean: Callable[[str], str] = str,
+) -> str:
+    """Describe a verdict to the policy in at most `limit` characters, closing instruction included.
+
+    Args:
+        result: the verdict.
+        limit: characters; what does not fit is cut from the facts, and the advice goes before the verdict does.
+        candidate_class: name of the class that the next answer has to define.
+        form: `short`, or `full` for the report as JSON, cut in its middle because the error stands at its end.
+        clean: applied to what quotes the candidate (`special_tokens.neutraliser`).
+    """
+    advice = _ADVICE.get(result.status, _REPAIR).format(reference=candidate_class.removesuffix("New"))
+    instruction = f"Answer with one ```python block that defines {candidate_class}."
+    verdict, closing = f"Verdict: {result.status.value}", f"{advice}\n{instruction}"
+    if len(verdict) + 1 + len(closing) > limit:
+        closing = instruction
+    room = limit - len(verdict) - len(closing) - 2
+    if form == "full":
+        facts = _cut_middle(clean(_report(result)), room)
+    else:
+        facts = _cut_end(clean("\n".join(_facts(result))), room)
+    lines = [verdict, facts, closing] if len(verdict) + 1 + len(closing) <= limit else [closing[:limit]]
+    return "\n".join(line for line in lines if line)
 
 
-def format_feedback(result: EvalResult, limit: int = 800) -> str:
-    """Describe a verdict to the policy in at most `limit` characters, closing instruction included."""
-    closing = f"{_ADVICE.get(result.status, _REPAIR)}\n{_CLOSING}"
-    body = "\n".join(_facts(result))
-    room = max(limit - len(closing) - 1, 0)
-    if len(body) > room:
-        body = body[: max(room - 4, 0)] + " ..."
-    return f"{body}\n{closing}"
+def _cut_end(text: str, room: int) -> str:
+    if len(text) <= room:
+        return text
+    return f"{text[: room - 4]} ..." if room >= 4 else ""
+
+
+def _cut_middle(text: str, room: int) -> str:
+    if len(text) <= room:
+        return text
+    half = (room - 5) // 2
+    return f"{text[:half]}\n...\n{text[len(text) - half :]}" if half > 0 else ""
+
+
+def _report(result: EvalResult) -> str:
+    dumped = result.model_dump(mode="json", exclude_none=True)
+    return json.dumps({key: dumped[key] for key in _REPORT if key in dumped}, indent=1, ensure_ascii=False)
 
 
 def _facts(result: EvalResult) -> list[str]:
-    lines = [f"Verdict: {result.status.value}"]
+    lines: list[str] = []
     if result.trials is not None and result.status is EvalStatus.INCORRECT:
         lines.append(_mismatch(result))
     if result.error is not None:

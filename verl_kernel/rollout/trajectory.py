@@ -15,6 +15,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 from verl_kernel.advantage.turns import place_turn_rewards
 from verl_kernel.env.result import EvalResult
 from verl_kernel.reward.record import TurnRecord, dump_turns, load_turns
+from verl_kernel.rollout.turn_end import TurnEnd
 
 
 @dataclass
@@ -32,10 +33,18 @@ class Trajectory:
         """Take over the result of one of verl's continuous-token merges."""
         self.ids, self.mask, self.logprobs = merged.token_ids, mask, logprobs
 
-    def close_turn(self, end_id: int) -> None:
-        """End a turn that its token budget cut off, as the chat template would, without training on it."""
-        if self.ids[-1] != end_id:
-            self.ids.append(end_id)
+    def close_turn(self, end: TurnEnd) -> None:
+        """End a turn as the chat template would, without training on what the policy did not write.
+
+        Where the end is the first token of the next message, the template writes it with that message.
+        """
+        if end.opens_next:
+            if self.mask and self.ids[-1] == end.token_id:
+                for values in (self.ids, self.mask, self.logprobs):
+                    if values is not None:
+                        values.pop()
+        elif self.ids[-1] != end.token_id:
+            self.ids.append(end.token_id)
             self.mask.append(0)
             if self.logprobs is not None:
                 self.logprobs.append(0.0)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model whose turns have no end is refused before anything starts."""
+
+from pathlib import Path
+
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from tests.rollout.chat_tokenizers import PLAIN_TEMPLATE, tokenizer
+from verl_kernel.data.tokenizer import CHAT_TEMPLATE
+from verl_kernel.data.warm_start import WarmStart, build_model
+from verl_kernel.errors import ConfigError
+from verl_kernel.rollout.preflight import check_turn_end
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory) -> Path:
+    """A model whose chat template marks turns by words."""
+    folder = tmp_path_factory.mktemp("model")
+    trained = tokenizer([], PLAIN_TEMPLATE)
+    build_model(WarmStart(layers=1, width=64, heads=1), trained, seed=0).save_pretrained(folder)
+    trained.save_pretrained(folder)
+    return folder
+
+
+def config(path: object, **gym: object) -> DictConfig:
+    model = {"path": str(path), "tokenizer_path": None, "custom_chat_template": None}
+    return OmegaConf.create({"actor_rollout_ref": {"model": model}, "kernelgym": gym, "data": {}})
+
+
+def test_a_template_without_an_end_is_refused_and_another_template_remedies_it(plain):
+    sentence = "marks no end of a turn: give actor_rollout_ref.model.custom_chat_template"
+    with pytest.raises(ConfigError, match=sentence) as error:
+        check_turn_end(config(plain))
+    assert str(plain) in str(error.value)
+    mended = config(plain)
+    mended.actor_rollout_ref.model.custom_chat_template = CHAT_TEMPLATE
+    check_turn_end(mended)
+    split = config("/nowhere")
+    split.actor_rollout_ref.model.tokenizer_path = str(plain)
+    with pytest.raises(ConfigError, match=sentence):
+        check_turn_end(split)
+
+
+def test_a_stop_token_that_the_model_does_not_have_is_refused(plain):
+    wrong = config(plain, stop_token_ids=[151645])
+    wrong.actor_rollout_ref.model.custom_chat_template = CHAT_TEMPLATE
+    with pytest.raises(ConfigError, match="kernelgym.stop_token_ids holds 151645"):
+        check_turn_end(wrong)
+
+
+def test_the_templates_options_are_heard(plain):
+    both = config(plain)
+    both.actor_rollout_ref.model.custom_chat_template = (
+        "{% if brief %}" + PLAIN_TEMPLATE + "{% else %}" + CHAT_TEMPLATE + "{% endif %}"
+    )
+    check_turn_end(both)
+    both.data.apply_chat_template_kwargs = {"brief": True}
+    with pytest.raises(ConfigError, match="no end of a turn"):
+        check_turn_end(both)
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "some-lab/some-model"])
+def test_a_model_that_is_not_here_yet_is_left_to_the_rollout(path):
+    check_turn_end(config(path))

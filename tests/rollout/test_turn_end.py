@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from tests.rollout.chat_tokenizers import BASE_END, GLM_TEMPLATE, PLAIN_TEMPLATE, tokenizer
+from verl_kernel.data.tokenizer import CHAT_TEMPLATE
+from verl_kernel.errors import ConfigError
+from verl_kernel.rollout.turn_end import TurnEnd, find_turn_end, stop_ids
+
+LAST_ONLY = PLAIN_TEMPLATE.replace("assistant: ' }}{% endif", "assistant: ' }}{% else %}{{ eos_token }}{% endif")
+GLM_ENDED = GLM_TEMPLATE + "{% if not add_generation_prompt %}{{ eos_token }}{% endif %}"
+"""The end of a sequence stands behind the last message alone."""
+
+
+@pytest.mark.parametrize(
+    ("template", "sequence_end", "turn_end", "opens_next"),
+    [
+        (CHAT_TEMPLATE, "<|im_end|>", "<|im_end|>", False),
+        (CHAT_TEMPLATE, BASE_END, "<|im_end|>", False),
+        (CHAT_TEMPLATE.replace("<|im_end|>", "\n<think></think><|im_end|>"), BASE_END, "<|im_end|>", False),
+        (GLM_TEMPLATE, BASE_END, "<|user|>", True),
+        (GLM_ENDED, BASE_END, "<|user|>", True),
+    ],
+)
+def test_the_templates_end_is_found_whatever_ends_a_sequence(template, sequence_end, turn_end, opens_next):
+    trained = tokenizer([], template, sequence_end)
+    assert find_turn_end(trained) == TurnEnd(trained.convert_tokens_to_ids(turn_end), opens_next)
+
+
+def test_the_templates_options_are_heard():
+    trained = tokenizer([], "{% if brief %}" + GLM_TEMPLATE + "{% else %}" + CHAT_TEMPLATE + "{% endif %}")
+    assert not find_turn_end(trained).opens_next and find_turn_end(trained, {"brief": True}).opens_next
+
+
+@pytest.mark.parametrize("template", [None, PLAIN_TEMPLATE, LAST_ONLY, "{{ raise_exception('no users here') }}"])
+def test_a_template_without_an_end_is_refused_in_one_sentence(template):
+    with pytest.raises(ConfigError, match="chat template of .*actor_rollout_ref.model.custom_chat_template") as error:
+        find_turn_end(tokenizer([], template))
+    assert "\n" not in str(error.value)
+
+
+def test_stop_tokens_are_the_end_and_those_of_the_configuration():
+    trained = tokenizer([])
+    end = find_turn_end(trained)
+    assert stop_ids(trained, end) == [end.token_id]
+    assert stop_ids(trained, end, (7, end.token_id)) == sorted([end.token_id, 7])
+    with pytest.raises(ConfigError, match=f"kernelgym.stop_token_ids holds {len(trained)}"):
+        stop_ids(trained, end, (len(trained),))

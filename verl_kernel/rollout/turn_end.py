@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a chat template ends the assistant's turn.
+
+That need not be the tokenizer's end of sequence: base models end a text with `<|endoftext|>` and a turn with
+`<|im_end|>`, and GLM's turns have no end of their own but that of the next message's `<|user|>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import TemplateError
+
+from verl_kernel.errors import ConfigError
+from verl_kernel.rollout.special_tokens import special_ids
+
+_QUESTION, _ANSWER, _NEXT = "questionofthefirstturn", "answerofthefirstturn", "questionofthesecondturn"
+_REMEDY = (
+    "give actor_rollout_ref.model.custom_chat_template a chat template that ends the assistant's messages with a "
+    "special token"
+)
+
+
+@dataclass(frozen=True)
+class TurnEnd:
+    """The token at which an assistant's turn ends."""
+
+    token_id: int
+    opens_next: bool
+    """Whether it is the first token of the next message instead of the last one of the turn."""
+
+
+def find_turn_end(tokenizer: Any, options: Mapping[str, Any] | None = None) -> TurnEnd:
+    """Find it by rendering a short conversation.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer with a chat template.
+        options: further arguments of the template (`data.apply_chat_template_kwargs`).
+
+    Raises:
+        ConfigError: the tokenizer has no chat template, or one that marks the end of a turn by text alone.
+    """
+    talk = [{"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER}]
+    last = _rendered(tokenizer, talk, options).rpartition(_ANSWER)[2]
+    followed = _rendered(tokenizer, [*talk, {"role": "user", "content": _NEXT}], options).rpartition(_ANSWER)[2]
+    end = _first_special(tokenizer, followed.partition(_NEXT)[0])
+    if end is not None:
+        return TurnEnd(end, opens_next=_first_special(tokenizer, last) != end)
+    raise ConfigError(f"the chat template of {tokenizer.name_or_path} marks no end of a turn: {_REMEDY}")
+
+
+def stop_ids(tokenizer: Any, end: TurnEnd, further: Sequence[int] = ()) -> list[int]:
+    """Return the tokens at which generation stops besides those of the model's generation config.
+
+    Raises:
+        ConfigError: `further` (`kernelgym.stop_token_ids`) holds an id that the tokenizer does not know.
+    """
+    unknown = [index for index in further if index >= len(tokenizer)]
+    if unknown:
+        raise ConfigError(
+            f"kernelgym.stop_token_ids holds {unknown[0]}, but the tokenizer's last id is {len(tokenizer) - 1}: give "
+            "ids of this model's tokens"
+        )
+    return sorted({end.token_id, *further})
+
+
+def _first_special(tokenizer: Any, text: str) -> int | None:
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    return next((index for index in ids if index in special_ids(tokenizer)), None)
+
+
+def _rendered(tokenizer: Any, messages: list[dict[str, str]], options: Mapping[str, Any] | None) -> str:
+    try:
+        return str(tokenizer.apply_chat_template(messages, tokenize=False, **(options or {})))
+    except (ValueError, TypeError, KeyError, TemplateError) as exc:
+        raise ConfigError(
+            f"the chat template of {tokenizer.name_or_path} renders no conversation ({exc}): {_REMEDY}"
+        ) from exc
