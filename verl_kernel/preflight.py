@@ -152,6 +152,15 @@ def check_model(config: DictConfig) -> None:
         )
 
 
+def check_chat_template(config: DictConfig) -> None:
+    """The model's chat template ends turns in a way that the multi-turn agent loop can follow."""
+    from verl_kernel.plugin import AGENT_LOOP
+    from verl_kernel.rollout.preflight import check_turn_end
+
+    if OmegaConf.select(config, "actor_rollout_ref.rollout.agent.default_agent_loop") == AGENT_LOOP:
+        check_turn_end(config)
+
+
 def check_machine(config: DictConfig) -> None:
     """vLLM, the compiler, shared memory and the isolation that the run asks for are there."""
     from verl_kernel.options import parse_options
@@ -182,6 +191,7 @@ CHECKS: tuple[Callable[[DictConfig], None], ...] = (
     check_sampler,
     check_mismatch,
     check_model,
+    check_chat_template,
     check_data,
     check_measured,
     check_machine,

@@ -4,12 +4,14 @@
 from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
 from tests.rollout.chat_tokenizers import PLAIN_TEMPLATE, tokenizer
 from verl_kernel.data.tokenizer import CHAT_TEMPLATE
 from verl_kernel.data.warm_start import WarmStart, build_model
-from verl_kernel.errors import ConfigError
+from verl_kernel.errors import ConfigError, DataError
+from verl_kernel.preflight import preflight
 from verl_kernel.rollout.preflight import check_turn_end
 
 
@@ -63,3 +65,15 @@ def test_the_templates_options_are_heard(plain):
 @pytest.mark.parametrize("path", ["/nowhere", "some-lab/some-model"])
 def test_a_model_that_is_not_here_yet_is_left_to_the_rollout(path):
     check_turn_end(config(path))
+
+
+def test_the_recipes_start_checks_the_template_of_the_multi_turn_loop_alone(plain, monkeypatch):
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    overrides = [f"actor_rollout_ref.model.path={plain}", "quickstart_dir=/nowhere"]
+    loop = "actor_rollout_ref.rollout.agent.default_agent_loop"
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        with pytest.raises(ConfigError, match="marks no end of a turn"):
+            preflight(compose("cpu_quickstart", overrides=overrides))
+        # The check that comes next finds no data.
+        with pytest.raises(DataError, match="train.parquet"):
+            preflight(compose("cpu_quickstart", overrides=[*overrides, f"{loop}=single_turn_agent"]))
