@@ -165,8 +165,10 @@ def test_the_trainer_skips_the_correction_in_bypass_mode_hence_our_refusal() -> 
 def test_metrics_of_micro_batches_must_be_alike_on_every_rank_hence_our_sums() -> None:
     from verl.utils.metric import AggregationType, Metric
 
+    two, one = Metric(AggregationType.MEAN, 1.0), Metric(AggregationType.MEAN, 1.0)
+    two.append(2.0)
     with pytest.raises(ValueError, match="same number of values"):
-        Metric.aggregate_dp([Metric(AggregationType.MEAN, [1.0, 2.0]), Metric(AggregationType.MEAN, [1.0])])
+        Metric.aggregate_dp([two, one])
 
 
 def test_rollout_correction_refuses_an_empty_mask_hence_the_samplers_neutral_step() -> None:
