@@ -62,6 +62,15 @@ def check_platform(config: DictConfig) -> None:
         )
 
 
+def check_trainer(config: DictConfig) -> None:
+    """The V1 trainer of verl is in charge: the other one has neither samplers nor token-level rewards."""
+    if not OmegaConf.select(config, "trainer.use_v1"):
+        raise ConfigError(
+            f"trainer.use_v1 is {str(OmegaConf.select(config, 'trainer.use_v1')).lower()}, which starts verl's old "
+            "trainer: it knows no PRS and takes a trajectory for one turn; set it to true"
+        )
+
+
 def check_registries(config: DictConfig) -> None:
     """The registries of verl hold our names."""
     from verl_kernel import plugin
@@ -113,9 +122,10 @@ def check_judges_gpus(options: GymOptions, device: str) -> None:
 
 def check_sampler(config: DictConfig) -> None:
     """The sampler's node parses and fits verl's switches, which verl reads for its own samplers only."""
-    from verl_kernel.sampler.preflight import check_switches, is_ours
+    from verl_kernel.reward.unjudged import has_our_sampler
+    from verl_kernel.sampler.preflight import check_switches
 
-    if is_ours(config):
+    if has_our_sampler(config):
         check_switches(config)
 
 
@@ -135,9 +145,10 @@ def check_data(config: DictConfig) -> None:
 
 def check_measured(config: DictConfig) -> None:
     """Rejection has rollouts whose coverage is measured."""
-    from verl_kernel.sampler.preflight import check_coverage, is_ours
+    from verl_kernel.reward.unjudged import has_our_sampler
+    from verl_kernel.sampler.preflight import check_coverage
 
-    if is_ours(config):
+    if has_our_sampler(config):
         check_coverage(config, [path for _, path in _dataset_files(config, "train")])
 
 
@@ -186,6 +197,7 @@ def check_machine(config: DictConfig) -> None:
 
 CHECKS: tuple[Callable[[DictConfig], None], ...] = (
     check_platform,
+    check_trainer,
     check_registries,
     check_options,
     check_sampler,

@@ -15,7 +15,8 @@ from tests.advantage.batches import Batch, batches, build
 from tests.advantage.estimates import assert_close, estimate, per_turn
 from tests.advantage.oracle import naive_advantages, naive_trloo
 from verl_kernel.advantage import ESTIMATORS
-from verl_kernel.advantage.options import CHOICES
+from verl_kernel.advantage.options import CHOICES, check_algorithm
+from verl_kernel.advantage.turns import ZERO_REWARD
 
 GAMMAS = (0.0, 0.5, 0.9, 1.0)
 COMBINATIONS = [
@@ -152,3 +153,46 @@ def test_an_empty_batch_stays_empty() -> None:
     for name, switches in COMBINATIONS:
         empty = Batch([], [], [], torch.zeros(0, 4), torch.zeros(0, 4, dtype=torch.int64))
         assert estimate(name, empty, **switches).shape == (0, 4)
+
+
+def voids(rewards: list[float]) -> list[bool]:
+    """Whether a turn earned nothing after one before it had earned something."""
+    earned = [reward if abs(reward) > ZERO_REWARD else 0.0 for reward in rewards]
+    return [reward <= 0 and any(earlier > 0 for earlier in earned[:t]) for t, reward in enumerate(earned)]
+
+
+@pytest.mark.parametrize("baseline", CHOICES["baseline"])
+@pytest.mark.parametrize("name", ESTIMATORS)
+@given(batch=batches(), gamma=st.sampled_from(GAMMAS), singleton=st.sampled_from(CHOICES["singleton"]))
+def test_void_turns_leave_groups_and_gradient(
+    name: str, baseline: str, batch: Batch, gamma: float, singleton: str
+) -> None:
+    kept = [[not void for void in voids(rewards)] for rewards in batch.turn_rewards]
+    expected = naive_advantages(
+        batch.turn_rewards,
+        batch.uids,
+        gamma,
+        singleton,
+        leave_one_out=name == "trloo",
+        kept=kept,
+        baseline=baseline,
+    )
+    switches = {"gamma": gamma, "singleton": singleton, "baseline": baseline, "mask_void_turn": True}
+    found = per_turn(batch, estimate(name, batch, **switches))
+    assert_close(found, [[v * on for v, on in zip(*row, strict=True)] for row in zip(expected, kept, strict=True)])
+
+
+def test_a_turn_that_breaks_a_working_kernel_is_punished_unless_void_turns_are_masked() -> None:
+    spans = [[(0, 2), (3, 5)]] * 3
+    batch = build([[1.0, 0.0], [1.0, 2.0], [0.0, 0.0]], spans, ["a"] * 3)
+    assert [row[1] for row in per_turn(batch, estimate("trloo", batch))] == [-1.0, 2.0, -1.0]
+    masked = per_turn(batch, estimate("trloo", batch, mask_void_turn=True))
+    assert [row[1] for row in masked] == [0.0, 2.0, -2.0]
+    assert [row[0] for row in masked] == [-0.5, 2.5, -2.0]
+    penalty = build([[1.0, -0.5], [1.0, 2.0], [-1.0, -0.5]], spans, ["a"] * 3)
+    assert [row[1] for row in per_turn(penalty, estimate("trloo", penalty, mask_void_turn=True))] == [0.0, 2.5, -2.5]
+
+
+def test_the_discount_is_verls_where_the_node_leaves_it_open() -> None:
+    for node, gamma in (({}, 0.5), ({"gamma": None}, 0.5), ({"gamma": 0.0}, 0.0)):
+        assert check_algorithm({"gamma": 0.5, "trloo": node}).gamma == gamma

@@ -157,6 +157,20 @@ def test_rollout_correction_knows_the_statistics_our_presets_use() -> None:
     assert {"seq_mean_k1", "seq_max_k2"} <= SUPPORTED_ROLLOUT_RS_OPTIONS
 
 
+def test_the_trainer_skips_the_correction_in_bypass_mode_hence_our_refusal() -> None:
+    source = ast.unparse(source_of("trainer/ppo/v1/trainer_base.py", "PPOTrainer", "_compute_advantage"))
+    assert "and (not bypass_recomputing_logprobs)" in source
+
+
+def test_metrics_of_micro_batches_must_be_alike_on_every_rank_hence_our_sums() -> None:
+    from verl.utils.metric import AggregationType, Metric
+
+    two, one = Metric(AggregationType.MEAN, 1.0), Metric(AggregationType.MEAN, 1.0)
+    two.append(2.0)
+    with pytest.raises(ValueError, match="same number of values"):
+        Metric.aggregate_dp([two, one])
+
+
 def test_rollout_correction_refuses_an_empty_mask_hence_the_samplers_neutral_step() -> None:
     from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
 
@@ -265,6 +279,23 @@ def test_agent_loop_worker_writes_loss_mask_as_the_twin_of_response_mask() -> No
     assert "f'{uid}_{session_id}_{i}'" in source
 
 
+def test_agent_loop_managers_are_chosen_by_name_and_told_of_validation(config: DictConfig) -> None:
+    from verl.trainer.ppo.v1 import AgentLoopManagerTQ
+    from verl.workers.config.rollout import AgentLoopConfig
+
+    assert parameters(AgentLoopManagerTQ.generate_sequences) == ["self", "prompts"]
+    assert "agent_loop_manager_class" in {field.name for field in dataclasses.fields(AgentLoopConfig)}
+    start = ast.unparse(source_of("trainer/main_ppo.py", "TaskRunnerV1", "init_agent_loop_manager"))
+    assert "load_class_from_fqn(manager_class_fqn" in start
+    validate = ast.unparse(source_of("trainer/ppo/v1/trainer_base.py", "PPOTrainer", "_validate"))
+    assert "assign_non_tensor_data(batch, 'validate', True)" in validate
+
+
+def test_a_failed_rollout_leaves_its_prompt_a_failure_and_the_others_in_place() -> None:
+    source = ast.unparse(source_of("trainer/ppo/v1/agent_loop_tq.py", "_run_prompt"))
+    assert "_settle_session_tasks(tasks)" in source and "status = 'failure'" in source
+
+
 # Rewards.
 
 
@@ -287,6 +318,12 @@ def test_reward_managers_register_in_a_dict_by_name() -> None:
 def test_a_reward_already_set_by_the_agent_loop_is_not_computed_again() -> None:
     source = ast.unparse(source_of("experimental/agent_loop/agent_loop.py", "_compute_score"))
     assert "final_output.reward_score is None" in source
+
+
+def test_reward_managers_see_the_rows_fields_and_what_they_say_reaches_the_sampler() -> None:
+    source = ast.unparse(source_of("experimental/agent_loop/agent_loop.py", "_compute_score"))
+    assert "**{k: np.array([v] * n) for (k, v) in kwargs.items()}" in source.replace("for k, v in", "for (k, v) in")
+    assert "final_output.extra_fields['reward_extra_info'] = result['reward_extra_info']" in source
 
 
 # The sampler.

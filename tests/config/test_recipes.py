@@ -14,6 +14,7 @@ from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.import_utils import load_extern_type
 
+from verl_kernel.advantage.options import check_algorithm
 from verl_kernel.options import parse_options
 
 
@@ -51,6 +52,12 @@ def test_every_trainer_mode_composes_and_finds_its_trainer_and_sampler(recipe: s
 def test_our_node_parses(recipe: str):
     options = parse_options(composed(recipe).kernelgym)
     assert options.rollout.max_turns >= 2 and options.reward.scale == 0.5
+
+
+@pytest.mark.parametrize("recipe", ["kernel_trloo", "cpu_quickstart", "drkernel_8b"])
+def test_verls_discount_is_honoured(recipe: str):
+    assert check_algorithm(composed(recipe, "algorithm.gamma=0.7").algorithm).gamma == 0.7
+    assert check_algorithm(composed(recipe, "algorithm.gamma=0.7", "algorithm.trloo.gamma=0.3").algorithm).gamma == 0.3
 
 
 def test_verl_accepts_the_actor_rollout_and_algorithm_nodes():

@@ -74,6 +74,17 @@ def test_unknown_is_left_out_and_never_zero() -> None:
     assert kernel_metrics([]) == kernel_metrics([[], []]) == {}
 
 
+def test_what_was_not_judged_lowers_rates_and_has_no_reward() -> None:
+    lost = turn(failed("infra_error", correctness=None))
+    metrics = kernel_metrics([[turn(correct(2.0), reward=3.0), lost], [turn(correct(), reward=1.0)], [lost]])
+    assert metrics["kernel/infra_error_rate"] == metrics["kernel/status/infra_error"] == 0.5
+    assert (
+        metrics["kernel/turn_1/infra_error_rate"] == metrics["kernel/turn_2/infra_error_rate"] == pytest.approx(1 / 3)
+    )
+    assert metrics["kernel/turn_1/correct_rate"] == pytest.approx(2 / 3) and metrics["kernel/correct_rate"] == 0.5
+    assert metrics["kernel/turn_1/reward/mean"] == 2 and "kernel/turn_2/reward/mean" not in metrics
+
+
 def test_seconds_of_judging_and_waiting() -> None:
     first = turn(correct(stage_seconds={"load": 0.5, "run": 1.5}, queue_seconds=0.25))
     metrics = kernel_metrics([[first], [turn(correct(stage_seconds={"load": 1.0}, queue_seconds=0.75))]])

@@ -14,10 +14,14 @@ from verl.protocol import DataProto
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.metric import AggregationType, Metric, reduce_metrics
 
 import verl_kernel.plugin  # noqa: F401  registers the loss
 from verl_kernel.errors import ConfigError
+from verl_kernel.loss.options import TurnCorrectionOptions
 from verl_kernel.loss.preflight import check_mismatch
+from verl_kernel.loss.turn_corrected import correction_metrics
+from verl_kernel.loss.turn_ratios import judge
 
 MASK = torch.tensor([[1, 1, 0, 1, 1], [1, 1, 0, 1, 0]])
 FINE = torch.zeros(2, 5)
@@ -59,7 +63,7 @@ def turn_mrs() -> DictConfig:
 def test_without_mismatch_it_is_verls_own_loss(turn_mrs: DictConfig) -> None:
     ours, theirs = run(turn_mrs, FINE), run(recipe("mismatch=none"), FINE)
     assert ours[0] == pytest.approx(theirs[0]) and torch.allclose(ours[1], theirs[1])
-    assert ours[2]["turn_corr/rejected_fraction"] == 0 and ours[2]["turn_corr/ratio_mean"] == pytest.approx(1)
+    assert ours[2]["turn_corr/rejected"] == 0 and ours[2]["turn_corr/log_ratio"] == pytest.approx(0)
 
 
 def test_a_rejected_turn_has_no_gradient_and_others_keep_theirs(turn_mrs: DictConfig) -> None:
@@ -70,7 +74,7 @@ def test_a_rejected_turn_has_no_gradient_and_others_keep_theirs(turn_mrs: DictCo
     kept = torch.ones_like(FINE).bool()
     kept[0, 3:] = False
     assert torch.allclose(rest[1][kept], whole[1][kept])
-    assert rest[2]["turn_corr/rejected_fraction"] == pytest.approx(1 / 4)
+    assert (rest[2]["turn_corr/rejected"], rest[2]["turn_corr/judged"]) == (1, 4)
 
 
 def test_verl_hands_over_ratios_that_it_did_not_cut(turn_mrs: DictConfig) -> None:
@@ -78,9 +82,9 @@ def test_verl_hands_over_ratios_that_it_did_not_cut(turn_mrs: DictConfig) -> Non
     swing = FINE.clone()
     swing[0, 0], swing[0, 1] = 9.0, -9.0
     metrics = run(turn_mrs, swing)[2]
-    assert metrics["turn_corr/rejected_fraction"] == 0
+    assert metrics["turn_corr/rejected"] == 0
     swing[0, 0], swing[0, 1] = 9.3, -9.3
-    assert run(turn_mrs, swing)[2]["turn_corr/vetoed_fraction"] == pytest.approx(1 / 4)
+    assert run(turn_mrs, swing)[2]["turn_corr/vetoed"] == 1
 
 
 @pytest.mark.parametrize("mode", ["seq-mean-token-sum-norm", "seq-mean-token-mean", "token-mean"])
@@ -89,8 +93,23 @@ def test_a_batch_of_nothing_but_rejected_turns_has_loss_zero(mode: str, global_b
     config = recipe("mismatch=turn_mrs", f"actor_rollout_ref.actor.loss_agg_mode={mode}")
     loss, gradient, metrics = run(config, FINE + 1.0, global_batch_size=global_batch_size)
     assert loss == 0 and (gradient == 0).all()
-    assert metrics["turn_corr/all_rejected"] == 1 and metrics["turn_corr/rejected_fraction"] == 1
+    assert metrics["turn_corr/rejected"] == metrics["turn_corr/judged"] == 4
     assert all(math.isfinite(value) for value in metrics.values())
+
+
+def test_padding_does_not_water_down_the_share_of_rejected_turns(turn_mrs: DictConfig) -> None:
+    far = FINE.clone()
+    far[0, 3:] = math.log(1.01)
+    full = run(turn_mrs, far)[2]
+    # Verl's trainer refuses an empty mask, but a micro-batch of its batch may hold nothing but padding.
+    nothing = correction_metrics(judge(torch.ones(1, 2), torch.zeros(1, 2).bool(), TurnCorrectionOptions()))
+    metrics = Metric.from_dict(full, AggregationType.MEAN)
+    for name, metric in Metric.from_dict(nothing, AggregationType.MEAN).items():
+        metrics[name].append(metric)
+    found = reduce_metrics(metrics)
+    assert found["turn_corr/rejected"] / found["turn_corr/judged"] == 1 / 4
+    assert found["turn_corr/log_ratio"] / found["turn_corr/judged"] == pytest.approx(math.log(1.01) / 4, rel=1e-3)
+    assert found["turn_corr/weight"] / found["turn_corr/tokens"] == 1
 
 
 @pytest.mark.parametrize("preset", ["mrs", "mrs_tis"])
@@ -121,7 +140,14 @@ def test_presets_pass_the_check(preset: str) -> None:
     check_mismatch(recipe(f"mismatch={preset}"))
 
 
+def test_what_verl_cannot_cut_and_a_bypass_without_correction_pass_too() -> None:
+    # verl cuts log-ratios at 20, and exp(20) is 4.85e8.
+    check_mismatch(recipe("mismatch=turn_mrs", "algorithm.rollout_correction.rollout_is_threshold=4.9e8"))
+    check_mismatch(recipe("mismatch=none", BYPASS))
+
+
 LOSS = "actor_rollout_ref.actor.policy_loss"
+BYPASS = "algorithm.rollout_correction.bypass_mode=true"
 LOG_PROBS = "actor_rollout_ref.rollout.calculate_log_probs"
 
 
@@ -141,7 +167,10 @@ LOG_PROBS = "actor_rollout_ref.rollout.calculate_log_probs"
             "rollout_is_batch_normalize",
             "false",
         ),
-        (["mismatch=turn_mrs", "algorithm.rollout_correction.bypass_mode=true"], "bypass_mode", "false"),
+        (["mismatch=mrs", BYPASS], "bypass_mode", "mismatch=none"),
+        (["mismatch=tis", BYPASS], "bypass_mode", "mismatch=none"),
+        (["mismatch=turn_mrs", BYPASS], "bypass_mode", "false"),
+        (["mismatch=turn_mrs", "algorithm.rollout_correction.rollout_is_threshold=4.8e8"], "threshold", "1.0e9"),
         (["mismatch=turn_mrs", "algorithm.rollout_correction.rollout_is_threshold=0.5_5.0"], "threshold", "1.0e9"),
         (["mismatch=turn_mrs", "algorithm.rollout_correction.rollout_rs=token_k2"], "rollout_rs", "veto"),
     ],

@@ -96,6 +96,33 @@ def test_products_of_long_turns_are_cut_before_they_overflow() -> None:
     assert (judge(torch.full((1, 4000), 3.0), torch.ones(1, 4000).bool(), options).weights == 2).all()
 
 
+@pytest.mark.parametrize("bound", ["low", "high", "veto"])
+def test_a_turn_that_reaches_a_bound_stays(bound: str) -> None:
+    ratios, mask = torch.full((1, 3), 0.5), torch.ones(1, 3).bool()
+    assert judge(ratios, mask, TurnCorrectionOptions(**{bound: 0.5})).kept.tolist() == [True]
+
+
+@pytest.mark.parametrize(("weights", "expected"), [("token", [0.5, 4.0, 5.0]), ("product", [5.0] * 3)])
+def test_weights_are_cut_at_the_cap(weights: str, expected: list[float]) -> None:
+    options = TurnCorrectionOptions(weights=weights, cap=5.0)
+    found = judge(torch.tensor([[0.5, 4.0, 8.0]]), torch.ones(1, 3).bool(), options).weights
+    torch.testing.assert_close(found, torch.tensor([expected]))
+
+
+def test_metrics_are_counts_and_sums_whose_averages_can_be_divided() -> None:
+    mask = torch.tensor([[1, 1, 0, 1, 1], [1, 1, 1, 0, 1]]).bool()
+    ratios = torch.tensor([[1.0, 1.0, 7.0, 2.0, 2.0], [1e-5, 1.0, 1.0, 7.0, 1.0]])
+    verdicts = judge(ratios, mask, TurnCorrectionOptions(high=1.5, veto=1e-4, weights="token"))
+    assert correction_metrics(verdicts) == {
+        "turn_corr/judged": 4,
+        "turn_corr/rejected": 2,
+        "turn_corr/vetoed": 1,
+        "turn_corr/log_ratio": pytest.approx(math.log(2) + math.log(1e-5) / 3),
+        "turn_corr/tokens": 3,
+        "turn_corr/weight": 3,
+    }
+
+
 @pytest.mark.parametrize("mask", [torch.zeros(2, 3), torch.zeros(0, 3), torch.zeros(2, 0)])
 def test_no_token_is_no_turn(mask: torch.Tensor) -> None:
     verdicts = judge(torch.ones_like(mask), mask.bool(), TurnCorrectionOptions(**MRS))

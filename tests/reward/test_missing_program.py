@@ -49,11 +49,11 @@ async def test_it_earns_what_a_source_that_does_not_compile_earns(monkeypatch, p
     said, sources = await judge(monkeypatch, "I do not know.", uncompiled_penalty=penalty)
     in_the_loop = profiling_reward(no_program(TASK), ProfilingReward(uncompiled_penalty=penalty))
     assert said["reward_score"] == in_the_loop == -penalty and not sources
-    assert said["reward_extra_info"] == {"acc": 0.0, "speedup": 0.0, "time_coverage": 0.0}
+    assert said["reward_extra_info"] == {"acc": 0.0, "speedup": 0.0, "time_coverage": 0.0, "unjudged": 0.0}
 
 
 async def test_the_program_is_the_one_of_the_rows_entry_point(monkeypatch):
     answer = "```python\nclass BlockNew: pass\n```\n```python\nclass ModelNew: pass\n```"
     said, sources = await judge(monkeypatch, answer)
     assert sources == ["class BlockNew: pass\n"]
-    assert said["reward_extra_info"] == {"acc": 1.0, "speedup": 2.0, "time_coverage": 1.0}
+    assert said["reward_extra_info"] == {"acc": 1.0, "speedup": 2.0, "time_coverage": 1.0, "unjudged": 0.0}

@@ -10,7 +10,7 @@ from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from tests.rollout.chat_tokenizers import BASE_END, CHAT_TEMPLATE, GLM_TEMPLATE
 from tests.rollout.chat_tokenizers import tokenizer as train
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
-from verl_kernel.errors import DataError, InfraError
+from verl_kernel.errors import ConfigError, DataError, InfraError
 from verl_kernel.reward.record import load_turns
 from verl_kernel.rollout import agent_loop
 from verl_kernel.rollout.agent_loop import KernelAgentLoop
@@ -56,22 +56,36 @@ class Policy:
 
 class Gym:
     def __init__(self, results):
-        self.results, self.sources, self.tasks, self.steps = list(results), [], [], []
+        self.results, self.sources, self.tasks, self.asked = list(results), [], [], []
 
-    async def evaluate(self, task, source, step=None):
+    async def evaluate(self, task, source, **kwargs):
         self.sources.append(source)
         self.tasks.append(task)
-        self.steps.append(step)
+        self.asked.append(kwargs)
         return self.results.pop(0)
 
 
-def play(monkeypatch, tokenizer, answers, results, response_length=800, end="<|im_end|>", family="qwen3", **options):
+OURS = "pkg://verl_kernel.sampler.prs"
+
+
+def play(
+    monkeypatch,
+    tokenizer,
+    answers,
+    results,
+    response_length=800,
+    sampler=OURS,
+    end="<|im_end|>",
+    family="qwen3",
+    **options,
+):
     policy, gym = Policy(tokenizer, answers, end), Gym(results)
     monkeypatch.setattr(agent_loop, "gym_handle", lambda options: gym)
     config = OmegaConf.create(
         {
             "kernelgym": {"device": "cpu", **options},
             "data": {},
+            "trainer": {"v1": {"sampler": {"custom_sampler": {"path": sampler}}}},
             "actor_rollout_ref": {"rollout": {"response_length": response_length, "prompt_length": 200}},
         }
     )
@@ -129,17 +143,47 @@ async def test_an_answer_cut_off_by_its_budget_earns_nothing_and_the_next_turn_f
     assert "no closed ```python block" in tokenizer.decode(policy.prompts[1])
 
 
-async def test_a_turn_the_gym_could_not_judge_is_cut_off_and_never_rewarded(monkeypatch, tokenizer):
-    loop, _, _ = play(monkeypatch, tokenizer, [ANSWER, ANSWER], [WRONG, LOST], max_turns=3)
-    output = await loop.run({}, **ROW)
-    turns = load_turns(output.extra_fields["kernel_turns"])
-    assert len(turns) == 1 and len(output.response_ids) == turns[0].stop
-    assert output.extra_fields["kernel_unjudged"] == 1
+@pytest.mark.parametrize("judged", [[], [OK], [WRONG, OK]])
+async def test_a_lost_turn_is_recorded_and_takes_its_trajectory_out_of_the_loss(monkeypatch, tokenizer, judged):
+    loop, policy, _ = play(monkeypatch, tokenizer, [ANSWER] * 3, [*judged, LOST], max_turns=3)
+    row = (await loop.run({}, **ROW)).as_dict()
+    turns = load_turns(row["extra_fields"]["kernel_turns"])
+    assert [turn.result.status for turn in turns] == [result.status for result in (*judged, LOST)]
+    assert len(policy.prompts) == len(turns) and turns[-1].reward == 0
+    assert len(row["responses"]) == turns[-1].stop and not row["response_mask"].any()
+    figures = row["extra_fields"]["reward_extra_info"]
+    assert figures["unjudged"] == 1 and figures["acc"] == 0
+    assert figures["best_turn_acc"] == (OK in judged)
 
 
-async def test_a_rollout_without_a_judged_turn_fails(monkeypatch, tokenizer):
-    loop, _, _ = play(monkeypatch, tokenizer, [ANSWER], [LOST])
-    with pytest.raises(InfraError, match="t1"):
+async def test_a_judged_trajectory_says_so(monkeypatch, tokenizer):
+    loop, _, _ = play(monkeypatch, tokenizer, [ANSWER] * 2, [WRONG, OK], max_turns=2)
+    assert (await loop.run({}, **ROW)).extra_fields["reward_extra_info"]["unjudged"] == 0
+
+
+@pytest.mark.parametrize("judged", [[], [OK]])
+async def test_where_no_sampler_of_ours_takes_it_out_a_lost_turn_fails_the_rollout(monkeypatch, tokenizer, judged):
+    loop, _, _ = play(monkeypatch, tokenizer, [ANSWER] * 2, [*judged, LOST], sampler=None)
+    with pytest.raises(InfraError, match="t1 was not judged"):
+        await loop.run({}, **ROW)
+
+
+async def test_validation_only_counts_what_is_lost(monkeypatch, tokenizer):
+    loop, _, _ = play(monkeypatch, tokenizer, [ANSWER], [LOST], sampler=None)
+    output = await loop.run({}, **ROW, kernel_validation=True)
+    assert output.extra_fields["reward_extra_info"]["unjudged"] == 1
+
+
+@pytest.mark.parametrize(("row", "validate"), [({}, False), ({"kernel_validation": True}, True)])
+async def test_the_gym_is_told_the_step_and_what_is_validation(monkeypatch, tokenizer, row, validate):
+    loop, _, gym = play(monkeypatch, tokenizer, [ANSWER], [OK], max_turns=1)
+    await loop.run({}, **ROW, **row, global_steps=7)
+    assert gym.asked == [{"validate": validate, "step": 7}]
+
+
+async def test_a_response_without_room_for_a_turn_names_the_keys(monkeypatch, tokenizer):
+    loop, _, _ = play(monkeypatch, tokenizer, [ANSWER], [OK], response_length=2, max_turns=3)
+    with pytest.raises(ConfigError, match="data.max_response_length is 2.*kernelgym.max_turns"):
         await loop.run({}, **ROW)
 
 
@@ -152,7 +196,10 @@ async def test_a_row_without_reference_names_the_key(monkeypatch, tokenizer):
 async def test_the_gym_is_asked_about_the_rows_task_in_the_trainers_step(monkeypatch, tokenizer):
     loop, policy, gym = play(monkeypatch, tokenizer, [ANSWER], [OK], max_turns=1)
     await loop.run({"temperature": 0.7, "logprobs": True}, **ROW, global_steps=4)
-    assert gym.steps == [4] and [(task.task_id, task.reference) for task in gym.tasks] == [("t1", REFERENCE)]
+    assert [asked["step"] for asked in gym.asked] == [4]
+    assert [(task.task_id, task.reference) for task in gym.tasks] == [
+        ("t1", REFERENCE)
+    ]
     assert policy.params[0]["temperature"] == 0.7 and policy.params[0]["logprobs"] is True
 
 

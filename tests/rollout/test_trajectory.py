@@ -86,6 +86,7 @@ def test_only_a_correct_turn_has_a_speedup():
 def test_validation_figures_name_last_and_best_turn():
     turns = two_turns(0.0, 1.5).turns
     best = {"best_turn_acc": 1.0, "best_turn_fast@1.2": 1.0, "best_turn_speedup": 2.0}
+    best["unjudged"] = 0.0
     assert summarise(turns) == best | {"acc": 1.0, "last_turn_fast@1.2": 1.0, "last_turn_speedup": 2.0}
     assert summarise(turns[::-1]) == best | {"acc": 0.0, "last_turn_fast@1.2": 0.0, "last_turn_speedup": 0.0}
     assert set(summarise(turns[:1]).values()) == {0.0}

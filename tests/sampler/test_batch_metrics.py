@@ -15,7 +15,7 @@ from verl_kernel.advantage.trloo import trloo
 from verl_kernel.advantage.turns import place_turn_rewards
 from verl_kernel.evaluation.metrics import kernel_metrics
 from verl_kernel.reward.record import TurnRecord
-from verl_kernel.sampler.batch_metrics import gradient_metrics, selection_metrics, waiting_metrics
+from verl_kernel.sampler.batch_metrics import gradient_metrics, selection_metrics, unjudged_metrics, waiting_metrics
 from verl_kernel.sampler.rejection import Verdict, prs_metrics
 from verl_kernel.sampler.rows import Row
 
@@ -23,7 +23,7 @@ KEPT, REJECTED = Verdict(1.0, True), Verdict(0.0, False)
 
 
 def row(uid: str, session: int, *turns: TurnRecord, gym: float = 0.0, generate: float = 0.0) -> Row:
-    return Row(f"{uid}_{session}_0", "name", 1, turns, torch.ones(4), 0, gym, generate)
+    return Row(f"{uid}_{session}_0", "name", 1, turns, torch.ones(4), False, gym, generate)
 
 
 def earned(uid: str, *rollouts: list[float]) -> list[Row]:
@@ -86,6 +86,7 @@ def test_every_metric_of_ours_is_documented() -> None:
     rows = [row("u", i, turn(correct(2.0 + i, stage_seconds={"run": 1.0}, queue_seconds=1.0)), gym=1.0) for i in (0, 1)]
     turns, verdicts = [one.turns for one in rows], [[KEPT], [REJECTED]]
     metrics = kernel_metrics(turns) | prs_metrics(verdicts) | selection_metrics(rows, verdicts)
+    metrics |= unjudged_metrics(rows)
     for name in metrics | gradient_metrics(rows, verdicts, 0.0) | waiting_metrics(rows):
         general = re.sub(r"turn_\d+", "turn_k", re.sub(r"fast@[\d.]+", "fast@p", name))
         general = re.sub(r"status/\w+", "status/<status>", general)

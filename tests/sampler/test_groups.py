@@ -48,6 +48,8 @@ def test_what_teaches_nothing_is_flat_where_turns_are_as_many(rewards: list[list
         ([[1.0, 2.0], [1.0]], False),
         ([[1.0]], False),
         ([[1.0], []], False),
+        ([[0.0], []], False),
+        ([[], []], False),
         ([], False),
     ],
 )

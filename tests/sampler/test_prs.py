@@ -3,122 +3,22 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-import ray
-import torch
 import transfer_queue as tq
-from omegaconf import OmegaConf
-from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
-from verl.trainer.config import AlgoConfig
-from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.trainer.ppo.v1.utils import MetricsAggregator
-from verl.utils.import_utils import load_extern_type
-from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from tests.reward.results import correct, failed, turn
-from tests.sampler.memory_queue import MemoryQueue
-from verl_kernel.env.result import EvalResult
+from tests.sampler.trajectories import advantages_of, clear, make_buffer, masks, put, trajectory
 from verl_kernel.errors import ConfigError
 from verl_kernel.evaluation.kernels import read_kernels
-from verl_kernel.reward.record import TurnRecord, dump_turns
 from verl_kernel.sampler.prs import PRSReplayBuffer
 
 FAST, LAZY = correct(2.0, 0.9), correct(1.0, 0.1)
-
-
-@pytest.fixture(scope="module", params=["memory", pytest.param("transfer_queue", marks=pytest.mark.ray)])
-def queue(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A queue in this process, and TransferQueue itself."""
-    if request.param == "memory":
-        memory = MemoryQueue()
-        with pytest.MonkeyPatch.context() as patch:
-            for name in ("kv_put", "kv_batch_put", "kv_batch_get", "kv_list", "kv_clear"):
-                patch.setattr(tq, name, getattr(memory, name))
-            yield
-        return
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
-    tq.init(OmegaConf.create({"backend": {"SimpleStorage": {"num_data_storage_units": 1}}}))
-    yield
-    tq.close()
-    ray.shutdown()
-
-
-def make_buffer(mode: str = "sync", refill_fn: Any = None, **kwargs: Any) -> PRSReplayBuffer:
-    """Build the sampler as verl's trainer does."""
-    cls = load_extern_type("pkg://verl_kernel.sampler.prs", "PRSReplayBuffer")
-    sampler_kwargs = OmegaConf.create({"poll_interval_s": 0.01} | kwargs)
-    return cls(
-        trainer_mode=mode,
-        trainer_config=OmegaConf.create({}),
-        max_off_policy_threshold=8,
-        max_off_policy_strategy="drop",
-        sampler_kwargs=sampler_kwargs,
-        refill_fn=refill_fn,
-    )
-
-
-def trajectory(*results: EvalResult) -> tuple[list[int], list[TurnRecord]]:
-    """A mask of turns of 3, 4, 5... tokens with 2 feedback tokens between them."""
-    mask: list[int] = []
-    turns = []
-    for number, result in enumerate(results):
-        mask += [0, 0] if number else []
-        turns.append(turn(result, len(mask), len(mask) + 3 + number, reward=1.0))
-        mask += [1] * (3 + number)
-    return mask, turns
-
-
-def put(
-    partition: str,
-    uid: str,
-    rows: list[tuple[list[int], list[TurnRecord]]],
-    with_turns: bool = True,
-    prompt: tuple[int, ...] = (1, 2),
-    step: int = 1,
-    scores: tuple[float, ...] | None = None,
-) -> None:
-    fields = []
-    for (mask, turns), score in zip(rows, scores or (1.0,) * len(rows), strict=True):
-        ours = {"kernel_turns": dump_turns(turns), "kernel_gym_seconds": 3.0, "kernel_generate_seconds": 1.0}
-        extra = {"reward_extra_info": {}} | (ours if with_turns else {})
-        output = AgentLoopOutput(
-            prompt_ids=list(prompt),
-            response_ids=[3] * len(mask),
-            response_mask=mask,
-            reward_score=score,
-            metrics=AgentLoopMetrics(),
-            extra_fields=extra,
-        ).as_dict()
-        reference = {"style": "rule", "ground_truth": f"reference of {uid}"}
-        fields.append(output | {"loss_mask": output["response_mask"], "uid": uid, "reward_model": reference})
-    tq.kv_batch_put(
-        keys=[f"{uid}_{session}_0" for session in range(len(rows))],
-        partition_id=partition,
-        fields=list_of_dict_to_tensordict(fields),
-        tags=[{"status": "success", "global_steps": step} for _ in rows],
-    )
-    tq.kv_put(key=uid, partition_id=partition, tag={"is_prompt": True, "status": "finished", "global_steps": step})
-
-
-def masks(batch: tq.KVBatchMeta, neutral: str | None = None) -> dict[str, tuple[list[int], list[int]]]:
-    data = tq.kv_batch_get(
-        keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask", "loss_mask", "rm_scores"]
-    )
-    scores = dict(zip(batch.keys, data["rm_scores"].unbind(), strict=True))
-    assert all(row.sum() == 1.0 for key, row in scores.items() if key != neutral), "rewards were edited"
-    rows = zip(data["response_mask"].unbind(), data["loss_mask"].unbind(), strict=True)
-    return {key: (a.tolist(), b.tolist()) for key, (a, b) in zip(batch.keys, rows, strict=True)}
-
-
-def clear(batch: tq.KVBatchMeta) -> None:
-    tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
 
 
 @pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
@@ -126,7 +26,6 @@ def test_rejected_turns_leave_both_masks_and_nothing_else(queue: None, mode: str
     put("train", f"u{mode.replace('_', '')}", [trajectory(FAST, LAZY), trajectory(LAZY, failed()), trajectory(FAST)])
     batch, metrics = make_buffer(mode).sample(global_steps=1, partition_id="train", batch_size=1)
     found = {key.split("_")[1]: value for key, value in masks(batch).items()}
-    clear(batch)
     assert found == {
         "0": ([1, 1, 1, 0, 0, 0, 0, 0, 0],) * 2,
         "1": ([0, 0, 0, 0, 0, 1, 1, 1, 1],) * 2,
@@ -155,7 +54,6 @@ def test_a_batch_of_lazy_kernels_is_a_neutral_step(queue: None, mode: str, caplo
         name: advantages_of(batch, name)
         for name in ("trloo", "turn_grpo", "rloo", "grpo", "reinforce_plus_plus_baseline")
     }
-    clear(batch)
     assert found == {"u1_0_0": ([0, 0, 0, 0, 0, 1, 1, 1, 1],) * 2, "u1_1_0": ([0, 0, 0],) * 2}
     assert metrics["prs/neutral_step"] == 1
     assert metrics["prs/rejected_turns"] == 3
@@ -165,26 +63,11 @@ def test_a_batch_of_lazy_kernels_is_a_neutral_step(queue: None, mode: str, caplo
         assert advantage.isfinite().all() and not advantage.any(), name
 
 
-def advantages_of(batch: tq.KVBatchMeta, estimator: str) -> torch.Tensor:
-    """What the trainer would compute for the batch."""
-    names = ["uid", "response_mask", "rm_scores"]
-    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
-    padded = {name: torch.nested.to_padded_tensor(data[name], 0) for name in names[1:]}
-    advantages, _ = get_adv_estimator_fn(estimator)(
-        token_level_rewards=padded["rm_scores"],
-        response_mask=padded["response_mask"],
-        index=np.array([getattr(uid, "data", uid) for uid in data["uid"]], dtype=object),
-        config=AlgoConfig(adv_estimator=estimator),
-    )
-    return advantages
-
-
 @pytest.mark.parametrize(("partition", "enabled"), [("val", True), ("train", False)])
 def test_validation_and_a_disabled_sampler_keep_everything(queue: None, partition: str, enabled: bool) -> None:
     put(partition, "u2", [trajectory(LAZY, LAZY)])
     batch, metrics = make_buffer(enabled=enabled).sample(1, partition, 1)
     found = masks(batch)
-    clear(batch)
     assert found == {"u2_0_0": ([1, 1, 1, 0, 0, 1, 1, 1, 1],) * 2}
     assert not [name for name in metrics if name.startswith("prs/")]
     assert ("kernel/correct_rate" in metrics) == (partition == "train")
@@ -194,9 +77,8 @@ def test_rows_of_other_agent_loops_pass_through(queue: None) -> None:
     put("train", "u3", [trajectory(LAZY)], with_turns=False)
     batch, metrics = make_buffer().sample(1, "train", 1)
     found = masks(batch)
-    clear(batch)
     assert found == {"u3_0_0": ([1, 1, 1],) * 2}
-    assert metrics == {"prs/neutral_step": 0.0}
+    assert metrics == {"prs/neutral_step": 0.0, "kernel/unjudged_fraction": 0.0}
 
 
 UNSURE = [trajectory(correct(1.0, 0.35)) for _ in range(12)]
@@ -233,7 +115,6 @@ def test_a_trajectory_is_kept_or_rejected_as_a_whole(queue: None) -> None:
     )
     batch, metrics = make_buffer(level="trajectory", width=0.0).sample(1, "train", 1)
     found = [masks(batch)[f"u6_{session}_0"][0] for session in range(4)]
-    clear(batch)
     # Geometric means of coverage: 0.21, 0.43, 0.1, none.
     assert [any(mask) for mask in found] == [False, True, False, True]
     assert found[1] == [1, 1, 1, 0, 0, 1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1]
@@ -253,13 +134,11 @@ def test_flat_prompts_leave_the_batch(queue: None, mode: str) -> None:
     assert metrics["groups/dropped"] == 2 and metrics["groups/flat_fraction"] == pytest.approx(2 / 3)
     left = {key for items in (tq.kv_list() or {}).values() for key in items}
     assert left == set(batch.keys)
-    clear(batch)
 
 
 def test_a_batch_of_flat_prompts_stays_whole(queue: None) -> None:
     put("train", "e1", TIED)
     batch, metrics = make_buffer(group_filter="drop").sample(1, "train", 1)
-    clear(batch)
     assert len(batch.keys) == 2
     assert metrics["groups/dropped"] == 0 and metrics["groups/flat_fraction"] == 1
 
@@ -277,7 +156,6 @@ def test_flat_prompts_are_replaced(queue: None, mode: str) -> None:
         put("train", uid, rows)
     batch, metrics = make_buffer(mode, refill, group_filter="refill").sample(1, "train", 3)
     uids = {key.split("_")[0] for key in batch.keys}
-    clear(batch)
     # verl asks for more than it evicted and takes any three of those that are left.
     assert len(uids) == 3 and not uids & {"f1", "f3"}
     assert sum(asked) >= 2
@@ -292,7 +170,23 @@ def test_flat_prompts_do_not_count_as_ready(queue: None) -> None:
         "separate_async", lambda count: pytest.fail("counting replaces nothing"), group_filter="refill"
     )
     assert [buffer.get_sampleable_count(1, "train") for _ in range(2)] == [1, 1]
-    tq.kv_clear(keys=[f"{uid}{end}" for uid in ("h1", "h2") for end in ("", "_0_0", "_1_0")], partition_id="train")
+
+
+@pytest.mark.parametrize("mode", ["sync", "colocate_async"])
+def test_every_step_has_its_own_quota_of_replacements(queue: None, mode: str) -> None:
+    made = []
+
+    def refill(count: int) -> None:
+        for _ in range(count):
+            made.append(f"q{len(made)}")
+            put("train", made[-1], TIED)
+
+    buffer = make_buffer(mode, refill, group_filter="refill", group_refills=1)
+    for step in (1, 2):
+        refill(2)
+        batch, metrics = buffer.sample(step, "train", 2)
+        clear(batch)
+        assert metrics["training/filter_groups/evicted_samples"] == 2, step
 
 
 @pytest.mark.parametrize("mode", ["sync", "colocate_async"])
@@ -306,7 +200,6 @@ def test_a_policy_that_knows_one_answer_does_not_refill_for_ever(queue: None, mo
 
     refill(2)
     batch, metrics = make_buffer(mode, refill, group_filter="refill", group_refills=2).sample(1, "train", 2)
-    clear(batch)
     assert len({key.split("_")[0] for key in batch.keys}) == 2
     assert metrics["training/filter_groups/evicted_samples"] == 4
     assert metrics["groups/flat_fraction"] == 1
@@ -320,6 +213,21 @@ def test_asynchronous_trainers_get_verls_asynchronous_policy() -> None:
         assert isinstance(buffer, ReplayBuffer)
         assert type(buffer).sample is PRSReplayBuffer.sample
         assert buffer.poll_interval == 0.01
+
+
+@pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
+def test_a_subclass_of_the_sampler_works_in_every_mode(queue: None, mode: str) -> None:
+    class Patient(PRSReplayBuffer):
+        def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[tq.KVBatchMeta, dict]:
+            batch, metrics = super().sample(global_steps, partition_id, batch_size)
+            return batch, metrics | {"patient": 1.0}
+
+    buffer = make_buffer(mode, cls=Patient)
+    assert isinstance(buffer, Patient) and isinstance(buffer, ReplayBufferAsync) == (mode != "sync")
+    put("train", "u", [trajectory(LAZY, FAST)])
+    batch, metrics = buffer.sample(1, "train", 1)
+    assert masks(batch) == {"u_0_0": ([0, 0, 0, 0, 0, 1, 1, 1, 1],) * 2}
+    assert metrics["patient"] == metrics["prs/rejected_turns"] == 1
 
 
 def test_a_bad_sampler_option_stops_the_trainer_at_start() -> None:
@@ -347,3 +255,23 @@ def test_kernels_that_beat_their_task_are_written_down(queue: None, tmp_path: Pa
     resumed = make_buffer(best_kernels=str(path))
     assert sampled(resumed, "k4", 3, 2.5) == [(1, 2, 2.0), (3, 2, 2.5)]
     assert sampled(make_buffer(best_kernels=str(path)), "k5", 1, 1.1) == [(1, 2, 1.1)]
+
+
+def test_a_resumed_run_writes_its_record_anew_from_its_step_on(queue: None, tmp_path: Path) -> None:
+    def sampled(buffer: PRSReplayBuffer, step: int, uid: str) -> None:
+        put("train", uid, [trajectory(FAST, LAZY)], step=step)
+        clear(buffer.sample(step, "train", 1)[0])
+
+    def recorded() -> dict[str, list[str]]:
+        lines = {path.stem: path.read_text().splitlines() for path in tmp_path.glob("*.jsonl")}
+        return {step: [json.loads(line)["key"] for line in rows] for step, rows in lines.items()}
+
+    first = make_buffer(record_dir=str(tmp_path))
+    for step, uid in ((1, "a"), (2, "b"), (2, "c"), (10, "d")):
+        sampled(first, step, uid)
+    assert recorded() == {"1": ["a_0_0"], "2": ["b_0_0", "c_0_0"], "10": ["d_0_0"]}
+    resumed = make_buffer(record_dir=str(tmp_path))
+    sampled(resumed, 2, "e")
+    sampled(resumed, 3, "f")
+    assert recorded() == {"1": ["a_0_0"], "2": ["e_0_0"], "3": ["f_0_0"]}
+    assert sorted(path.name for path in tmp_path.glob("*.old")) == ["10.jsonl.old", "2.jsonl.old"]

@@ -194,6 +194,14 @@ def test_a_trajectory_is_judged_by_its_correct_turns() -> None:
     assert trajectory_probability([turn(correct(1.0, 0.0)), turn(correct(1.0, 1.0))], half) == 0.0
 
 
+def test_a_trajectorys_speedup_is_its_best_correct_one_and_may_be_unknown() -> None:
+    whole = PRSOptions(level="trajectory", speedup_threshold=1.5)
+    lazy = [turn(correct(speedup, 0.1)) for speedup in (1.0, 1.6, None)]
+    assert trajectory_probability(lazy, whole) == 1.0
+    assert trajectory_probability([lazy[0], turn(failed(speedup=9.0))], whole) == 0.0
+    assert trajectory_probability([lazy[2], lazy[2]], whole) == 0.0
+
+
 def test_share_of_kept_trajectories_is_the_probability() -> None:
     whole = PRSOptions(level="trajectory")
     turns = [turn(correct(1.0, 0.37))] * 3

@@ -3,10 +3,12 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from verl_kernel.errors import InfraError
+from verl_kernel.study import runs
 from verl_kernel.study.plan import Arm, Study
 from verl_kernel.study.runs import collect, execute, finished, minutes_left, read_rows
 
@@ -27,11 +29,16 @@ def trainer(steps: int = 2, code: int = 0):
     return train
 
 
-def test_a_finished_run_is_known_until_its_overrides_change(tmp_path: Path):
+def test_a_finished_run_is_known_until_its_overrides_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     run = STUDY.runs()[0]
     assert finished(run, tmp_path) is None
+    monkeypatch.setattr(runs, "time", SimpleNamespace(monotonic=iter([100.0, 107.25]).__next__))
     execute(run, tmp_path, trainer())
-    assert finished(run, tmp_path)["seconds"] >= 0
+    assert finished(run, tmp_path) == {
+        "fingerprint": run.fingerprint,
+        "overrides": list(run.overrides),
+        "seconds": 7.2,
+    }
     assert finished(replace(STUDY, overrides=("c=2",)).runs()[0], tmp_path) is None
 
 

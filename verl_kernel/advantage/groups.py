@@ -4,7 +4,8 @@
 A group is one turn number of one prompt. `baseline: turn` puts the rollouts into it that reached the turn,
 `padded` all rollouts of the prompt, with return 0 for those that stopped before it. A turn is rejected when
 `response_mask` holds none of its tokens, whoever emptied it; with `count_rejected: false` it leaves its group.
-In a padded group, a rollout that stopped before the turn stays unless all its turns were rejected.
+In a padded group, a rollout that stopped before the turn stays unless all its turns were rejected. With
+`mask_void_turn`, a turn that earned nothing after an earlier one had earned something leaves its group too.
 """
 
 from __future__ import annotations
@@ -25,10 +26,19 @@ from verl_kernel.advantage.turns import Turns, find_turns
 def members(turns: Turns, response_mask: torch.Tensor, options: TrlooOptions) -> torch.Tensor:
     """Whether a row counts in the group of its prompt and a turn: (B, K) bool."""
     counted = turns.present if options.baseline == "turn" else torch.ones_like(turns.present)
+    if options.mask_void_turn:
+        counted = counted & ~void_turns(turns)
     if options.count_rejected:
         return counted
     kept = turns.touched(response_mask)
     return counted & torch.where(turns.present, kept, kept.any(dim=1, keepdim=True))
+
+
+def void_turns(turns: Turns) -> torch.Tensor:
+    """Turns that earned nothing, or lost, after an earlier turn had earned something: (B, K) bool."""
+    best = turns.rewards.cummax(dim=1).values[:, :-1]
+    before = torch.cat([torch.zeros_like(turns.rewards[:, :1]), best], dim=1)
+    return turns.present & (before > 0) & (turns.rewards <= 0)
 
 
 def turn_advantages(
@@ -44,7 +54,7 @@ def turn_advantages(
         leave_one_out: exclude the turn itself from its baseline.
 
     Returns:
-        (B, K) float64, finite; meaningless where a row is no member, none of whose tokens is in the loss.
+        (B, K) float64, finite; 0 where a row is no member.
     """
     group = torch.from_numpy(np.unique(index, return_inverse=True)[1].reshape(-1)).to(returns.device)
     empty = returns.new_zeros(int(group.max()) + 1 if len(group) else 0, returns.shape[1])
@@ -55,7 +65,7 @@ def turn_advantages(
     if leave_one_out:
         advantages = advantages * sizes / (sizes - 1).clamp_min(1)
     alone = returns if singleton == "raw" else torch.zeros_like(returns)
-    return torch.where(sizes > 1, advantages, alone)
+    return torch.where(sizes > 1, advantages, alone) * counted
 
 
 def estimate(

@@ -27,7 +27,7 @@ class TrlooOptions:
     """
 
     gamma: float = 1.0
-    """Discount between turns, in [0, 1]; `algorithm.gamma` where the node does not say."""
+    """Discount between turns, in [0, 1]; `algorithm.gamma` where the node says nothing, or null."""
     singleton: str = "zero"
     """Advantage of a turn that is alone in its group: `zero`, or `raw` (its return, no baseline)."""
     count_rejected: bool = True
@@ -36,6 +36,8 @@ class TrlooOptions:
     """Reward of a turn: its own (`none`), minus the one before (`difference`), or that with the terminal correction."""
     baseline: str = "turn"
     """Group of a turn: rollouts that reached it (`turn`), or all, those that stopped with return 0 (`padded`)."""
+    mask_void_turn: bool = False
+    """Whether a turn that earned nothing after an earlier one earned something leaves its group and the gradient."""
     record_dir: str | None = None
     """Folder for `batch_log`, a file per call; nothing is written when null."""
 
@@ -46,8 +48,9 @@ class TrlooOptions:
             value = getattr(self, key)
             if value not in choices:
                 raise ConfigError(f"{NODE}.{key} is {value!r}; it must be {' or '.join(choices)}")
-        if not isinstance(self.count_rejected, bool):
-            raise ConfigError(f"{NODE}.count_rejected is {self.count_rejected!r}; it must be true or false")
+        for key in ("count_rejected", "mask_void_turn"):
+            if not isinstance(getattr(self, key), bool):
+                raise ConfigError(f"{NODE}.{key} is {getattr(self, key)!r}; it must be true or false")
         if self.shaping == "difference_terminal" and self.gamma == 1:
             raise ConfigError(
                 f"{NODE}.shaping is difference_terminal and the discount is 1, which leaves no reward to learn from: "
@@ -78,4 +81,5 @@ def check_algorithm(config: Mapping[str, Any] | None) -> TrlooOptions:
     for key in node:
         if key not in allowed:
             raise ConfigError(f"{NODE}.{key} is unknown; the keys are {', '.join(allowed)}")
-    return TrlooOptions(**{"gamma": config.get("gamma", 1.0), **dict(node)})
+    own = {key: value for key, value in node.items() if key != "gamma" or value is not None}
+    return TrlooOptions(**{"gamma": config.get("gamma", 1.0), **own})

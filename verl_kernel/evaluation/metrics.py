@@ -21,16 +21,15 @@ from collections.abc import Iterable, Sequence
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.reward.record import TurnRecord
 
+INFRA_ERROR = EvalStatus.INFRA_ERROR
 FAST_THRESHOLDS = (1.0, 1.2, 1.5, 2.0)
 
 
-def kernel_metrics(trajectories: Sequence[Sequence[TurnRecord]], unjudged: int = 0) -> dict[str, float]:
+def kernel_metrics(trajectories: Sequence[Sequence[TurnRecord]]) -> dict[str, float]:
     """Metrics of a batch.
 
     Args:
         trajectories: the turns of each trajectory, in order. One without turns carries no kernel and is not counted.
-        unjudged: candidates that ended their trajectory because the gym could not judge them; they count in
-            `kernel/infra_error_rate` alone.
 
     Returns:
         Name to value; empty where no trajectory has a turn.
@@ -40,14 +39,12 @@ def kernel_metrics(trajectories: Sequence[Sequence[TurnRecord]], unjudged: int =
     if not results:
         return {}
     metrics = _summary("kernel", results, len(results)) | _statuses(results) | _seconds(results)
-    failures = unjudged + sum(result.status is EvalStatus.INFRA_ERROR for result in results)
-    metrics["kernel/infra_error_rate"] = failures / (len(results) + unjudged)
     metrics |= mean("kernel/simulated_clock", (r.timing_source == "simulated" for r in results if r.kernel_ms))
     for number in range(max(map(len, trajectories))):
         reached = [turns[number] for turns in trajectories if len(turns) > number]
         prefix = f"kernel/turn_{number + 1}"
         metrics |= _summary(prefix, [turn.result for turn in reached], len(trajectories))
-        metrics |= mean(f"{prefix}/reward/mean", (turn.reward for turn in reached))
+        metrics |= mean(f"{prefix}/reward/mean", (t.reward for t in reached if t.result.status is not INFRA_ERROR))
     return metrics | quality("kernel/best", [_best(turns) for turns in trajectories], len(trajectories))
 
 
@@ -65,7 +62,7 @@ def _summary(prefix: str, results: Sequence[EvalResult], samples: int) -> dict[s
         "decoy_rate": sum(decoys),
         "hacked_rate": sum(hacked),
         "hack_rate": sum(a or b for a, b in zip(decoys, hacked, strict=True)),
-        "infra_error_rate": sum(result.status is EvalStatus.INFRA_ERROR for result in results),
+        "infra_error_rate": sum(result.status is INFRA_ERROR for result in results),
     }
     return {f"{prefix}/{name}": count / samples for name, count in counts.items()} | quality(prefix, results, samples)
 

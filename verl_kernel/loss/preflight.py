@@ -28,6 +28,11 @@ def check_mismatch(config: DictConfig) -> None:
             f"{CORRECTION}.{corrects[0]} is {rule.get(corrects[0])} and the rollout keeps no log-probabilities to "
             "correct by: set actor_rollout_ref.rollout.calculate_log_probs=true, or mismatch=none"
         )
+    if corrects and rule.get("bypass_mode"):
+        raise ConfigError(
+            f"{CORRECTION}.bypass_mode is true, with which verl's trainer does not apply {CORRECTION}.{corrects[0]}: "
+            "set it to false, or mismatch=none"
+        )
     node = OmegaConf.select(config, NODE)
     mode = OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode")
     if mode != "turn_corrected":
@@ -56,7 +61,6 @@ def _check_ratios(config: DictConfig) -> None:
         "rollout_is": (rule.get("rollout_is") != "token", "token"),
         "rollout_is_threshold": (cuts, "1.0e9, which cuts nothing"),
         "rollout_is_batch_normalize": (bool(rule.get("rollout_is_batch_normalize")), "false"),
-        "bypass_mode": (bool(rule.get("bypass_mode")), "false"),
     }
     for key, (bad, value) in wants.items():
         if bad:

@@ -69,17 +69,19 @@ def turn_corrected(
 
 
 def correction_metrics(verdicts: Verdicts) -> dict[str, float]:
-    """Metrics `turn_corr/*` of a micro-batch; without a single turn they are 0."""
-    count = max(len(verdicts.kept), 1)
-    rejected = ~verdicts.kept
-    values = torch.stack(
-        [
-            rejected.sum() / count,
-            verdicts.vetoed.sum() / count,
-            rejected.all() & (len(rejected) > 0),
-            (verdicts.log_ratio.sum() / count).exp() * (len(rejected) > 0),
-            verdicts.weights.sum() / verdicts.weights.count_nonzero().clamp_min(1),
-        ]
-    )
-    names = ("rejected_fraction", "vetoed_fraction", "all_rejected", "ratio_mean", "weight_mean")
-    return {f"turn_corr/{name}": value for name, value in zip(names, values.tolist(), strict=True)}
+    """Metrics `turn_corr/*` of a micro-batch, counts and sums.
+
+    verl averages them over micro-batches of any content, padding alone included, and wants the same metrics from each:
+    what is a share must be divided after that.
+    """
+    sums = {
+        "judged": torch.ones_like(verdicts.kept).sum(),
+        "rejected": (~verdicts.kept).sum(),
+        "vetoed": verdicts.vetoed.sum(),
+        "log_ratio": verdicts.log_ratio.sum(),
+        "tokens": verdicts.weights.count_nonzero(),
+        "weight": verdicts.weights.sum(),
+    }
+    # One transfer from the device.
+    values = torch.stack([value.double() for value in sums.values()]).tolist()
+    return {f"turn_corr/{name}": value for name, value in zip(sums, values, strict=True)}

@@ -15,11 +15,11 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from verl_kernel.env.pool import KernelGym
 from verl_kernel.env.result import EvalResult, EvalStatus
-from verl_kernel.errors import InfraError
 from verl_kernel.options import parse_options
 from verl_kernel.reward.extract import extract_code, no_program
 from verl_kernel.reward.profiling import profiling_reward
 from verl_kernel.reward.task_row import task_from_row
+from verl_kernel.reward.unjudged import UNJUDGED, is_validation, note_loss, step_of
 
 
 @register("kernelgym")
@@ -36,14 +36,19 @@ class KernelGymRewardManager(RewardManagerBase):  # type: ignore[misc]
 
         Raises:
             DataError: the row holds no usable reference program.
-            InfraError: the answer could not be judged; verl's failure path takes the rollout.
+            InfraError: the answer of a training rollout could not be judged, and no sampler of ours takes it out.
         """
         item = data[-1:][0]
-        task = task_from_row(item.non_tensor_batch)
+        row = item.non_tensor_batch
+        task = task_from_row(row)
         code = extract_code(await self.loop.run_in_executor(None, self._answer, item), task.candidate_class)
-        result = await self.gym.evaluate(task, code) if code is not None else no_program(task)
+        if code is None:
+            result = no_program(task)
+        else:
+            result = await self.gym.evaluate(task, code, validate=is_validation(row), step=step_of(row))
         if result.status is EvalStatus.INFRA_ERROR:
-            raise InfraError(f"task {task.task_id} was not judged: {result.error and result.error.message}")
+            note_loss(result, row, self.config)
+            return {"reward_score": 0.0, "reward_extra_info": extra_info(result)}
         return {"reward_score": profiling_reward(result, self.options.reward), "reward_extra_info": extra_info(result)}
 
     def _answer(self, item: Any) -> str:
@@ -58,4 +63,5 @@ def extra_info(result: EvalResult) -> dict[str, float]:
         "acc": float(result.rewarded),
         "speedup": (result.speedup or 0.0) if result.rewarded else 0.0,
         "time_coverage": (result.time_coverage or 0.0) if result.rewarded else 0.0,
+        UNJUDGED: float(result.status is EvalStatus.INFRA_ERROR),
     }

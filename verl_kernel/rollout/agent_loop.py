@@ -3,13 +3,12 @@
 
 Turn t: generate -> extract code -> evaluate -> reward r_t and feedback_t -> turn t + 1, for a fixed number of
 turns (a policy that chose when to stop would bias per-turn baselines). An infra error is never a reward: the
-trajectory ends before the turn that could not be judged, and fails where no turn is left.
+trajectory ends at the turn that could not be judged, and leaves training as a whole (`reward.unjudged`).
 """
 
 from __future__ import annotations
 
 import functools
-import logging
 from typing import Any
 from uuid import uuid4
 
@@ -21,17 +20,16 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool import KernelGym
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
-from verl_kernel.errors import InfraError
+from verl_kernel.errors import ConfigError
 from verl_kernel.options import parse_options
 from verl_kernel.reward.extract import extract_code, no_program
 from verl_kernel.reward.profiling import profiling_reward
 from verl_kernel.reward.task_row import task_from_row
+from verl_kernel.reward.unjudged import is_validation, note_loss, step_of
 from verl_kernel.rollout.feedback import format_feedback
 from verl_kernel.rollout.special_tokens import neutraliser
 from verl_kernel.rollout.trajectory import KernelAgentOutput, Trajectory
 from verl_kernel.rollout.turn_end import find_turn_end, stop_ids
-
-logger = logging.getLogger(__name__)
 
 
 @functools.lru_cache(maxsize=1)
@@ -56,10 +54,11 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
         """Play all turns of one trajectory.
 
         Raises:
-            InfraError: not even the first turn could be judged.
+            InfraError: a turn of a training rollout could not be judged, and no sampler of ours takes it out.
+            ConfigError: there is no room for a token.
             DataError: the row holds no usable reference program.
         """
-        task, step = task_from_row(row), _step(row)
+        task = task_from_row(row)
         messages = [dict(message) for message in row["raw_prompt"]]
         metrics: dict[str, Any] = {}
         prompt_ids = await self.ct_build_initial_tokens(messages)
@@ -74,19 +73,25 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
             )
             code = extract_code(answer, task.candidate_class)
             with simple_timer("tool_calls", metrics):
-                result = await self.gym.evaluate(task, code, step=step) if code is not None else no_program(task)
-            if result.status is EvalStatus.INFRA_ERROR:
-                logger.error("task %s, turn %d was not judged: %s", task.task_id, turn, result.error)
-                trajectory.extra["kernel_unjudged"] = 1
-                break
-            reward = profiling_reward(result, self.options.reward)
+                result = await self._judge(task, code, row) if code is not None else no_program(task)
+            lost = result.status is EvalStatus.INFRA_ERROR
+            reward = 0.0 if lost else profiling_reward(result, self.options.reward)
             trajectory.record_turn(start, len(trajectory.mask), reward, result, code)
+            if lost:
+                note_loss(result, row, self.config)
+                break
             if turn + 1 < self.options.rollout.max_turns:
                 feedback = self._feedback(task, result)
                 messages = await self._append_feedback(trajectory, messages, answer, feedback)
         if not trajectory.turns:
-            raise InfraError(f"task {task.task_id}: no turn could be judged, see the log of the gym for the reason")
+            raise ConfigError(
+                f"data.max_response_length is {self.response_length}, which leaves no token for the first turn: raise "
+                "it, or lower kernelgym.max_turns"
+            )
         return trajectory.output(metrics)
+
+    async def _judge(self, task: Task, code: str, row: dict[str, Any]) -> EvalResult:
+        return await self.gym.evaluate(task, code, validate=is_validation(row), step=step_of(row))
 
     def _budget(self, trajectory: Trajectory, turn: int) -> int:
         left = self.response_length - len(trajectory.mask)
@@ -141,8 +146,3 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
         )
         trajectory.take_tokens(*merged)
         return extended
-
-
-def _step(row: dict[str, Any]) -> int | None:
-    """The trainer's step, within which the gym remembers verdicts."""
-    return None if row.get("global_steps") is None else int(row["global_steps"])

@@ -2,7 +2,8 @@
 """The growing token record of one trajectory and the row it becomes (one row per trajectory).
 
 The row holds every turn: `response_mask` is 1 on model tokens, 0 on feedback, and each turn's reward sits on
-the turn's last model token (`advantage.turns` owns that rule).
+the turn's last model token (`advantage.turns` owns that rule). A trajectory with a turn that could not be judged has no
+token in the mask at all.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 
 from verl_kernel.advantage.turns import place_turn_rewards
-from verl_kernel.env.result import EvalResult
+from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.reward.record import TurnRecord, dump_turns, load_turns
+from verl_kernel.reward.unjudged import UNJUDGED
 from verl_kernel.rollout.turn_end import TurnEnd
 
 
@@ -54,12 +56,12 @@ class Trajectory:
         self.turns.append(TurnRecord(start=start, stop=stop, reward=reward, result=result, code=code))
 
     def output(self, metrics: dict[str, Any]) -> KernelAgentOutput:
-        """Cut the trajectory after its last judged turn and hand it to verl."""
-        stop = self.turns[-1].stop
+        """Cut the trajectory after its last turn and hand it to verl."""
+        stop, figures = self.turns[-1].stop, summarise(self.turns)
         return KernelAgentOutput(
             prompt_ids=self.ids[: self.prompt_length],
             response_ids=self.ids[self.prompt_length :][:stop],
-            response_mask=self.mask[:stop],
+            response_mask=[0] * stop if figures[UNJUDGED] else self.mask[:stop],
             response_logprobs=None if self.logprobs is None else self.logprobs[:stop],
             reward_score=sum(turn.reward for turn in self.turns),
             num_turns=2 * len(self.turns),
@@ -69,7 +71,7 @@ class Trajectory:
                 "kernel_turns": dump_turns(self.turns),
                 "kernel_gym_seconds": float(metrics.get("tool_calls", 0.0)),
                 "kernel_generate_seconds": float(metrics.get("generate_sequences", 0.0)),
-                "reward_extra_info": summarise(self.turns),
+                "reward_extra_info": figures,
             },
         )
 
@@ -91,11 +93,12 @@ def summarise(turns: list[TurnRecord]) -> dict[str, float]:
     """Return the per-trajectory figures verl's validation averages; `acc`, the last turn's, is its core metric.
 
     All of them are numbers in every trajectory: verl drops a sample with a `None`, which would inflate the mean. So a
-    candidate that is not correct has a speedup of 0.
+    candidate that is not correct, or was not judged, has a speedup of 0.
     """
     correct = [turn.result.rewarded for turn in turns]
     speedups = [turn.result.speedup or 0.0 if turn.result.rewarded else 0.0 for turn in turns]
-    figures = {"acc": float(correct[-1]), "best_turn_acc": float(any(correct))}
+    lost = any(turn.result.status is EvalStatus.INFRA_ERROR for turn in turns)
+    figures = {"acc": float(correct[-1]), "best_turn_acc": float(any(correct)), UNJUDGED: float(lost)}
     for name, speedup in (("last_turn", speedups[-1]), ("best_turn", max(speedups))):
         figures |= {f"{name}_fast@1.2": float(speedup >= 1.2), f"{name}_speedup": speedup}
     return figures

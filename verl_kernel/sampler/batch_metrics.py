@@ -55,6 +55,11 @@ def gradient_metrics(rows: Sequence[Row], verdicts: Sequence[Sequence[Verdict]],
     return metrics
 
 
+def unjudged_metrics(rows: Sequence[Row]) -> dict[str, float]:
+    """Metric `kernel/unjudged_fraction`: trajectories with a turn that the gym could not judge, of whatever loop."""
+    return {"kernel/unjudged_fraction": sum(row.unjudged for row in rows) / len(rows)} if rows else {}
+
+
 def waiting_metrics(rows: Sequence[Row]) -> dict[str, float]:
     """Metrics `kernel/gym_*`: how long trajectories waited for verdicts, and its share of their time."""
     waited = [row.gym_seconds for row in rows if row.turns]

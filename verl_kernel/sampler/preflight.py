@@ -15,11 +15,6 @@ AGENT = "kernel_agent"
 _DEFAULT_AGENT = "actor_rollout_ref.rollout.agent.default_agent_loop"
 
 
-def is_ours(config: DictConfig) -> bool:
-    """Whether the configuration selects `sampler.prs`."""
-    return str(OmegaConf.select(config, "trainer.v1.sampler.custom_sampler.path")).endswith("verl_kernel.sampler.prs")
-
-
 def check_switches(config: DictConfig) -> None:
     """Refuse a bad sampler's node, and what contradicts it elsewhere.
 

@@ -5,7 +5,8 @@ Selected by `trainer.v1.sampler.custom_sampler.{path: pkg://verl_kernel.sampler.
 verl's own `sample` has chosen the trajectories of a training step, the buffer reads their turns (the JSON that the
 agent loop left in `extra_fields["kernel_turns"]`), lets `rejection` decide, sets the mask of rejected turns to 0 in
 TransferQueue, and adds `prs/*`, `groups/*` and `kernel/*` to the metrics that `sample` returns. Rewards are not
-edited, so a rejected turn still counts in returns and baselines. Validation is left alone.
+edited, so a rejected turn still counts in returns and baselines. Trajectories with a turn that the gym could not judge
+leave the batch before that. Validation is left alone.
 
 verl refuses a batch without a single loss token. Where rejection leaves none, the step is made neutral: the rejected
 turn of the highest coverage gets its mask back, its row a uid of its own and rewards of 0, so that its advantage is 0.
@@ -24,15 +25,16 @@ import torch
 import transfer_queue as tq
 from verl.trainer.ppo.v1.replay_buffer import ReplayBufferAsync
 
+from verl_kernel.errors import InfraError
 from verl_kernel.evaluation.metrics import kernel_metrics
-from verl_kernel.sampler.batch_metrics import gradient_metrics, selection_metrics, waiting_metrics
+from verl_kernel.sampler.batch_metrics import gradient_metrics, selection_metrics, unjudged_metrics, waiting_metrics
 from verl_kernel.sampler.groups import flat_prompts, prompt_of
 from verl_kernel.sampler.kernel_log import KernelLog
 from verl_kernel.sampler.options import PRSOptions
 from verl_kernel.sampler.refill import RefillingReplayBuffer
 from verl_kernel.sampler.rejection import Verdict, judge_turns, prs_metrics
-from verl_kernel.sampler.rows import Row, punched_mask, read_rows, write_masks, write_neutral
-from verl_kernel.sampler.sample_log import log_samples
+from verl_kernel.sampler.rows import Row, keep_rows, punched_mask, read_rows, write_masks, write_neutral
+from verl_kernel.sampler.sample_log import SampleLog
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +53,12 @@ class PRSReplayBuffer(RefillingReplayBuffer):
 
     def __new__(cls, trainer_mode: str, **kwargs: Any) -> PRSReplayBuffer:
         """Choose verl's asynchronous sampling policy for its asynchronous trainers."""
-        kind = cls if trainer_mode == "sync" or issubclass(cls, ReplayBufferAsync) else PRSReplayBufferAsync
+        kind: type[PRSReplayBuffer] = cls
+        if trainer_mode != "sync" and not issubclass(cls, ReplayBufferAsync):
+            kind = PRSReplayBufferAsync
+            if cls is not PRSReplayBuffer:
+                # Python calls __init__ only on an instance of cls, so a subclass needs an asynchronous twin of its own.
+                kind = type(f"{cls.__name__}Async", (cls, PRSReplayBufferAsync), {})
         buffer: PRSReplayBuffer = super().__new__(kind)
         return buffer
 
@@ -60,6 +67,7 @@ class PRSReplayBuffer(RefillingReplayBuffer):
         super().__init__(options, trainer_mode=trainer_mode, sampler_kwargs=sampler_kwargs, **kwargs)
         self._neutral_steps = 0
         self._kernel_log = KernelLog(Path(options.best_kernels)) if options.best_kernels else None
+        self._sample_log = SampleLog(Path(options.record_dir)) if options.record_dir else None
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[tq.KVBatchMeta, dict[str, Any]]:
         """Sample as verl does, then drop flat prompts and reject turns of a training batch.
@@ -76,12 +84,21 @@ class PRSReplayBuffer(RefillingReplayBuffer):
         if partition_id == "val" or not batch.keys:
             return batch, metrics
         rows = read_rows(batch, global_steps)
-        metrics |= kernel_metrics([row.turns for row in rows], sum(row.unjudged for row in rows))
-        metrics |= waiting_metrics(rows)
+        metrics |= kernel_metrics([row.turns for row in rows]) | unjudged_metrics(rows) | waiting_metrics(rows)
         if self._kernel_log is not None:
             self._kernel_log.update(global_steps, partition_id, rows)
+        batch, rows = self._drop_unjudged(batch, rows, global_steps)
         batch, rows, found = self._drop_flat(batch, rows)
         return batch, metrics | found | self._reject(batch, rows, global_steps)
+
+    def _drop_unjudged(self, batch: tq.KVBatchMeta, rows: list[Row], step: int) -> tuple[tq.KVBatchMeta, list[Row]]:
+        """Take out the trajectories with a turn that the gym could not judge, so that no group counts them."""
+        if all(row.unjudged for row in rows):
+            raise InfraError(
+                f"step {step}: the gym could judge none of the {len(rows)} trajectories: find out why in its log "
+                "(`verl-kernel serve-status` shows its judges), and resume from the last checkpoint"
+            )
+        return keep_rows(batch, rows, lambda row: not row.unjudged)
 
     def _drop_flat(self, batch: tq.KVBatchMeta, rows: list[Row]) -> tuple[tq.KVBatchMeta, list[Row], dict[str, float]]:
         """Report the share of flat prompts and drop them where asked to, unless none would be left."""
@@ -89,17 +106,10 @@ class PRSReplayBuffer(RefillingReplayBuffer):
         metrics = {"groups/flat_fraction": sum(flat.values()) / len(flat)} if any(row.turns for row in rows) else {}
         if self.options.group_filter != "drop":
             return batch, rows, metrics
-        left = [i for i, row in enumerate(rows) if not flat[prompt_of(row.key)]]
-        if not left or len(left) == len(rows):
+        if all(flat.values()):
             return batch, rows, metrics | {"groups/dropped": 0.0}
-        gone = sorted(set(batch.keys) - {rows[i].key for i in left})
-        tq.kv_clear(keys=gone, partition_id=batch.partition_id)
-        kept = tq.KVBatchMeta(
-            partition_id=batch.partition_id,
-            keys=[batch.keys[i] for i in left],
-            tags=[batch.tags[i] for i in left],
-        )
-        return kept, [rows[i] for i in left], metrics | {"groups/dropped": float(sum(flat.values()))}
+        batch, rows = keep_rows(batch, rows, lambda row: not flat[prompt_of(row.key)])
+        return batch, rows, metrics | {"groups/dropped": float(sum(flat.values()))}
 
     def _reject(self, batch: tq.KVBatchMeta, rows: Sequence[Row], step: int) -> dict[str, float]:
         metrics: dict[str, float] = {}
@@ -114,11 +124,9 @@ class PRSReplayBuffer(RefillingReplayBuffer):
                 [[Verdict(None, kept=True) for _ in row.turns] for row in rows],
                 [row.mask for row in rows],
             )
-        if self.options.record_dir:
+        if self._sample_log is not None:
             before = [row.mask for row in rows]
-            log_samples(
-                Path(self.options.record_dir), step, batch, [row.turns for row in rows], verdicts, (before, masks)
-            )
+            self._sample_log.write(step, batch, [row.turns for row in rows], verdicts, (before, masks))
         return metrics | gradient_metrics(rows, verdicts, self.options.group_std)
 
     def _neutralise(

@@ -16,7 +16,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from verl_kernel.sampler.groups import flat_prompts, prompt_of
 from verl_kernel.sampler.options import PRSOptions
-from verl_kernel.sampler.rows import turns_of
+from verl_kernel.sampler.rows import is_unjudged, turns_of
 
 
 class RefillingReplayBuffer(ReplayBuffer):  # type: ignore[misc]
@@ -65,10 +65,11 @@ class RefillingReplayBuffer(ReplayBuffer):  # type: ignore[misc]
         if not keys:
             return {}
         data = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["extra_fields"])
-        turns = {key: turns_of(entry) for key, entry in zip(keys, data["extra_fields"], strict=True)}
+        entries = zip(keys, data["extra_fields"], strict=True)
+        turns = {key: turns_of(entry) for key, entry in entries if not is_unjudged(entry)}
         earned = {prompt_of(key): sum(turn.reward for turn in row) for key, row in turns.items()}
         flat = flat_prompts(turns.items(), self.options.group_std)
-        return {uid: earned[uid] if flat[uid] else None for uid in flat}
+        return {uid: earned[uid] if flat.get(uid) else None for uid in map(prompt_of, keys)}
 
     def _evict_terminal_groups(self, *args: Any, **kwargs: Any) -> tuple[set[str], int, int, dict[str, Any]]:
         evicted: tuple[set[str], int, int, dict[str, Any]] = super()._evict_terminal_groups(*args, **kwargs)

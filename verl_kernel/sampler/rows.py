@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -14,10 +14,10 @@ from tensordict import TensorDict
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from verl_kernel.reward.record import TurnRecord, load_turns
+from verl_kernel.reward.unjudged import UNJUDGED
 from verl_kernel.sampler.rejection import Verdict, trajectory_name
 
 TURNS_FIELD = "kernel_turns"
-UNJUDGED_FIELD = "kernel_unjudged"
 SECONDS_FIELDS = ("kernel_gym_seconds", "kernel_generate_seconds")
 
 
@@ -35,7 +35,8 @@ class Row:
     """Empty where another agent loop made the row."""
     mask: torch.Tensor
     """Response mask, int64 of shape (response length,)."""
-    unjudged: int
+    unjudged: bool
+    """Whether the gym could not judge one of its turns."""
     gym_seconds: float
     """How long the trajectory waited for verdicts."""
     generate_seconds: float
@@ -53,8 +54,30 @@ def read_rows(batch: tq.KVBatchMeta, step: int) -> list[Row]:
         name = trajectory_name(prompt.cpu().numpy().tobytes(), "_".join(key.rsplit("_", 2)[1:]))
         drawn = int(tag.get("global_steps", step))
         seconds = (float(fields.get(field, 0.0)) for field in SECONDS_FIELDS)
-        rows.append(Row(key, name, drawn, turns_of(entry), mask, int(fields.get(UNJUDGED_FIELD, 0)), *seconds))
+        rows.append(Row(key, name, drawn, turns_of(entry), mask, is_unjudged(entry), *seconds))
     return rows
+
+
+def keep_rows(
+    batch: tq.KVBatchMeta, rows: Sequence[Row], kept: Callable[[Row], bool]
+) -> tuple[tq.KVBatchMeta, list[Row]]:
+    """Take the other rows out of a batch and of TransferQueue; verl fills up with empty ones."""
+    left = [i for i, row in enumerate(rows) if kept(row)]
+    if len(left) == len(rows):
+        return batch, list(rows)
+    gone = sorted(set(batch.keys) - {rows[i].key for i in left})
+    tq.kv_clear(keys=gone, partition_id=batch.partition_id)
+    smaller = tq.KVBatchMeta(
+        partition_id=batch.partition_id,
+        keys=[batch.keys[i] for i in left],
+        tags=[batch.tags[i] for i in left],
+    )
+    return smaller, [rows[i] for i in left]
+
+
+def is_unjudged(entry: Any) -> bool:
+    """Whether a trajectory's `extra_fields` say that the gym could not judge one of its turns."""
+    return bool(fields_of(fields_of(entry).get("reward_extra_info")).get(UNJUDGED, False))
 
 
 def turns_of(entry: Any) -> tuple[TurnRecord, ...]:

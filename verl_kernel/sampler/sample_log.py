@@ -9,8 +9,9 @@ model tokens) and `response_mask` (the same after rejection).
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 import transfer_queue as tq
@@ -21,33 +22,61 @@ from verl_kernel.sampler.rejection import Verdict
 _TENSORS = ("prompts", "responses", "rm_scores", "rollout_log_probs")
 
 
-def log_samples(
-    folder: Path,
+class SampleLog:
+    """Keeps the files; those of an earlier run for the first batch's step and later ones become `<step>.jsonl.old`.
+
+    Args:
+        folder: where the files are; made if need be.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._open = False
+
+    def write(
+        self,
+        step: int,
+        batch: tq.KVBatchMeta,
+        turns: Sequence[Sequence[TurnRecord]],
+        verdicts: Sequence[Sequence[Verdict]],
+        masks: tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]],
+    ) -> None:
+        """Append a batch to the step's file; an asynchronous trainer may sample several in a step.
+
+        Args:
+            step: the training step, which names the file.
+            batch: the sampled keys.
+            turns: per trajectory, its turns.
+            verdicts: per trajectory, what became of each turn.
+            masks: per trajectory, the response mask before and after rejection.
+        """
+        if not self._open:
+            self._begin(step)
+        with (self._folder / f"{step}.jsonl").open("a", encoding="utf-8") as file:
+            for row in _lines(step, batch, turns, verdicts, masks):
+                file.write(json.dumps(row) + "\n")
+
+    def _begin(self, step: int) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for path in self._folder.glob("*.jsonl"):
+            if path.stem.isdecimal() and int(path.stem) >= step:
+                path.replace(path.with_name(f"{path.name}.old"))
+        self._open = True
+
+
+def _lines(
     step: int,
     batch: tq.KVBatchMeta,
     turns: Sequence[Sequence[TurnRecord]],
     verdicts: Sequence[Sequence[Verdict]],
     masks: tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]],
-) -> None:
-    """Append a batch to the step's file.
-
-    Args:
-        folder: where the files are; made if need be.
-        step: the training step, which names the file.
-        batch: the sampled keys.
-        turns: per trajectory, its turns.
-        verdicts: per trajectory, what became of each turn.
-        masks: per trajectory, the response mask before and after rejection.
-    """
+) -> Iterator[dict[str, Any]]:
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(_TENSORS))
     columns = {name: [row.tolist() for row in data[name].unbind()] for name in _TENSORS if name in data.keys()}
     columns["generated_mask"], columns["response_mask"] = ([mask.tolist() for mask in kind] for kind in masks)
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{step}.jsonl").open("a", encoding="utf-8") as file:
-        for i, key in enumerate(batch.keys):
-            judged = [
-                {**turn.model_dump(mode="json"), "kept": verdict.kept}
-                for turn, verdict in zip(turns[i], verdicts[i], strict=True)
-            ]
-            row = {"key": key, "step": step, "turns": judged, **{name: rows[i] for name, rows in columns.items()}}
-            file.write(json.dumps(row) + "\n")
+    for i, key in enumerate(batch.keys):
+        judged = [
+            {**turn.model_dump(mode="json"), "kept": verdict.kept}
+            for turn, verdict in zip(turns[i], verdicts[i], strict=True)
+        ]
+        yield {"key": key, "step": step, "turns": judged, **{name: rows[i] for name, rows in columns.items()}}

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trajectories that the gym could not judge to their end: who hands them on, and who takes them out.
+
+A turn that stays lost after its second attempt makes its whole trajectory `unjudged`: it teaches nothing and is no
+member of any group. An estimator cannot tell it from others, so our sampler takes it out of the batch, and counts it.
+Whoever finds the turn lost hands the trajectory on, marked in verl's `reward_extra_info`, where that sampler is in
+charge or a validation only counts; elsewhere an error leaves it to verl's path for failed rollouts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from verl_kernel.env.result import EvalResult
+from verl_kernel.errors import InfraError
+
+logger = logging.getLogger(__name__)
+UNJUDGED = "unjudged"
+"""Key in `reward_extra_info`: 1 where a turn could not be judged, else 0."""
+VALIDATION = "kernel_validation"
+"""Key of a row that is played for validation."""
+SAMPLER = "verl_kernel.sampler.prs"
+
+
+def has_our_sampler(config: DictConfig) -> bool:
+    """Whether the configuration selects the sampler that takes unjudged trajectories out."""
+    return str(OmegaConf.select(config, "trainer.v1.sampler.custom_sampler.path")).endswith(SAMPLER)
+
+
+def is_validation(row: Mapping[str, Any]) -> bool:
+    """Whether a row is played for validation, which `rollout.manager` marks."""
+    return bool(row.get(VALIDATION, False))
+
+
+def note_loss(result: EvalResult, row: Mapping[str, Any], config: DictConfig) -> None:
+    """Log that a turn is lost.
+
+    Raises:
+        InfraError: the trajectory is one of training, and nobody would take it out.
+    """
+    sentence = f"task {result.task_id} was not judged: {result.error and result.error.message}"
+    if not is_validation(row) and not has_our_sampler(config):
+        raise InfraError(sentence)
+    logger.error(sentence)
+
+
+def step_of(row: Mapping[str, Any]) -> int | None:
+    """The trainer's step that a row was drawn in, within which the gym remembers verdicts."""
+    return None if row.get("global_steps") is None else int(row["global_steps"])
