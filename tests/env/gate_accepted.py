@@ -366,6 +366,12 @@ def f(x):
 def f(x):
     return x.float().half().to(torch.float32).type_as(x).contiguous().is_contiguous()
 ---
+try:
+    from triton.language.extra import libdevice
+    FOUND = True
+except ImportError:
+    FOUND = False
+---
 @triton.autotune(configs=[], key=["n"], pre_hook=lambda n, reset_only: n["o"].zero_(), post_hook=lambda n, exception: n["o"].fill_(0))
 @triton.jit
 def q(o, n): tl.store(o, n)

@@ -106,6 +106,26 @@ def chained(x, B: tl.constexpr):
 
 
 @triton.jit
+def foreign(x, B: tl.constexpr):
+    tl.store(x, torch.sum(x))
+
+
+@triton.jit
+def static(x, B: tl.constexpr):
+    tl.static_assert(B > 100)
+
+
+@triton.jit
+def asserted(x, n, f):
+    assert n > 0, "n is not positive"
+
+
+@triton.jit
+def divided(x, n, f):
+    tl.store(x, 1.0 / f)
+
+
+@triton.jit
 def unary(x, o, f: tl.constexpr, B: tl.constexpr):
     i = tl.arange(0, B)
     tl.store(o + i, f(tl.load(x + i)))
@@ -168,7 +188,7 @@ def case_autotune():
 
 def case_refusals():
     x = torch.ones(16)
-    kernels = (undefined, missing_function, bad_shapes, bad_dtype, half_tanh, bessel, chained)
+    kernels = (undefined, missing_function, bad_shapes, bad_dtype, half_tanh, bessel, chained, foreign, static)
     return {kernel.__name__: record(lambda kernel=kernel: kernel[(1,)](x, B=16)) for kernel in kernels}
 
 
@@ -182,6 +202,13 @@ def case_host_errors():
         "grid": record(lambda: add[grid](x, x, x, 16, B=16)),
         "host_call": record(lambda: square_plus(x, 1.0)),
         "torch": record(lambda: x @ torch.ones(3)),
+    }
+
+
+def case_values():
+    return {
+        kernel.__name__: [record(lambda kernel=kernel, n=n: kernel[(1,)](torch.ones(1), n, float(n))) for n in (2, 0)]
+        for kernel in (asserted, divided)
     }
 
 
