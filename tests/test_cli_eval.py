@@ -142,6 +142,7 @@ def test_json_lines_in_order(judged):
     ]
     good, *bad = results
     assert good.rewarded and not any(result.rewarded for result in bad)
+    assert [json.loads(line)["rewarded"] for line in judged.stdout.splitlines()] == [True] + 5 * [False]
     assert good.timing_source == "simulated" and good.time_coverage == good.number_coverage == 1.0
     assert 2.5 < good.speedup < 3.5
     assert results[2].error.message.startswith("name 'FACTOR' is not defined")
@@ -155,6 +156,18 @@ def test_a_seed_repeats_the_verdict(files, judged):
     assert {key: first[key] for key in first if key not in clocks} == {
         key: second[key] for key in second if key not in clocks
     }
+
+
+def test_a_kernel_that_is_no_text_does_not_stop_the_others(files):
+    names = ["latin.py", "good.py", "binary.py", "zeros.py"]
+    (files / "zeros.py").write_bytes(b"x = 0\0\n")
+    done = verl_kernel(files, "reference.py", *names, "--json", "--num-judges", "2", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    latin, good, *binary = [EvalResult.model_validate_json(line) for line in done.stdout.splitlines()]
+    assert [result.kernel for result in (latin, good, *binary)] == names and good.status is EvalStatus.OK
+    assert {result.status for result in (latin, *binary)} == {EvalStatus.LOAD_ERROR}
+    assert "not UTF-8 text (byte 0)" in latin.error.message
+    assert all("is a binary file" in result.error.message for result in binary)
 
 
 def test_table(files):
@@ -171,8 +184,7 @@ USAGE = {
     "folder.py good.py": "folder.py is a directory",
     "reference.py folder.py": "folder.py is a directory",
     "binary.py good.py": "binary.py is a binary file",
-    "reference.py binary.py": "binary.py is a binary file",
-    "reference.py latin.py": "latin.py is not UTF-8 text",
+    "latin.py good.py": "latin.py is not UTF-8 text",
     "reference.py large.py": "large.py is larger than 4 MB",
     "reference.py loop.py": "loop.py cannot be read",
     "reference.py good.py good.py": "good.py is named twice",

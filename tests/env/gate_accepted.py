@@ -365,4 +365,52 @@ def f(x):
 ---
 def f(x):
     return x.float().half().to(torch.float32).type_as(x).contiguous().is_contiguous()
+---
+try:
+    from triton.language.extra import libdevice
+    FOUND = True
+except ImportError:
+    FOUND = False
+---
+@triton.autotune(configs=[], key=["n"], pre_hook=lambda n, reset_only: n["o"].zero_(), post_hook=lambda n, exception: n["o"].fill_(0))
+@triton.jit
+def q(o, n): tl.store(o, n)
+---
+@triton.autotune([], ["n"], None, None, None, lambda n, reset_only: n["o"].zero_())
+@triton.jit
+def q(o, n): tl.store(o, n)
+---
+c = triton.Config({"B": 64}, 4, 3, 1, None, lambda n: n["o"].zero_())
+---
+def sizes(b):
+    made = {"B": b}
+    made.update(W=4)
+    return made
+c = triton.Config(sizes(64), num_warps=4)
+---
+def half(n): return n if n < 2 else half(n // 2)
+def odd(n): return n > 0 and even(n - 1)
+def even(n): return n == 0 or odd(n - 1)
+def f(x): kern[lambda m: (half(x.numel()) + odd(x.dim()),)](x)
+---
+def f(x): kern[lambda m: (x.numel() * x.size(0) // m["B"],)](x)
+---
+@triton.jit
+def q(x):
+    with tl.async_task([0]):
+        tl.store(x, 1)
+---
+class N(nn.Module):
+    def f(self):
+        self.lin.weight = self.lin.bias = None
+        self.lin.weight.requires_grad = False
+        self.lin.weight.data = torch.zeros(2)
+        self.descriptor.block_shape = [16, 16]
+        def keep(value): self.kept = value
+        keep(1)
+---
+def f(a, b=1, *, c=(), d=None):
+    parts = []
+    parts.append(a)
+    return parts
 '''.strip("\n").split("\n---\n")

@@ -450,4 +450,123 @@ for ModelNew in [helper]: pass
 def f(x):
     import math
     math = x
+---
+@triton.autotune(configs=[], key=[], post_hook=lambda n: n["x"].softmax(-1))
+@triton.jit
+def k(x): tl.store(x, 1)
+---
+@triton.autotune([], ["n"], {"early_config_prune": lambda c, n: [n["x"].softmax(-1)]})
+@triton.jit
+def k(x, n): tl.store(x, n)
+---
+@triton.autotune([], ["n"], None, None, None, lambda n, reset_only: n["x"].softmax(-1))
+@triton.jit
+def k(x, n): tl.store(x, n)
+---
+c = triton.Config({}, 4, 2, 1, None, lambda n: n["x"].softmax(-1))
+---
+@triton.jit
+def k(x):
+    f = lambda v: v * 2
+    tl.store(x, 1)
+---
+@triton.jit
+def k(x):
+    def f(v): return v * 2
+    tl.store(x, 1)
+---
+@triton.jit
+def k(x):
+    class F: a = 1
+    tl.store(x, 1)
+---
+def size(x): return x.softmax(-1)
+def f(x): kern[lambda m: (size(x),)](x)
+---
+def size(x): return half(x)
+def half(x): return x.softmax(-1)
+def f(x): kern[lambda m: (size(x),)](x)
+---
+def f(x): kern[lambda m: (len(x @ x),)](x)
+---
+def f(x): kern[lambda m: (len(x.zero_()),)](x)
+---
+def f(x): kern[lambda m: (len(x.fill_(1)),)](x)
+---
+from .math import sqrt
+---
+from ..torch import nn as n2
+---
+def f(x): getattr(x, "_version")
+---
+def f(x): return hasattr(x, "_private")
+---
+getattr(math, 3)
+---
+getattr(math, b"pi")
+---
+try:
+    import math
+except ImportError:
+    pass
+finally:
+    pass
+---
+try:
+    import math
+except ImportError:
+    pass
+else:
+    pass
+---
+try:
+    FAST = True
+except Exception:
+    FAST = False
+---
+def f(x):
+    with torch.relu(x): pass
+---
+def f(x):
+    guard = torch.no_grad
+    guard = torch.relu
+    with guard(x): pass
+---
+def f(x):
+    with torch.no_grad(), torch.relu(x): pass
+---
+place = torch.backends.cuda.matmul
+place = torch.nn
+place.allow_tf32 = True
+---
+class N(nn.Module):
+    def f(self): self.linear.eps = 2
+---
+class N(nn.Module):
+    def f(self, other): other.count = 1
+---
+class N(nn.Module):
+    def f(self, other): other.weight = 1
+---
+class N(nn.Module):
+    @staticmethod
+    def f(one, two): two.count = 1
+---
+def property(f): return helper
+class N(nn.Module):
+    @property
+    def f(self): return 1
+---
+mark = torch.no_grad
+mark = torch.relu
+@mark
+def f(): pass
+---
+def f(x, *, c={}): c[1] = x
+---
+def f(x, *, n=1, c=[]): c.append(x)
+---
+def f(a, b=1, c={}): c[1] = a
+---
+def f(c={}, /, n=1): c[1] = n
 """.strip("\n").split("\n---\n")

@@ -3,6 +3,7 @@
 
 import json
 import sys
+import time
 from contextlib import nullcontext
 
 from verl_kernel.env.devices import resolve_device
@@ -105,6 +106,26 @@ def chained(x, B: tl.constexpr):
 
 
 @triton.jit
+def foreign(x, B: tl.constexpr):
+    tl.store(x, torch.sum(x))
+
+
+@triton.jit
+def static(x, B: tl.constexpr):
+    tl.static_assert(B > 100)
+
+
+@triton.jit
+def asserted(x, n, f):
+    assert n > 0, "n is not positive"
+
+
+@triton.jit
+def divided(x, n, f):
+    tl.store(x, 1.0 / f)
+
+
+@triton.jit
 def unary(x, o, f: tl.constexpr, B: tl.constexpr):
     i = tl.arange(0, B)
     tl.store(o + i, f(tl.load(x + i)))
@@ -167,7 +188,7 @@ def case_autotune():
 
 def case_refusals():
     x = torch.ones(16)
-    kernels = (undefined, missing_function, bad_shapes, bad_dtype, half_tanh, bessel, chained)
+    kernels = (undefined, missing_function, bad_shapes, bad_dtype, half_tanh, bessel, chained, foreign, static)
     return {kernel.__name__: record(lambda kernel=kernel: kernel[(1,)](x, B=16)) for kernel in kernels}
 
 
@@ -181,6 +202,13 @@ def case_host_errors():
         "grid": record(lambda: add[grid](x, x, x, 16, B=16)),
         "host_call": record(lambda: square_plus(x, 1.0)),
         "torch": record(lambda: x @ torch.ones(3)),
+    }
+
+
+def case_values():
+    return {
+        kernel.__name__: [record(lambda kernel=kernel, n=n: kernel[(1,)](torch.ones(1), n, float(n))) for n in (2, 0)]
+        for kernel in (asserted, divided)
     }
 
 
@@ -251,10 +279,19 @@ def case_cuda_names():
 
 
 def case_do_bench():
-    calls = []
+    """Milliseconds that each call took, by its own account, beside those that `do_bench` gives, and the whole of it."""
     from triton.testing import do_bench
 
-    return {"ms": do_bench(lambda: calls.append(1), warmup=1, rep=1), "calls": len(calls)}
+    own = []
+
+    def work():
+        start = time.perf_counter()
+        sum(range(10_000))
+        own.append((time.perf_counter() - start) * 1e3)
+
+    start = time.perf_counter()
+    given = do_bench(work, warmup=1, rep=5, return_mode="all")
+    return {"own": own, "given": given, "whole": (time.perf_counter() - start) * 1e3}
 
 
 def case_inference_mode():

@@ -82,6 +82,28 @@ def test_lower_precision_does_not_pass_as_float32():
     assert compare(x.half(), (x.half().float() * (1 + 1e-3)).half()).ok
 
 
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [(torch.float64, 1e-7), (torch.float32, 1e-4), (torch.float16, 1e-2), (torch.bfloat16, 1e-2)],
+)
+def test_the_tolerance_of_a_dtype_is_its_relative_part_and_as_much_of_the_rms(dtype, tolerance):
+    """The nearest value that is allowed and the next one: with ones, both parts together are twice the tolerance."""
+    ones = torch.ones(8, dtype=dtype)
+    steps = 1 + torch.arange(-2, 3, dtype=torch.float64) * torch.finfo(dtype).eps + 2 * tolerance
+    for value in steps.to(dtype).unique():
+        actual = ones.clone()
+        actual[3] = value
+        assert compare(ones, actual).ok == (value.double().item() - 1 <= 2 * tolerance), value
+
+
+def test_the_largest_relative_error_is_against_the_value_or_the_rms_whichever_is_larger():
+    expected = torch.tensor([-4.0, 0.0, 0.0, 0.0])  # rms 2
+    for where, error, relative in ((0, 1.0, 0.25), (1, 1.0, 0.5), (2, -0.5, 0.25), (0, 4.0, 1.0)):
+        actual = expected.clone()
+        actual[where] += error
+        assert compare(expected, actual).max_rel == relative
+
+
 def test_numbers_of_a_disagreement():
     expected = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     actual = torch.tensor([[1.0, 2.0], [3.5, 4.0]])

@@ -70,13 +70,26 @@ def test_autotuning_launches_nothing_but_the_chosen_configuration(cases):
 
 def test_what_triton_refuses_is_a_compile_error(cases):
     refusals = cases["refusals"]
-    assert len(refusals) == 7
+    assert len(refusals) == 9
     for name, case in refusals.items():
         assert case["error"]["compile"], name
         assert all(event["failed"] for event in case["events"])
     assert refusals["undefined"]["error"]["text"] == "name 'math' is not defined"
     assert "tanhh" in refusals["missing_function"]["error"]["text"]
     assert "libdevice.j0" in refusals["bessel"]["error"]["text"]
+
+
+def test_a_refusal_names_the_line_of_the_file(cases):
+    text = cases["refusals"]["foreign"]["error"]["text"]
+    line = 1 + CASES.read_text().splitlines().index("    tl.store(x, torch.sum(x))")
+    assert text.startswith(f"line {line}, in kernel foreign: torch.sum is not part of triton.language")
+
+
+@pytest.mark.parametrize(("kernel", "kind"), [("asserted", "AssertionError"), ("divided", "ZeroDivisionError")])
+def test_what_fails_for_some_values_only_is_no_compile_error(cases, kernel, kind):
+    fine, failed = cases["values"][kernel]
+    assert fine["error"] is None
+    assert failed["error"]["type"] == kind and not failed["error"]["compile"]
 
 
 def test_host_errors_are_not_compile_errors(cases):
@@ -118,8 +131,12 @@ def test_cuda_means_the_cpu(cases):
     assert case["capability"] == [9, 0] and case["processors"] > 0 and case["active"] == "cuda:0"
 
 
-def test_do_bench_calls_the_function(cases):
-    assert cases["do_bench"]["calls"] > 0 and cases["do_bench"]["ms"] >= 0
+def test_do_bench_gives_the_milliseconds_of_its_last_calls(cases):
+    case = cases["do_bench"]
+    assert 1 <= len(case["given"]) < len(case["own"])
+    own = case["own"][-len(case["given"]) :]
+    assert all(given > mine > 0 for given, mine in zip(case["given"], own, strict=True))
+    assert sum(case["given"]) < case["whole"]
 
 
 def test_composite_ops_are_counted_by_their_parts_in_every_mode(cases):

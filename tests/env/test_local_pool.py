@@ -17,6 +17,7 @@ import pytest
 
 from tests.env.gyms import family, named, survivors
 from tests.env.programs import HONEST, REFERENCE, candidate
+from tests.env.waiting import until
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool import LocalPool
 from verl_kernel.env.result import EvalStatus
@@ -43,11 +44,7 @@ def zygotes(pid: int) -> list[psutil.Process]:
 
 def runners(pids: list[int]) -> list[psutil.Process]:
     """Waits until a candidate runs."""
-    while True:
-        found = [runner for pid in pids for zygote in zygotes(pid) for runner in zygote.children()]
-        if found:
-            return found
-        time.sleep(0.01)
+    return until(lambda: [runner for pid in pids for zygote in zygotes(pid) for runner in zygote.children()])
 
 
 def evaluate_and(pool: LocalPool, source: str, interfere):
@@ -177,9 +174,8 @@ def kill_an_owner(pool: str, setup: str) -> tuple[list[psutil.Process], list[psu
     owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     while "working" not in (line := owner.stdout.readline()):
         assert line, "the owner died"
-    time.sleep(1.5)
+    until(lambda: len(named("env.worker", family(owner.pid))) >= 5)  # two judges, two zygotes, a runner
     descendants = family(owner.pid)
-    assert len(named("env.worker", descendants)) >= 5  # two judges, their zygotes, and a runner: forks have one name
     os.kill(owner.pid, signal.SIGKILL)
     owner.wait()
     return descendants, survivors(descendants)

@@ -3,11 +3,11 @@
 
 import asyncio
 import contextlib
-import time
 
 import pytest
 
 from tests.env.programs import HONEST, REFERENCE, candidate
+from tests.env.waiting import soon, until
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool import KernelGym
 from verl_kernel.env.result import EvalStatus
@@ -56,8 +56,9 @@ def test_a_pool_spreads_over_nodes_and_survives_the_loss_of_one():
         assert verdicts(gym, 12, "both") == EXPECTED * 6
 
         async def lose_one():
+            before = gym.stats().evaluations
             work = asyncio.ensure_future(asyncio.to_thread(verdicts, gym, 40, "loss"))
-            await asyncio.sleep(1.0)
+            await soon(lambda: (stats := gym.stats()).evaluations > before and stats.busy == 2)
             await asyncio.to_thread(cluster.remove_node, second, False)
             return await work
 
@@ -65,14 +66,9 @@ def test_a_pool_spreads_over_nodes_and_survives_the_loss_of_one():
         wrong = [got for got, want in zip(statuses, EXPECTED * 20, strict=True) if got is not want]
         assert set(wrong) <= {EvalStatus.INFRA_ERROR} and len(wrong) <= 2
         assert verdicts(gym, 12, "one") == EXPECTED * 6
-        end = time.monotonic() + 30
-        while (alive := gym.stats().alive) != 1 and time.monotonic() < end:
-            time.sleep(0.5)
-        assert alive == 1
+        until(lambda: gym.stats().alive == 1)
 
         cluster.add_node(num_cpus=1)
-        end = time.monotonic() + 90
-        while gym.stats().alive < 2 and time.monotonic() < end:
-            time.sleep(0.5)
-        assert gym.stats().alive == 2 and verdicts(gym, 12, "again") == EXPECTED * 6
+        until(lambda: gym.stats().alive == 2)
+        assert verdicts(gym, 12, "again") == EXPECTED * 6
         gym.close()

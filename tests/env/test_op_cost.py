@@ -46,6 +46,7 @@ def trace(run):
         (lambda: F.embedding(INDEX, EMBEDDING), 3 * 8 + 2 * 3 * 8 * 4),
         (lambda: EMBEDDING[INDEX], 3 * 8 + 2 * 3 * 8 * 4),
         (lambda: torch._foreach_add_([torch.empty(4)], 1.0), 2 * 4 * 4),
+        (lambda: torch.add(X, Y, out=torch.empty(6, 8)), 3 * 4 * N),
     ],
 )
 def test_bytes(run, size):
@@ -68,6 +69,13 @@ def test_bytes(run, size):
 )
 def test_views_and_allocation_are_free(run):
     assert trace(run) == []
+
+
+def test_tensors_passed_by_keyword_are_read_too():
+    query, mask = torch.ones(1, 2, 4, 8), torch.zeros(4, 4)
+    (bare,) = trace(lambda: F.scaled_dot_product_attention(query, query, query))
+    (masked,) = trace(lambda: F.scaled_dot_product_attention(query, query, query, attn_mask=mask))
+    assert masked.bytes - bare.bytes == 4 * 4 * 4
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import asyncio
 import pickle
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from tests.env.gyms import below, named, ray_gym, survivors
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.env.test_local_pool import OPTIONS, TASK, kill_an_owner
+from tests.env.waiting import soon, until
 from verl_kernel.env.pool import KernelGym, LocalPool, PoolStats
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
@@ -26,6 +26,10 @@ def gym():
     pytest.importorskip("ray")
     with ray_gym(replace(OPTIONS, queue_size=3), "test", seed=5) as gym:
         yield gym
+
+
+def runners_of_actors():
+    return below(named("ray::JudgeActor"), levels=3)
 
 
 def statuses(gym, sources):
@@ -80,7 +84,7 @@ def test_validation_overtakes_training(gym):
             order.append(name)
 
         training = [asyncio.ensure_future(ask(f"t{number}", False)) for number in range(9)]
-        await asyncio.sleep(0.2)
+        await soon(lambda: (stats := gym.stats()).busy == 2 and stats.queue == 3)
         await asyncio.gather(*training, ask("v", True))
         return order
 
@@ -90,8 +94,7 @@ def test_validation_overtakes_training(gym):
 def test_a_judge_actor_killed_at_work_costs_a_second_attempt(gym):
     async def scene():
         request = asyncio.ensure_future(gym.evaluate(TASK, SLEEPER + "# killed\n"))
-        while not (runners := below(named("ray::JudgeActor"), levels=3)):
-            await asyncio.sleep(0.01)
+        runners = await soon(runners_of_actors)
         actor = runners[0].parent().parent().parent()  # above zygote and judge
         family = actor.children(recursive=True)
         name = actor.name()
@@ -101,16 +104,13 @@ def test_a_judge_actor_killed_at_work_costs_a_second_attempt(gym):
     name, result, family = asyncio.run(scene())
     assert "JudgeActor" in name and (result.status, result.attempts) == (EvalStatus.OK, 2)
     assert survivors(family) == []
-    end = time.monotonic() + 60
-    while gym.stats().alive < 2 and time.monotonic() < end:
-        time.sleep(0.2)
-    assert gym.stats().alive == 2
+    until(lambda: gym.stats().alive == 2)
 
 
 def test_everything_killed_at_once_comes_back(gym):
     async def scene():
         request = asyncio.ensure_future(gym.evaluate(TASK, SLEEPER + "# everything\n"))
-        await asyncio.sleep(0.3)
+        await soon(runners_of_actors)
         pool = named("ray::Router") + named("ray::JudgeActor") + named("verl_kernel.env")
         assert len(pool) >= 5
         for process in pool:
@@ -141,11 +141,12 @@ def test_figures_reach_rays_metrics_endpoint(gym):
     (node,) = [node for node in ray.nodes() if node["Alive"]]
     url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
     wanted = {"verl_kernel_gym_results", "verl_kernel_gym_queue", "verl_kernel_gym_alive", "verl_kernel_gym_seconds"}
-    end, text = time.monotonic() + 40, ""
-    while time.monotonic() < end and not all(name in text for name in wanted):
-        time.sleep(1)
-        text = urllib.request.urlopen(url, timeout=10).read().decode()
-    assert all(name in text for name in wanted)
+
+    def figures() -> str:
+        text = urllib.request.urlopen(url, timeout=60).read().decode()
+        return text if all(name in text for name in wanted) else ""
+
+    text = until(figures)
     assert 'status="ok"' in text and 'pool="test"' in text.replace("Pool", "pool")
 
 

@@ -2,13 +2,14 @@
 """The simulated clock: a roofline per kernel, the same on every machine."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.env.clock.simulated import PROFILES, GpuProfile, event_ms, time_ms
+from verl_kernel.env.clock.simulated import PROFILES, GpuProfile, SimulatedClock, event_ms, time_ms
 from verl_kernel.env.devices import resolve_device
 from verl_kernel.env.trace import TraceEvent, dump_events, load_events
 
@@ -28,6 +29,21 @@ def test_compute_bound_kernels():
     assert event_ms(TraceEvent("op", "x", flops=2 * 10**9), profile) == pytest.approx(1.0)
     assert event_ms(TraceEvent("op", "x", flops=20 * 10**9, half_flops=20 * 10**9), profile) == pytest.approx(1.0)
     assert event_ms(TraceEvent("op", "x", flops=22 * 10**9, half_flops=20 * 10**9), profile) == pytest.approx(2.0)
+
+
+def test_memory_and_arithmetic_overlap():
+    profile = GpuProfile("toy", bandwidth_gbs=1.0, tflops=2.0, half_tflops=20.0, launch_overhead_us=0.0)
+    assert event_ms(TraceEvent("op", "x", bytes=3 * 10**6, flops=4 * 10**9), profile) == pytest.approx(3.0)
+    assert event_ms(TraceEvent("op", "x", bytes=3 * 10**6, flops=10 * 10**9), profile) == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize("sizes", [[7], [5, 2], [9, 1, 4], [3, 8, 1, 6], [2, 9, 4, 7, 5], [6, 1, 5, 2, 4, 3]])
+def test_the_profile_is_that_of_the_median_trial_the_faster_one_of_two(sizes):
+    traces = [[TraceEvent("op", f"size {size}", bytes=size * 10**9)] for size in sizes]
+    session = SimpleNamespace(traces=traces, source="kernel.py", reference=SimpleNamespace(events=traces[0]))
+    measured = SimulatedClock("h100").measure(session)
+    assert measured.profile.fallback_ops == {f"size {sorted(sizes)[(len(sizes) - 1) // 2]}": 1}
+    assert measured.kernel_ms.n == len(sizes) and measured.reference_ms.median == time_ms(traces[0], H100)
 
 
 @given(st.lists(events, max_size=20), st.randoms(use_true_random=False))

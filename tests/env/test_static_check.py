@@ -2,6 +2,7 @@
 """The static gate: honest code passes, known tricks do not, and no text makes it raise."""
 
 import importlib
+import sys
 import types
 from random import Random
 
@@ -218,6 +219,37 @@ def test_the_main_block_is_not_read_because_it_never_runs():
     assert check(PRELUDE + MODEL + main + "else:\n    import os\n")
     assert check(PRELUDE + MODEL + main.replace("==", "!="))
     assert check(PRELUDE + "__name__ = '__main__'\n" + MODEL + main)
+
+
+def test_the_main_block_may_be_written_either_way_round():
+    main = "\nif {}:\n    import os\n    os.system('true')\n"
+    for test in ('__name__ == "__main__"', "'__main__' == __name__"):
+        assert check(PRELUDE + MODEL + main.format(test)) == []
+        assert check(PRELUDE + MODEL + main.format(f"not {test}"))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="except* is Python 3.11's")
+def test_a_group_of_exceptions_is_no_way_around_the_rule_on_try():
+    group = "try:\n    import math\nexcept* ImportError:\n    pass\n"
+    assert [item.rule for item in check(PRELUDE + group + MODEL)] == ["try"]
+
+
+def chained(signs: int) -> str:
+    return "x = " + "-" * (signs - 1) + "1\n"  # the sign of assignment is one of them
+
+
+def indented(levels: int) -> str:
+    return "".join(f"{' ' * level}if 1:\n" for level in range(levels)) + " " * levels + "pass\n"
+
+
+def branched(branches: int) -> str:
+    return "if 0:\n    pass\n" + "elif 0:\n    pass\n" * branches
+
+
+@pytest.mark.parametrize(("text", "most"), [(chained, 399), (indented, 40), (branched, 150)])
+def test_text_may_nest_so_deep_and_no_deeper(text, most):
+    assert check(PRELUDE + text(most) + MODEL) == []
+    assert "nested or chained too deeply" in check(PRELUDE + text(most + 1) + MODEL)[0].reason
 
 
 def test_a_model_must_be_a_module():

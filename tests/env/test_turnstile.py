@@ -5,6 +5,7 @@ import asyncio
 
 import pytest
 
+from tests.env.waiting import soon
 from verl_kernel.env.turnstile import Ticket, Turnstile
 from verl_kernel.errors import InfraError
 
@@ -98,10 +99,10 @@ async def test_the_third_failure_in_a_row_is_a_quarantine_and_each_next_one_twic
     turnstile = Turnstile(["a", "b"], strikes=3, back_off_s=0.02)
     assert [turnstile.blame("a") for _ in range(3)] == [0.0, 0.0, 0.02]
     assert turnstile.states() == ["quarantined", "free"]
-    await asyncio.sleep(0.05)
-    assert turnstile.states() == ["free", "free"]
+    await soon(lambda: turnstile.states() == ["free", "free"])
     assert turnstile.blame("a") == 0.04  # on probation
-    await asyncio.sleep(0.08)
+    assert turnstile.states() == ["quarantined", "free"]
+    await soon(lambda: turnstile.states() == ["free", "free"])
     turnstile.well("a")
     assert [turnstile.blame("a") for _ in range(3)] == [0.0, 0.0, 0.02]
 

@@ -3,7 +3,6 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import psutil
@@ -11,6 +10,7 @@ import pytest
 
 from tests.env.gyms import below
 from tests.env.programs import HONEST, REFERENCE, candidate
+from tests.env.waiting import until
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool import LocalPool
 from verl_kernel.env.result import EvalStatus
@@ -32,10 +32,7 @@ def zygote(pool) -> psutil.Process:
 
 def test_an_idle_judge_and_its_zygote_fit_into_450_mb(pool):
     processes = [psutil.Process(pool.pids()[0]), zygote(pool)]
-    end = time.monotonic() + 20
-    while (used := megabytes(processes)) >= 450 and time.monotonic() < end:  # what starting has used is given back
-        time.sleep(0.5)
-    assert used < 450
+    until(lambda: megabytes(processes) < 450)  # what starting has used is given back after a while
 
 
 def megabytes(processes: list[psutil.Process]) -> float:

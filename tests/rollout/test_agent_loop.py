@@ -197,9 +197,7 @@ async def test_the_gym_is_asked_about_the_rows_task_in_the_trainers_step(monkeyp
     loop, policy, gym = play(monkeypatch, tokenizer, [ANSWER], [OK], max_turns=1)
     await loop.run({"temperature": 0.7, "logprobs": True}, **ROW, global_steps=4)
     assert [asked["step"] for asked in gym.asked] == [4]
-    assert [(task.task_id, task.reference) for task in gym.tasks] == [
-        ("t1", REFERENCE)
-    ]
+    assert [(task.task_id, task.reference) for task in gym.tasks] == [("t1", REFERENCE)]
     assert policy.params[0]["temperature"] == 0.7 and policy.params[0]["logprobs"] is True
 
 

@@ -2,7 +2,7 @@
 """`verl-kernel eval`: judge kernel files against a reference file.
 
 Exit code 0 whatever the verdicts, 2 for a usage error, 3 if the evaluator itself failed on a kernel. Results are the
-only thing on standard output.
+only thing on standard output. A kernel file that is not text has a verdict of its own, the others are judged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import ConfigError, DataError, InfraError, VerlKernelError
 
@@ -98,12 +98,30 @@ def _sentence(exc: VerlKernelError) -> str:
 def _evaluate(reference: str, kernels: list[str], options: GymOptions, seed: int | None) -> Iterator[EvalResult]:
     task = Task(_read(reference), task_id=Path(reference).stem)
     _refuse_duplicates(kernels)
-    jobs = [(task, _read(kernel), kernel) for kernel in kernels]
+    jobs = [_job(task, kernel) for kernel in kernels]
     from verl_kernel.env.pool import LocalPool  # torch, which a usage error need not wait for
 
     with LocalPool(options, seed) as pool:
         for start in range(0, len(jobs), options.num_judges):
-            yield from pool.evaluate_many(jobs[start : start + options.num_judges])
+            part = jobs[start : start + options.num_judges]
+            judged = iter(pool.evaluate_many([job for job in part if not isinstance(job, EvalResult)]))
+            yield from (job if isinstance(job, EvalResult) else next(judged) for job in part)
+
+
+def _job(task: Task, kernel: str) -> tuple[Task, str, str] | EvalResult:
+    """What the pool is to judge, or the verdict on a file that Python could not even read."""
+    try:
+        return task, _read(kernel), kernel
+    except _NotText as exc:
+        error = EvalError(stage="load", type="SyntaxError", message=str(exc))
+        return EvalResult(
+            task_id=task.task_id, kernel=kernel, status=EvalStatus.LOAD_ERROR, compiled=False, correctness=False,
+            error=error,
+        )  # fmt: skip
+
+
+class _NotText(DataError):
+    """A file holds something other than UTF-8 text."""
 
 
 def _refuse_duplicates(kernels: list[str]) -> None:
@@ -127,11 +145,11 @@ def _read(name: str) -> str:
     except FileNotFoundError:
         raise DataError(f"{name} does not exist: name a Python file") from None
     except (OSError, ValueError) as exc:
-        raise DataError(_unreadable(name, exc)) from exc
+        raise (_NotText if isinstance(exc, UnicodeDecodeError) else DataError)(_unreadable(name, exc)) from exc
     if len(data) > MAX_FILE_MB << 20:
         raise DataError(f"{name} is larger than {MAX_FILE_MB} MB: name a Python source file")
     if "\0" in text:
-        raise DataError(f"{name} is a binary file: name a Python source file")
+        raise _NotText(f"{name} is a binary file: name a Python source file")
     return text
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, computed_field, model_validator
 
 
 class EvalStatus(str, Enum):
@@ -115,7 +115,16 @@ class EvalResult(_Record):
     seed_commit: str | None = None
     """SHA-256 of the judge's secret seed: proves afterwards which inputs were used."""
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def rewarded(self) -> bool:
         """Whether this result may earn more than zero."""
         return self.status is EvalStatus.OK and bool(self.correctness) and not self.decoy_kernel
+
+    @model_validator(mode="before")
+    @classmethod
+    def _derive(cls, fields: Any) -> Any:
+        """What is read back follows from the other fields again."""
+        return (
+            {key: value for key, value in fields.items() if key != "rewarded"} if isinstance(fields, dict) else fields
+        )

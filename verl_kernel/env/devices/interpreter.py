@@ -88,7 +88,7 @@ class InterpreterDevice(DeviceBackend):
             STATE.suppressed = False
 
     def is_compile_error(self, exc: BaseException) -> bool:
-        """Whether a kernel's own code raised: in the interpreter that is what a compiler would have refused."""
+        """Whether a kernel's own code raised, values aside: that is what a compiler would have refused."""
         from triton.errors import TritonError
 
         from verl_kernel.env.devices.launches import REFUSED

@@ -127,8 +127,8 @@ class KernelText:
 
     def _refusal(self, what: str, node: ast.AST) -> NotTriton:
         return NotTriton(
-            f"kernel {self._fn.__name__}, line {getattr(node, 'lineno', 0)} of it: {what} is not part of "
-            "triton.language, which is all that a kernel can use"
+            f"line {getattr(node, 'lineno', 0)}, in kernel {self._fn.__name__}: {what} is not part of triton.language, "
+            "which is all that a kernel can use"
         )
 
 
@@ -172,7 +172,8 @@ def _member(module: ModuleType, name: str) -> Any:
 
 def _definition(fn: Any) -> ast.FunctionDef:
     try:
-        tree = ast.parse(textwrap.dedent("".join(inspect.getsourcelines(fn)[0])))
+        lines, first = inspect.getsourcelines(fn)
+        tree = ast.increment_lineno(ast.parse(textwrap.dedent("".join(lines))), first - 1)
     except (OSError, TypeError, SyntaxError, ValueError) as exc:
         raise NotTriton(f"kernel {getattr(fn, '__name__', fn)}: its source cannot be read from a file") from exc
     function = next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)

@@ -19,7 +19,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import FunctionRewriter, GridExecutor, InterpretedFunction
 
-from verl_kernel.env.devices import counting, kernel_language
+from verl_kernel.env.devices import conditions, counting, kernel_language
 from verl_kernel.env.devices.counting import STATE
 from verl_kernel.env.devices.kernel_language import KernelText, NotTriton
 from verl_kernel.env.devices.tripwire import WIRE
@@ -27,6 +27,8 @@ from verl_kernel.env.trace import TraceEvent
 
 REFUSED = "_triton_refused"
 """Attribute set on an exception that a kernel's own code raised."""
+_BY_VALUES = (AssertionError, ArithmeticError)
+"""What the text of a kernel raises only for some values: no compiler would refuse it."""
 _APPROVED: dict[Any, KernelText] = {}
 """Rewritten kernels whose bodies have been checked."""
 
@@ -37,6 +39,7 @@ def install() -> None:
         return
     kernel_language.freeze()
     counting.install()
+    conditions.install()
     GridExecutor.__call__ = _launching(GridExecutor.__call__)
     for name in ("_init_args_hst", "_restore_args_dev"):
         setattr(GridExecutor, name, _marshalling(getattr(GridExecutor, name)))
@@ -113,8 +116,9 @@ def _record(fn: FunctionType, grid: tuple[int, ...], failed: bool) -> None:
 
 
 def _mark_refusal(exc: Exception, fn: FunctionType) -> None:
-    in_kernel = any(frame.f_code is fn.__code__ for frame, _ in traceback.walk_tb(exc.__traceback__))
-    if in_kernel and not isinstance(exc, MemoryError):
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(exc.__traceback__)]
+    by_values = isinstance(exc, _BY_VALUES) and codes[-1].co_filename == fn.__code__.co_filename
+    if fn.__code__ in codes and not by_values and not isinstance(exc, MemoryError):
         setattr(exc, REFUSED, True)
 
 
