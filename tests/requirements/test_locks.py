@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from wheels import uv_options
 
 ROOT = Path(__file__).parents[2]
 PYTHONS = ("3.10.13", "3.11.7", "3.12.1")
@@ -99,6 +100,7 @@ def test_every_extra_resolves_from_a_plain_index(extra, python):
     command = [
         Path(sys.executable).parent / "uv", "pip", "compile", ROOT / "pyproject.toml", "--quiet", "--no-config",
         f"--python-version={python}", "--python-platform=x86_64-manylinux_2_28", "--no-python-downloads",
+        *uv_options({}),
     ]  # fmt: skip
     done = subprocess.run(
         command if extra == "none" else [*command, f"--extra={extra}"], capture_output=True, text=True, timeout=300
