@@ -72,15 +72,16 @@ def test_what_a_long_block_names_exists(page, line):
 
 
 def installable(words: list[str]) -> bool:
-    """A lock file that exists, the checkout, our extra that exists, or the version of a locked package."""
+    """A lock file that exists, the checkout, our wheel with an extra that exists, or a locked package's version."""
     lock = (ROOT / "requirements" / "cpu.txt").read_text().splitlines()
+    wheel = f"dist/verl_kernel-{importlib.metadata.version('verl-kernel')}-py3-none-any.whl"
     match [word for word in words if word != "--no-deps"]:
         case ["-r", file]:
             return (ROOT / file).is_file()
         case ["-e", "."]:
             return True
         case [requirement]:
-            return requirement in lock or requirement in {f"verl-kernel[{extra}]" for extra in EXTRAS}
+            return requirement in lock or requirement in {f"{wheel}[{extra}]" for extra in EXTRAS}
     return False
 
 

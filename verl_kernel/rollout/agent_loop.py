@@ -68,12 +68,10 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
             budget = self._budget(trajectory, turn)
             if budget < 1:
                 break
-            answer, start = await self._generate(
-                trajectory, request_id, {**sampling_params, "max_tokens": budget}, metrics
-            )
-            code = extract_code(answer, task.candidate_class)
+            limited = {**sampling_params, "max_tokens": budget}
+            answer, start = await self._generate(trajectory, request_id, limited, metrics)
             with simple_timer("tool_calls", metrics):
-                result = await self._judge(task, code, row) if code is not None else no_program(task)
+                code, result = await self._judge(task, answer, row)
             lost = result.status is EvalStatus.INFRA_ERROR
             reward = 0.0 if lost else profiling_reward(result, self.options.reward)
             trajectory.record_turn(start, len(trajectory.mask), reward, result, code)
@@ -81,8 +79,7 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
                 note_loss(result, row, self.config)
                 break
             if turn + 1 < self.options.rollout.max_turns:
-                feedback = self._feedback(task, result)
-                messages = await self._append_feedback(trajectory, messages, answer, feedback)
+                messages = await self._append_feedback(trajectory, messages, answer, self._feedback(task, result))
         if not trajectory.turns:
             raise ConfigError(
                 f"data.max_response_length is {self.response_length}, which leaves no token for the first turn: raise "
@@ -90,8 +87,12 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
             )
         return trajectory.output(metrics)
 
-    async def _judge(self, task: Task, code: str, row: dict[str, Any]) -> EvalResult:
-        return await self.gym.evaluate(task, code, validate=is_validation(row), step=step_of(row))
+    async def _judge(self, task: Task, answer: str, row: dict[str, Any]) -> tuple[str | None, EvalResult]:
+        """The program of an answer, None where it holds none, and its verdict."""
+        code = extract_code(answer, task.candidate_class)
+        if code is None:
+            return None, no_program(task)
+        return code, await self.gym.evaluate(task, code, validate=is_validation(row), step=step_of(row))
 
     def _budget(self, trajectory: Trajectory, turn: int) -> int:
         left = self.response_length - len(trajectory.mask)
