@@ -110,7 +110,7 @@ def test_a_recorded_decoy_is_timed_and_marked_and_still_not_rewarded(judge, name
 SOURCES = {
     "": (EvalStatus.LOAD_ERROR, "AttributeError"),
     "This is no Python": (EvalStatus.LOAD_ERROR, "SyntaxError"),
-    "x = '\ud800'": (EvalStatus.LOAD_ERROR, "SyntaxError"),
+    "x = '\ud800'": (EvalStatus.LOAD_ERROR, "UnicodeEncodeError"),
     "x = 0\0": (EvalStatus.LOAD_ERROR, "SyntaxError" if sys.version_info >= (3, 11, 4) else "ValueError"),
     "raise SystemExit(0)": (EvalStatus.LOAD_ERROR, "SystemExit"),
     "import os; os._exit(3)": (EvalStatus.CRASH, "Crash"),
@@ -182,7 +182,7 @@ def test_kernels_of_other_files_do_not_count(judge):
 
 
 def test_work_hidden_behind_a_failed_launch_is_flagged(judge):
-    before = "@triton.jit\ndef bad(o):\n    tl.store(o, nothing)\n"
+    before = "@triton.jit\ndef bad(o):\n    tl.static_assert(False)\n"
     body = "try: bad[(1,)](x)\nexcept Exception: pass\nreturn self.torch_only(x, y)"
     result = judge.evaluate(TASK, candidate(body, before))
     assert result.status is EvalStatus.DECOY and result.hack_flags == ("launch_raised",)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib.util
 import random
 import sys
 import time
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from verl_kernel.env import candidate_code
 from verl_kernel.env.arena import Arena, TensorSpec, flatten, unflatten
 from verl_kernel.env.channel import Channel, ChannelClosed, Message, ProtocolError
 from verl_kernel.env.devices.base import DeviceBackend
@@ -43,6 +43,7 @@ class Runner:
         self._path = str(Path(scratch) / CANDIDATE_FILE)
         self._model: Any = None
         self._snapshot, self._begun = snapshot, 0
+        self._constants: list[torch.Tensor] = []
         self._timed = device.timed_calls(arena, self._put)
 
     def serve(self) -> None:
@@ -85,10 +86,11 @@ class Runner:
             self._channel.send({"failure": {"status": "runtime_error", "type": "TraceTooLong", "message": str(exc)}})
 
     def _load(self, request: Message) -> Message:
-        cls = getattr(self._import(), request["entry"], None)
+        module = candidate_code.load(_MODULE, self._path, self._device.function_watch())
+        cls = getattr(module, request["entry"], None)
         if cls is None:
             raise AttributeError(f"the source defines no class {request['entry']}")
-        tensors = self._tensors(request["specs"])
+        self._constants = tensors = self._tensors(request["specs"])
         args, kwargs = unflatten(request["init"], tensors)
         seed_everything(request["seed"])
         with torch.no_grad():
@@ -99,18 +101,10 @@ class Runner:
         state = {name: tensors[number] for name, number in request["state"].items()}
         return {"weights": "copied" if copy_state(self._model, state) else "seeded"}
 
-    def _import(self) -> Any:
-        spec = importlib.util.spec_from_file_location(_MODULE, self._path)
-        if spec is None or spec.loader is None:
-            raise ImportError(f"{CANDIDATE_FILE} cannot be imported")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[_MODULE] = module
-        spec.loader.exec_module(module)
-        return module
-
     def _run(self, request: Message) -> Message:
         inputs = self._tensors(request["specs"])
         args, kwargs = unflatten(request["inputs"], inputs)
+        self._device.confine(self._arena.region(0, self._arena.size), [*self._constants, *inputs])
         self._device.poison([self._device.to_device(self._view(spec)) for spec in request["outputs"]])
         launches = self._device.suppress_launches() if request["suppress"] else contextlib.nullcontext()
         explained, ready = self._device.spent_ns, time.thread_time_ns()

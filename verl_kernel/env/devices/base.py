@@ -7,7 +7,7 @@ overrides them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -79,6 +79,10 @@ class DeviceBackend(Protocol):
         """Where this is entered, tensors without a device of their own are made on this one."""
         return nullcontext()
 
+    def confine(self, shared: torch.Tensor, given: Sequence[torch.Tensor]) -> None:
+        """Let launches touch, of the memory shared with the judge, the tensors that the program was given."""
+        return None
+
     def synchronize(self) -> None:
         """Wait until everything launched has ended; raises what it raised."""
         return None
@@ -104,6 +108,10 @@ class DeviceBackend(Protocol):
     def facts(self) -> dict[str, Any]:
         """Provenance for `EvalResult.env`."""
         return {}
+
+    def function_watch(self) -> Callable[[], bool] | None:
+        """What every host function of a candidate calls first; None where a launch runs none of them."""
+        return None
 
     def record(self) -> AbstractContextManager[list[TraceEvent]]:
         """Collect the events of everything that runs inside, in order."""

@@ -2,8 +2,8 @@
 """Counts what a launch does under Triton's interpreter: device-memory traffic and floating-point operations.
 
 A load or store moves each distinct address of its unmasked lanes once; an atomic reads and writes. A dot of
-(M, K) by (K, N) is 2MNK operations; elementwise arithmetic and reductions are one per element. Stores must stay
-inside the tensors of the launch.
+(M, K) by (K, N) is 2MNK operations; elementwise arithmetic and reductions are one per element. Loads and stores must
+stay inside the tensors of the launch, whatever integers it was given.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 import torch
 from triton.runtime import interpreter
-from triton.runtime.interpreter import InterpreterBuilder
+from triton.runtime.interpreter import InterpreterBuilder, _get_np_dtype
 
 from verl_kernel.env.trace import TraceEvent
 
-_POINTER = 1 << 32
-"""Integers from here on may be addresses."""
+Range = tuple[int, int]
+"""First byte and the byte behind the last."""
 
 
 class OutOfBounds(Exception):
-    """A kernel stores outside the tensors it was given: on a GPU an illegal access, or somebody else's data."""
+    """A kernel leaves the tensors it was given: on a GPU an illegal access, or somebody else's data."""
 
 
 class Launches:
@@ -38,8 +38,12 @@ class Launches:
         self.running = False
         self.spent_ns = 0
         """Processor time of all launches and recorded ops so far."""
-        self.ranges: np.ndarray[Any, Any] | None = None
-        """First and last byte (exclusive) of the launch's tensors; None where addresses may come from elsewhere."""
+        self.ranges: list[Range] = []
+        """Memory that the launch may touch."""
+        self.shared: Range = (0, 0)
+        """The judge's memory, where tensors of others lie beside the launch's."""
+        self.places: list[Range] = []
+        """The tensors in the judge's memory that the program was given."""
         self.reset()
 
     def reset(self) -> None:
@@ -55,18 +59,23 @@ def count_flops(number: int) -> None:
     STATE.flops += number
 
 
-def allow_stores(arguments: Iterable[Any]) -> None:
-    """Stores of the launch that follows must hit the storage of one of these arguments."""
-    tensors, closed = [], True
-    for value in _leaves(arguments):
-        if isinstance(value, torch.Tensor):
-            tensors.append(value)
-            closed = closed and value.dtype not in (torch.int64, torch.uint64)
-        elif isinstance(value, int) and value >= _POINTER:
-            closed = False
-    storages = [tensor.untyped_storage() for tensor in tensors]
-    limits = [(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) for storage in storages]
-    STATE.ranges = np.array(limits, dtype=np.uint64).reshape(-1, 2) if closed else None
+def confine(shared: Range, places: Iterable[Range]) -> None:
+    """Of the judge's memory, launches may touch these tensors, each where it was handed over."""
+    STATE.shared, STATE.places = shared, sorted(places)
+
+
+def allow(arguments: Iterable[Any]) -> None:
+    """The launch that follows may touch the memory of the tensors among its arguments."""
+    STATE.ranges = [_memory(value) for value in _leaves(arguments) if isinstance(value, torch.Tensor)]
+
+
+def _memory(tensor: torch.Tensor) -> Range:
+    storage = tensor.untyped_storage()
+    start = storage.data_ptr()
+    if start != STATE.shared[0]:
+        return start, start + storage.nbytes()
+    address = tensor.data_ptr()
+    return next((place for place in STATE.places if place[0] <= address < place[1]), (0, 0))
 
 
 def _leaves(arguments: Iterable[Any]) -> Iterator[Any]:
@@ -83,24 +92,30 @@ def install() -> None:
     _count_arithmetic()
 
 
-def _stay_inside(pointers: Any, mask: Any, itemsize: int) -> None:
-    ranges = STATE.ranges
-    if ranges is None:
-        return
+def _visit(pointers: Any, mask: Any, itemsize: int, access: str) -> int:
+    """How many distinct addresses the unmasked lanes name, none of which may lie outside the launch's tensors."""
     active = pointers.data[np.broadcast_to(mask, pointers.data.shape)]
     if active.size == 0:
-        return
-    low, high = active.min(), active.max() + np.uint64(itemsize)
-    if bool(np.any((ranges[:, 0] <= low) & (high <= ranges[:, 1]))):
-        return
+        return 0
+    is_sorted = bool(np.all(active[1:] > active[:-1]))
+    first, last = (active[0], active[-1]) if is_sorted else (active.min(), active.max())
+    low, high = int(first), int(last) + itemsize
+    if not any(start <= low and high <= end for start, end in STATE.ranges):
+        _visit_each(active, itemsize, access)
+    return active.size if is_sorted else np.unique(active).size
+
+
+def _visit_each(active: Any, itemsize: int, access: str) -> None:
+    """Lanes may lie in several tensors."""
+    ranges = np.array(STATE.ranges, dtype=np.uint64).reshape(-1, 2)
     flat = active.reshape(-1, 1)
     inside = (ranges[:, 0] <= flat) & (flat + np.uint64(itemsize) <= ranges[:, 1])
     if not bool(inside.any(axis=1).all()):
-        raise OutOfBounds("a store lies outside the tensors of the launch: check the mask and the grid")
+        raise OutOfBounds(f"a {access} lies outside the tensors of the launch: check the mask and the grid")
 
 
 def _count_memory() -> None:
-    _after(InterpreterBuilder, "create_masked_load", _count_load)
+    _before(InterpreterBuilder, "create_masked_load", _count_load)
     _before(InterpreterBuilder, "create_masked_store", _count_store)
     _before(InterpreterBuilder, "create_atomic_rmw", _count_atomic)
     _before(InterpreterBuilder, "create_atomic_cas", _count_swap)
@@ -147,29 +162,21 @@ def _before(owner: type, name: str, count: Callable[..., None]) -> None:
     setattr(owner, name, method)
 
 
-def _touched(pointers: Any, mask: Any) -> int:
-    """Number of distinct addresses of the unmasked lanes."""
-    active = pointers.data[np.broadcast_to(mask, pointers.data.shape)]
-    return active.size if np.all(active[1:] > active[:-1]) else np.unique(active).size
-
-
-def _count_load(result: Any, pointers: Any, mask: Any, *rest: Any, **options: Any) -> None:
-    STATE.bytes += _touched(pointers, mask.data) * result.data.itemsize
+def _count_load(pointers: Any, mask: Any, *rest: Any, **options: Any) -> None:
+    itemsize = _get_np_dtype(pointers.get_element_ty()).itemsize
+    STATE.bytes += _visit(pointers, mask.data, itemsize, "load") * itemsize
 
 
 def _count_store(pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> None:
-    _stay_inside(pointers, mask.data, value.data.itemsize)
-    STATE.bytes += _touched(pointers, mask.data) * value.data.itemsize
+    STATE.bytes += _visit(pointers, mask.data, value.data.itemsize, "store") * value.data.itemsize
 
 
 def _count_atomic(op: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> None:
-    _stay_inside(pointers, mask.data, value.data.itemsize)
-    STATE.bytes += 2 * _touched(pointers, mask.data) * value.data.itemsize
+    STATE.bytes += 2 * _visit(pointers, mask.data, value.data.itemsize, "store") * value.data.itemsize
 
 
 def _count_swap(pointers: Any, compared: Any, value: Any, *rest: Any, **options: Any) -> None:
-    _stay_inside(pointers, True, value.data.itemsize)
-    STATE.bytes += 2 * _touched(pointers, True) * value.data.itemsize
+    STATE.bytes += 2 * _visit(pointers, True, value.data.itemsize, "store") * value.data.itemsize
 
 
 def _count_elements(result: Any, *operands: Any, **options: Any) -> None:

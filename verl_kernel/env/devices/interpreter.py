@@ -7,7 +7,7 @@ bfloat16 arithmetic is silently wrong in the interpreter; the judge refuses such
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -43,6 +43,12 @@ class InterpreterDevice(DeviceBackend):
         torch.set_num_threads(1)  # threads do not survive the fork of a runner
         _install_triton()
 
+    def confine(self, shared: torch.Tensor, given: Sequence[torch.Tensor]) -> None:
+        """Remember where they lie."""
+        from verl_kernel.env.devices import counting
+
+        counting.confine(_range(shared), map(_range, given))
+
     @contextmanager
     def record(self) -> Iterator[list[TraceEvent]]:
         """Collect the events of the torch ops and launches inside."""
@@ -62,6 +68,12 @@ class InterpreterDevice(DeviceBackend):
         finally:
             STATE.events = tripwire.WIRE.events = outer
             STATE.spent_ns += recorder.spent_ns
+
+    def function_watch(self) -> Callable[[], bool]:
+        """Refuses host functions inside launches."""
+        from verl_kernel.env.devices.launches import enter_function
+
+        return enter_function
 
     @property
     def spent_ns(self) -> int:
@@ -94,6 +106,13 @@ class InterpreterDevice(DeviceBackend):
         from verl_kernel.env.devices.launches import REFUSED
 
         return isinstance(exc, TritonError) or getattr(exc, REFUSED, False) is True
+
+
+def _range(tensor: torch.Tensor) -> tuple[int, int]:
+    """First byte of a tensor and the byte behind its last element."""
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    start = tensor.data_ptr()
+    return start, start + (last + 1) * tensor.element_size() if tensor.numel() else start
 
 
 def _interprets() -> bool:

@@ -29,8 +29,8 @@ REFUSED = "_triton_refused"
 """Attribute set on an exception that a kernel's own code raised."""
 _BY_VALUES = (AssertionError, ArithmeticError)
 """What the text of a kernel raises only for some values: no compiler would refuse it."""
-_APPROVED: dict[Any, KernelText] = {}
-"""Rewritten kernels whose bodies have been checked."""
+_APPROVED: dict[Any, KernelText | None] = {}
+"""Kernels as the interpreter runs them, and what was checked of them; None for Triton's own."""
 
 
 def install() -> None:
@@ -45,23 +45,32 @@ def install() -> None:
         setattr(GridExecutor, name, _marshalling(getattr(GridExecutor, name)))
     InterpretedFunction.__call__ = _call_device_function
     InterpretedFunction.rewrite = _checked(InterpretedFunction.rewrite)
-    FunctionRewriter._compile_and_exec = _compile_kernel
+    FunctionRewriter.rewrite_ast = _rewritten(FunctionRewriter.rewrite_ast)
+    FunctionRewriter._compile_and_exec = _compile_own
+    for kind in (interpreter.ReduceOps, interpreter.ScanOps):
+        kind.__init__ = _combining(kind.__init__)
     interpreter._patch_lang = _patched_whole(interpreter._patch_lang)
 
 
 def _launching(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def launch(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if STATE.running:
+            raise _refused(RuntimeError("a kernel cannot launch a kernel"))
         if STATE.suppressed:
             return None
         if self.fn not in _APPROVED:
-            WIRE.note("unapproved_launch", f"{getattr(self.fn, '__name__', 'a function')} is no kernel of triton.jit")
-            raise RuntimeError("only functions under @triton.jit can be launched")
+            raise _unapproved(self.fn)
         _prepare(self, args, kwargs)
         return _run(original, self, args, kwargs)
 
     launch.counted = True  # type: ignore[attr-defined]
     return launch
+
+
+def _unapproved(fn: Any) -> RuntimeError:
+    WIRE.note("unapproved_launch", f"{getattr(fn, '__name__', 'a function')} is no kernel of triton.jit")
+    return RuntimeError("only functions under @triton.jit can be launched")
 
 
 def _prepare(executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -74,12 +83,11 @@ def _prepare(executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
     try:
         kernel_language.check_arguments(executor.fn.__name__, (*args, *given.values()))
     except NotTriton as exc:
-        setattr(exc, REFUSED, True)
-        raise
+        raise _refused(exc) from None
     if callable(executor.grid):
         executor.grid = executor.grid(inspect.getcallargs(executor.fn, *args, **given))
     executor.grid = _sizes(executor.grid)
-    counting.allow_stores((*args, *given.values()))
+    counting.allow((*args, *given.values()))
 
 
 def _sizes(grid: Any) -> tuple[int, ...]:
@@ -122,21 +130,64 @@ def _mark_refusal(exc: Exception, fn: FunctionType) -> None:
         setattr(exc, REFUSED, True)
 
 
+def _refused(exc: Exception) -> Exception:
+    setattr(exc, REFUSED, True)
+    return exc
+
+
+def enter_function() -> bool:
+    """Called where a host function of a candidate begins: none may run while one of its launches does."""
+    if STATE.running:
+        WIRE.note("hidden_work", "a function of the source that is no kernel runs inside a launch")
+        raise RuntimeError("host code cannot run inside a launch")
+    return False
+
+
 def _checked(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Whatever goes wrong while Triton parses a kernel is a refusal, and so is a body that is not Triton's."""
+    """Whatever goes wrong while a kernel is read is a refusal, and so is a kernel that was not checked."""
 
     @wraps(original)
     def rewrite(self: Any) -> Any:
         try:
             kernel = original(self)
-            if kernel in _APPROVED:
-                _APPROVED[kernel].recheck()
+            if kernel not in _APPROVED:
+                raise _unapproved(self.fn)
+            if (text := _APPROVED[kernel]) is not None:
+                text.recheck()
             return kernel
-        except Exception as exc:  # parsing fails in any way, and goes on to whoever launched the kernel
-            setattr(exc, REFUSED, True)
+        except Exception as exc:  # reading fails in any way, and goes on to whoever launched the kernel
+            _refused(exc)
             raise
 
     return rewrite
+
+
+def _rewritten(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make kernels from their checked definitions; Triton's own functions are made as Triton does."""
+
+    @wraps(original)
+    def rewrite_ast(self: Any) -> Any:
+        if kernel_language.is_library(self.fn):
+            return original(self)
+        text = KernelText(self.fn)
+        _APPROVED[text.kernel] = text
+        return text.kernel
+
+    return rewrite_ast
+
+
+def _combining(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A reduction or scan runs the checked form of its combining function, not the plain one."""
+
+    @wraps(original)
+    def initialise(self: Any, axis: Any, combine_fn: Any, *args: Any, **kwargs: Any) -> None:
+        if not isinstance(combine_fn, InterpretedFunction):
+            raise _refused(NotTriton("a combining function must be under @triton.jit"))
+        if not kernel_language.is_library(combine_fn.fn):
+            combine_fn = SimpleNamespace(fn=combine_fn.rewrite())
+        original(self, axis, combine_fn, *args, **kwargs)
+
+    return initialise
 
 
 def _marshalling(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -158,18 +209,17 @@ def _call_device_function(self: Any, *args: Any, **kwargs: Any) -> Any:
     return self.rewrite()(*args, **kwargs)
 
 
-def _compile_kernel(self: Any, tree: Any) -> Any:
-    """Compile a rewritten kernel without leaking the interpreter's imports (`np`, `math`) into its globals."""
+def _compile_own(self: Any, tree: Any) -> Any:
+    """Compile one of Triton's own functions; its module gets those of the interpreter's objects that it needs."""
     for name in ("interpreter_semantic", "_InterpreterComparison"):
         if hasattr(interpreter, name):
             self.fn.__globals__.setdefault(name, getattr(interpreter, name))
-    text = KernelText(self.fn)
     namespace = {**self.kwargs}
     exec(compile(tree, filename=self.filename, mode="exec"), self.fn.__globals__, namespace)
     kernel = namespace[self.fn.__name__]
     marks = {name: "constexpr" if "constexpr" in str(mark) else mark for name, mark in kernel.__annotations__.items()}
-    kernel.__annotations__ = marks  # by any name of triton.language, not `tl` alone
-    _APPROVED[kernel] = text
+    kernel.__annotations__ = marks
+    _APPROVED[kernel] = None
     return kernel
 
 
