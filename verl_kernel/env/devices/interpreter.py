@@ -54,14 +54,14 @@ class InterpreterDevice(DeviceBackend):
         """Collect the events of the torch ops and launches inside."""
         events: list[TraceEvent] = []
         if not _interprets():
-            with OpRecorder(events, lambda: False):
+            with OpRecorder(events):
                 yield events
             return
         from verl_kernel.env.devices.counting import STATE
 
         outer, STATE.events = STATE.events, events
         tripwire.WIRE.events = events
-        recorder = OpRecorder(events, lambda: STATE.marshalling)
+        recorder = OpRecorder(events, lambda: STATE.marshalling, lambda: STATE.running)
         try:
             with recorder:
                 yield events

@@ -15,7 +15,7 @@ import math
 import sys
 import textwrap
 from collections import namedtuple
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -197,6 +197,13 @@ def check_arguments(name: str, arguments: Iterable[Any]) -> None:
     for value in arguments:
         if not _may_pass(value):
             raise NotTriton(f"kernel {name}: an argument of type {type(value).__name__} cannot be passed to a kernel")
+
+
+def check_constants(name: str, constants: Mapping[str, Any]) -> None:
+    """Refuse `constexpr` arguments that are no constants: the kernel would get the object itself (raises NotTriton)."""
+    for parameter, value in constants.items():
+        if not _is_allowed(value):
+            raise NotTriton(f"kernel {name}: {parameter} is a constexpr, which a {type(value).__name__} cannot be")
 
 
 def _may_pass(value: Any) -> bool:

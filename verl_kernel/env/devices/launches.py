@@ -80,14 +80,16 @@ def _prepare(executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
     executor.pre_run_hooks = []
     known = inspect.signature(executor.fn).parameters
     given = {name: value for name, value in kwargs.items() if name in known}
+    bound = inspect.getcallargs(executor.fn, *args, **given)
     try:
-        kernel_language.check_arguments(executor.fn.__name__, (*args, *given.values()))
+        kernel_language.check_arguments(executor.fn.__name__, bound.values())
+        kernel_language.check_constants(executor.fn.__name__, {name: bound[name] for name in executor.constexprs})
     except NotTriton as exc:
         raise _refused(exc) from None
     if callable(executor.grid):
-        executor.grid = executor.grid(inspect.getcallargs(executor.fn, *args, **given))
+        executor.grid = executor.grid(bound)
     executor.grid = _sizes(executor.grid)
-    counting.allow((*args, *given.values()))
+    counting.allow(bound.values())
 
 
 def _sizes(grid: Any) -> tuple[int, ...]:

@@ -23,12 +23,18 @@ class OpRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         events: list to append to.
         is_marshalling: says whether Triton's interpreter is moving a kernel's arguments, whose copies are not
             the program's work.
+        is_launching: says whether a launch runs, in which no op of torch has any business.
     """
 
-    def __init__(self, events: list[TraceEvent], is_marshalling: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        events: list[TraceEvent],
+        is_marshalling: Callable[[], bool] = lambda: False,
+        is_launching: Callable[[], bool] = lambda: False,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._events = events
-        self._is_marshalling = is_marshalling
+        self._is_marshalling, self._is_launching = is_marshalling, is_launching
         self._depth = 0
         self.spent_ns = 0
 
@@ -50,6 +56,8 @@ class OpRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _run(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         _watch(func, types)
+        if self._is_launching() and not self._is_marshalling():
+            WIRE.note("hidden_work", f"{func.name()} runs inside a launch")
         with self:  # in inference mode composite ops arrive whole; their parts are what a device runs
             result = func.decompose(*args, **kwargs)
         if result is not NotImplemented:
