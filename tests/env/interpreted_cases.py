@@ -121,8 +121,10 @@ def asserted(x, n, f):
 
 
 @triton.jit
-def divided(x, n, f):
+def floats(x, f):
     tl.store(x, 1.0 / f)
+    tl.store(x + 1, f.to(tl.float16).to(tl.float32))
+    tl.store(x + 2, tl.where(~(f > 0.5), 1.0, f))
 
 
 @triton.jit
@@ -208,8 +210,15 @@ def case_host_errors():
 def case_values():
     return {
         kernel.__name__: [record(lambda kernel=kernel, n=n: kernel[(1,)](torch.ones(1), n, float(n))) for n in (2, 0)]
-        for kernel in (asserted, divided)
+        for kernel in (asserted,)
     }
+
+
+def case_floats():
+    x, y = torch.zeros(3), torch.zeros(3)
+    floats[(1,)](x, 0.0)
+    floats[(1,)](y, 0.1 + 2**-40)
+    return [*x.tolist(), *y.tolist()]
 
 
 def case_recovers():

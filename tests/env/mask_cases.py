@@ -28,10 +28,26 @@ PLAIN = (
     *("(c < n) & (row < m)", "(row < m) & (c < n)", "(c < n) | (row < m)", "(row < m) | (c < n)"),
     *("~(row < m) & (c < n)", "~(c < n) & (row < m)", "~((c < n) & (row < m))", "~((row < m) | (c < n))"),
     *("(r < 3) & (c < n) & (row < m)", "(row < m) & ((r < 3) | (c < n))", "((row < m) & (n > m)) & (c < n)"),
-    *("(c < n) & (f > 0.5)", "(s > 40.0) & (c < n)", "(f > 0.5) | (s > 40.0)", "(c < n) ^ (row < m)"),
+    *(
+        "(c < n) & (f > 0.5)",
+        "(s > 40.0) & (c < n)",
+        "(f > 0.5) | (s > 40.0)",
+        "~(f > 0.5) & (c < n)",
+        "(c < n) ^ (row < m)",
+    ),
     *("(row < m)", "~(row < m)", "(c < n)", "(x_row < m) & (r != 1)"),
     *("(c < n) & (row < m) & (B > 4)", "(r != 1) & (c < n) & True"),
 )
+LOGIC = {
+    "(c < n) and (row < m)": "(c < n) & (row < m)",
+    "(row < m) or (c < n)": "(row < m) | (c < n)",
+    "(c < n) and (r != 1) and (row < m)": "(c < n) & (r != 1) & (row < m)",
+    "not (c < n) and (r != 1)": "~(c < n) & (r != 1)",
+    "not (row < m) or (c < n)": "~(row < m) | (c < n)",
+    "B > 4 and (c < n)": "(c < n)",
+    "(c < n) and (B > 4 or row < m)": "(c < n)",
+}
+"""Masks by Python's words, which Triton's compiler reads lane by lane, and what they mean to NumPy."""
 KERNEL = """
 @triton.jit
 def {name}(x, seen, o, n, m, f, H: tl.constexpr, B: tl.constexpr):
@@ -79,7 +95,7 @@ def lanes(mask, x):
     for row in range(PROGRAMS):
         names = {"r": r, "c": c, "row": np.int32(row), "x_row": np.int64(row), "s": x[row, 0, 0]}
         sizes = {"n": np.int32(N), "m": np.int32(M), "f": np.float32(F), "B": B}
-        found.append(np.broadcast_to(eval(mask, {**names, **sizes}), (H, B)))
+        found.append(np.broadcast_to(eval(LOGIC.get(mask, mask), {**names, **sizes}), (H, B)))
     return np.stack(found)
 
 
@@ -109,7 +125,7 @@ def judge(mask, bare, other, x):
 
 def answers(directory):
     chance = random.Random(7)
-    masks = [*PLAIN, *(nested(chance, depth) for depth in (2, 3) for _ in range(25))]
+    masks = [*PLAIN, *LOGIC, *(nested(chance, depth) for depth in (2, 3) for _ in range(25))]
     kernels = module(masks, directory)
     x = torch.arange(PROGRAMS * H * B, dtype=torch.float32).reshape(PROGRAMS, H, B)
     for number, mask in enumerate(masks):

@@ -2,11 +2,13 @@
 """What the interpreter device runs, counts and refuses; the kernels are in interpreted_cases.py."""
 
 import json
+import math
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from verl_kernel.env.devices import resolve_device
@@ -85,11 +87,15 @@ def test_a_refusal_names_the_line_of_the_file(cases):
     assert text.startswith(f"line {line}, in kernel foreign: torch.sum is not part of triton.language")
 
 
-@pytest.mark.parametrize(("kernel", "kind"), [("asserted", "AssertionError"), ("divided", "ZeroDivisionError")])
-def test_what_fails_for_some_values_only_is_no_compile_error(cases, kernel, kind):
-    fine, failed = cases["values"][kernel]
+def test_what_fails_for_some_values_only_is_no_compile_error(cases):
+    fine, failed = cases["values"]["asserted"]
     assert fine["error"] is None
-    assert failed["error"]["type"] == kind and not failed["error"]["compile"]
+    assert failed["error"]["type"] == "AssertionError" and not failed["error"]["compile"]
+
+
+def test_floating_arguments_are_float32_scalars_as_on_a_gpu(cases):
+    tenth = float(np.float32(0.1))
+    assert cases["floats"] == [math.inf, 0.0, 1.0, 1 / np.float32(0.1), float(np.float16(tenth)), 1.0]
 
 
 def test_host_errors_are_not_compile_errors(cases):

@@ -16,15 +16,15 @@ import sys
 import textwrap
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 import triton.language as tl
-from triton.runtime import interpreter
-from triton.runtime.interpreter import FunctionRewriter, InterpretedFunction
+from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import ConstexprFunction, JITFunction
 
 from verl_kernel.env import candidate_code
+from verl_kernel.env.devices.kernel_form import translated
 
 _CONSTANTS = (int, float, bool, str, type(None), tl.constexpr, tl.dtype)
 _BUILTINS = {
@@ -98,7 +98,7 @@ class Body:
             if isinstance(inner, _FORBIDDEN):
                 raise refusal(node.name, inner, f"a {type(inner).__name__} statement")
         self._read(nodes, _locals(node, nodes))
-        self.code, self.added = _translated(node, nodes, file)
+        self.code, self.added = translated(node, file)
 
     def _read(self, nodes: list[ast.AST], local: set[str]) -> None:
         inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
@@ -290,34 +290,6 @@ def _trusted_definition(fn: FunctionType) -> ast.FunctionDef:
     lines, first = inspect.getsourcelines(fn)
     tree = ast.increment_lineno(ast.parse(textwrap.dedent("".join(lines))), first - 1)
     return next(node for node in tree.body if isinstance(node, ast.FunctionDef))
-
-
-def _translated(node: ast.FunctionDef, nodes: list[ast.AST], file: str) -> tuple[CodeType, dict[str, Any]]:
-    """The code of a definition in the interpreter's form, and the interpreter's objects that this form uses."""
-    before = _names(nodes)
-    bare = ast.FunctionDef(node.name, _bare(node.args), node.body, [], None)
-    bare.type_params = []  # type: ignore[attr-defined]  # Python 3.12 wants it
-    tree = ast.Module([ast.copy_location(bare, node)], [])
-    tree = ast.fix_missing_locations(FunctionRewriter.ast_transformer.visit(tree))
-    added = _names(ast.walk(tree)) - before
-    code = compile(tree, file, "exec", dont_inherit=True)
-    return next(item for item in code.co_consts if isinstance(item, CodeType)), {
-        name: getattr(interpreter, name) for name in added
-    }
-
-
-def _names(nodes: Iterable[ast.AST]) -> set[str]:
-    return {node.id for node in nodes if isinstance(node, ast.Name)}
-
-
-def _bare(arguments: ast.arguments) -> ast.arguments:
-    """Parameters without annotations and defaults, which are evaluated once, where the source stands."""
-    for item in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
-        item.annotation = None
-    return ast.arguments(
-        posonlyargs=arguments.posonlyargs, args=arguments.args, vararg=None, kwonlyargs=arguments.kwonlyargs,
-        kw_defaults=[None] * len(arguments.kwonlyargs), kwarg=None, defaults=[],
-    )  # fmt: skip
 
 
 def _locals(function: ast.FunctionDef, nodes: list[ast.AST]) -> set[str]:

@@ -19,7 +19,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import FunctionRewriter, GridExecutor, InterpretedFunction
 
-from verl_kernel.env.devices import conditions, counting, kernel_language
+from verl_kernel.env.devices import conditions, counting, kernel_language, scalars
 from verl_kernel.env.devices.counting import STATE
 from verl_kernel.env.devices.kernel_language import KernelText, NotTriton
 from verl_kernel.env.devices.tripwire import WIRE
@@ -40,6 +40,7 @@ def install() -> None:
     kernel_language.freeze()
     counting.install()
     conditions.install()
+    scalars.install()
     GridExecutor.__call__ = _launching(GridExecutor.__call__)
     for name in ("_init_args_hst", "_restore_args_dev"):
         setattr(GridExecutor, name, _marshalling(getattr(GridExecutor, name)))
