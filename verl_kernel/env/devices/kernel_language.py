@@ -230,7 +230,7 @@ def _is_allowed(value: Any) -> bool:
         return id(value) in _KNOWN or any(value is known for known in _BUILTINS.values())
     if type(value) in (InterpretedFunction, JITFunction, *_CONSTANTS):
         return True
-    return id(value) in _KNOWN or id(type(value)) in _KNOWN
+    return id(value) in _KNOWN or (id(type(value)) in _KNOWN and not isinstance(value, tl.core.base_value))
 
 
 def _is_plain(kind: type) -> bool:
