@@ -140,7 +140,8 @@ def test_a_band_for_mismatch_is_refused_where_samples_are_older(quickstart):
         ("group_filter=drop",),
         ("group_filter=refill", "data.gen_batch_size=1"),
         ("group_filter=refill", "trainer_mode=colocate_async"),
-        ("group_filter=refill", "group_spread=last_turn", "group_carry_over=true", "data.gen_batch_size=1", "mismatch=tis"),
+        ("group_filter=refill", "group_carry_over=true", "data.gen_batch_size=1", "mismatch=stale_tis"),
+        ("group_filter=drop", "group_spread=last_turn"),
         ("level=trajectory", "width=0", "speedup_threshold=1.2", "key=number_coverage"),
     ],
 )

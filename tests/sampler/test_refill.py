@@ -92,7 +92,7 @@ def steps(carry_over: bool, flat: set[int]) -> tuple[list[set[str]], list[dict],
 
 def test_prompts_beyond_the_batch_are_kept_for_the_next_step(queue: None) -> None:
     trained, metrics, made = steps(True, {0})
-    # p0 is flat, and verl asks for two prompts in its place. The oldest go first, so one of every step waits for the next.
+    # p0 is flat, and verl asks for two prompts in its place. The oldest go first: one of every step waits for the next.
     submitted = [{"p1", "p2", "p3"}, {"p4", "p5"}, {"p6", "p7"}]
     assert trained[0] < submitted[0]
     assert submitted[0] - trained[0] < trained[1] and submitted[1] - trained[1] < trained[2]

@@ -16,7 +16,7 @@ UNCUT = math.exp(20)
 
 
 def check_mismatch(config: DictConfig) -> None:
-    """Corrections have the log-probabilities they compare, and bands that fit their age; `turn_corrected` has its ratios.
+    """Corrections have log-probabilities to compare and bands that fit their age, and `turn_corrected` its ratios.
 
     Raises:
         ConfigError: something is missing or contradicts; the message names the key and the remedy.

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether mismatch rejection would take staleness for mismatch.
 
-verl computes log pi_train once, by the weights of the step that trains on a sample. Where those are newer than the weights
-that generated it, pi_train / pi_rollout holds the updates in between, and a band as narrow as MRS's rejects rows for them.
+verl computes log pi_train once, by the weights of the step that trains on a sample. Where those are newer than the
+weights that generated it, pi_train / pi_rollout holds the updates in between, and a band as narrow as MRS's rejects
+rows for them.
 """
 
 from __future__ import annotations

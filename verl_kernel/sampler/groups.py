@@ -42,7 +42,9 @@ def compared_rewards(turns: Sequence[TurnRecord], spread: str) -> list[float]:
     return [turn.reward for turn in (turns[-1:] if spread == "last_turn" else turns)]
 
 
-def flat_prompts(rows: Iterable[tuple[str, Sequence[TurnRecord]]], std: float, spread: str = "turns") -> dict[str, bool]:
+def flat_prompts(
+    rows: Iterable[tuple[str, Sequence[TurnRecord]]], std: float, spread: str = "turns"
+) -> dict[str, bool]:
     """Every prompt's uid, and whether it is flat.
 
     Args:
