@@ -123,12 +123,25 @@ def test_a_group_filter_needs_groups(quickstart):
     assert "group_filter" in sentence and "raise n" in sentence
 
 
+@pytest.mark.parametrize("overrides", [(), ("trainer_mode=colocate_async", f"{SAMPLER}.group_filter=refill")])
+def test_keeping_prompts_needs_a_filter_that_throws_some_away(quickstart, overrides):
+    sentence = refusal(quickstart, f"{SAMPLER}.group_carry_over=true", *overrides)
+    assert "group_carry_over" in sentence and "group_filter=refill in sync" in sentence and "false" in sentence
+
+
+def test_a_band_for_mismatch_is_refused_where_samples_are_older(quickstart):
+    sentence = refusal(quickstart, "trainer_mode=colocate_async", "mismatch=mrs")
+    assert "num_warmup_batches" in sentence and "mismatch=stale_tis" in sentence
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
         ("group_filter=drop",),
         ("group_filter=refill", "data.gen_batch_size=1"),
         ("group_filter=refill", "trainer_mode=colocate_async"),
+        ("group_filter=refill", "group_carry_over=true", "data.gen_batch_size=1", "mismatch=stale_tis"),
+        ("group_filter=drop", "group_spread=last_turn"),
         ("level=trajectory", "width=0", "speedup_threshold=1.2", "key=number_coverage"),
     ],
 )

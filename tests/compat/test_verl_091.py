@@ -364,7 +364,12 @@ def test_replay_buffer_has_the_seam_of_our_group_filter() -> None:
         "partition_id",
         "eviction_reasons",
     ]
-    assert not {"_dapo_filtered_keys", "_evict_terminal_groups"} & set(vars(ReplayBufferAsync))
+    assert parameters(ReplayBuffer._select_prompt_uids) == ["self", "partition_id", "sampleable_keys", "batch_size"]
+    seams = {"_dapo_filtered_keys", "_evict_terminal_groups", "_select_prompt_uids"}
+    assert not seams & set(vars(ReplayBufferAsync))
+    sample = ast.unparse(source_of("trainer/ppo/v1/replay_buffer.py", "ReplayBuffer", "sample"))
+    # What the sampler takes out of this very set is not cleared.
+    assert "surplus_uids = sampleable_keys - set(selected_prompt_uids)" in sample
     assert {"filter_groups_metric", "train_batch_size", "gen_batch_size"} <= set(parameters(ReplayBuffer.__init__))
     source = ast.unparse(source_of("trainer/ppo/v1/replay_buffer.py"))
     for name in ("_dapo_classification_cache", "finished_keys", "partitions", "prompt_global_steps"):
@@ -425,6 +430,26 @@ def test_transfer_queue_reads_and_writes_fields_by_key() -> None:
 
 
 # The trainer.
+
+
+def test_bypass_mode_takes_the_samplers_log_probabilities_for_old_ones_and_corrects_nothing() -> None:
+    trainer = "trainer/ppo/v1/trainer_base.py"
+    source = ast.unparse(source_of(trainer, "PPOTrainer", "_compute_old_log_prob"))
+    assert "data['old_log_probs'] = data.pop('rollout_log_probs')" in source
+    source = ast.unparse(source_of(trainer, "PPOTrainer", "_compute_advantage"))
+    assert "and (not bypass_recomputing_logprobs)" in source
+
+
+def test_asynchronous_trainers_run_ahead_by_num_warmup_batches(config: DictConfig) -> None:
+    for mode, name in (("colocate_async", "PPOTrainerColocateAsync"), ("separate_async", "PPOTrainerSeparateAsync")):
+        source = ast.unparse(source_of(f"trainer/ppo/v1/trainer_{mode}.py", name, "on_train_begin"))
+        assert f"self._add_async_warmup_batches(self.config.trainer.v1.{mode}.num_warmup_batches)" in source
+        assert config.trainer.v1[mode].num_warmup_batches is not None
+
+
+def test_synchronous_checkpoints_hold_no_queue() -> None:
+    source = ast.unparse(source_of("trainer/ppo/v1/trainer_base.py", "PPOTrainer", "_save_checkpoint"))
+    assert "if self.trainer_mode != 'sync':\n        tq.save_checkpoint(" in source
 
 
 def test_trainer_modes_are_registered_under_the_names_recipes_use(config: DictConfig) -> None:

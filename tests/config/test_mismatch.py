@@ -13,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import DictConfig
 from verl.protocol import DataProto
+from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
+from verl.utils.config import omega_conf_to_dataclass
 
 LOW, HIGH, VETO = 0.999, 1.001, 1e-4
-PRESETS = ("none", "mrs", "tis", "mrs_tis")
+PRESETS = ("none", "mrs", "tis", "mrs_tis", "stale_tis", "stale_clip")
 
 
 def preset(name: str) -> DictConfig:
@@ -110,7 +112,23 @@ def test_masked_tokens_have_no_say() -> None:
     assert mask.tolist() == [[1, 0, 1, 1]]
 
 
-@pytest.mark.parametrize("name", ["tis", "mrs_tis"])
+@pytest.mark.parametrize(
+    ("weight", "kept"), [(0.9799, False), (0.9801, True), (1.0, True), (1.0199, True), (1.0201, False)]
+)
+def test_the_band_for_stale_samples_is_wide_and_on_train_over_rollout(weight: float, kept: bool) -> None:
+    assert correct("stale_tis", [[math.log(weight)] * 3], [[1] * 3])[0].bool().all() == kept
+
+
+def test_an_update_is_no_mismatch_for_stale_samples_but_an_impossible_token_is() -> None:
+    # What one update at the quickstart's learning rate does to a trajectory, and a token that the trainer rules out.
+    update, broken = [7e-3, -2e-3, 4e-3, 3e-3], [-9.3, 3.1, 3.1, 3.1]
+    mask, weights = correct("stale_tis", [update, broken], [[1] * 4] * 2)
+    assert mask.bool().any(dim=1).tolist() == [True, False]
+    assert weights is not None and weights[0].tolist() == pytest.approx([math.exp(value) for value in update])
+    assert not correct("mrs", [update], [[1] * 4])[0].any()
+
+
+@pytest.mark.parametrize("name", ["tis", "mrs_tis", "stale_tis"])
 def test_tis_weights_are_the_ratio_cut_at_two(name: str) -> None:
     ratios = [0.25, 1.0, 1.5, 3.0]
     log_ratio = [[math.log(r) for r in ratios]]
@@ -123,9 +141,28 @@ def test_presets_do_what_their_name_says_and_no_more() -> None:
     far = [[1.0, 1.0]]
     for name in PRESETS:
         mask, weights = correct(name, far, [[1, 1]])
-        assert mask.bool().any() == ("mrs" not in name)
+        assert mask.bool().any() == (name in ("none", "tis", "stale_clip"))
         assert (weights is not None) == ("tis" in name)
-        assert RULES[name].bypass_mode is False
+        assert RULES[name].bypass_mode is (name == "stale_clip")
+
+
+def test_with_stale_clip_the_loss_clips_the_ratio_to_the_sampler() -> None:
+    """verl's trainer hands the sampler's log-probabilities on as old ones (tests/compat)."""
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose("cpu_quickstart", overrides=["trainer_mode=colocate_async", "mismatch=stale_clip"])
+    actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+    rollout = torch.full((1, 2), -3.0)
+    policy = (rollout + torch.tensor([[0.1, 0.5]])).requires_grad_()
+    loss, _ = get_policy_loss_fn(actor.policy_loss["loss_mode"])(
+        old_log_prob=rollout,
+        log_prob=policy,
+        advantages=torch.ones(1, 2),
+        response_mask=torch.ones(1, 2).bool(),
+        loss_agg_mode="token-mean",
+        config=actor,
+    )
+    loss.backward()
+    assert policy.grad is not None and policy.grad[0, 0] != 0 and policy.grad[0, 1] == 0
 
 
 def test_a_recipe_switches_presets_and_an_unknown_one_is_refused_with_the_list() -> None:

@@ -48,6 +48,21 @@ def test_every_trainer_mode_composes_and_finds_its_trainer_and_sampler(recipe: s
     )
 
 
+@pytest.mark.parametrize(
+    ("overrides", "narrow"),
+    [
+        (["trainer_mode=sync"], True),
+        (["trainer_mode=colocate_async"], False),
+        (["trainer_mode=separate_async"], False),
+        (["trainer_mode=colocate_async", "mismatch=mrs"], True),
+        (["mismatch=mrs", "trainer_mode=colocate_async"], True),
+    ],
+)
+def test_asynchronous_modes_choose_a_preset_for_stale_samples_unless_one_is_named(overrides: list[str], narrow: bool):
+    bounds = composed("cpu_quickstart", *overrides).algorithm.rollout_correction.rollout_rs_threshold
+    assert bounds.startswith("0.999" if narrow else "0.98")
+
+
 @pytest.mark.parametrize("recipe", ["kernel_trloo", "cpu_quickstart"])
 def test_our_node_parses(recipe: str):
     options = parse_options(composed(recipe).kernelgym)

@@ -61,6 +61,22 @@ def test_a_small_spread_counts_as_none() -> None:
     assert is_flat([[1.0], [1.001]], 0.001) and not is_flat([[1.0], [1.003]], 0.001)
 
 
+@pytest.mark.parametrize(
+    ("rewards", "flat"),
+    [
+        ([[1.0, 2.0], [0.0, 2.0]], True),  # Earlier turns have no say.
+        ([[1.0, 2.0], [1.0, 2.5]], False),
+        ([[1.0, 2.0], [2.0]], True),  # Each rollout's own last turn.
+        ([[1.0, 2.0], [1.0]], False),
+        ([[2.0]], False),
+        ([[2.0], []], False),
+    ],
+)
+def test_the_last_turn_alone_is_looked_at(rewards: list[list[float]], flat: bool) -> None:
+    rows = [(f"a_{i}_0", [turn(correct(), reward=reward) for reward in row]) for i, row in enumerate(rewards)]
+    assert flat_prompts(rows, 0.0, "last_turn") == {"a": flat}
+
+
 def test_prompts_are_told_apart_by_uid() -> None:
     rows = [
         (f"{uid}_{session}_0", [turn(correct(), reward=reward)])

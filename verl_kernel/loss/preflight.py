@@ -9,23 +9,30 @@ from omegaconf import DictConfig, OmegaConf
 
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss.options import NODE, TurnCorrectionOptions
+from verl_kernel.loss.staleness import CORRECTION, check_staleness
 
-CORRECTION = "algorithm.rollout_correction"
 UNCUT = math.exp(20)
 """verl cuts token ratios here itself."""
 
 
 def check_mismatch(config: DictConfig) -> None:
-    """Corrections have the log-probabilities they compare, and `turn_corrected` the ratios it reads.
+    """Corrections have log-probabilities to compare and bands that fit their age, and `turn_corrected` its ratios.
 
     Raises:
         ConfigError: something is missing or contradicts; the message names the key and the remedy.
     """
+    _check_correction(config)
+    _check_turn_corrected(config)
+    check_staleness(config)
+
+
+def _check_correction(config: DictConfig) -> None:
     rule = OmegaConf.select(config, CORRECTION) or {}
     corrects = [key for key in ("rollout_is", "rollout_rs") if rule.get(key) is not None]
-    if corrects and not OmegaConf.select(config, "actor_rollout_ref.rollout.calculate_log_probs"):
+    reads = [*corrects, *(["bypass_mode"] if rule.get("bypass_mode") else [])]
+    if reads and not OmegaConf.select(config, "actor_rollout_ref.rollout.calculate_log_probs"):
         raise ConfigError(
-            f"{CORRECTION}.{corrects[0]} is {rule.get(corrects[0])} and the rollout keeps no log-probabilities to "
+            f"{CORRECTION}.{reads[0]} is {rule.get(reads[0])} and the rollout keeps no log-probabilities to "
             "correct by: set actor_rollout_ref.rollout.calculate_log_probs=true, or mismatch=none"
         )
     if corrects and rule.get("bypass_mode"):
@@ -33,6 +40,9 @@ def check_mismatch(config: DictConfig) -> None:
             f"{CORRECTION}.bypass_mode is true, with which verl's trainer does not apply {CORRECTION}.{corrects[0]}: "
             "set it to false, or mismatch=none"
         )
+
+
+def _check_turn_corrected(config: DictConfig) -> None:
     node = OmegaConf.select(config, NODE)
     mode = OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode")
     if mode != "turn_corrected":

@@ -4,6 +4,9 @@
 Whatever the discount, a group-relative advantage of such a prompt is 0 in each of its turns, and only then: returns
 agree in all turns exactly where rewards do. A rollout that ended early earned 0 in the turns it did not reach. A
 prompt with a single rollout, or with rows that carry no turns, is never called flat.
+
+With `group_spread: last_turn`, the last reward of each rollout alone is looked at, as the published recipe does. A
+prompt whose rollouts differ in earlier turns only is then called flat although it could teach.
 """
 
 from __future__ import annotations
@@ -34,14 +37,22 @@ def is_flat(rewards: Sequence[Sequence[float]], std: float) -> bool:
     return all(statistics.pstdev(turn) <= std for turn in zip(*padded, strict=True))
 
 
-def flat_prompts(rows: Iterable[tuple[str, Sequence[TurnRecord]]], std: float) -> dict[str, bool]:
+def compared_rewards(turns: Sequence[TurnRecord], spread: str) -> list[float]:
+    """The rewards of a rollout that the filter compares: of all `turns`, or of the `last_turn`."""
+    return [turn.reward for turn in (turns[-1:] if spread == "last_turn" else turns)]
+
+
+def flat_prompts(
+    rows: Iterable[tuple[str, Sequence[TurnRecord]]], std: float, spread: str = "turns"
+) -> dict[str, bool]:
     """Every prompt's uid, and whether it is flat.
 
     Args:
         rows: key and turns of each trajectory.
         std: as in `is_flat`.
+        spread: as in `compared_rewards`.
     """
     groups: dict[str, list[list[float]]] = defaultdict(list)
     for key, turns in rows:
-        groups[prompt_of(key)].append([turn.reward for turn in turns])
+        groups[prompt_of(key)].append(compared_rewards(turns, spread))
     return {uid: is_flat(rewards, std) for uid, rewards in groups.items()}

@@ -14,6 +14,7 @@ _CHOICES = {
     "key": ("time_coverage", "number_coverage"),
     "level": ("turn", "trajectory"),
     "group_filter": ("none", "drop", "refill"),
+    "group_spread": ("turns", "last_turn"),
 }
 _RANGES = (
     ("threshold", 0.0, 1.0),
@@ -47,10 +48,16 @@ class PRSOptions:
     seed: int = 0
     group_filter: str = "none"
     """What becomes of prompts whose rollouts all earned the same: `none`, `drop`, or `refill` with other prompts."""
+    group_spread: str = "turns"
+    """Which rewards of a prompt's rollouts must differ: those of some turn (`turns`), or of the `last_turn`."""
     group_std: float = 1e-3
     """Standard deviation of a turn's rewards within a prompt up to which they are the same."""
     group_refills: int = 3
     """Prompts that `refill` may replace in a step, in batches; later ones stay, so that a step ends."""
+    group_carry_over: bool = False
+    """Whether prompts that `refill` made beyond the batch are kept for the next step instead of thrown away."""
+    allow_narrow_band: bool = False
+    """Whether a mismatch band within 1 % of 1 may judge samples of older weights; read before the start."""
     poll_interval_s: float = 2.0
     """How long the trainer sleeps between two looks for finished rollouts."""
     record_dir: str | None = None
@@ -59,8 +66,9 @@ class PRSOptions:
     """File for `kernel_log`; nothing is written when null."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.enabled, bool):
-            raise ConfigError(f"{NODE}.enabled is {self.enabled!r}; it must be true or false")
+        for key in ("enabled", "group_carry_over", "allow_narrow_band"):
+            if not isinstance(getattr(self, key), bool):
+                raise ConfigError(f"{NODE}.{key} is {getattr(self, key)!r}; it must be true or false")
         for key, allowed in _CHOICES.items():
             if getattr(self, key) not in allowed:
                 raise ConfigError(f"{NODE}.{key} is {getattr(self, key)!r}; it must be one of {', '.join(allowed)}")

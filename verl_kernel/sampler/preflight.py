@@ -39,6 +39,11 @@ def check_switches(config: DictConfig) -> None:
             f"data.gen_batch_size is {chunk} and {NODE}.group_filter is refill, which replaces prompts one by one: "
             "set data.gen_batch_size to 1"
         )
+    if options.group_carry_over and (options.group_filter != "refill" or mode != "sync"):
+        raise ConfigError(
+            f"{NODE}.group_carry_over is true, group_filter is {options.group_filter} and trainer_mode is {mode}: only "
+            "group_filter=refill in sync throws prompts away that could be kept; set it to false"
+        )
 
 
 def check_coverage(config: DictConfig, train_files: Sequence[str]) -> None:

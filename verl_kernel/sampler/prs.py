@@ -102,9 +102,10 @@ class PRSReplayBuffer(RefillingReplayBuffer):
 
     def _drop_flat(self, batch: tq.KVBatchMeta, rows: list[Row]) -> tuple[tq.KVBatchMeta, list[Row], dict[str, float]]:
         """Report the share of flat prompts and drop them where asked to, unless none would be left."""
-        flat = flat_prompts(((row.key, row.turns) for row in rows), self.options.group_std)
+        options = self.options
+        flat = flat_prompts(((row.key, row.turns) for row in rows), options.group_std, options.group_spread)
         metrics = {"groups/flat_fraction": sum(flat.values()) / len(flat)} if any(row.turns for row in rows) else {}
-        if self.options.group_filter != "drop":
+        if options.group_filter != "drop":
             return batch, rows, metrics
         if all(flat.values()):
             return batch, rows, metrics | {"groups/dropped": 0.0}

@@ -4,6 +4,8 @@
 verl filters prompts whose rollouts agree in one number per trajectory. Its buffer asks `_dapo_filtered_keys` which
 prompts those are; the override here answers with `groups.flat_prompts`, which looks at every turn. How many prompts
 verl then submits, and when, stays verl's: as many as were evicted in its asynchronous modes, twice as many in sync.
+Prompts that are not flat wait until the batch is full. What is left then stays for later steps in the asynchronous
+modes; verl's sync policy throws it away, unless `group_carry_over` keeps it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 import transfer_queue as tq
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-from verl_kernel.sampler.groups import flat_prompts, prompt_of
+from verl_kernel.sampler.groups import compared_rewards, flat_prompts, prompt_of
 from verl_kernel.sampler.options import PRSOptions
 from verl_kernel.sampler.rows import is_unjudged, turns_of
 
@@ -34,17 +36,27 @@ class RefillingReplayBuffer(ReplayBuffer):  # type: ignore[misc]
         switches = {"filter_groups_metric": "kernel_turns", "gen_batch_size": 1} if refill else {}
         super().__init__(poll_interval=options.poll_interval_s, **switches, **kwargs)
         self._replaced = 0
+        self._carried_over = 0
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[tq.KVBatchMeta, dict[str, Any]]:
         """Sample as verl does; in training from prompts that are not flat, while `group_refills` lasts."""
         if partition_id != "val":
             self.train_batch_size = batch_size  # How many prompts verl's sync policy keeps in flight as it refills.
-        sampled: tuple[tq.KVBatchMeta, dict[str, Any]] = super().sample(
-            global_steps=global_steps, partition_id=partition_id, batch_size=batch_size
-        )
+        batch, metrics = super().sample(global_steps=global_steps, partition_id=partition_id, batch_size=batch_size)
         if partition_id != "val":
             self._replaced = 0
-        return sampled
+            if self.options.group_carry_over:
+                metrics |= {"groups/carried_over": float(self._carried_over)}
+        return batch, metrics
+
+    def _select_prompt_uids(self, partition_id: str, sampleable_keys: set[str], batch_size: int) -> tuple[Any, ...]:
+        """The oldest prompts; with `group_carry_over` the others are kept for the next step."""
+        selected: tuple[Any, ...] = super()._select_prompt_uids(partition_id, sampleable_keys, batch_size)
+        if partition_id != "val" and self.options.group_carry_over:
+            self._carried_over = len(sampleable_keys) - len(selected[0])
+            # verl clears from the queue what this very set holds beyond the selection.
+            sampleable_keys.intersection_update(selected[0])
+        return selected
 
     def _dapo_filtered_keys(self, partition_id: str) -> tuple[set[str], Counter[float]]:
         """Finished prompts that verl shall replace, and how many of them earned what."""
@@ -67,8 +79,9 @@ class RefillingReplayBuffer(ReplayBuffer):  # type: ignore[misc]
         data = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["extra_fields"])
         entries = zip(keys, data["extra_fields"], strict=True)
         turns = {key: turns_of(entry) for key, entry in entries if not is_unjudged(entry)}
-        earned = {prompt_of(key): sum(turn.reward for turn in row) for key, row in turns.items()}
-        flat = flat_prompts(turns.items(), self.options.group_std)
+        spread = self.options.group_spread
+        earned = {prompt_of(key): sum(compared_rewards(row, spread)) for key, row in turns.items()}
+        flat = flat_prompts(turns.items(), self.options.group_std, spread)
         return {uid: earned[uid] if flat.get(uid) else None for uid in map(prompt_of, keys)}
 
     def _evict_terminal_groups(self, *args: Any, **kwargs: Any) -> tuple[set[str], int, int, dict[str, Any]]:

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two steps of an asynchronous trainer with its preset: the second one trains on samples of older weights."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.e2e.conftest import Run, train
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1500)]
+
+STALENESS = "training/off_policy/trajectory_staleness_worst/max"
+
+
+@pytest.fixture(scope="module")
+def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("colocate_async")
+    return train(
+        quickstart,
+        folder,
+        "trainer_mode=colocate_async",
+        "trainer.total_training_steps=2",
+        "trainer.save_freq=-1",
+        f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
+    )
+
+
+def test_the_second_step_trains_on_samples_of_older_weights(run: Run):
+    first, second = (step for step in run.steps if "training/global_step" in step)
+    assert first[STALENESS] == 0 and second[STALENESS] == 1
+    assert first["actor/grad_norm"] > 0 and second["actor/grad_norm"] > 0
+    # The update shows: the engines alone differ by far less.
+    assert second["rollout_corr/log_ppl_abs_diff"] > 10 * first["rollout_corr/log_ppl_abs_diff"]
+
+
+def test_staleness_is_weighted_and_not_taken_for_mismatch(run: Run):
+    for step in run.steps:
+        assert step["rollout_corr/rollout_rs_masked_fraction"] < 0.1
+        assert step["rollout_corr/rollout_is_mean"] == pytest.approx(1, abs=0.05)
+
+
+def test_the_sampler_judged_both_batches(run: Run):
+    for step in (1, 2):
+        rows = run.rows(step)
+        assert len(rows) == 64 and all(len(row["turns"]) == 2 for row in rows)
+        assert all(np.isfinite(row["rollout_log_probs"]).all() for row in rows)
+        assert run.steps[step - 1]["kernel/correct_rate"] > 0

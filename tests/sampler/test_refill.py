@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The filter of the published recipe: the spread of last turns, and prompts that wait for a full batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import transfer_queue as tq
+from verl.trainer.ppo.v1.utils import MetricsAggregator
+
+from tests.reward.results import correct, turn
+from tests.sampler.trajectories import clear, make_buffer, put
+from verl_kernel.reward.record import TurnRecord
+
+MODES = ["sync", "colocate_async", "separate_async"]
+Rows = list[tuple[list[int], list[TurnRecord]]]
+
+
+def rollouts(*rewards: tuple[float, ...]) -> Rows:
+    """Trajectories of turns of 3 tokens that earned this."""
+    rows = []
+    for earned in rewards:
+        mask = [1, 1, 1, *[0, 1, 1, 1] * (len(earned) - 1)]
+        rows.append((mask, [turn(correct(), 4 * i, 4 * i + 3, reward=r) for i, r in enumerate(earned)]))
+    return rows
+
+
+SAME_END = rollouts((0.0, 2.0), (1.0, 2.0))
+SAME_START = rollouts((1.0, 2.0), (1.0, 1.0))
+
+
+def maker(rows: Callable[[int], Rows], step: Callable[[int], int]) -> tuple[list[str], Callable[[int], None]]:
+    """What verl's trainer submits: the n-th prompt has the rollouts `rows(n)` and was drawn in step `step(n)`."""
+    made: list[str] = []
+
+    def refill(count: int) -> None:
+        for _ in range(count):
+            made.append(f"p{len(made)}")
+            put("train", made[-1], rows(len(made) - 1), step=step(len(made) - 1))
+
+    return made, refill
+
+
+def prompts(keys: list[str]) -> set[str]:
+    return {key.split("_")[0] for key in keys}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("spread", "gone"), [("turns", set()), ("last_turn", {"p0", "p2"})])
+def test_prompts_whose_last_turns_tie_are_replaced(queue: None, mode: str, spread: str, gone: set[str]) -> None:
+    made, refill = maker(lambda n: SAME_END if n in (0, 2) else SAME_START, lambda n: 1)
+    refill(3)
+    buffer = make_buffer(mode, refill, group_filter="refill", group_spread=spread)
+    batch, metrics = buffer.sample(1, "train", 3)
+    assert len(prompts(batch.keys)) == 3 and not prompts(batch.keys) & gone
+    assert metrics.get("training/filter_groups/evicted_samples", 0) == len(gone)
+    assert metrics["groups/flat_fraction"] == 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_prompts_whose_last_turns_tie_leave_the_batch(queue: None, mode: str) -> None:
+    put("train", "a", SAME_END)
+    put("train", "b", SAME_START)
+    batch, metrics = make_buffer(mode, group_filter="drop", group_spread="last_turn").sample(1, "train", 2)
+    assert prompts(batch.keys) == {"b"}
+    assert metrics["groups/dropped"] == 1 and metrics["groups/flat_fraction"] == 0.5
+
+
+def test_prompts_that_teach_wait_for_the_batch_to_fill(queue: None) -> None:
+    """The published buffer: rounds of prompts without an update between them, until enough have a spread."""
+    # verl takes the oldest: drawn one after another, they come in order.
+    made, refill = maker(lambda n: SAME_START if n % 3 == 0 else SAME_END, lambda n: n)
+    refill(3)
+    batch, _ = make_buffer("sync", refill, group_filter="refill", group_spread="last_turn").sample(1, "train", 3)
+    assert prompts(batch.keys) == {"p0", "p3", "p6"}
+
+
+def steps(carry_over: bool, flat: set[int]) -> tuple[list[set[str]], list[dict], list[str]]:
+    """Three steps in sync of two prompts each, submitted by the trainer as verl's does; what they trained on."""
+    made, refill = maker(lambda n: SAME_END if n in flat else SAME_START, lambda n: step)
+    buffer = make_buffer("sync", refill, group_filter="refill", group_spread="last_turn", group_carry_over=carry_over)
+    trained, metrics = [], []
+    for step in (1, 2, 3):
+        refill(2)
+        batch, found = buffer.sample(step, "train", 2)
+        trained.append(prompts(batch.keys))
+        metrics.append(found)
+        clear(batch)
+    return trained, metrics, made
+
+
+def test_prompts_beyond_the_batch_are_kept_for_the_next_step(queue: None) -> None:
+    trained, metrics, made = steps(True, {0})
+    # p0 is flat, and verl asks for two prompts in its place. The oldest go first: one of every step waits for the next.
+    submitted = [{"p1", "p2", "p3"}, {"p4", "p5"}, {"p6", "p7"}]
+    assert trained[0] < submitted[0]
+    assert submitted[0] - trained[0] < trained[1] and submitted[1] - trained[1] < trained[2]
+    assert len(trained[1] & submitted[1]) == len(trained[2] & submitted[2]) == 1
+    assert [found["groups/carried_over"] for found in metrics] == [1, 1, 1]
+    assert not any("training/filter_groups/discarded_surplus_samples" in found for found in metrics)
+    left = {key for items in (tq.kv_list() or {}).values() for key in items}
+    assert len(prompts(sorted(left))) == 1 and prompts(sorted(left)) < submitted[2]
+    aggregator = MetricsAggregator()
+    aggregator.add_step_metrics(metrics[0], sample_count=4)
+    assert aggregator.get_aggregated_metrics()["groups/carried_over"] == 1
+
+
+def test_a_kept_prompt_spares_a_replacement(queue: None) -> None:
+    trained, metrics, made = steps(True, {0, 5})
+    # p5 is flat, and what the first step left fills its place.
+    assert trained[0] | trained[1] == {"p1", "p2", "p3", "p4"} and trained[2] == {"p6", "p7"}
+    assert len(made) == 8 and [found["groups/carried_over"] for found in metrics] == [1, 0, 0]
+
+
+def test_without_the_switch_they_are_thrown_away(queue: None) -> None:
+    trained, metrics, made = steps(False, {0})
+    assert trained[0] < {"p1", "p2", "p3"} and trained[1:] == [{"p4", "p5"}, {"p6", "p7"}] and len(made) == 8
+    assert metrics[0]["training/filter_groups/discarded_surplus_samples"] == 1
+    assert not any("groups/carried_over" in found for found in metrics)
+    assert not [key for items in (tq.kv_list() or {}).values() for key in items]
+
+
+@pytest.mark.parametrize("carry_over", [True, False])
+def test_validation_carries_nothing_over(queue: None, carry_over: bool) -> None:
+    put("val", "a", SAME_START)
+    put("val", "b", SAME_START)
+    buffer = make_buffer("sync", group_filter="refill", group_carry_over=carry_over, refill_fn=lambda count: None)
+    batch, metrics = buffer.sample(1, "val", 2)
+    assert prompts(batch.keys) == {"a", "b"} and "groups/carried_over" not in metrics
