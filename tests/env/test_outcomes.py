@@ -14,6 +14,7 @@ from verl_kernel.env.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
+from verl_kernel.env.trace import TraceEvent, load_events
 from verl_kernel.errors import InfraError
 
 OPTIONS = GymOptions(
@@ -112,16 +113,8 @@ def frame(body: str) -> str:
 EVENT = (
     "{'kind': 'op', 'name': NAME, 'grid': [], 'bytes': 1, 'flops': 0, 'half_flops': 0, 'source': '', 'failed': 1 < 0}"
 )
-FACT = b'"dtype": 1, "shape": 1, "device": 1, "layout": 1, "stride": 1, "aliased": 1, "type": '
 HOSTILE = {
     "a time that no float holds": reply(spent="{'device': 10 ** 400}"),
-    "a name that is no text": reply(events=f"[{EVENT}]".replace("NAME", "chr(0xd800)"), spent="{'own': 0}"),
-    "a message of nested lists": frame(
-        """b'{"failure": {"status": "crash", "type": "x", "message": ' + deep + b'}}'"""
-    ),
-    "a form of nested lists": frame(
-        f"""b'{{"output": {{"tensor": 0}}, "tensors": [{{' + {FACT!r} + deep + b'}}], "events": [], "spent": {{}}}}'"""
-    ),
     "nesting beyond the parser": frame("b'[' * 500000 + b']' * 500000"),
     "a long trace": reply(events=f"[{EVENT}] * 25000".replace("NAME", "'aten::add'"), spent="{'own': 0}"),
     "notes without end": reply(more=", 'notes': {str(n): n for n in range(200000)}"),
@@ -138,6 +131,15 @@ def test_the_judge_survives_whatever_it_is_told(judge, name):
     assert EvalResult.model_validate_json(result.model_dump_json()) == result
     assert len(result.model_dump_json()) < 20_000
     assert judge.evaluate(TASK, HONEST).rewarded
+
+
+def test_a_trace_of_names_that_are_no_text_is_refused():
+    """Nothing could write them down afterwards."""
+    event = TraceEvent("op", "aten::add").to_json()
+    assert load_events([event])
+    for field in ("name", "source"):
+        with pytest.raises(ValueError, match="surrogates not allowed"):
+            load_events([{**event, field: "\ud800"}])
 
 
 WRITES = {
@@ -160,6 +162,24 @@ def test_disk_is_bounded_in_total(judge, name, tmp_path, monkeypatch):
 def test_what_was_written_counts_when_the_answer_is_there_at_once(judge):
     burst = "for n in range(20): open(str(n), 'wb').write(bytes(1 << 20))\nreturn self.right(x, y)"
     assert judge.evaluate(TASK, candidate(burst)).error.type == "DiskExceeded"
+
+
+HONEST_WRITES = {
+    "a cache": "import os\nos.makedirs('cache/a', exist_ok=True)\nfor n in range(40):\n"
+    "    open(f'cache/a/{n}', 'wb').write(bytes(20000))",
+    "a file that is written again": "for n in range(60): open('kept', 'wb').write(bytes(1 << 20))",
+    "a long log": "for n in range(2000): print('x' * 4096)",
+    "memory that is given back": "for n in range(20): bytearray(200 << 20)",
+}
+
+
+@pytest.mark.parametrize("name", HONEST_WRITES)
+def test_what_stays_within_its_grants_is_let_be(judge, name):
+    body = "if not hasattr(self, 'begun'):\n    self.begun = True\n" + "".join(
+        f"    {line}\n" for line in HONEST_WRITES[name].splitlines()
+    )
+    result = judge.evaluate(TASK, candidate(f"{body}return self.right(x, y)"))
+    assert result.status is EvalStatus.OK, result.error
 
 
 def test_a_tree_left_behind_at_the_exit_goes_too(judge, tmp_path, monkeypatch):

@@ -79,7 +79,7 @@ class Dialogue:
         """Read a part of a reply; one that cannot be read was not written by our code."""
         try:
             return read()
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as exc:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as exc:
             raise self._forged(f"{type(exc).__name__}: {exc}") from exc
 
     def stop(self, status: EvalStatus, kind: str, message: str, tail: str = "") -> Stop:

@@ -118,7 +118,7 @@ class Bench:
         if reply.get("output") != trial.expected.tree or len(given) != len(trial.facts):
             text = "the output is not structured like the reference's (one tensor, or a tuple of as many)"
             raise self._wrong("WrongStructure", text)
-        if difference := self.dialogue.parse(lambda: disagreement(trial.facts, given)):
+        if difference := disagreement(trial.facts, given):
             raise self._wrong(*difference)
 
     def _compare(self, expected: list[torch.Tensor], actual: list[torch.Tensor]) -> Agreement:
