@@ -49,6 +49,8 @@ def test_the_report_names_mechanisms_in_order_and_the_unconditional_ones_always(
         ("seccomp", "os.execv('/bin/true', ['true'])"),
         ("seccomp", "os.kill(os.getppid(), 0)"),
         ("seccomp", "os.pidfd_open(os.getppid())"),
+        ("seccomp", "os.memfd_create('kept')"),
+        ("landlock", "open('/proc/self/oom_score_adj', 'w').write('0')"),
         ("rlimits", "bytearray(1 << 30)"),
         ("rlimits", "open('big', 'wb').write(bytes(1 << 22))"),
         ("rlimits", "[open('/dev/null') for _ in range(100)]"),
@@ -120,6 +122,10 @@ def test_a_runner_is_a_user_of_its_own_with_its_own_files(tmp_path):
     assert done.stdout, done.stderr
     uid, effective, owner, groups = done.stdout.strip().split(":")
     assert uid == effective == owner and int(uid) >= 61184 and groups == "[]", done.stderr
+
+
+def test_a_runner_goes_first_where_memory_runs_out(tmp_path):
+    assert jailed("print(open('/proc/self/oom_score_adj').read())", tmp_path).stdout.strip() == "1000"
 
 
 def test_an_abort_is_still_an_abort(tmp_path):

@@ -2,12 +2,14 @@
 """300 evaluations by two judges of a Ray pool while their processes are killed at random, 44 times.
 
 The mix: 32 runners, 6 zygotes, 4 judge processes, 2 judge actors, in an order drawn from a seed; kill number k comes
-after 300 k / 46 results, so that the storm lasts as long as the work.
+after 300 k / 46 results, so that the storm lasts as long as the work. A runner's SIGKILL may be its candidate's own
+doing, so it is a crash and no failure of ours.
 """
 
 import asyncio
 import contextlib
 import random
+import signal
 import threading
 import time
 from collections import Counter
@@ -144,11 +146,14 @@ def test_storm(tmp_path, monkeypatch):
             for result, (status, _) in zip(results, wanted, strict=True)
             if result.status is not status and result not in infra
         ]
+        killed = [item for item in wrong if item[0] is EvalStatus.CRASH and item[2].signal == signal.SIGKILL]
+        wrong = [item for item in wrong if item not in killed]
         stats = gym.stats()
         print(f"{seconds:.0f} s, killed {dict(storm.killed)}, {len(infra)} infra errors, {stats.retries} retries")
-        assert len(results) == EVALUATIONS and wrong == []
+        assert len(results) == EVALUATIONS and wrong == [] and len(killed) <= storm.killed["runner"]
         assert sum(storm.killed.values()) >= 40 and all(result.attempts == 2 for result in infra)
-        assert stats.retries + len(infra) <= sum(storm.killed.values())  # no attempt failed that was not hit
+        hit = sum(storm.killed.values()) - len(killed)
+        assert stats.retries + len(infra) <= hit  # no attempt failed that was not hit
         until(lambda: (stats := gym.stats()).queue + stats.held_back + stats.busy == 0)
         until(lambda: gym.stats().alive == 2)
         until(lambda: not [victim for victim in storm.victims if victim.is_running()])

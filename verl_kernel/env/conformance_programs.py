@@ -65,6 +65,7 @@ BROKEN_KERNEL = candidate("return self.launch(x, y)").replace("tl.maximum(v, 0.0
 CRASHES = candidate("os.kill(os.getpid(), 11)", "import os")
 EXITS = candidate("os._exit(0)", "import os")
 HANGS = candidate("while True: pass")
+SLEEPS = candidate("import time; time.sleep(600)")
 HANGS_AT_LOAD = candidate("return self.launch(x, y)", "while True: pass")
 FLOODS = candidate("print('x' * (1 << 18)); return self.launch(x, y)")
 EATS_MEMORY = candidate("return [torch.ones(1 << 26) for _ in range(1 << 12)]")

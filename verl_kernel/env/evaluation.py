@@ -28,11 +28,12 @@ from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.dialogue import Dialogue, Stop
 from verl_kernel.env.ledger import Entry, hidden_work
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.process import RunnerProcess, Scratch, Zygote
+from verl_kernel.env.process import RunnerProcess, Zygote
 from verl_kernel.env.reference import Reference
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
 from verl_kernel.env.runner import CANDIDATE_FILE
 from verl_kernel.env.scores import lazy_flags, moves_too_little, own_launches
+from verl_kernel.env.scratch import Scratch
 from verl_kernel.env.session import BenchSession
 from verl_kernel.env.trials import Bench, Layout, difference
 from verl_kernel.errors import EnvironmentNotReady, InfraError
@@ -58,6 +59,7 @@ class Evaluation:
         self._found: dict[str, Any] = {"env": self._environment(), "timing_source": device.timing_source}
         self._seconds: dict[str, float] = {}
         self._bench: Bench | None = None
+        self._scratch: Scratch
 
     def run(self, source: str, kernel: str) -> EvalResult:
         """Go through the stages until one of them ends it."""
@@ -100,6 +102,7 @@ class Evaluation:
     def _dynamic(self, source: str) -> None:
         layout = Layout(self._reference)
         with closing(Scratch(CANDIDATE_FILE, source)) as scratch, closing(Arena.create(layout.size)) as arena:
+            self._scratch = scratch
             try:
                 with self._stage("load"):
                     self._bench = bench = self._start(scratch.path, arena, layout)
@@ -112,14 +115,15 @@ class Evaluation:
     def _start(self, scratch: str, arena: Arena, layout: Layout) -> Bench:
         options = self._options
         arena.write(layout.constants, layout.specs)
-        dialogue = Dialogue(self._fork(scratch, arena), scratch)
+        dialogue = Dialogue(self._fork(scratch, arena), scratch, options)
         return Bench(self._reference, dialogue, arena, layout, self._guard, options.tolerance, options.run_timeout_s)
 
     def _fork(self, scratch: str, arena: Arena) -> RunnerProcess:
-        return self._zygote.fork(scratch, arena, self._options.memory_mb, self._options.output_kb << 10)
+        return self._zygote.fork(scratch, arena, self._options)
 
     def _begin_again(self, bench: Bench) -> None:
         """Load the candidate into another runner, for the trials that are left."""
+        self._scratch.renew()
         bench.dialogue.runner = self._fork(bench.dialogue.scratch, bench.arena)
         bench.arena.write(bench.layout.constants, bench.layout.specs)
         self._load(bench)
@@ -127,7 +131,7 @@ class Evaluation:
     def _load(self, bench: Bench) -> None:
         reference, ask = self._reference, bench.dialogue.ask
         self._require(self._await_runner(bench))
-        bench.dialogue.sealed = "seccomp" in self._found["isolation"]
+        bench.dialogue.begun = True
         first = len(reference.init.tensors)
         request = {
             "entry": reference.task.candidate_class,

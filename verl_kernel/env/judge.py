@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from types import TracebackType
 
 import torch
@@ -21,6 +20,7 @@ from verl_kernel.env.devices import resolve_device
 from verl_kernel.env.evaluation import Evaluation
 from verl_kernel.env.judge_process import slow_reference
 from verl_kernel.env.options import GymOptions
+from verl_kernel.env.own_time import OwnTime
 from verl_kernel.env.process import Zygote
 from verl_kernel.env.reference import Reference
 from verl_kernel.env.reference_store import ReferenceStore
@@ -111,12 +111,12 @@ class Judge:
     def _prepare(self, task: Task) -> Reference | TaskError:
         stored = None if self._store is None else self._store.load(task)
         try:
-            with self._device.shared(), self._guard():
-                start = time.monotonic()
+            with self._device.shared(), self._guard(), closing(OwnTime(os.getpid())) as own_time:
                 reference = Reference(task, self._device, stored)
+                used_s = own_time.used_s()
         except TaskError as exc:
             return exc
-        if time.monotonic() - start > self._options.reference_timeout_s:
+        if used_s > self._options.reference_timeout_s:
             return slow_reference(task, self._options.reference_timeout_s)
         if self._store is not None and stored is None:
             self._store.save(task, reference.prepared())

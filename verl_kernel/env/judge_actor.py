@@ -11,7 +11,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from verl_kernel.env.dispatcher import Job
-from verl_kernel.env.judge_process import JudgeProcess
+from verl_kernel.env.judge_process import JudgeProcess, evaluation_limit_s
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalResult
 from verl_kernel.errors import InfraError, VerlKernelError
@@ -45,8 +45,7 @@ class RemoteJudge:
 
     def __init__(self, options: GymOptions, seed: int | None) -> None:
         self._options = options
-        budget = 2 * options.reference_timeout_s + options.load_timeout_s + options.run_timeout_s
-        self._deadline_s = budget + _START_S + 120.0  # later than the judge's own, which knows more
+        self._deadline_s = evaluation_limit_s(options) + _START_S + 120.0  # after the judge's own
         make = ray.remote(JudgeActor).options(
             num_cpus=options.cpus_per_judge, num_gpus=options.gpus_per_judge, max_restarts=-1, max_task_retries=0,
             scheduling_strategy="SPREAD",

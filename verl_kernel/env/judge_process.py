@@ -13,6 +13,7 @@ from typing import Any
 from verl_kernel.env import channel as channels
 from verl_kernel.env.home import Home
 from verl_kernel.env.options import GymOptions
+from verl_kernel.env.own_time import backstop_s
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError, TaskError
@@ -37,6 +38,15 @@ def slow_reference(task: Task, limit_s: float) -> TaskError:
         f"reference {task.task_id} cannot serve as a task: it takes longer than "
         f"kernelgym.reference_timeout_s = {limit_s:g} s; make it smaller or raise the limit"
     )
+
+
+def evaluation_limit_s(options: GymOptions) -> float:
+    """Wall-clock seconds after which a judge hangs: later than every limit within an evaluation, on a busy machine too.
+
+    The reference is prepared and asked, and a candidate that fails without its kernels is loaded twice.
+    """
+    budgets = (*(options.reference_timeout_s,) * 2, *(options.load_timeout_s,) * 4, options.run_timeout_s)
+    return sum(map(backstop_s, budgets)) + _SLACK_S
 
 
 class JudgeProcess:
@@ -84,10 +94,9 @@ class JudgeProcess:
             InfraError: the judge died or does not answer.
         """
         options = self._options
-        limit = 2 * options.reference_timeout_s + options.load_timeout_s + options.run_timeout_s + _SLACK_S
         self.start()
         try:
-            result: EvalResult = self._ask((task, source, kernel), limit)
+            result: EvalResult = self._ask((task, source, kernel), evaluation_limit_s(options))
         except _JudgeDied as died:
             if died.code == REFERENCE_HUNG:
                 raise slow_reference(task, options.reference_timeout_s) from None

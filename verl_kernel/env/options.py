@@ -44,6 +44,7 @@ class GymOptions:
     gpu_profile: str = "h100"
     """Nominal GPU of the simulated clock."""
     load_timeout_s: float = 20.0
+    """Own time of the candidate's process: on processors or asleep, not in the queue for one. So are the next two."""
     run_timeout_s: float = 20.0
     """Budget of all forwards of a candidate together."""
     reference_timeout_s: float = 60.0
@@ -56,6 +57,8 @@ class GymOptions:
     reference_cache: str | None = None
     """Folder where judges share what they learn about references; null keeps it in each judge's memory."""
     memory_mb: int = 4096
+    disk_mb: int = 256
+    """What a candidate may write to its directory and print; a file counts as 16 kB or more."""
     output_kb: int = 64
     """What a candidate may print before the rest is dropped."""
     max_source_kb: int = 100
@@ -70,9 +73,10 @@ class GymOptions:
         _choice("tolerance", self.tolerance, ("scaled", "parity"))
         _choice("reference_mode", self.reference_mode, ("eager", "compile"))
         _choice("gpu_profile", self.gpu_profile, ("h100", "a100"))
-        for key in ("num_judges", "correctness_trials", "queue_size", "memory_mb", "output_kb", "max_source_kb"):
+        for key in ("num_judges", "correctness_trials", "queue_size", "memory_mb", "disk_mb", "output_kb"):
             _at_least(key, getattr(self, key), 1)
-        _at_least("quarantine_after", self.quarantine_after, 1)
+        for key in ("quarantine_after", "max_source_kb"):
+            _at_least(key, getattr(self, key), 1)
         for key in ("load_timeout_s", "run_timeout_s", "reference_timeout_s"):
             _at_least(key, getattr(self, key), 0.1)
         for key in ("cpus_per_judge", "gpus_per_judge", "quarantine_s"):

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import os
+import re
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,12 +20,14 @@ from verl_kernel.env.arena import Arena
 from verl_kernel.env.channel import Channel, ChannelClosed, Message, ProtocolError
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.judge_process import child_environment
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.own_time import OwnTime, backstop_s, processor_ns
+from verl_kernel.env.scratch import used_bytes
 from verl_kernel.env.twin import Twin
 from verl_kernel.errors import InfraError
 
-_START_S, _ANSWER_S, _EXIT_S, _WATCH_S = 120.0, 10.0, 5.0, 0.1
-_PROCESS_CLOCK = 2
-"""Low bits of the clock of a process (CPUCLOCK_SCHED in linux/posix-timers.h)."""
+_START_S, _ANSWER_S, _EXIT_S, _WATCH_S = 300.0, 120.0, 5.0, 0.1
+_MEMORY = re.compile(rb"^RssAnon:\s+(\d+) kB$.*^RssShmem:\s+(\d+) kB$", re.MULTILINE | re.DOTALL)
 
 
 class RunnerDied(Exception):
@@ -36,8 +38,12 @@ class RunnerDied(Exception):
         self.code = code
 
 
-class MemoryExceeded(Exception):
-    """The runner used more memory than it was granted and has been killed."""
+class GrantExceeded(Exception):
+    """The runner used more than it was granted of what `kind` names and has been killed."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class Zygote:
@@ -85,16 +91,16 @@ class Zygote:
         theirs.close()
         self._channel, self._is_ready = Channel(ours), False
 
-    def fork(self, scratch: str, arena: Arena, memory_mb: int, output_bytes: int) -> RunnerProcess:
+    def fork(self, scratch: str, arena: Arena, options: GymOptions) -> RunnerProcess:
         """A new runner, jailed, that waits for its first request."""
         self.start()
         ours, theirs = channels.pair()
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
-        request = {"scratch": scratch, "arena_bytes": arena.size, "memory_mb": memory_mb}
+        request = {"scratch": scratch, "arena_bytes": arena.size, "memory_mb": options.memory_mb}
         try:
             self._send({"fork": request}, (theirs.fileno(), arena.fd, write_end))
             pid = self._answer()["pid"]
-            return RunnerProcess(self, pid, os.pidfd_open(pid), Channel(ours), read_end, output_bytes, memory_mb)
+            return RunnerProcess(self, pid, os.pidfd_open(pid), Channel(ours), read_end, options, scratch, arena.size)
         except (InfraError, OSError) as exc:
             ours.close()
             os.close(read_end)
@@ -103,10 +109,11 @@ class Zygote:
             theirs.close()
             os.close(write_end)
 
-    def reap(self, pid: int) -> int:
-        """Exit status of a dead runner, or minus its signal."""
+    def reap(self, pid: int) -> tuple[int, int]:
+        """Exit status of a dead runner, or minus its signal, and its largest memory in MB beyond what it began with."""
         self._send({"reap": pid})
-        return int(self._answer()["status"])
+        answer = self._answer()
+        return int(answer["status"]), int(answer["grown_mb"])
 
     def close(self) -> None:
         """Kill it (its runners die with it)."""
@@ -154,35 +161,50 @@ class RunnerProcess:
     pidfd: int
     channel: Channel
     output_fd: int
-    output_limit: int
-    memory_mb: int
+    options: GymOptions
+    scratch: str
+    arena_bytes: int
     output: bytearray = field(default_factory=bytearray)
-    """What it printed, up to `output_limit` bytes; the rest is dropped."""
+    """What it printed, up to `options.output_kb`; the rest is dropped."""
     was_killed: bool = False
     """Whether `end` had to kill it."""
+    grown_mb: int = 0
+    """Its largest memory, beyond what it shared with the zygote at first; known once it has been collected."""
     _code: int = 0
+    _printed: int = 0
     _inherited_kb: int = 0
     """Memory shared with the zygote, as first seen; more is the candidate's."""
+    _next_look: float = 0.0
 
-    def ask(self, request: Message | None, timeout_s: float) -> Message:
-        """Send a request and wait for the answer.
+    def __post_init__(self) -> None:
+        self._own_time = OwnTime(self.pid, asked=True)
+
+    def ask(self, request: Message | None, budget_s: float) -> Message:
+        """Send a request and wait for the answer, for `budget_s` seconds of the runner's own time.
 
         Raises:
             RunnerDied: it ended first, or its channel did.
-            TimeoutError: no answer in time.
-            MemoryExceeded: it used more than its grant and was killed.
+            TimeoutError: the budget is used up, or ten times as much on the wall clock; it says which.
+            GrantExceeded: it used more memory or disk than its grant and was killed.
             ProtocolError: it answered with something that is no message.
         """
-        deadline = time.monotonic() + timeout_s
+        self._own_time.start()
+        deadline = time.monotonic() + backstop_s(budget_s)
         try:
-            self.channel.sock.settimeout(timeout_s)
+            self.channel.sock.settimeout(backstop_s(budget_s))
             if request is not None:
                 self.channel.send(request)
-            while (answer := self._step(deadline)) is None:
+            while (answer := self._step(budget_s, deadline)) is None:
                 pass
         except ChannelClosed:
             raise RunnerDied(self.end(grace_s=0.2)) from None
+        self._look_at_grants()
         return answer
+
+    @property
+    def used_s(self) -> float:
+        """Seconds of its own time since the last request."""
+        return self._own_time.used_s()
 
     def finish(self) -> int:
         """Let it exit by itself and collect it: 0, another status, or minus a signal."""
@@ -191,60 +213,82 @@ class RunnerProcess:
         return self.end(_EXIT_S)
 
     def end(self, grace_s: float = 0.0) -> int:
-        """Wait `grace_s` for its end, kill its process group, collect it (idempotent)."""
+        """Wait `grace_s` of its own time for its end, kill its process group, collect it (idempotent)."""
         if self.pidfd < 0:
             return self._code
-        deadline = time.monotonic() + grace_s
-        while grace_s and time.monotonic() < deadline and not self._ready(deadline, self.pidfd):
-            pass
+        self._own_time.start()
+        deadline = time.monotonic() + backstop_s(grace_s)
+        while grace_s and time.monotonic() < deadline and not self._own_time.is_over(grace_s):
+            if self._ready(min(_WATCH_S, grace_s), self.pidfd):
+                break
         self.was_killed = not select.select([self.pidfd], [], [], 0)[0]
         self._kill()
         self._close()
-        self._code = self.zygote.reap(self.pid)
+        self._collect()
         return self._code
 
     def processor_ns(self) -> int:
         """Processor time of all its threads so far, as the kernel counts it."""
-        with suppress(OSError):  # it has ended
-            return time.clock_gettime_ns(~self.pid << 3 | _PROCESS_CLOCK)
-        return 0
+        return processor_ns(self.pid)
 
     @property
     def alive(self) -> bool:
         """Whether it has not been collected yet."""
         return self.pidfd >= 0
 
-    def _step(self, deadline: float) -> Message | None:
-        ready = self._ready(min(deadline, time.monotonic() + _WATCH_S), self.channel.fileno(), self.pidfd)
-        if not ready:
-            self._watch_memory()
-        if not ready and time.monotonic() >= deadline:
-            raise TimeoutError("the runner did not answer in time")
+    def _step(self, budget_s: float, deadline: float) -> Message | None:
+        ready = self._ready(min(_WATCH_S, max(0.001, budget_s)), self.channel.fileno(), self.pidfd)
         if self.channel.fileno() in ready:
-            return self.channel.feed()
-        if self.pidfd in ready:
+            if (answer := self.channel.feed()) is not None:
+                return answer
+        elif self.pidfd in ready:
             raise ChannelClosed("the runner has ended")
+        if time.monotonic() >= self._next_look:  # whatever it sends: drops of an answer are none
+            self._look_at_grants()
+            self._look_at_time(budget_s, deadline)
         return None
 
-    def _watch_memory(self) -> None:
-        with suppress(OSError, StopIteration):  # it has ended
-            status = Path(f"/proc/{self.pid}/status").read_text().splitlines()
-            kilobytes = int(next(line for line in status if line.startswith("RssAnon:")).split()[1])
-            self._inherited_kb = self._inherited_kb or kilobytes
-            if kilobytes > self._inherited_kb + (self.memory_mb << 10):
-                self.end()
-                raise MemoryExceeded(f"the process used more than kernelgym.memory_mb = {self.memory_mb} MB")
+    def _look_at_time(self, budget_s: float, deadline: float) -> None:
+        if self._own_time.is_over(budget_s):
+            raise TimeoutError("processor time and sleep")
+        if time.monotonic() >= deadline:
+            raise TimeoutError("processor time, by ten times that and 30 s on the wall clock")
 
-    def _ready(self, deadline: float, *fds: int) -> list[int]:
+    def _look_at_grants(self) -> None:
+        self._next_look = time.monotonic() + _WATCH_S
+        if self._grown_kb() > self.options.memory_mb << 10:
+            self._refuse("MemoryExceeded", f"used more than kernelgym.memory_mb = {self.options.memory_mb} MB")
+        limit = self.options.disk_mb << 20
+        if self._printed + used_bytes(self.scratch, limit) > limit:
+            grant = f"kernelgym.disk_mb = {self.options.disk_mb} MB"
+            self._refuse("DiskExceeded", f"wrote and printed more than {grant} (a file counts 16 kB or more)")
+
+    def _refuse(self, kind: str, text: str) -> None:
+        self.end()
+        raise GrantExceeded(kind, f"the process {text}")
+
+    def _grown_kb(self) -> int:
+        """Memory of its own: private pages, and shared ones beyond the arena's."""
+        found = None
+        with suppress(OSError):  # it has ended
+            found = _MEMORY.search(Path(f"/proc/{self.pid}/status").read_bytes())
+        if found is None:
+            return 0
+        kilobytes = int(found[1]) + max(0, int(found[2]) - (self.arena_bytes >> 10))
+        self._inherited_kb = self._inherited_kb or kilobytes
+        return kilobytes - self._inherited_kb
+
+    def _ready(self, wait_s: float, *fds: int) -> list[int]:
         watched = [*fds, self.output_fd] if self.output_fd >= 0 else list(fds)
-        ready = select.select(watched, [], [], max(0.0, deadline - time.monotonic()))[0]
+        ready = select.select(watched, [], [], wait_s)[0]
         if self.output_fd in ready:
             self._drain()
         return [fd for fd in ready if fd in fds]
 
     def _drain(self) -> None:
         data = os.read(self.output_fd, 1 << 16)
-        self.output += data[: max(0, self.output_limit - len(self.output))]
+        self._printed += len(data)
+        self.output += data[: max(0, (self.options.output_kb << 10) - len(self.output))]
         if not data:
             os.close(self.output_fd)
             self.output_fd = -1
@@ -255,24 +299,18 @@ class RunnerProcess:
         with suppress(ProcessLookupError):  # it may have died before it had a group
             os.killpg(self.pid, signal.SIGKILL)
 
+    def _collect(self) -> None:
+        try:
+            self._code, self.grown_mb = self.zygote.reap(self.pid)
+        except InfraError:
+            if not self.was_killed:
+                raise
+            self._code = -signal.SIGKILL  # why it was killed is the verdict, however its end was
+
     def _close(self) -> None:
         self.channel.close()
         os.close(self.pidfd)
+        self._own_time.close()
         if self.output_fd >= 0:
             os.close(self.output_fd)
         self.pidfd = self.output_fd = -1
-
-
-class Scratch:
-    """A private directory that holds the candidate's file and goes with it."""
-
-    def __init__(self, file_name: str, source: str) -> None:
-        try:
-            self.path = tempfile.mkdtemp(prefix="verl_kernel_")
-            (Path(self.path) / file_name).write_bytes(source.encode("utf-8", "surrogatepass"))
-        except OSError as exc:
-            raise InfraError(f"no scratch directory for a candidate: {exc}") from exc
-
-    def close(self) -> None:
-        """Remove it."""
-        shutil.rmtree(self.path, ignore_errors=True)

@@ -3,7 +3,8 @@
 
 Refused calls fail with EPERM (clone3 with ENOSYS, so that libc falls back to clone, whose flags can be read).
 Processes, programs, sockets, signals to others and kernel interfaces are closed; on a CPU threads are too, because
-work on another thread is work that the clock does not see (a CUDA driver needs its own).
+work on another thread is work that the clock does not see (a CUDA driver needs its own), and so is memory that belongs
+to no address space.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264), "shmget": (29, 194), "msgget": (68, 186),
     "mq_open": (240, 180), "inotify_init1": (294, 26), "fanotify_init": (300, 262), "personality": (135, 92),
 }  # fmt: skip
-_PROGRAMS: dict[str, tuple[int | None, int | None]] = {
+_ON_A_CPU: dict[str, tuple[int | None, int | None]] = {
     "fork": (57, None), "vfork": (58, None), "execve": (59, 221), "execveat": (322, 281),
+    "memfd_create": (319, 279), "memfd_secret": (447, 447), "semget": (64, 190),
 }  # fmt: skip
 _CLONE, _CLONE3, _KILL_CALL, _TGKILL, _PRLIMIT = (56, 220), (435, 435), (62, 129), (234, 131), (302, 261)
 
@@ -65,7 +67,7 @@ def program(machine: str, pid: int, may_start_programs: bool) -> list[_Instructi
     audit, column = _ARCHITECTURES[machine]
     lines = [(_LOAD, 0, 0, _ARCH), (_JUMP_EQ, 1, 0, audit), _return(_KILL), (_LOAD, 0, 0, _NR)]
     lines += [(_JUMP_GE, 0, 1, _X32), _deny(errno.ENOSYS)]
-    for numbers in (_NUMBERS if may_start_programs else {**_NUMBERS, **_PROGRAMS}).values():
+    for numbers in (_NUMBERS if may_start_programs else {**_NUMBERS, **_ON_A_CPU}).values():
         if (number := numbers[column]) is not None:
             lines += _when(number, [_deny(errno.EPERM)])
     if not may_start_programs:
@@ -77,7 +79,7 @@ def program(machine: str, pid: int, may_start_programs: bool) -> list[_Instructi
 
 
 def _only_to_itself(pid: int, signal_at: int) -> list[_Instruction]:
-    """And not SIGKILL: a runner that dies of it was killed by somebody else."""
+    """And not SIGKILL, so that a candidate which sends one learns that it may not."""
     own = [(_LOAD, 0, 0, _ARG0), (_JUMP_EQ, 1, 0, pid), _deny(errno.EPERM)]
     return [*own, (_LOAD, 0, 0, signal_at), (_JUMP_EQ, 0, 1, _SIGKILL), _deny(errno.EPERM)]
 

@@ -62,7 +62,9 @@ class TraceEvent:
             raise ValueError(f"a trace event must be an object with the keys {', '.join(cls.__dataclass_fields__)}")
         if not isinstance(value["grid"], list):
             raise ValueError("the grid of a trace event must be a list")
-        return cls(**{**value, "grid": tuple(value["grid"])})
+        event = cls(**{**value, "grid": tuple(value["grid"])})
+        f"{event.name}{event.source}".encode()  # a lone surrogate is no text, and no record could be written of it
+        return event
 
 
 def dump_events(events: Sequence[TraceEvent]) -> list[dict[str, object]]:

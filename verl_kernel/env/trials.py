@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -42,7 +41,7 @@ class Bench:
     guard: Callable[[], AbstractContextManager[object]]
     tolerance: str
     seconds_left: float
-    """Of all forwards together."""
+    """Own time of the runner, in all forwards together."""
     traces: list[list[TraceEvent]] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     _past: list[list[torch.Tensor]] = field(default_factory=list)
@@ -104,10 +103,10 @@ class Bench:
         return [self.arena.view(spec).to(expected.device, copy=True) for spec, expected in pairs]
 
     def _run(self, request: Message) -> Message:
-        start, used = time.monotonic(), self.dialogue.runner.processor_ns()
+        used = self.dialogue.runner.processor_ns()
         reply = self.dialogue.ask({"run": request}, max(0.001, self.seconds_left))
         used = self.dialogue.runner.processor_ns() - used
-        self.seconds_left -= time.monotonic() - start
+        self.seconds_left -= self.dialogue.runner.used_s
         if not request["suppress"]:
             events = self.dialogue.parse(lambda: load_events(reply["events"]))
             self.traces.append(events)

@@ -13,6 +13,7 @@ import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from verl_kernel.env import jail
 from verl_kernel.env.judge_process import REFERENCE_HUNG
 from verl_kernel.env.options import GymOptions
+from verl_kernel.env.own_time import OwnTime, backstop_s
 from verl_kernel.errors import EnvironmentNotReady, VerlKernelError, cannot_load
 
 if TYPE_CHECKING:
@@ -73,13 +75,21 @@ def _read(connection: Connection[Any, Any], jobs: queue.SimpleQueue[Any]) -> Non
 
 @contextmanager
 def _limit(options: GymOptions) -> Iterator[None]:
-    timer = threading.Timer(options.reference_timeout_s, lambda: os._exit(REFERENCE_HUNG))
-    timer.daemon = True
-    timer.start()
+    done = threading.Event()
+    threading.Thread(target=_watch, args=(options.reference_timeout_s, done), daemon=True).start()
     try:
         yield
     finally:
-        timer.cancel()
+        done.set()
+
+
+def _watch(limit_s: float, done: threading.Event) -> None:
+    own_time, deadline, pause = OwnTime(os.getpid()), time.monotonic() + backstop_s(limit_s), limit_s
+    while not done.wait(pause):
+        if own_time.is_over(limit_s) or time.monotonic() >= deadline:
+            os._exit(REFERENCE_HUNG)
+        pause = max(0.1, limit_s - own_time.used_s())
+    own_time.close()
 
 
 if __name__ == "__main__":

@@ -43,13 +43,14 @@ def serve(fd: int, name: str) -> None:
     channel = Channel(socket.socket(fileno=fd))
     device, snapshot = _prepare(name)
     channel.send({"ready": {"torch": torch.__version__}})
+    inherited_kb = _private_kb()
     with suppress(ChannelClosed):
         while True:
             request, fds = channel.recv_with_fds(max_fds=3)
             if "fork" in request:
                 channel.send({"pid": _fork(request["fork"], fds, channel, device, snapshot)})
             else:
-                channel.send({"status": _reap(request["reap"])})
+                channel.send(_reap(request["reap"], inherited_kb))
 
 
 def _prepare(name: str) -> tuple[DeviceBackend, Snapshot]:
@@ -110,19 +111,26 @@ def _close_all_but(keep: int) -> None:
     os.closerange(keep + 1, limit)
 
 
-def _reap(pid: int) -> int:
-    """Collect a dead runner (exit status, or minus the signal) and kill what it left behind."""
+def _reap(pid: int, inherited_kb: int) -> Message:
+    """Collect a dead runner and kill what it left behind: exit status (or minus the signal) and its largest memory."""
     try:
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        _, status, used = os.wait4(pid, 0)
+        code, grown_kb = os.waitstatus_to_exitcode(status), max(0, used.ru_maxrss - inherited_kb)
     except ChildProcessError:
-        status = -signal.SIGKILL
+        code, grown_kb = -signal.SIGKILL, 0
     while orphans := _children():
         for orphan in orphans:
             with suppress(ProcessLookupError):
                 os.kill(orphan, signal.SIGKILL)
             with suppress(ChildProcessError):
                 os.waitpid(orphan, 0)
-    return status
+    return {"status": code, "grown_mb": grown_kb >> 10}
+
+
+def _private_kb() -> int:
+    """Memory that a fork takes along; pages of files it finds again one by one."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("RssAnon:")).split()[1])
 
 
 def _children() -> list[int]:
