@@ -55,6 +55,11 @@ def time_ms(events: Sequence[TraceEvent], profile: GpuProfile) -> float:
     return fsum(event_ms(event, profile) for event in events)
 
 
+def unpriced(events: Sequence[TraceEvent]) -> tuple[str, ...]:
+    """Names of the events that have no price, each once."""
+    return tuple(dict.fromkeys(event.name for event in events if not event.priced))
+
+
 class SimulatedClock:
     """Reads the traces of the correctness trials; the runner is not asked anything."""
 
@@ -64,11 +69,16 @@ class SimulatedClock:
         self._gpu = PROFILES[gpu_profile]
 
     def measure(self, session: Session) -> Measurement:
-        """Times of all trials; the profile is that of a trial of median time."""
+        """Times of all trials, unless an op of theirs has no price; the profile is that of a trial of median time."""
+        theirs = unpriced(session.reference.events)
+        ours = tuple(name for trace in session.traces for name in unpriced(trace))
         times = [time_ms(trace, self._gpu) for trace in session.traces]
         typical = session.traces[sorted(range(len(times)), key=times.__getitem__)[(len(times) - 1) // 2]]
         return Measurement(
-            kernel_ms=timing(times),
-            reference_ms=timing([time_ms(session.reference.events, self._gpu)]),
-            profile=profile_events(typical, session.source, lambda event: event_ms(event, self._gpu)),
+            kernel_ms=None if ours else timing(times),
+            reference_ms=None if theirs else timing([time_ms(session.reference.events, self._gpu)]),
+            profile=profile_events(
+                typical, session.source, lambda event: event_ms(event, self._gpu), session.work(typical)
+            ),
+            unpriced=tuple(dict.fromkeys(theirs + ours)),
         )

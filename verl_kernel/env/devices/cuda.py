@@ -160,7 +160,7 @@ class CudaDevice(DeviceBackend):
             yield events
 
     @contextmanager
-    def suppress_launches(self) -> Iterator[None]:
+    def suppress_launches(self, kept: Sequence[str] = (), only: Sequence[int] | None = None) -> Iterator[None]:
         """Launches do nothing, and what is allocated meanwhile holds poison."""
         from verl_kernel.env.devices.cuda_launches import suppressing
         from verl_kernel.env.devices.cuda_memory import PoisonedAllocations

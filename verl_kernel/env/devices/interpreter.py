@@ -7,7 +7,7 @@ bfloat16 arithmetic is silently wrong in the interpreter; the judge refuses such
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -52,7 +52,9 @@ class InterpreterDevice(DeviceBackend):
                 yield events
             return
         from verl_kernel.env.devices.counting import STATE
+        from verl_kernel.env.devices.stores import STORES
 
+        STORES.begin_forward()
         outer, STATE.events = STATE.events, events
         tripwire.WIRE.events = events
         recorder = OpRecorder(events, lambda: STATE.marshalling)
@@ -77,13 +79,16 @@ class InterpreterDevice(DeviceBackend):
         return isinstance(exc, OutOfBounds)
 
     @contextmanager
-    def suppress_launches(self) -> Iterator[None]:
-        """Turn the launches inside into no-ops."""
+    def suppress_launches(self, kept: Sequence[str] = (), only: Sequence[int] | None = None) -> Iterator[None]:
+        """Leave out stores; what is allocated meanwhile holds poison."""
         from verl_kernel.env.devices.counting import STATE
+        from verl_kernel.env.devices.cuda_memory import PoisonedAllocations
+        from verl_kernel.env.devices.stores import keeping
 
-        STATE.suppressed = True
+        STATE.suppressed = not kept and only is None
         try:
-            yield
+            with keeping(kept, only), PoisonedAllocations():  # type: ignore[no-untyped-call]
+                yield
         finally:
             STATE.suppressed = False
 
