@@ -165,7 +165,7 @@ class CudaDevice(DeviceBackend):
         from verl_kernel.env.devices.cuda_launches import suppressing
         from verl_kernel.env.devices.cuda_memory import PoisonedAllocations
 
-        with suppressing(), PoisonedAllocations():  # type: ignore[no-untyped-call]
+        with suppressing(), PoisonedAllocations():
             yield
 
     def is_compile_error(self, exc: BaseException) -> bool:

@@ -19,6 +19,8 @@ from verl_kernel.env.trace import TraceEvent
 from verl_kernel.errors import EnvironmentNotReady
 
 _VARIABLE = "TRITON_INTERPRET"
+_POISON = 3e4
+"""What floating tensors hold during an ablation where nothing was written; half precision has it too."""
 
 
 class InterpreterDevice(DeviceBackend):
@@ -87,7 +89,7 @@ class InterpreterDevice(DeviceBackend):
 
         STATE.suppressed = not kept and only is None
         try:
-            with keeping(kept, only), PoisonedAllocations():  # type: ignore[no-untyped-call]
+            with keeping(kept, only), PoisonedAllocations(_POISON):
                 yield
         finally:
             STATE.suppressed = False

@@ -54,7 +54,7 @@ class Site:
 
     def note(self, block: Block, places: np.ndarray[Any, Any], source: int | None, before_loads: bool) -> None:
         """Add one store: its values, their addresses and the number of the load that explains them."""
-        lanes = block.lanes
+        lanes = block.bits(block.values.dtype)[1]
         self.stored += lanes.nbytes
         self.before_loads = self.before_loads and before_loads
         if source is not None:
