@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from verl_kernel.env.clock.simulated import PROFILES
+from verl_kernel.env.clock.nominal import PROFILES
 from verl_kernel.env.devices import resolve_device
 
 CASES = Path(__file__).with_name("stores_cases.py")

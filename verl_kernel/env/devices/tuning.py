@@ -17,7 +17,7 @@ from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import GridExecutor
 
-from verl_kernel.env.clock.simulated import PROFILES, time_ms
+from verl_kernel.env.clock.nominal import PROFILES, time_ms
 from verl_kernel.env.devices.counting import STATE
 from verl_kernel.env.devices.stores import STORES
 from verl_kernel.env.trace import TraceEvent
