@@ -116,3 +116,93 @@ def test_broadcast_dimensions_are_read_once(shape, broadcast):
     events = trace(lambda: target.copy_(source.expand(shape)))
     distinct = source.numel() if target.numel() else 0
     assert sum(event.bytes for event in events) == 4 * (distinct + target.numel())
+
+
+DEVICE = resolve_device("cpu")
+IMAGE = torch.randn(2, 3, 8, 8)
+VECTOR = torch.randn(8)
+PRICES = {
+    "mv": (lambda: X @ VECTOR, 2 * 48),
+    "addmv": (lambda: torch.addmv(torch.ones(6), X, VECTOR), 2 * 48),
+    "dot": (lambda: VECTOR @ VECTOR, 2 * 8),
+    "outer": (lambda: torch.outer(VECTOR, VECTOR), 64),
+    "addr": (lambda: torch.addr(torch.ones(8, 8), VECTOR, VECTOR), 2 * 64),
+    "baddbmm": (
+        lambda: torch.baddbmm(torch.ones(2, 3, 4), torch.ones(2, 3, 5), torch.ones(2, 5, 4)),
+        2 * 2 * 3 * 5 * 4,
+    ),
+    "addbmm": (lambda: torch.addbmm(torch.ones(3, 4), torch.ones(2, 3, 5), torch.ones(2, 5, 4)), 2 * 2 * 3 * 5 * 4),
+    "einsum": (lambda: torch.einsum("ab,cb->ac", X, Y), 2 * 6 * 8 * 6),
+    "linalg": (lambda: torch.linalg.matmul(X, Y.t()), 2 * 6 * 8 * 6),
+    "distances": (lambda: torch.cdist(X, Y), 3 * 36 * 8),
+    "bilinear": (lambda: F.bilinear(X, X, torch.ones(5, 8, 8)), 3 * 6 * 8 * 8 * 5),
+    "transposed convolution": (lambda: F.conv_transpose2d(IMAGE, torch.ones(3, 5, 2, 2)), 2 * 2 * 64 * 3 * 5 * 4),
+    "max pooling": (lambda: F.max_pool2d(IMAGE, 2), 2 * 3 * 16 * 4),
+    "pooling in one dimension": (lambda: F.avg_pool1d(IMAGE[0], 4), 3 * 8 * 2 * 4),
+    "sort": (lambda: X.sort(-1), 48 * 3),
+    "largest": (lambda: X.topk(2, -1), 48 * 3),
+    "upsampling": (lambda: F.interpolate(IMAGE, scale_factor=2, mode="bilinear"), 8 * 2 * 3 * 16 * 16),
+    "batch norm": (lambda: F.batch_norm(IMAGE, None, None, training=True), IMAGE.numel()),
+    "layer norm": (lambda: F.layer_norm(X, (8,)), 48),
+    "running sum": (lambda: X.cumsum(-1), 48),
+    "gather": (lambda: EMBEDDING.gather(0, INDEX[:, None]), EMBEDDING.numel()),
+    "in place": (lambda: X.clone().sigmoid_(), 48),
+    "many at once": (lambda: torch._foreach_mul_([X.clone()], 2.0), 48),
+}
+
+
+@pytest.mark.parametrize("name", PRICES)
+def test_prices(name):
+    run, flops = PRICES[name]
+    event = trace(run)[-1]
+    assert event.priced and event.flops == flops
+
+
+@pytest.fixture
+def device():
+    DEVICE.setup()
+    return DEVICE
+
+
+@pytest.mark.parametrize("kind", [torch.nn.GRU, torch.nn.LSTM, torch.nn.RNN])
+@pytest.mark.parametrize(("layers", "both"), [(1, False), (2, False), (2, True)])
+def test_a_recurrent_layer_is_one_kernel_that_does_all_its_products(device, kind, layers, both):
+    x, layer = torch.randn(5, 3, 8), kind(8, 8, layers, bidirectional=both)
+    events = [event for event in trace(lambda: layer(x)) if event.name != "aten::zeros"]
+    weights = [weight.numel() for weight in layer.parameters() if weight.dim() == 2]
+    assert len(events) == layers * (1 + both) and all(event.priced for event in events)
+    assert sum(event.flops for event in events) == 2 * 15 * sum(weights)
+    floor = sum(4 * weight.numel() for weight in layer.parameters()) + 4 * x.numel() * (2 + both)
+    assert sum(event.bytes for event in events) >= floor
+
+
+@pytest.mark.parametrize("kind", [torch.nn.GRUCell, torch.nn.LSTMCell])
+def test_a_recurrent_cell_is_two_products_and_a_pointwise_kernel(device, kind):
+    x, cell = torch.randn(3, 8), kind(8, 8)
+    events = [event for event in trace(lambda: cell(x)) if event.name != "aten::zeros"]
+    assert len(events) == 3
+    assert sum(event.flops for event in events) == 2 * 3 * (cell.weight_ih.numel() + cell.weight_hh.numel())
+
+
+def test_a_packed_sequence_is_priced_by_its_steps(device):
+    packed = torch.nn.utils.rnn.pack_padded_sequence(torch.randn(5, 2, 8), [5, 3])
+    layer = torch.nn.GRU(8, 8)
+    (event,) = [event for event in trace(lambda: layer(packed)) if event.name == "aten::gru"]
+    assert event.flops == 2 * 8 * 2 * 24 * 8
+
+
+def test_a_recurrent_layer_works_while_nobody_records(device):
+    assert torch.nn.GRU(8, 8)(torch.randn(5, 2, 8))[0].shape == (5, 2, 8)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda: torch.fft.fft(X),
+        lambda: torch.linalg.inv(torch.eye(4) * 2),
+        lambda: torch.linalg.svd(X),
+        lambda: torch.linalg.matrix_exp(torch.eye(4)),
+    ],
+)
+def test_what_is_not_known_has_no_price(run):
+    assert any(not event.priced for event in trace(run))

@@ -9,8 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.env.clock.simulated import PROFILES, GpuProfile, SimulatedClock, event_ms, time_ms
+from verl_kernel.env.clock.nominal import PROFILES, GpuProfile, event_ms, time_ms
+from verl_kernel.env.clock.simulated import SimulatedClock
 from verl_kernel.env.devices import resolve_device
+from verl_kernel.env.scores import own_work
 from verl_kernel.env.trace import TraceEvent, dump_events, load_events
 
 H100 = PROFILES["h100"]
@@ -37,10 +39,26 @@ def test_memory_and_arithmetic_overlap():
     assert event_ms(TraceEvent("op", "x", bytes=3 * 10**6, flops=10 * 10**9), profile) == pytest.approx(5.0)
 
 
+def session_of(traces, reference):
+    work = lambda trace: own_work(trace, "kernel.py", traces[-1], (), False)  # noqa: E731
+    return SimpleNamespace(traces=traces, source="kernel.py", reference=SimpleNamespace(events=reference), work=work)
+
+
+def test_an_op_without_a_price_leaves_times_unknown():
+    known, unknown = TraceEvent("op", "aten::add", bytes=8), TraceEvent("op", "aten::_fft_r2c", priced=False)
+    ours = SimulatedClock("h100").measure(session_of([[known], [known, unknown]], [known]))
+    assert ours.kernel_ms is None and ours.speedup is None and ours.reference_ms.n == 1
+    assert ours.unpriced == ("aten::_fft_r2c",)
+    theirs = SimulatedClock("h100").measure(session_of([[known]], [unknown]))
+    assert theirs.reference_ms is None and theirs.speedup is None and theirs.kernel_ms.n == 1
+    both = SimulatedClock("h100").measure(session_of([[known]], [known]))
+    assert both.speedup == 1.0 and both.unpriced == ()
+
+
 @pytest.mark.parametrize("sizes", [[7], [5, 2], [9, 1, 4], [3, 8, 1, 6], [2, 9, 4, 7, 5], [6, 1, 5, 2, 4, 3]])
 def test_the_profile_is_that_of_the_median_trial_the_faster_one_of_two(sizes):
     traces = [[TraceEvent("op", f"size {size}", bytes=size * 10**9)] for size in sizes]
-    session = SimpleNamespace(traces=traces, source="kernel.py", reference=SimpleNamespace(events=traces[0]))
+    session = session_of(traces, traces[0])
     measured = SimulatedClock("h100").measure(session)
     assert measured.profile.fallback_ops == {f"size {sorted(sizes)[(len(sizes) - 1) // 2]}": 1}
     assert measured.kernel_ms.n == len(sizes) and measured.reference_ms.median == time_ms(traces[0], H100)
@@ -90,6 +108,12 @@ GOOD = TraceEvent("launch", "k", (1, 2, 3), 4, 5, source="f").to_json()
         {"flops": None},
         {"half_flops": 6},
         {"failed": 0},
+        {"stored": 8},
+        {"stored": 8, "computed": 9},
+        {"stored": -1, "computed": -1},
+        {"stored": True, "computed": True},
+        {"stored": None, "computed": 0},
+        {"priced": 1},
         {"source": None},
         {"extra": 1},
     ],

@@ -3,7 +3,7 @@
 
 static: the gate reads the source. load: a fresh runner imports it and builds the model. correctness: trials on
 secret inputs drawn after that, every output compared, every forward traced; among them, at a secret place, the
-ablation: one with launches suppressed, which must not come out right. exit: the runner ends by itself, cleanly.
+ablation: one without what its kernels compute, which must not come out right. exit: the runner ends by itself, cleanly.
 clock: time and coverage, on a simulated clock from the traces, so that every timed call is a verified one; a clock
 that measures asks the runner, so it comes before the exit and its verdict after.
 """
@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from verl_kernel.env import static_check
+from verl_kernel.env.ablation import Ablation
 from verl_kernel.env.arena import Arena
 from verl_kernel.env.clock.base import Clock, Measurement
 from verl_kernel.env.compare import Agreement
@@ -180,11 +181,11 @@ class Evaluation:
     def _correctness(self, bench: Bench, secret: bytes) -> None:
         """Trials; one of them varied, and the ablation and an inspection, at secret places."""
         total = self._options.correctness_trials
-        varied = 1 + secret[0] % (total - 1) if total > 1 else None
-        ablated, inspected = secret[1] % total, secret[2] % total
+        varied = 1 + secret[0] % (total - 1) if total > 1 else 0
+        ablated, inspected = varied + secret[1] % (total - varied), secret[2] % total  # what moves shows by then
         worst = Trials(passed=0, total=total)
         for number in range(total):
-            agreement = bench.trial(secret, number, varied=number == varied, inspect=number == inspected)
+            agreement = bench.trial(secret, number, varied=0 < number == varied, inspect=number == inspected)
             worst = _worst(worst, agreement)
             self._found["trials"] = worst
             if not agreement.ok:
@@ -198,16 +199,10 @@ class Evaluation:
         return undecided and bool(own_launches(bench.traces[-1], bench.dialogue.file))
 
     def _ablation(self, bench: Bench, secret: bytes) -> None:
-        try:
-            agreement = bench.trial(secret, self._options.correctness_trials, suppress=True)
-        except Stop as stop:  # without its kernels it fails, so they matter
-            if stop.status is EvalStatus.HACKING:
-                raise
-            self._found["decoy_kernel"] = False
-            if not bench.dialogue.runner.alive:
-                self._begin_again(bench)
-            return
-        self._found["decoy_kernel"] = agreement.ok
+        ablation = Ablation(bench, secret, self._options.correctness_trials, lambda: self._begin_again(bench))
+        self._found["decoy_kernel"] = ablation.finds_decoy()
+        if not self._found["decoy_kernel"]:
+            ablation.find_idle()
 
     def _exit(self, bench: Bench) -> None:
         if code := bench.dialogue.runner.finish():
@@ -217,7 +212,7 @@ class Evaluation:
         """Keep what the clock found, unless it shows that the candidate hides work."""
         self._found["env"].update(measured.facts)
         self._found.update(measured.fields(), reference_mode=self._options.reference_mode)
-        self._found["hack_flags"] = lazy_flags(bench.traces, self._reference.events, bench.dialogue.file)
+        self._found["hack_flags"] = lazy_flags(bench.traces, bench.work(bench.traces[-1]), bench.dialogue.file)
         if measured.refusal is not None:
             raise bench.dialogue.hacking(*measured.refusal)
         if self._device.timing_source == "simulated":
@@ -233,9 +228,9 @@ class Evaluation:
 
     def _find_decoys(self, bench: Bench) -> None:
         file, stop = bench.dialogue.file, bench.dialogue.stop
-        launched = [trace for trace in bench.traces if own_launches(trace, file)]
+        launched = all(own_launches(trace, file) for trace in bench.traces)
         if not launched:
-            text = "no kernel of the source was launched: the output does not come from Triton"
+            text = "a forward launched no kernel of the source: its output does not come from Triton"
         elif self._found.get("decoy_kernel"):
             text = "the output stays right when the kernels are not launched: it does not come from them"
         else:

@@ -37,7 +37,7 @@ class GymOptions:
     """`scaled` (per dtype, relative to the reference's scale) or `parity` (allclose 1e-2, as published)."""
     correctness_trials: int = 5
     ablation: bool = True
-    """Run once with launches suppressed; an output that is still right is a decoy."""
+    """Leave out what the kernels compute: still right is a decoy. Without it `decoy_kernel` stays null."""
     decoys: str = "refuse"
     """`refuse`, or `record`: a correct decoy is timed as a kernel is and marked `decoy_kernel`, for ablations."""
     reference_mode: str = "eager"

@@ -2,7 +2,8 @@
 """How much of a forward is the candidate's own work (Dr. Kernel, section 4: profiling-based rewards).
 
 time_coverage = time in the candidate's kernels / time in all device kernels; number_coverage = the same with
-launches counted. A kernel is the candidate's own if its file defines it and its launch did not raise.
+launches counted. A kernel is the candidate's own if its file defines it and its launch did not raise. A launch counts
+as far as it computes what the output depends on; what it moves counts on neither side of the fraction.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from math import fsum
 
 from verl_kernel.env.result import Launch
+from verl_kernel.env.scores import OwnWork, own_launches
 from verl_kernel.env.trace import TraceEvent
 
 
@@ -20,7 +22,8 @@ from verl_kernel.env.trace import TraceEvent
 class Profile:
     """Summary of one forward, named as in `EvalResult`."""
 
-    time_coverage: float
+    time_coverage: float | None
+    """None where an op of the forward has no price."""
     number_coverage: float
     num_custom_kernels: int
     num_total_kernels: int
@@ -31,7 +34,7 @@ class Profile:
 
 
 def profile_events(
-    events: Sequence[TraceEvent], source: str, event_ms: Callable[[TraceEvent], float], top: int = 5
+    events: Sequence[TraceEvent], source: str, event_ms: Callable[[TraceEvent], float], work: OwnWork, top: int = 5
 ) -> Profile:
     """Summarise the events of one forward.
 
@@ -39,23 +42,30 @@ def profile_events(
         events: everything that ran.
         source: file of the candidate, as its kernels report it.
         event_ms: the clock.
+        work: what of each event is the candidate's own compute.
         top: how many names `top_kernels` holds.
 
     Returns:
         The profile; both coverages are 0 where nothing ran.
     """
-    own = [event for event in events if event.kind == "launch" and event.source == source and not event.failed]
-    total_ms = fsum(map(event_ms, events))
+    own = own_launches(events, source)
+    times = [event_ms(event) for event in events]
     launches = Counter((event.name, event.grid) for event in events if event.kind == "launch")
     return Profile(
-        time_coverage=min(1.0, fsum(map(event_ms, own)) / total_ms) if total_ms else 0.0,
-        number_coverage=len(own) / len(events) if events else 0.0,
+        time_coverage=_share(times, work) if all(event.priced for event in events) else None,
+        number_coverage=_share([1.0] * len(events), work),
         num_custom_kernels=len(own),
         num_total_kernels=len(events),
         launches=tuple(Launch(name=name, grid=grid, count=count) for (name, grid), count in launches.items()),
         fallback_ops=dict(Counter(event.name for event in events if event.kind == "op")),
         top_kernels=_longest(events, event_ms)[:top],
     )
+
+
+def _share(sizes: Sequence[float], work: OwnWork) -> float:
+    covered = fsum(size * part for size, part in zip(sizes, work.covered, strict=True))
+    total = fsum(size * (1.0 - part) for size, part in zip(sizes, work.neutral, strict=True))
+    return min(1.0, covered / total) if total > 0 else 0.0
 
 
 def _longest(events: Sequence[TraceEvent], event_ms: Callable[[TraceEvent], float]) -> tuple[tuple[str, float], ...]:

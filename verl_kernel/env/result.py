@@ -86,7 +86,9 @@ class EvalResult(_Record):
     decoy_kernel: bool | None = None
     hack_flags: tuple[str, ...] = ()
     speedup: float | None = None
-    """reference_ms.median / kernel_ms.median."""
+    """reference_ms.median / kernel_ms.median; null for a correct candidate where an op has no price."""
+    unpriced_ops: tuple[str, ...] = ()
+    """Torch ops whose time the simulated clock does not know: why `speedup` is null although the candidate is right."""
     kernel_ms: Timing | None = None
     reference_ms: Timing | None = None
     reference_mode: str | None = None

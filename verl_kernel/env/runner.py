@@ -106,7 +106,8 @@ class Runner:
         args, kwargs = unflatten(request["inputs"], inputs)
         self._device.confine(self._arena.region(0, self._arena.size), [*self._constants, *inputs])
         self._device.poison([self._device.to_device(self._view(spec)) for spec in request["outputs"]])
-        launches = self._device.suppress_launches() if request["suppress"] else contextlib.nullcontext()
+        left_out = request["suppress"]
+        launches = contextlib.nullcontext() if left_out is None else self._device.suppress_launches(**left_out)
         explained, ready = self._device.spent_ns, time.thread_time_ns()
         with torch.no_grad(), launches, self._device.record() as events:
             output = self._model(*args, **kwargs)

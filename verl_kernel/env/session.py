@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from verl_kernel.env.channel import Message
 from verl_kernel.env.clock.base import Parsed
 from verl_kernel.env.reference import Trial
+from verl_kernel.env.scores import OwnWork
 from verl_kernel.env.trace import TraceEvent
 from verl_kernel.env.trials import Bench
 
@@ -27,6 +28,10 @@ class BenchSession:
     def traces(self) -> Sequence[Sequence[TraceEvent]]:
         """Events of the correctness trials."""
         return self._bench.traces
+
+    def work(self, trace: Sequence[TraceEvent]) -> OwnWork:
+        """How much of each event is compute of the candidate's own."""
+        return self._bench.work(trace)
 
     def trial(self, number: int) -> Trial:
         """Fresh inputs and what the reference makes of them."""

@@ -37,15 +37,29 @@ class TraceEvent:
     """File that defines the kernel; "" for ops."""
     failed: bool = False
     """The launch raised."""
+    stored: int | None = None
+    """Bytes that the launch stored; None where that cannot be seen, and for ops."""
+    computed: int | None = None
+    """Those of them that are neither moved from where the launch loaded them nor constant."""
+    priced: bool = True
+    """Whether bytes and flops say what the op takes; a forward with an op that has no price has no time."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS or not all(type(text) is str for text in (self.name, self.source)):
             raise ValueError("a trace event needs a kind (launch or op), a name and a source, all strings")
         if type(self.grid) is not tuple or len(self.grid) > 3 or type(self.failed) is not bool:
             raise ValueError("a trace event needs a grid of at most three integers and a boolean `failed`")
+        self._check_shares()
         counts = (*self.grid, self.bytes, self.flops, self.half_flops)
         if not all(type(count) is int and 0 <= count < 2**63 for count in counts) or self.half_flops > self.flops:
             raise ValueError("the counts of a trace event must be integers of at least 0, half_flops at most flops")
+
+    def _check_shares(self) -> None:
+        known = (self.stored, self.computed)
+        if known != (None, None) and not all(type(count) is int and 0 <= count < 2**63 for count in known):
+            raise ValueError("`stored` and `computed` of a trace event must both be null or integers of at least 0")
+        if (self.computed or 0) > (self.stored or 0) or type(self.priced) is not bool:
+            raise ValueError("a trace event needs a boolean `priced`, and `computed` of at most `stored`")
 
     def to_json(self) -> dict[str, object]:
         """Fields as JSON values."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -17,6 +17,7 @@ from verl_kernel.env.form import disagreement
 from verl_kernel.env.ledger import Entry
 from verl_kernel.env.reference import Reference, Trial
 from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.scores import OwnWork, computes, own_work
 from verl_kernel.env.trace import TraceEvent, load_events
 
 
@@ -40,14 +41,20 @@ class Bench:
     layout: Layout
     guard: Callable[[], AbstractContextManager[object]]
     tolerance: str
-    seconds_left: float
-    """Own time of the runner, in all forwards together."""
+    seconds_granted: float
+    """Own time of the runner, to all forwards together; those of an ablation are not charged."""
     traces: list[list[TraceEvent]] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
+    idle: set[int] = field(default_factory=set)
+    """Numbers of the launches of a forward that an ablation showed to make no difference."""
+    seconds_left: float = field(init=False)
     _past: list[list[torch.Tensor]] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.seconds_left = self.seconds_granted
+
     def trial(
-        self, secret: bytes, number: int, *, varied: bool = False, suppress: bool = False, inspect: bool = True
+        self, secret: bytes, number: int, *, varied: bool = False, suppress: Message | None = None, inspect: bool = True
     ) -> Agreement:
         """Run one forward.
 
@@ -55,7 +62,7 @@ class Bench:
             secret: the evaluation's secret.
             number: which trial of it.
             varied: whether the inputs get another scale and signs.
-            suppress: whether launches do nothing (the ablation).
+            suppress: what launches leave out (the ablation): arguments of `DeviceBackend.suppress_launches`.
             inspect: whether the runner looks for functions that were replaced.
 
         Raises:
@@ -73,10 +80,19 @@ class Bench:
         if not self.reference.mutates_inputs and not torch.equal(before, after):
             raise self._wrong("InputsChanged", "the forward wrote to its inputs")
         agreement = self._compare(trial.expected.tensors, actual)
-        if not agreement.ok and not suppress:
+        if not agreement.ok and suppress is None:
             self._refuse_replay(actual)
         self._past.append(trial.expected.tensors)
         return agreement
+
+    @property
+    def moves_count(self) -> bool:
+        """Whether moving data is all that the task asks for."""
+        return not computes(self.reference.events)
+
+    def work(self, trace: Sequence[TraceEvent]) -> OwnWork:
+        """How much of each event of a forward is compute of the candidate's own."""
+        return own_work(trace, self.dialogue.file, self.traces[-1], self.idle, self.moves_count)
 
     def offer(self, trial: Trial) -> Message:
         """Put the inputs into shared memory and poison the outputs; the part of a request that names both."""
@@ -107,7 +123,7 @@ class Bench:
         reply = self.dialogue.ask({"run": request}, max(0.001, self.seconds_left))
         used = self.dialogue.runner.processor_ns() - used
         self.seconds_left -= self.dialogue.runner.used_s
-        if not request["suppress"]:
+        if request["suppress"] is None:
             events = self.dialogue.parse(lambda: load_events(reply["events"]))
             self.traces.append(events)
             self.entries.append(self.dialogue.parse(lambda: Entry.read(used, reply["spent"], len(events))))

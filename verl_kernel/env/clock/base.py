@@ -14,6 +14,7 @@ from verl_kernel.env.trace import TraceEvent
 if TYPE_CHECKING:  # the reference imports devices, which import clocks
     from verl_kernel.env.channel import Message
     from verl_kernel.env.reference import Reference, Trial
+    from verl_kernel.env.scores import OwnWork
 
 Parsed = TypeVar("Parsed")
 
@@ -22,23 +23,31 @@ Parsed = TypeVar("Parsed")
 class Measurement:
     """Times of a candidate and its reference by one clock, and what the candidate's time went into."""
 
-    kernel_ms: Timing
-    reference_ms: Timing
+    kernel_ms: Timing | None
+    reference_ms: Timing | None
+    """None where an op of the program has no price."""
     profile: Profile | None
     """None where the clock could not see device kernels; unknown is never 0."""
     refusal: tuple[str, str] | None = None
     """Flag and reason if these times cannot be true: the verdict is then `hacking`."""
+    unpriced: tuple[str, ...] = ()
+    """Names of the ops that have no price."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Circumstances for `EvalResult.env`: clocks, throttling, calibration."""
 
     @property
     def speedup(self) -> float | None:
-        """Reference median over candidate median; None if the candidate took no time."""
-        return self.reference_ms.median / self.kernel_ms.median if self.kernel_ms.median > 0 else None
+        """Reference median over candidate median; None if the candidate took no time, or a time is unknown."""
+        if self.kernel_ms is None or self.reference_ms is None or self.kernel_ms.median <= 0:
+            return None
+        return self.reference_ms.median / self.kernel_ms.median
 
     def fields(self) -> dict[str, Any]:
         """The fields of `EvalResult` that this settles, `env` aside."""
-        measured = {"kernel_ms": self.kernel_ms, "reference_ms": self.reference_ms, "speedup": self.speedup}
+        measured = {
+            "kernel_ms": self.kernel_ms, "reference_ms": self.reference_ms, "speedup": self.speedup,
+            "unpriced_ops": self.unpriced,
+        }  # fmt: skip
         return measured if self.profile is None else {**measured, **vars(self.profile)}
 
 
@@ -56,6 +65,10 @@ class Session(Protocol):
     @property
     def traces(self) -> Sequence[Sequence[TraceEvent]]:
         """Events of the correctness trials."""
+        ...
+
+    def work(self, trace: Sequence[TraceEvent]) -> OwnWork:
+        """How much of each event is compute of the candidate's own."""
         ...
 
     def trial(self, number: int) -> Trial:

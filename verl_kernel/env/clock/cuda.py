@@ -112,7 +112,8 @@ class CudaClock:
         if kernel_ms.median < floor:
             reason = f"{kernel_ms.median:.4f} ms is less than moving the data takes, {floor:.4f} ms"
             refusal = ("impossible_time", reason)
-        return Measurement(kernel_ms, timing(rounds.reference), profile, refusal, {**facts, "settled": rounds.settled})
+        facts = {**facts, "settled": rounds.settled}
+        return Measurement(kernel_ms, timing(rounds.reference), profile, refusal, facts=facts)
 
     def _floor(self, session: Session, trial: Trial) -> float:
         args, kwargs = trial.inputs.build()

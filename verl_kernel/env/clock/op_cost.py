@@ -2,9 +2,8 @@
 """Memory traffic and arithmetic of one torch op, counted from its arguments and results.
 
 An op costs one device kernel that reads each distinct element of its tensor arguments once and writes each
-element of its results once. Views, metadata and allocation need no kernel. Matrix products, convolutions and
-attention count the operations of `torch.utils.flop_counter`; everything else counts one operation per element
-of its largest tensor.
+element of its results once. Views, metadata and allocation need no kernel. `op_flops` counts the operations; an op
+that it does not know has no price.
 """
 
 from __future__ import annotations
@@ -16,9 +15,11 @@ from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils.flop_counter import flop_registry
+
+from verl_kernel.env.clock.op_flops import flops_of
 
 _ALLOCATIONS = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted", "resize_")
+_SPLITS = ("unsafe_split", "unsafe_chunk", "unsafe_split_with_sizes")
 _METADATA = ("_unsafe_view", "_reshape_alias", "set_", "lift", "lift_fresh", "detach", "is_pinned", "is_same_size")
 _RESHAPES = ("detach_", "t_", "transpose_", "squeeze_", "unsqueeze_", "as_strided_")
 _FILLS = ("copy_", "fill_", "zero_", "uniform_", "normal_", "bernoulli_", "random_", "exponential_", "log_normal_")
@@ -32,7 +33,7 @@ def _names(*groups: tuple[str, ...]) -> frozenset[str]:
     return frozenset(f"aten::{name}" for group in groups for name in group)
 
 
-FREE_OPS = _names(_ALLOCATIONS, _METADATA, _RESHAPES)
+FREE_OPS = _names(_ALLOCATIONS, _METADATA, _RESHAPES, _SPLITS)
 """Ops that start no device kernel although their schema does not say so."""
 OVERWRITING_OPS = _names(_FILLS, _LIKES, _NEWS)
 """Ops that never read their first tensor: it is overwritten, or lends its shape."""
@@ -42,12 +43,6 @@ SCATTERING_OPS = _names(_SCATTERS)
 """In-place ops that touch as many elements of their first tensor as their other arguments name."""
 
 _HALF = (torch.float16, torch.bfloat16)
-_FLOP_FORMULAS: dict[Any, Any] = {
-    **flop_registry,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[
-        torch.ops.aten._scaled_dot_product_flash_attention
-    ],
-}
 
 
 @dataclass(frozen=True)
@@ -58,6 +53,8 @@ class OpCost:
     flops: int
     half_flops: int = 0
     """Part of `flops` done by matrix products on 16-bit operands."""
+    priced: bool = True
+    """Whether the operations are known."""
 
 
 def op_cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> OpCost | None:
@@ -77,15 +74,14 @@ def op_cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: A
         return None
     inputs = list(_inputs(func, args, kwargs))
     outputs = list(_tensors(result))
-    largest = max((tensor.numel() for tensor in (*inputs, *outputs)), default=1)
-    if largest == 0:
+    if not any(tensor.numel() for tensor in (*inputs, *outputs)):
         return None
     traffic = _traffic(name, inputs, outputs or list(_mutated(func, args)))
-    formula = _FLOP_FORMULAS.get(func._overloadpacket)
-    if formula is None:
-        return OpCost(traffic, largest)
-    flops = int(formula(*args, **kwargs, out_val=result))
-    return OpCost(traffic, flops, flops if outputs[0].dtype in _HALF else 0)
+    known = flops_of(func, args, kwargs, result)
+    if known is None:
+        return OpCost(traffic, 0, priced=False)
+    flops, is_product = known
+    return OpCost(traffic, flops, flops if is_product and outputs[0].dtype in _HALF else 0)
 
 
 def _traffic(name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> int:

@@ -1,58 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated clock: what a nominal GPU would take for counted work.
-
-time = sum over device kernels of launch_overhead + max(bytes / bandwidth, arithmetic time), a roofline per kernel.
-It depends on the counted events alone, so it is the same on every machine and in every run. float32 products are
-charged at the float32 rate whoever issues them: the interpreter does not round to TF32, so neither side may gain by it.
-"""
+"""The simulated clock: what a nominal GPU would take for counted work (`nominal`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import fsum
 
 from verl_kernel.env.clock.base import Measurement, Session
+from verl_kernel.env.clock.nominal import PROFILES, event_ms, time_ms
 from verl_kernel.env.clock.statistics import timing
 from verl_kernel.env.profile import profile_events
 from verl_kernel.env.trace import TraceEvent
 
 
-@dataclass(frozen=True)
-class GpuProfile:
-    """Nominal peaks of a GPU."""
-
-    name: str
-    bandwidth_gbs: float
-    """Device memory, 1e9 bytes per second."""
-    tflops: float
-    """float32 without tensor cores, 1e12 operations per second."""
-    half_tflops: float
-    """Dense 16-bit matrix products on tensor cores, 1e12 operations per second."""
-    launch_overhead_us: float = 4.0
-    """Shortest distance between two kernels of one stream. NVIDIA measured 3.8 us for back-to-back short kernels
-    ("Getting Started with CUDA Graphs", 2019)."""
-
-
-PROFILES = {
-    # NVIDIA H100 SXM5 80 GB data sheet: HBM3 3.35 TB/s, FP32 67 TFLOPS, FP16 tensor core 989.4 TFLOPS (dense).
-    "h100": GpuProfile("NVIDIA H100 SXM5 80GB", bandwidth_gbs=3350.0, tflops=67.0, half_tflops=989.4),
-    # NVIDIA A100 SXM4 80 GB data sheet: HBM2e 2,039 GB/s, FP32 19.5 TFLOPS, FP16 tensor core 312 TFLOPS (dense).
-    "a100": GpuProfile("NVIDIA A100 SXM4 80GB", bandwidth_gbs=2039.0, tflops=19.5, half_tflops=312.0),
-}
-
-
-def event_ms(event: TraceEvent, profile: GpuProfile) -> float:
-    """Milliseconds of one device kernel."""
-    memory = event.bytes / (profile.bandwidth_gbs * 1e6)
-    vector = (event.flops - event.half_flops) / (profile.tflops * 1e9)
-    tensor = event.half_flops / (profile.half_tflops * 1e9)
-    return profile.launch_overhead_us / 1e3 + max(memory, vector + tensor)
-
-
-def time_ms(events: Sequence[TraceEvent], profile: GpuProfile) -> float:
-    """Milliseconds of one forward; 0 if it needs no device kernel."""
-    return fsum(event_ms(event, profile) for event in events)
+def unpriced(events: Sequence[TraceEvent]) -> tuple[str, ...]:
+    """Names of the events that have no price, each once."""
+    return tuple(dict.fromkeys(event.name for event in events if not event.priced))
 
 
 class SimulatedClock:
@@ -64,11 +26,16 @@ class SimulatedClock:
         self._gpu = PROFILES[gpu_profile]
 
     def measure(self, session: Session) -> Measurement:
-        """Times of all trials; the profile is that of a trial of median time."""
+        """Times of all trials, unless an op of theirs has no price; the profile is that of a trial of median time."""
+        theirs = unpriced(session.reference.events)
+        ours = tuple(name for trace in session.traces for name in unpriced(trace))
         times = [time_ms(trace, self._gpu) for trace in session.traces]
         typical = session.traces[sorted(range(len(times)), key=times.__getitem__)[(len(times) - 1) // 2]]
         return Measurement(
-            kernel_ms=timing(times),
-            reference_ms=timing([time_ms(session.reference.events, self._gpu)]),
-            profile=profile_events(typical, session.source, lambda event: event_ms(event, self._gpu)),
+            kernel_ms=None if ours else timing(times),
+            reference_ms=None if theirs else timing([time_ms(session.reference.events, self._gpu)]),
+            profile=profile_events(
+                typical, session.source, lambda event: event_ms(event, self._gpu), session.work(typical)
+            ),
+            unpriced=tuple(dict.fromkeys(theirs + ours)),
         )

@@ -117,8 +117,16 @@ class DeviceBackend(Protocol):
         """Collect the events of everything that runs inside, in order."""
         ...
 
-    def suppress_launches(self) -> AbstractContextManager[None]:
-        """Turn the Triton launches inside into no-ops that are not recorded."""
+    def suppress_launches(
+        self, kept: Sequence[str] = (), only: Sequence[int] | None = None
+    ) -> AbstractContextManager[None]:
+        """Leave out what the Triton launches inside store.
+
+        Args:
+            kept: kinds of stores that happen all the same (`moves`, `constant`); without any, the launches inside are
+                no-ops that are not recorded. A device that does not see stores leaves them all out.
+            only: numbers of the launches of the forward that are concerned, counted from 0; all if None.
+        """
         ...
 
     @property

@@ -160,12 +160,12 @@ class CudaDevice(DeviceBackend):
             yield events
 
     @contextmanager
-    def suppress_launches(self) -> Iterator[None]:
+    def suppress_launches(self, kept: Sequence[str] = (), only: Sequence[int] | None = None) -> Iterator[None]:
         """Launches do nothing, and what is allocated meanwhile holds poison."""
         from verl_kernel.env.devices.cuda_launches import suppressing
         from verl_kernel.env.devices.cuda_memory import PoisonedAllocations
 
-        with suppressing(), PoisonedAllocations():  # type: ignore[no-untyped-call]
+        with suppressing(), PoisonedAllocations():
             yield
 
     def is_compile_error(self, exc: BaseException) -> bool:

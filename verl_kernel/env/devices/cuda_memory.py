@@ -32,7 +32,16 @@ def _nbytes(tensor: torch.Tensor) -> int:
 
 
 class PoisonedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Fills every tensor that is allocated without a value."""
+    """Fills every tensor that is allocated without a value.
+
+    Args:
+        number: what floating tensors get instead of NaN. A large number spoils what a program computes from it, but not
+            where the program multiplies it by next to nothing.
+    """
+
+    def __init__(self, number: float | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._number = number
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -44,12 +53,15 @@ class PoisonedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         if func._schema.name in _ALLOCATIONS:
             for tensor in pytree.tree_leaves(result):
-                _fill(tensor)
+                _fill(tensor, self._number)
         return result
 
 
-def _fill(tensor: torch.Tensor) -> None:
+def _fill(tensor: torch.Tensor, number: float | None) -> None:
     if tensor.layout is torch.strided and tensor.numel() and tensor.device.type != "meta":
+        if number is not None and tensor.is_floating_point():
+            torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage()).fill_(number)
+            return
         whole = torch.empty(0, dtype=torch.uint8, device=tensor.device)
         whole.set_(tensor.untyped_storage())
         whole.fill_(POISON)

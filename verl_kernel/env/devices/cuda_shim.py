@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
 from verl_kernel.env.devices.callers import program_asks
+from verl_kernel.env.devices.op_recorder import WHOLE, whole
 from verl_kernel.env.devices.tripwire import WIRE
 
 CAPABILITY = (9, 0)
@@ -146,7 +147,7 @@ class CudaAsCpu(TorchFunctionMode):
         if func in _BULK_READS or (func in _STORAGES and program_asks()):
             WIRE.read_in_bulk(args[0], f"Tensor.{func.__name__}")
         named = {key: _on_cpu(value) for key, value in (kwargs or {}).items() if key != "pin_memory"}
-        return func(*map(_on_cpu, args), **named)
+        return whole(func, args, named) if func in WHOLE else func(*map(_on_cpu, args), **named)
 
 
 def _shown(device: torch.device) -> torch.device:

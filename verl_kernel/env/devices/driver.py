@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
-from triton.runtime.autotuner import Autotuner
 from triton.runtime.driver import driver
 
+from verl_kernel.env.devices import tuning
 from verl_kernel.env.devices.cuda_shim import CAPABILITY, INTERFACE, PROPERTIES
 
 _UTILS_PROPERTIES = {
@@ -24,11 +24,6 @@ _UTILS_PROPERTIES = {
     "mem_clock_rate": 2619000,
     "mem_bus_width": 5120,
 }
-
-
-def _no_timing(call: Callable[[], Any], quantiles: Any = None, **options: Any) -> Any:
-    """Times without running: host time says nothing here, so every configuration ties and the first one wins."""
-    return 0.0 if quantiles is None else [0.0] * len(quantiles)
 
 
 class InterpreterDriver(DriverBase):  # type: ignore[misc]  # triton is untyped
@@ -55,8 +50,8 @@ class InterpreterDriver(DriverBase):  # type: ignore[misc]  # triton is untyped
         return torch.device("cuda", 0)
 
     def get_benchmarker(self) -> Callable[..., Any]:
-        """A benchmarker that never runs the kernel."""
-        return _no_timing
+        """A benchmarker that asks the simulated clock."""
+        return tuning.simulated_ms
 
     def get_current_device(self) -> int:
         """Index of the only device."""
@@ -82,6 +77,6 @@ class InterpreterDriver(DriverBase):  # type: ignore[misc]  # triton is untyped
 
 
 def install() -> None:
-    """Make the interpreter's driver the active one and let autotuning take its first configuration."""
+    """Make the interpreter's driver the active one and let autotuning take its best configuration."""
     driver.set_active(InterpreterDriver())
-    Autotuner.do_bench = property(lambda self: _no_timing)
+    tuning.install()

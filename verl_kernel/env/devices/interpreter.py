@@ -19,6 +19,8 @@ from verl_kernel.env.trace import TraceEvent
 from verl_kernel.errors import EnvironmentNotReady
 
 _VARIABLE = "TRITON_INTERPRET"
+_POISON = 3e4
+"""What floating tensors hold during an ablation where nothing was written; half precision has it too."""
 
 
 class InterpreterDevice(DeviceBackend):
@@ -58,7 +60,9 @@ class InterpreterDevice(DeviceBackend):
                 yield events
             return
         from verl_kernel.env.devices.counting import STATE
+        from verl_kernel.env.devices.stores import STORES
 
+        STORES.begin_forward()
         outer, STATE.events = STATE.events, events
         tripwire.WIRE.events = events
         recorder = OpRecorder(events, lambda: STATE.marshalling, lambda: STATE.running)
@@ -89,13 +93,16 @@ class InterpreterDevice(DeviceBackend):
         return isinstance(exc, OutOfBounds)
 
     @contextmanager
-    def suppress_launches(self) -> Iterator[None]:
-        """Turn the launches inside into no-ops."""
+    def suppress_launches(self, kept: Sequence[str] = (), only: Sequence[int] | None = None) -> Iterator[None]:
+        """Leave out stores; what is allocated meanwhile holds poison."""
         from verl_kernel.env.devices.counting import STATE
+        from verl_kernel.env.devices.cuda_memory import PoisonedAllocations
+        from verl_kernel.env.devices.stores import keeping
 
-        STATE.suppressed = True
+        STATE.suppressed = not kept and only is None
         try:
-            yield
+            with keeping(kept, only), PoisonedAllocations(_POISON):
+                yield
         finally:
             STATE.suppressed = False
 

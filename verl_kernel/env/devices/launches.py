@@ -11,6 +11,7 @@ import operator
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from types import FunctionType, SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import FunctionRewriter, GridExecutor, InterpretedFunction
 
-from verl_kernel.env.devices import conditions, counting, kernel_language, scalars
+from verl_kernel.env.devices import conditions, counting, kernel_language, scalars, stores
 from verl_kernel.env.devices.counting import STATE
 from verl_kernel.env.devices.kernel_language import KernelText, NotTriton
 from verl_kernel.env.devices.tripwire import WIRE
@@ -38,6 +39,7 @@ def install() -> None:
     if getattr(GridExecutor.__call__, "counted", False):
         return
     kernel_language.freeze()
+    stores.install()
     counting.install()
     conditions.install()
     scalars.install()
@@ -123,7 +125,8 @@ def _record(fn: FunctionType, grid: tuple[int, ...], failed: bool) -> None:
         return
     source = fn.__code__.co_filename
     counts = (STATE.bytes, STATE.flops, STATE.half_flops)
-    STATE.events.append(TraceEvent("launch", fn.__name__, grid, *counts, source=source, failed=failed))
+    event = TraceEvent("launch", fn.__name__, grid, *counts, source=source, failed=failed)
+    STATE.events.append(replace(event, stored=stores.STORES.stored, computed=stores.STORES.computed))
 
 
 def _mark_refusal(exc: Exception, fn: FunctionType) -> None:

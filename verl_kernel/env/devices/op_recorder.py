@@ -7,12 +7,18 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from verl_kernel.env.clock.op_cost import op_cost
+from verl_kernel.env.clock.op_cost import OpCost, op_cost
 from verl_kernel.env.devices.tripwire import WIRE
 from verl_kernel.env.trace import TraceEvent
 
+WHOLE = {
+    getattr(torch, name): getattr(torch.ops.aten, name)
+    for name in ("gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell")
+}
+"""Functions that a GPU runs as few kernels and a CPU as many."""
 _NAMESPACES = ("aten", "prims", "prim", "profiler")
 
 
@@ -26,6 +32,9 @@ class OpRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         is_launching: says whether a launch runs, in which no op of torch has any business.
     """
 
+    current: OpRecorder | None = None
+    """The one that is on."""
+
     def __init__(
         self,
         events: list[TraceEvent],
@@ -36,7 +45,18 @@ class OpRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._events = events
         self._is_marshalling, self._is_launching = is_marshalling, is_launching
         self._depth = 0
+        self._is_inside = False
         self.spent_ns = 0
+
+    def __enter__(self) -> Any:
+        if not self._depth:  # not for the parts of an op
+            self._outer, OpRecorder.current = OpRecorder.current, self
+        return super().__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)  # type: ignore[no-untyped-call]
+        if not self._depth:
+            OpRecorder.current = self._outer
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -68,9 +88,44 @@ class OpRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             cost = op_cost(func, args, kwargs, result)
             if cost is not None:
                 label = f"{name}.{func._overloadname}" if func._overloadname != "default" else name
-                event = TraceEvent("op", label, (), cost.bytes, cost.flops, cost.half_flops)
-                self._events.append(event)
+                self._append(label, cost, 1)
         return result
+
+    def _append(self, label: str, cost: OpCost, kernels: int) -> None:
+        if self._is_inside:
+            return
+        moved, flops, half = (count // kernels for count in (cost.bytes, cost.flops, cost.half_flops))
+        self._events += [TraceEvent("op", label, (), moved, flops, half, priced=cost.priced)] * kernels
+
+    def run_whole(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Run a recurrent layer or cell; its parts, which a GPU does not run one by one, are not recorded."""
+        self._is_inside = True
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            self._is_inside = False
+        packet = WHOLE[function]
+        lists = [isinstance(value, list | tuple) for value in args]
+        func = (
+            packet.data if "data" in packet.overloads() and any(lists[3:]) else getattr(packet, packet.overloads()[0])
+        )
+        if (cost := op_cost(func, args, kwargs, result)) is not None:
+            self._append(func._schema.name, cost, _kernels(func, args))
+        return result
+
+
+def whole(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Run one of the functions in `WHOLE`, recorded as one op where a recorder is on."""
+    recorder = OpRecorder.current
+    return function(*args, **kwargs) if recorder is None else recorder.run_whole(function, args, kwargs)
+
+
+def _kernels(func: Any, args: tuple[Any, ...]) -> int:
+    """Device kernels: one per layer and direction; two products and a pointwise one for a cell."""
+    if func._schema.name.endswith("_cell"):
+        return 3
+    given = {item.name: value for item, value in zip(func._schema.arguments, args, strict=False)}
+    return int(given.get("num_layers", 1)) * (1 + bool(given.get("bidirectional")))
 
 
 def _watch(func: Any, types: Any) -> None:
