@@ -97,7 +97,7 @@ def test_two_judges_lost_are_an_infra_error_that_says_so(pool):
             (runner,) = runners(pool.pids())
             zygote = runner.parent()
             zygote.kill()
-            until(lambda: not runner.is_running())
+            runner.wait(60)
 
     result, _ = evaluate_and(pool, SLOW + "# twice\n", kill_twice)
     assert (result.status, result.attempts) == (EvalStatus.INFRA_ERROR, 2)
