@@ -18,6 +18,7 @@ from verl.workers.engine_workers import TrainingWorkerConfig
 from verl_kernel.advantage.options import check_algorithm
 from verl_kernel.options import parse_options
 from verl_kernel.preflight import check_judges_gpus, check_mismatch, check_sampler
+from verl_kernel.sampler.options import PRSOptions
 
 RL = ["drkernel_8b", "drkernel_14b"]
 SFT = ["drkernel_8b_sft", "drkernel_14b_sft"]
@@ -73,7 +74,9 @@ def test_reinforcement_learning_passes_verls_checks_and_ours(recipe: str, mode: 
     assert model.hf_config.num_hidden_layers == 36
     options = parse_options(config.kernelgym)
     check_judges_gpus(options.env, "cuda")
-    check_algorithm(config.algorithm)
+    assert check_algorithm(config.algorithm).mask_void_turn
+    sampler = PRSOptions.from_node(config.trainer.v1.sampler.sampler_kwargs)
+    assert (sampler.group_filter, sampler.group_spread, sampler.group_carry_over) == ("refill", "last_turn", False)
     check_sampler(config)
     check_mismatch(config)
 
