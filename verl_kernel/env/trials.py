@@ -31,6 +31,14 @@ class Layout:
         self.size = self.outputs_at + reference.output_bytes
 
 
+@dataclass(frozen=True)
+class Work:
+    """The reference's part of a trial: what it ran and how much it wrote."""
+
+    events: list[TraceEvent]
+    written_bytes: int
+
+
 @dataclass
 class Bench:
     """One loaded candidate and what its forwards have shown so far."""
@@ -45,17 +53,27 @@ class Bench:
     """Of all forwards together."""
     traces: list[list[TraceEvent]] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
+    works: list[Work] = field(default_factory=list)
+    """What the reference did in each of the traced forwards."""
     _past: list[list[torch.Tensor]] = field(default_factory=list)
 
     def trial(
-        self, secret: bytes, number: int, *, varied: bool = False, suppress: bool = False, inspect: bool = True
+        self,
+        secret: bytes,
+        number: int,
+        *,
+        varied: bool = False,
+        large: bool = False,
+        suppress: bool = False,
+        inspect: bool = True,
     ) -> Agreement:
         """Run one forward.
 
         Args:
             secret: the evaluation's secret.
             number: which trial of it.
-            varied: whether the inputs get another scale and signs.
+            varied: whether the inputs are varied (`Reference.trial`).
+            large: whether they are enlarged.
             suppress: whether launches do nothing (the ablation).
             inspect: whether the runner looks for functions that were replaced.
 
@@ -64,10 +82,12 @@ class Bench:
             TaskError: the reference fails on these inputs.
         """
         with self.guard():
-            trial = self.reference.trial(secret, number, varied)
+            trial = self.reference.trial(secret, number, varied, large)
         request = {**self.offer(trial), "suppress": suppress, "inspect": inspect}
         before = self.arena.region(self.layout.inputs_at, self.layout.outputs_at).clone()
         reply = self._run(request)
+        if not suppress:
+            self.works.append(Work(trial.events, trial.written_bytes))
         actual = self._outputs(trial)
         after = self.arena.region(self.layout.inputs_at, self.layout.outputs_at)
         self._same_form(trial, reply)
