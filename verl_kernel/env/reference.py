@@ -14,7 +14,7 @@ import hashlib
 import linecache
 import random
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from verl_kernel.env.compare import compare
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.form import Facts, storages, tensor_facts
 from verl_kernel.env.runner import seed_everything
+from verl_kernel.env.scale import SHARP
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent
 from verl_kernel.env.variation import Variation, jittered, learn, same_bytes
@@ -37,6 +38,7 @@ _DRAWS, _SIZED_DRAWS, _REDRAWS = 3, 8, 64
 """Draws of a preparation, those where sizes change, and tries of a trial until its draw fits."""
 _MARGIN = 2
 """Room for draws larger than all those of a preparation, where sizes change."""
+_ROOM = 10
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class Preparation:
 
 FACTS = (
     *("mutates_inputs", "is_finite", "is_sized", "input_bytes", "output_bytes", "task_flags"),
-    *("variation", "constants"),
+    *("variation", "constants", "least"),
 )
 
 
@@ -122,6 +124,8 @@ class Reference:
     input_bytes: int
     """Room that a trial's inputs get; `output_bytes` likewise."""
     output_bytes: int
+    least: float | None
+    """Smallest scale of a row or column that outputs are compared with (`compare`)."""
     task_flags: list[str]
     """What makes it a poor task (`EvalResult.task_flags`)."""
 
@@ -197,6 +201,7 @@ class Reference:
         self.input_bytes = margin * max(place(draw.tensors)[1] for draw in draws)
         self.output_bytes = margin * max(place(output.tensors)[1] for output in outputs)
         self.variation = self._learn([draw.tensors for draw in draws], probe, expected)
+        self.least = self._least(probe, expected)
         self.task_flags = self._flags(probe, expected)
 
     def _learn(self, draws: list[list[torch.Tensor]], probe: Value, expected: Value) -> Variation:
@@ -336,6 +341,19 @@ class Reference:
             return _agree(output, self._forward(Value(inputs.tree, jittered(inputs.tensors))))
         return False
 
+    def _least(self, probe: Value, expected: Value) -> float | None:
+        """The smallest one that leaves ten times the noise of these outputs room, in usual and varied trials."""
+        dtypes = {tensor.dtype for tensor in expected.tensors if tensor.is_floating_point()}
+        if len(dtypes) != 1:
+            return None
+        varied = [Value(probe.tree, self.variation.apply(probe.tensors, seed, seed > 1)) for seed in range(3)]
+        pairs = []
+        for inputs in (probe, *varied):
+            with contextlib.suppress(TaskError):
+                output, other = self._forward(inputs), self._forward(Value(inputs.tree, jittered(inputs.tensors)))
+                pairs += zip(output.tensors, other.tensors, strict=True)
+        return next((least for least in SHARP.get(dtypes.pop(), ()) if _has_room(pairs, least)), None)
+
     def _flags(self, probe: Value, expected: Value) -> list[str]:
         """Whether inputs and outputs are the same in every trial, varied ones among them."""
         inputs, outputs = [probe], [expected]
@@ -391,6 +409,15 @@ def _as_call(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def _finite(value: Value) -> bool:
     return all(bool(torch.isfinite(tensor).all()) for tensor in value.tensors)
+
+
+def _has_room(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], least: float) -> bool:
+    def exaggerated(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return one + _ROOM * (other - one) if one.is_floating_point() else other
+
+    return all(
+        one.shape == other.shape and compare(one, exaggerated(one, other), "scaled", least).ok for one, other in pairs
+    )
 
 
 def _is_worse(output: Value, usual: Value) -> bool:

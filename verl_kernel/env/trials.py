@@ -144,7 +144,8 @@ class Bench:
 
     def _compare(self, expected: list[torch.Tensor], actual: list[torch.Tensor]) -> Agreement:
         pairs = zip(expected, actual, strict=True)
-        agreements = [compare(wanted, got, self.tolerance) for wanted, got in pairs]
+        least = self.reference.least
+        agreements = [compare(wanted, got, self.tolerance, least) for wanted, got in pairs]
         return min(agreements, key=lambda agreement: (agreement.ok, -(agreement.max_abs or 0.0)))
 
     def _refuse_replay(self, actual: list[torch.Tensor]) -> None:
