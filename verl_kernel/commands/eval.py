@@ -202,6 +202,8 @@ def _cells(result: EvalResult) -> tuple[str, ...]:
 def _remark(result: EvalResult) -> str:
     if result.error is not None:
         return f"{result.error.type}: {result.error.message}".strip().splitlines()[0][:120]
+    if result.task_flags:
+        return f"task: {', '.join(result.task_flags)}" + " (never rewarded)" * ("constant_output" in result.task_flags)
     if result.fallback_ops:
         return "torch: " + ", ".join(f"{count} {name}" for name, count in result.fallback_ops.items())
     return ", ".join(result.hack_flags)

@@ -2,18 +2,20 @@
 """Whether a candidate's output is the reference's.
 
 Both are compared in float64, element by element: |actual - expected| <= rtol * |expected| + floor. The profile
-`scaled` sets floor = atol * rms(expected), so zeros do not pass where the reference is small; `parity` is
-`torch.allclose` with rtol = atol = 1e-2, as published. Integers and booleans must be equal. Infinities and NaNs
-must be where the reference has them.
+`scaled` sets floor = atol * scale, so zeros do not pass where the reference is small; the scale is that of an
+element's row and column (`scale`). `parity` is `torch.allclose` with rtol = atol = 1e-2, as published. Integers and
+booleans must be equal. Infinities and NaNs must be where the reference has them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import isfinite, sqrt
+from math import isfinite
 
 import torch
+
+from verl_kernel.env.scale import Scale
 
 CHUNK = 1 << 20
 """Elements compared at a time; bounds the memory taken in float64."""
@@ -34,13 +36,16 @@ class Agreement:
     first_bad_index: tuple[int, ...] | None = None
 
 
-def compare(expected: torch.Tensor, actual: torch.Tensor, profile: str = "scaled") -> Agreement:
+def compare(
+    expected: torch.Tensor, actual: torch.Tensor, profile: str = "scaled", least: float | None = None
+) -> Agreement:
     """Compare two tensors of any equal shape.
 
     Args:
         expected: the reference's output.
         actual: the candidate's.
         profile: `scaled` or `parity`.
+        least: smallest scale of a row or column as a part of the rms of all, `scale.NOISE` of the dtype without it.
 
     Raises:
         ValueError: an unknown profile.
@@ -50,65 +55,55 @@ def compare(expected: torch.Tensor, actual: torch.Tensor, profile: str = "scaled
     if expected.shape != actual.shape or expected.dtype != actual.dtype:
         return Agreement(ok=False)
     if expected.is_complex():
-        return compare(torch.view_as_real(expected), torch.view_as_real(actual), profile)
-    rms = _rms(expected)
-    rtol, floor = _tolerance(expected.dtype, rms, profile)
+        return compare(torch.view_as_real(expected), torch.view_as_real(actual), profile, least)
+    scale = Scale.of(expected, CHUNK, profile == "scaled", least)
+    rtol, atol = _tolerance(expected.dtype, profile)
     max_abs, max_rel, first_bad = 0.0, 0.0, None
-    for start, wanted, given in _chunks(expected, actual):
+    for start, wanted, given in _chunks(scale.step, expected, actual):
+        floor = atol * scale.around(wanted) if profile == "scaled" else atol
         good, error = _judge(wanted, given, rtol, floor)
-        scale = wanted.double().abs().clamp(min=rms)
-        max_abs = max(max_abs, error.max().item())
-        max_rel = max(max_rel, torch.where(error > 0, error / scale, error).max().item())
+        if (largest := error.max().item()) > 0:
+            max_abs, max_rel = max(max_abs, largest), max(max_rel, _relative(error, wanted, scale.rms))
         if first_bad is None and not good.all():
             first_bad = start + int(good.to(torch.uint8).argmin())
     return Agreement(first_bad is None, _known(max_abs), _known(max_rel), _index(first_bad, expected.shape))
+
+
+def _relative(error: torch.Tensor, wanted: torch.Tensor, rms: float) -> float:
+    scale = wanted.double().abs().clamp_(min=rms)
+    return (error / scale if rms else torch.where(error > 0, error / scale, error)).max().item()
 
 
 def _known(value: float) -> float | None:
     return value if isfinite(value) else None
 
 
-def _tolerance(dtype: torch.dtype, rms: float, profile: str) -> tuple[float, float]:
+def _tolerance(dtype: torch.dtype, profile: str) -> tuple[float, float]:
     if not dtype.is_floating_point:
         return 0.0, 0.0
-    if profile == "parity":
-        return _PARITY, _PARITY
-    tolerance = _SCALED.get(dtype, 1e-2)
-    return tolerance, tolerance * rms
+    tolerance = _PARITY if profile == "parity" else _SCALED.get(dtype, 1e-2)
+    return tolerance, tolerance
 
 
-def _judge(wanted: torch.Tensor, given: torch.Tensor, rtol: float, floor: float) -> tuple[torch.Tensor, torch.Tensor]:
+def _judge(
+    wanted: torch.Tensor, given: torch.Tensor, rtol: float, floor: torch.Tensor | float
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Which elements agree, and the error of those finite on both sides (0 elsewhere)."""
+    one, other = wanted.double(), given.double()
+    error = (other - one).abs_()
+    if rtol and error.isfinite().all():
+        return error <= one.abs().mul_(rtol).add_(floor), error
     same = (wanted == given) | (wanted.isnan() & given.isnan())  # in their own dtype: int64 does not fit a float64
     finite = wanted.isfinite() & given.isfinite()
-    wanted, given = wanted.double(), given.double()
-    error = torch.where(finite, given - wanted, 0.0).abs()
-    if rtol == 0:
-        return same, error
-    return same | (finite & (error <= rtol * wanted.abs() + floor)), error
+    error = torch.where(finite, error, 0.0)
+    return (same | (finite & (error <= rtol * one.abs() + floor)) if rtol else same), error
 
 
-def _chunks(*tensors: torch.Tensor) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+def _chunks(step: int, *tensors: torch.Tensor) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
     first, second = (tensor.detach().reshape(-1) for tensor in tensors)
-    for start in range(0, first.numel(), CHUNK):
-        part = slice(start, start + CHUNK)
+    for start in range(0, first.numel(), step):
+        part = slice(start, start + step)
         yield start, first[part], second[part]
-
-
-def _rms(tensor: torch.Tensor) -> float:
-    """Root mean square of the finite elements, 0 where there are none; scaled so that squares cannot overflow."""
-    largest = max((part.max().item() for part in _magnitudes(tensor)), default=0.0)
-    if largest == 0:
-        return 0.0
-    total, count = 0.0, 0
-    for part in _magnitudes(tensor):
-        total, count = total + (part / largest).square().sum().item(), count + part.numel()
-    return largest * sqrt(total / count)
-
-
-def _magnitudes(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    parts = (chunk[chunk.isfinite()].double().abs() for _, chunk, _ in _chunks(tensor, tensor))
-    return (part for part in parts if part.numel())
 
 
 def _index(flat: int | None, shape: torch.Size) -> tuple[int, ...] | None:

@@ -74,6 +74,7 @@ class Evaluation:
             self._settle(stop)
         return EvalResult(
             task_id=self._reference.task.task_id, kernel=kernel, status=status, error=error,
+            task_flags=tuple(self._reference.task_flags),
             stage_seconds={name: self._seconds[name] for name in STAGES if name in self._seconds}, **self._found,
         )  # fmt: skip
 
@@ -140,10 +141,12 @@ class Evaluation:
             "init": reference.init.tree,
             "specs": [spec.to_json() for spec in bench.layout.specs],
             "state": {name: first + number for number, name in enumerate(reference.state)},
+            "constants": reference.constants,
         }
         reply = ask({"load": request}, self._options.load_timeout_s)
         self._found["compiled"] = True
-        self._found["env"]["weights"] = bench.dialogue.parse(lambda: str(reply["weights"]))
+        self._found["env"]["weights"] = weights = bench.dialogue.parse(lambda: str(reply["weights"]))
+        reference.use_weights(initial=weights == "seeded")
 
     def _await_runner(self, bench: Bench) -> tuple[str, ...]:
         """The runner's first words, from before there is a candidate: whatever goes wrong here is ours."""
@@ -179,13 +182,15 @@ class Evaluation:
         self._found["correctness"] = True
 
     def _correctness(self, bench: Bench, secret: bytes) -> None:
-        """Trials; one of them varied, and the ablation and an inspection, at secret places."""
+        """Trials; some of them varied, and the ablation and an inspection, at secret places."""
         total = self._options.correctness_trials
-        varied = 1 + secret[0] % (total - 1) if total > 1 else 0
-        ablated, inspected = varied + secret[1] % (total - varied), secret[2] % total  # what moves shows by then
+        varied, large, ablated = _places(secret, total)
+        inspected = secret[2] % total
         worst = Trials(passed=0, total=total)
         for number in range(total):
-            agreement = bench.trial(secret, number, varied=0 < number == varied, inspect=number == inspected)
+            agreement = bench.trial(
+                secret, number, varied=number in (varied, large), large=number == large, inspect=number == inspected
+            )
             worst = _worst(worst, agreement)
             self._found["trials"] = worst
             if not agreement.ok:
@@ -222,8 +227,8 @@ class Evaluation:
         """What a clock that counts cannot see; one that measures sees it itself."""
         if entry := hidden_work(bench.entries):
             raise bench.dialogue.hacking("hidden_work", _hidden(entry))
-        floor = self._reference.written_bytes
-        if any(moves_too_little(trace, self._reference.events, floor) for trace in bench.traces):
+        pairs = zip(bench.traces, bench.works, strict=True)
+        if any(moves_too_little(trace, work.events, work.written_bytes) for trace, work in pairs):
             raise bench.dialogue.hacking("impossible_trace", "fewer bytes were counted than the output has")
 
     def _find_decoys(self, bench: Bench) -> None:
@@ -270,6 +275,20 @@ def _hidden(entry: Entry) -> str:
         f"a forward takes {entry.total_ms:.0f} ms of processor time, of which its launches and torch ops explain "
         f"{entry.explained_ms:.0f}: compute in kernels"
     )
+
+
+def _places(secret: bytes, total: int) -> tuple[int | None, int | None, int]:
+    """Which trial is varied, which has large inputs, and behind which the ablation comes.
+
+    The ablation needs the varied trial, by which it shows what moves and what computes, and another trial behind it, so
+    that a program which guesses its place has to be right about it.
+    """
+    if total == 1:
+        return None, None, 0
+    varied = 1 + secret[0] % max(1, (total - 1) // 2)
+    others = [number for number in range(1, total) if number != varied] or [varied]
+    last = max(varied, total - 2)
+    return varied, others[secret[3] % len(others)], varied + secret[1] % (last - varied + 1)
 
 
 def _worst(so_far: Trials, agreement: Agreement) -> Trials:

@@ -3,7 +3,8 @@
 
 Weights come from a seed that is a function of the task alone: public, because whoever holds a model holds its
 weights anyway, and the same in the runner, so that a candidate that creates its parameters in the reference's order
-has the reference's values even where names differ. Inputs come from the judge's secret and share nothing with it.
+has the reference's values even where names differ. Those that start as a constant are changed (`weights`). Inputs
+come from the judge's secret and share nothing with it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import hashlib
 import linecache
 import random
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,13 +25,21 @@ from verl_kernel.env.arena import flatten, place, unflatten
 from verl_kernel.env.compare import compare
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.form import Facts, storages, tensor_facts
-from verl_kernel.env.runner import copy_state, seed_everything
+from verl_kernel.env.runner import seed_everything
+from verl_kernel.env.scale import SHARP
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent
+from verl_kernel.env.variation import Variation, jittered, learn, same_bytes
+from verl_kernel.env.weights import Constants, constant_value, copy_state, find_constants, renewed, state_of
 from verl_kernel.errors import TaskError
 
-_WEIGHTS, _PROBE = b"weights", b"probe"
-_VARIATIONS = ("sign", "scale", "none")
+_WEIGHTS, _PROBE, _FLAGS = b"weights", b"probe", b"flags"
+_DRAWS, _SIZED_DRAWS, _REDRAWS = 3, 8, 64
+"""Draws of a preparation, those where sizes change, and tries of a trial until its draw fits."""
+_MARGIN = 2
+"""Room for draws larger than all those of a preparation, where sizes change."""
+_ROOM = 3
+"""How often the noise of jittered inputs (8 units in the last place of float32) must fit into a sharper tolerance."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,13 @@ class Trial:
     expected: Value
     facts: list[Facts]
     """Form of each expected output."""
+    events: list[TraceEvent]
+    """What the reference ran, on these sizes."""
+
+    @property
+    def written_bytes(self) -> int:
+        """Size of the outputs."""
+        return _bytes(self.expected)
 
 
 @dataclass(frozen=True)
@@ -77,7 +93,10 @@ class Preparation:
     """JSON values of the attributes in `FACTS`."""
 
 
-FACTS = ("mutates_inputs", "variation", "input_bytes", "output_bytes", "written_bytes")
+FACTS = (
+    *("mutates_inputs", "is_finite", "is_sized", "input_bytes", "output_bytes", "task_flags"),
+    *("variation", "constants", "least"),
+)
 
 
 class Reference:
@@ -95,11 +114,21 @@ class Reference:
     init: Value
     state: dict[str, torch.Tensor]
     events: list[TraceEvent]
+    constants: Constants
+    """Weights that have other values than at their start."""
     mutates_inputs: bool
-    variation: str
+    is_finite: bool
+    """Whether its outputs are."""
+    is_sized: bool
+    """Whether sizes differ between draws."""
+    variation: Variation
     input_bytes: int
+    """Room that a trial's inputs get; `output_bytes` likewise."""
     output_bytes: int
-    written_bytes: int
+    least: float | None
+    """Smallest scale of a row or column that outputs are compared with (`compare`)."""
+    task_flags: list[str]
+    """What makes it a poor task (`EvalResult.task_flags`)."""
 
     def __init__(self, task: Task, device: DeviceBackend, known: Preparation | None = None) -> None:
         self.task, self._device = task, device
@@ -108,10 +137,13 @@ class Reference:
             self._program = self._execute()
             if known is None or not self._recall(known):
                 self._prepare()
+        self._has_initial = False
 
     def prepared(self) -> Preparation:
         """What another judge needs in order not to prepare this reference again."""
-        return Preparation(self.init, self.state, self.events, {name: getattr(self, name) for name in FACTS})
+        facts = {name: getattr(self, name) for name in FACTS}
+        facts |= {"variation": self.variation.to_json(), "constants": {k: list(v) for k, v in self.constants.items()}}
+        return Preparation(self.init, self.state, self.events, facts)
 
     def _recall(self, known: Preparation) -> bool:
         """Take over an earlier preparation; whether the model built now has the parameters it speaks of."""
@@ -121,6 +153,8 @@ class Reference:
         self.events = known.events
         for name in FACTS:
             setattr(self, name, known.facts[name])
+        self.variation = Variation.from_json(known.facts["variation"])
+        self.constants = {name: (value, kind) for name, (value, kind) in known.facts["constants"].items()}
         return copy_state(self.model, self.state)
 
     def _prepare(self) -> None:
@@ -128,42 +162,108 @@ class Reference:
         data = self._call("get_init_inputs()", self._program["get_init_inputs"])
         self.init = self._value("get_init_inputs()", _as_call(data)).on(self._device)
         self.model = self._build(self.init)
-        self.state = {name: tensor.detach().clone() for name, tensor in self._state_dict().items()}
         probe = self._draw(_seed(_PROBE, self.task.fingerprint.encode()))
+        self._change_weights(probe)
         expected, self.events = self._traced(probe)
         self._check(probe, expected)
+        self.is_finite = _finite(expected)
         self.mutates_inputs = self._mutates(probe)
-        self.variation = self._variation(probe, expected)
-        self.input_bytes = place(probe.tensors)[1]
-        self.output_bytes = place(expected.tensors)[1]
-        self.written_bytes = sum(tensor.numel() * tensor.element_size() for tensor in expected.tensors)
+        self._explore(probe, expected)
 
-    def trial(self, secret: bytes, number: int, varied: bool) -> Trial:
+    def _change_weights(self, probe: Value) -> None:
+        """Give weights that start constant other values, unless the outputs suffer from it."""
+        self.constants, before = find_constants(self.model), self._state()
+        self.state = before
+        if not self.constants:
+            return
+        expected, generator = self._forward(probe), torch.Generator().manual_seed(self.weight_seed)
+        was_steady = self._is_steady(probe, expected)
+        values = {name: renewed(before[name], value, generator) for name, (value, _) in self.constants.items()}
+        copy_state(self.model, {**before, **values})
+        self.state = self._state()  # tensors that are tied agree again
+        with contextlib.suppress(TaskError):
+            changed = self._forward(probe)
+            if not _is_worse(changed, expected) and self._is_steady(probe, changed) >= was_steady:
+                copy_state(self.model, self.state)
+                return
+        self.state, self.constants = before, {}
+        copy_state(self.model, self.state)
+
+    def _explore(self, probe: Value, expected: Value) -> None:
+        """Learn from further draws how inputs may be varied, how large they get and what never changes."""
+        draws = [probe, *(self._draw(_seed(_PROBE, b"%d" % number)) for number in range(1, _DRAWS))]
+        sizes = [[tensor.shape for tensor in draw.tensors] for draw in draws]
+        outputs = [expected, *map(self._forward, draws[1:2])]
+        self.is_sized = sizes[1:] != sizes[:-1] or _shapes(outputs[0]) != _shapes(outputs[1])
+        if self.is_sized:
+            draws += [self._draw(_seed(_PROBE, b"%d" % number)) for number in range(_DRAWS, _SIZED_DRAWS)]
+            outputs += map(self._forward, draws[2:])
+        margin = _MARGIN if self.is_sized else 1
+        self.input_bytes = margin * max(place(draw.tensors)[1] for draw in draws)
+        self.output_bytes = margin * max(place(output.tensors)[1] for output in outputs)
+        self.variation = self._learn([draw.tensors for draw in draws], probe, expected)
+        self.least = self._least(probe, expected)
+        self.task_flags = self._flags(probe, expected)
+
+    def _learn(self, draws: list[list[torch.Tensor]], probe: Value, expected: Value) -> Variation:
+        if {len(draw) for draw in draws} != {len(probe.tensors)}:
+            return Variation(())
+        is_steady = self._is_steady(probe, expected)
+        return learn(draws, lambda some: self._bears(Value(probe.tree, some), expected, is_steady), is_steady)
+
+    def trial(self, secret: bytes, number: int, varied: bool, large: bool = False) -> Trial:
         """Inputs of one trial and the expected output.
 
         Args:
             secret: the evaluation's secret.
             number: which trial of it.
-            varied: whether floating inputs get another scale and, where the program allows it, other signs.
+            varied: whether inputs are varied as far as the program bears it; always so where get_inputs() never
+                changes them.
+            large: whether a varied trial is the one of large inputs.
 
         Raises:
-            TaskError: the program fails on these inputs.
+            TaskError: the program fails on these inputs, or no draw fits into the room there is.
         """
-        seed = _seed(secret, str(number).encode())
         with _restored_generators(), torch.no_grad():
-            inputs = self._draw(seed)
-            if varied:
-                inputs = _vary(inputs, self.variation, seed)
-            if place(inputs.tensors)[1] > self.input_bytes:
-                raise TaskError(f"reference {self.task.task_id}: get_inputs() returns larger tensors on another call")
-            return self._trial(inputs)
+            for redraw in range(_REDRAWS):
+                seed = _seed(secret, str(number).encode(), *[str(redraw).encode()][: redraw > 0])
+                trial = self._varied(seed, large) if varied or self.variation.always else self._trial(self._draw(seed))
+                if self._fits(trial):
+                    return trial
+        raise TaskError(
+            f"reference {self.task.task_id}: get_inputs() returns tensors far larger than in its first {_SIZED_DRAWS} "
+            f"calls, {_REDRAWS} times: bound its sizes"
+        )
+
+    def use_weights(self, initial: bool) -> None:
+        """Run on the initial weights, for a candidate whose own could not be told apart, or on the changed ones."""
+        if not self.constants or initial == self._has_initial:
+            return
+        own = state_of(self.model)
+        with torch.no_grad():
+            for name, (value, _) in self.constants.items():
+                own[name].copy_(torch.full_like(own[name], value) if initial else self.state[name])
+        self._has_initial = initial
+
+    def _varied(self, seed: int, large: bool) -> Trial:
+        inputs = self._draw(seed)
+        with contextlib.suppress(TaskError):
+            trial = self._trial(Value(inputs.tree, self.variation.apply(inputs.tensors, seed, large)))
+            if not self.is_finite or _finite(trial.expected):
+                return trial
+        return self._trial(inputs)
+
+    def _fits(self, trial: Trial) -> bool:
+        inputs, outputs = place(trial.inputs.tensors)[1], place(trial.expected.tensors)[1]
+        return inputs <= self.input_bytes and outputs <= self.output_bytes
 
     def _trial(self, inputs: Value) -> Trial:
         copies = [tensor.clone() for tensor in inputs.tensors]
         args, kwargs = unflatten(inputs.tree, copies)
-        output = self._call("forward", lambda: self.model(*args, **kwargs))
+        with self._device.record() if self.is_sized else contextlib.nullcontext(self.events) as events:
+            output = self._call("forward", lambda: self.model(*args, **kwargs))
         expected, given = self._value("the model", output), storages(copies)
-        return Trial(inputs, expected, [tensor_facts(tensor, given) for tensor in expected.tensors])
+        return Trial(inputs, expected, [tensor_facts(tensor, given) for tensor in expected.tensors], list(events))
 
     def _execute(self) -> dict[str, Any]:
         name = f"<reference {self.task.fingerprint[:12]}>"
@@ -180,9 +280,8 @@ class Reference:
         model = self._call(f"{entry}(*get_init_inputs())", lambda: self._program[entry](*args, **kwargs))
         return self._device.place(model)
 
-    def _state_dict(self) -> dict[str, torch.Tensor]:
-        state = self.model.state_dict() if isinstance(self.model, torch.nn.Module) else {}
-        return {name: tensor for name, tensor in state.items() if isinstance(tensor, torch.Tensor)}
+    def _state(self) -> dict[str, torch.Tensor]:
+        return {name: tensor.detach().clone() for name, tensor in state_of(self.model).items()}
 
     def _draw(self, seed: int) -> Value:
         data = self._call("get_inputs()", lambda: self._get_inputs(seed))
@@ -205,7 +304,8 @@ class Reference:
             return self._program["get_inputs"]()
 
     def _forward(self, inputs: Value) -> Value:
-        return self._trial(inputs).expected
+        args, kwargs = inputs.build()
+        return self._value("the model", self._call("forward", lambda: self.model(*args, **kwargs)))
 
     def _traced(self, inputs: Value) -> tuple[Value, list[TraceEvent]]:
         args, kwargs = inputs.build()
@@ -228,16 +328,45 @@ class Reference:
         copy = Value(probe.tree, [tensor.clone() for tensor in probe.tensors])
         args, kwargs = unflatten(copy.tree, copy.tensors)
         self._call("forward", lambda: self.model(*args, **kwargs))
-        return not all(map(_same_bytes, copy.tensors, probe.tensors))
+        return not all(map(same_bytes, copy.tensors, probe.tensors))
 
-    def _variation(self, probe: Value, expected: Value) -> str:
-        """The strongest change of inputs under which outputs stay as finite as they were."""
-        finite = _finite(expected)
-        for kind in _VARIATIONS[:-1]:
+    def _bears(self, inputs: Value, usual: Value, is_steady: bool) -> bool:
+        with contextlib.suppress(TaskError):
+            output = self._forward(inputs)
+            return not _is_worse(output, usual) and (not is_steady or self._is_steady(inputs, output))
+        return False
+
+    def _is_steady(self, inputs: Value, output: Value) -> bool:
+        """Whether changes in the last places of the inputs leave the output what it is."""
+        with contextlib.suppress(TaskError):
+            return _agree(output, self._forward(Value(inputs.tree, jittered(inputs.tensors))))
+        return False
+
+    def _least(self, probe: Value, expected: Value) -> float | None:
+        """The smallest one that leaves the noise of these outputs room, in usual and varied trials."""
+        dtypes = {tensor.dtype for tensor in expected.tensors if tensor.is_floating_point()}
+        if len(dtypes) != 1:
+            return None
+        varied = [Value(probe.tree, self.variation.apply(probe.tensors, seed, seed > 1)) for seed in range(3)]
+        pairs = []
+        for inputs in (probe, *varied):
             with contextlib.suppress(TaskError):
-                if _finite(self._forward(_vary(probe, kind, 0))) or not finite:
-                    return kind
-        return "none"
+                output, other = self._forward(inputs), self._forward(Value(inputs.tree, jittered(inputs.tensors)))
+                pairs += zip(output.tensors, other.tensors, strict=True)
+        return next((least for least in SHARP.get(dtypes.pop(), ()) if _has_room(pairs, least)), None)
+
+    def _flags(self, probe: Value, expected: Value) -> list[str]:
+        """Whether inputs and outputs are the same in every trial, varied ones among them."""
+        inputs, outputs = [probe], [expected]
+        for number in range(_DRAWS):
+            trial = self.trial(_FLAGS, number, varied=number > 0, large=number > 1)
+            inputs, outputs = [*inputs, trial.inputs], [*outputs, trial.expected]
+            if not _agree(expected, trial.expected):
+                return []
+        constant = all(
+            value.tree == probe.tree and all(map(same_bytes, value.tensors, probe.tensors)) for value in inputs
+        )
+        return ["constant_inputs"] * constant + ["constant_output"]
 
     def _value(self, what: str, data: Any) -> Value:
         try:
@@ -279,32 +408,41 @@ def _as_call(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return items, {}
 
 
-def _vary(inputs: Value, kind: str, seed: int) -> Value:
-    generators = {d: torch.Generator(d).manual_seed(seed) for d in {tensor.device for tensor in inputs.tensors}}
-    return Value(inputs.tree, [_varied(tensor, kind, generators[tensor.device]) for tensor in inputs.tensors])
-
-
-def _varied(tensor: torch.Tensor, kind: str, generator: torch.Generator) -> torch.Tensor:
-    if kind == "none" or not tensor.is_floating_point():
-        return tensor
-    scale = 0.25 + 0.5 * float(torch.rand((), generator=generator, device=tensor.device))
-    if kind == "scale":
-        return tensor * scale
-    flips = torch.randint(0, 2, tensor.shape, generator=generator, device=tensor.device) * 2 - 1
-    return tensor * (scale * flips).to(tensor.dtype)
-
-
 def _finite(value: Value) -> bool:
     return all(bool(torch.isfinite(tensor).all()) for tensor in value.tensors)
 
 
+def _has_room(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], least: float) -> bool:
+    def exaggerated(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return one + _ROOM * (other - one) if one.is_floating_point() else other
+
+    return all(
+        one.shape == other.shape and compare(one, exaggerated(one, other), "scaled", least).ok for one, other in pairs
+    )
+
+
+def _is_worse(output: Value, usual: Value) -> bool:
+    """Whether an output has lost what the usual one has: finite numbers, more than one of them, its number of parts."""
+    if len(output.tensors) != len(usual.tensors) or (_finite(usual) and not _finite(output)):
+        return True
+    return _is_constant(output) and not _is_constant(usual)
+
+
+def _is_constant(value: Value) -> bool:
+    return all(constant_value(tensor.float()) is not None for tensor in value.tensors)
+
+
+def _shapes(value: Value) -> list[torch.Size]:
+    return [tensor.shape for tensor in value.tensors]
+
+
+def _bytes(value: Value) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in value.tensors)
+
+
 def _agree(one: Value, other: Value) -> bool:
-    pairs = zip(one.tensors, other.tensors, strict=True)
-    return one.tree == other.tree and all(compare(a, b).ok for a, b in pairs)
-
-
-def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return torch.equal(one.contiguous().view(-1).view(torch.uint8), other.contiguous().view(-1).view(torch.uint8))
+    same = one.tree == other.tree and _shapes(one) == _shapes(other)
+    return same and all(compare(a, b).ok for a, b in zip(one.tensors, other.tensors, strict=True))
 
 
 def _kind(data: Any) -> str:

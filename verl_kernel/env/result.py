@@ -114,6 +114,9 @@ class EvalResult(_Record):
     stage_seconds: dict[str, float] = {}
     queue_seconds: float | None = None
     attempts: int = 1
+    task_flags: tuple[str, ...] = ()
+    """What makes it a poor task, whoever answers it: `constant_inputs`, `constant_output` (the same in every trial,
+    however varied; then nothing is rewarded, since a replay or a constant would be right too)."""
     seed_commit: str | None = None
     """SHA-256 of the judge's secret seed: proves afterwards which inputs were used."""
 
@@ -121,7 +124,8 @@ class EvalResult(_Record):
     @property
     def rewarded(self) -> bool:
         """Whether this result may earn more than zero."""
-        return self.status is EvalStatus.OK and bool(self.correctness) and not self.decoy_kernel
+        fit = "constant_output" not in self.task_flags
+        return self.status is EvalStatus.OK and bool(self.correctness) and not self.decoy_kernel and fit
 
     @model_validator(mode="before")
     @classmethod

@@ -29,6 +29,7 @@ from verl_kernel.env.devices.integrity import Snapshot
 from verl_kernel.env.devices.tripwire import WIRE
 from verl_kernel.env.form import same_place, storages, tensor_facts
 from verl_kernel.env.trace import dump_events
+from verl_kernel.env.weights import hand_over
 
 CANDIDATE_FILE = "kernel.py"
 _MODULE = "kernel"
@@ -99,7 +100,7 @@ class Runner:
             raise TypeError(f"{request['entry']}(...) is a {type(self._model).__name__} that cannot be called")
         self._inspect()
         state = {name: tensors[number] for name, number in request["state"].items()}
-        return {"weights": "copied" if copy_state(self._model, state) else "seeded"}
+        return {"weights": hand_over(self._model, state, request["constants"])}
 
     def _run(self, request: Message) -> Message:
         inputs = self._tensors(request["specs"])
@@ -180,19 +181,6 @@ def seed_everything(seed: int) -> None:
     torch.default_generator.manual_seed(seed)  # a fifth of a millisecond less than torch.manual_seed without CUDA
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed_all(seed)
-
-
-def copy_state(model: Any, state: dict[str, torch.Tensor]) -> bool:
-    """Give `model` the reference's parameters and buffers if all names, shapes and dtypes agree; whether they did."""
-    own = dict(model.state_dict()) if isinstance(model, torch.nn.Module) else {}
-    same = own.keys() == state.keys() and all(
-        own[name].shape == value.shape and own[name].dtype == value.dtype for name, value in state.items()
-    )
-    if same:
-        with torch.no_grad():
-            for name, value in state.items():
-                own[name].copy_(value)
-    return same
 
 
 def _frames(exc: BaseException, path: str) -> list[str]:

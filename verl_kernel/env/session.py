@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 
 from verl_kernel.env.channel import Message
@@ -18,6 +19,11 @@ class BenchSession:
 
     def __init__(self, bench: Bench, secret: bytes) -> None:
         self._bench, self.reference, self.secret = bench, bench.reference, secret
+        self._typical: int | None = None
+        if bench.reference.is_sized and bench.works:  # times of different sizes do not compare
+            self._typical = _middle([sum(event.bytes for event in work.events) for work in bench.works])
+            self.reference = copy.copy(bench.reference)
+            self.reference.events = bench.works[self._typical].events
 
     @property
     def source(self) -> str:
@@ -26,8 +32,9 @@ class BenchSession:
 
     @property
     def traces(self) -> Sequence[Sequence[TraceEvent]]:
-        """Events of the correctness trials."""
-        return self._bench.traces
+        """Events of the correctness trials; where sizes change, of the one whose size is the reference's here."""
+        traces = self._bench.traces
+        return traces if self._typical is None else traces[self._typical : self._typical + 1]
 
     def work(self, trace: Sequence[TraceEvent]) -> OwnWork:
         """How much of each event is compute of the candidate's own."""
@@ -53,3 +60,8 @@ class BenchSession:
     def parse(self, read: Callable[[], Parsed]) -> Parsed:
         """Read a part of a reply."""
         return self._bench.dialogue.parse(read)
+
+
+def _middle(sizes: list[int]) -> int:
+    """Place of the median."""
+    return sorted(range(len(sizes)), key=sizes.__getitem__)[(len(sizes) - 1) // 2]

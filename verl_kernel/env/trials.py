@@ -31,6 +31,14 @@ class Layout:
         self.size = self.outputs_at + reference.output_bytes
 
 
+@dataclass(frozen=True)
+class Work:
+    """The reference's part of a trial: what it ran and how much it wrote."""
+
+    events: list[TraceEvent]
+    written_bytes: int
+
+
 @dataclass
 class Bench:
     """One loaded candidate and what its forwards have shown so far."""
@@ -45,6 +53,8 @@ class Bench:
     """Own time of the runner, to all forwards together; those of an ablation are not charged."""
     traces: list[list[TraceEvent]] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
+    works: list[Work] = field(default_factory=list)
+    """What the reference did in each of the traced forwards."""
     idle: set[int] = field(default_factory=set)
     """Numbers of the launches of a forward that an ablation showed to make no difference."""
     seconds_left: float = field(init=False)
@@ -54,14 +64,22 @@ class Bench:
         self.seconds_left = self.seconds_granted
 
     def trial(
-        self, secret: bytes, number: int, *, varied: bool = False, suppress: Message | None = None, inspect: bool = True
+        self,
+        secret: bytes,
+        number: int,
+        *,
+        varied: bool = False,
+        large: bool = False,
+        suppress: Message | None = None,
+        inspect: bool = True,
     ) -> Agreement:
         """Run one forward.
 
         Args:
             secret: the evaluation's secret.
             number: which trial of it.
-            varied: whether the inputs get another scale and signs.
+            varied: whether the inputs are varied (`Reference.trial`).
+            large: whether they are enlarged.
             suppress: what launches leave out (the ablation): arguments of `DeviceBackend.suppress_launches`.
             inspect: whether the runner looks for functions that were replaced.
 
@@ -70,10 +88,12 @@ class Bench:
             TaskError: the reference fails on these inputs.
         """
         with self.guard():
-            trial = self.reference.trial(secret, number, varied)
+            trial = self.reference.trial(secret, number, varied, large)
         request = {**self.offer(trial), "suppress": suppress, "inspect": inspect}
         before = self.arena.region(self.layout.inputs_at, self.layout.outputs_at).clone()
         reply = self._run(request)
+        if suppress is None:
+            self.works.append(Work(trial.events, trial.written_bytes))
         actual = self._outputs(trial)
         after = self.arena.region(self.layout.inputs_at, self.layout.outputs_at)
         self._same_form(trial, reply)
@@ -139,7 +159,8 @@ class Bench:
 
     def _compare(self, expected: list[torch.Tensor], actual: list[torch.Tensor]) -> Agreement:
         pairs = zip(expected, actual, strict=True)
-        agreements = [compare(wanted, got, self.tolerance) for wanted, got in pairs]
+        least = self.reference.least
+        agreements = [compare(wanted, got, self.tolerance, least) for wanted, got in pairs]
         return min(agreements, key=lambda agreement: (agreement.ok, -(agreement.max_abs or 0.0)))
 
     def _refuse_replay(self, actual: list[torch.Tensor]) -> None:

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How large the numbers around an element of a tensor are.
+
+An element's scale is the smaller of two root mean squares: that of its row, or of its block of 64 where rows divide
+into such blocks, and that of its column. Rows run along the last dimension, or along as many of the last as it takes
+to have 16 elements; fewer have no scale of their own. No scale exceeds the rms of the whole tensor or falls below a
+part of it: what cancels to almost nothing keeps the noise of what went in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isfinite, sqrt
+
+import torch
+
+BLOCK, FEWEST, WIDEST = 64, 16, 4096
+"""Elements of a block, the fewest that have a scale, and the widest row that need not divide into blocks."""
+NOISE = {torch.float64: 1e-2, torch.float32: 0.5, torch.float16: 0.25, torch.bfloat16: 1.0}
+"""Smallest scale as a part of the tensor's rms, where nothing is known of its noise."""
+SHARP = {torch.float64: (1e-6, 1e-4), torch.float32: (1e-3, 1e-2, 0.1), torch.float16: (0.1,)}
+"""Smaller ones, where the noise allows them; the first is a few units in the last place of the rms."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Scales of one tensor, asked for in pieces of `step` elements in the order of `reshape(-1)`."""
+
+    rms: float
+    """Of all finite elements, 0 where there are none."""
+    step: int
+    least: float
+    unit: float
+    """What numbers are measured in, so that squares cannot overflow."""
+    block: int
+    """Elements that share a scale, 0 where none do."""
+    columns: torch.Tensor | None
+    """Root mean squares of columns, None where they are no scales."""
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor, most: int, is_local: bool, least: float | None = None) -> Scale:
+        """Measure a tensor.
+
+        Args:
+            tensor: of any shape and type.
+            most: elements held in float64 at a time, or one row.
+            is_local: whether `around` will be asked.
+            least: smallest scale as a part of the tensor's rms; `NOISE` of the dtype without it.
+        """
+        block, width = _layout(tensor.shape) if is_local and tensor.is_floating_point() else (0, 0)
+        unit = _largest(tensor, most) if tensor.dtype is torch.float64 else 1.0
+        grain = width or block or 1
+        step = max(most // grain, 1) * grain
+        total, count, sums, counts = 0.0, 0, torch.zeros(()), torch.zeros(())
+        for part in _pieces(tensor, step):
+            squares, finite, found = _squares(part, unit)
+            total, count = total + found, count + (part.numel() if finite is None else int(finite.sum()))
+            if width:
+                sums, counts = sums + squares.view(-1, width).sum(0), counts + _numbers(finite, part, width, 0)
+        rms = unit * sqrt(total / count) if count else 0.0
+        columns = _root(sums, counts, unit) if width else None
+        least = NOISE.get(tensor.dtype, 1.0) if least is None else least
+        return cls(rms, step, least * rms, unit, block, columns)
+
+    def around(self, piece: torch.Tensor) -> torch.Tensor | float:
+        """Scale of each element of a piece, or one for all."""
+        if not self.block:
+            return self.rms
+        squares, finite, _ = _squares(piece, self.unit)
+        sums, counts = squares.view(-1, self.block).sum(1), _numbers(finite, piece, self.block, 1)
+        blocks = _root(sums, counts, self.unit).clamp_(self.least, self.rms).unsqueeze_(1)
+        if self.columns is None:
+            return blocks.expand(-1, self.block).reshape(-1)
+        columns = self.columns.clamp(min=self.least).view(-1, self.block)
+        return torch.minimum(blocks.view(-1, columns.shape[0], 1), columns).view(-1)
+
+
+def _layout(shape: torch.Size) -> tuple[int, int]:
+    """Elements of a block, and of a row whose columns have scales; 0 for none."""
+    size, width = shape.numel(), 1
+    for length in reversed(shape):
+        if width < FEWEST:
+            width *= length
+    if size == 0 or width < FEWEST or not (width <= WIDEST or width % BLOCK == 0):
+        return 0, 0
+    block = BLOCK if width > BLOCK and width % BLOCK == 0 else width
+    has_columns = width <= WIDEST and size // width >= FEWEST
+    return (0 if block == size else block), (width if has_columns else 0)
+
+
+def _squares(part: torch.Tensor, unit: float) -> tuple[torch.Tensor, torch.Tensor | None, float]:
+    """Squares of the finite elements, 0 elsewhere; which those are, None for all; and their sum."""
+    values = part.double()
+    squares = values.square() if unit == 1.0 else (values / unit).square_()
+    total = squares.sum().item()
+    if isfinite(total):
+        return squares, None, total
+    finite = part.isfinite()
+    squares = torch.where(finite, squares, 0.0)
+    return squares, finite, squares.sum().item()
+
+
+def _numbers(finite: torch.Tensor | None, part: torch.Tensor, width: int, dim: int) -> torch.Tensor | int:
+    """How many elements went into each sum over rows (dim 1) or columns (dim 0) of `width`."""
+    if finite is None:
+        return width if dim else part.numel() // width
+    return finite.view(-1, width).sum(dim)
+
+
+def _root(sums: torch.Tensor, counts: torch.Tensor | int, unit: float) -> torch.Tensor:
+    counts = counts.clamp(min=1) if isinstance(counts, torch.Tensor) else counts
+    return (sums / counts).sqrt_().mul_(unit)
+
+
+def _largest(tensor: torch.Tensor, step: int) -> float:
+    """Largest finite magnitude, 1 where there is none."""
+    found = (torch.where(part.isfinite(), part, 0.0).abs().max().item() for part in _pieces(tensor, step))
+    return max(found, default=0.0) or 1.0
+
+
+def _pieces(tensor: torch.Tensor, step: int) -> Iterator[torch.Tensor]:
+    flat = tensor.detach().reshape(-1)
+    return (flat[start : start + step] for start in range(0, flat.numel(), step))

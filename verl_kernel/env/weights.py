@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights away from their initial values, and how a candidate gets them.
+
+Parameters and buffers that start as one constant (biases 0, norm weights 1, running statistics) say nothing about
+a program that leaves them out, so both sides get other values before the first forward. What starts random stays as
+it is: a candidate may have computed with it in its constructor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+Constants = dict[str, tuple[float, bool]]
+"""By name: the one value that a tensor starts with, and whether it is a parameter (else a buffer)."""
+_DIGITS = "{:.3g}"
+_MODEST = (1e-2, 1e2)
+
+
+def state_of(model: Any) -> dict[str, torch.Tensor]:
+    """Parameters and buffers by name; shares their memory."""
+    state = model.state_dict() if isinstance(model, torch.nn.Module) else {}
+    return {name: tensor for name, tensor in state.items() if isinstance(tensor, torch.Tensor)}
+
+
+def find_constants(model: Any) -> Constants:
+    """The floating tensors of a model that hold one value; of one element, parameters with a short value only."""
+    if not isinstance(model, torch.nn.Module):
+        return {}
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    found = {}
+    for name, tensor in state_of(model).items():
+        value = constant_value(tensor)
+        if value is None or (tensor.numel() == 1 and not (name in parameters and _is_short(value, tensor.dtype))):
+            continue
+        found[name] = (value, name in parameters)
+    return found
+
+
+def constant_value(tensor: torch.Tensor) -> float | None:
+    """The finite value that every element of a floating tensor has, or None."""
+    if not tensor.is_floating_point() or not tensor.numel() or tensor.device.type == "meta":
+        return None
+    first = tensor.reshape(-1)[0]
+    return first.item() if bool(torch.isfinite(first)) and bool((tensor == first).all()) else None
+
+
+def renewed(tensor: torch.Tensor, value: float, generator: torch.Generator) -> torch.Tensor:
+    """Random values in place of a constant, of its sign and size if that is modest, else of size one.
+
+    Args:
+        tensor: gives shape, dtype and device.
+        value: the constant; a positive one stays positive, as a variance must, 0 becomes either sign.
+        generator: on the CPU.
+    """
+    size = 0.5 + torch.rand(tensor.shape, generator=generator)
+    if value == 0:
+        size *= torch.randint(0, 2, tensor.shape, generator=generator) * 2 - 1
+    elif _MODEST[0] <= abs(value) <= _MODEST[1]:
+        size *= value
+    elif value < 0:
+        size *= -1
+    return torch.empty_like(tensor).copy_(size)
+
+
+def copy_state(model: Any, state: Mapping[str, torch.Tensor]) -> bool:
+    """Give `model` the reference's parameters and buffers if all names, shapes and dtypes agree; whether they did."""
+    own = state_of(model)
+    same = own.keys() == state.keys() and all(_alike(own[name], value) for name, value in state.items())
+    if same:
+        _write({name: own[name] for name in state}, state)
+    return same
+
+
+def hand_over(model: Any, state: Mapping[str, torch.Tensor], constants: Constants) -> str:
+    """Give a candidate the changed weights, before its first forward.
+
+    Args:
+        model: the candidate's.
+        state: the reference's parameters and buffers, changed.
+        constants: which of them were changed, and from what.
+
+    Returns:
+        `copied`: all by name. `matched`: the changed ones, by order, by name or by their initial value; a parameter
+        that the candidate does not have counts as left out. `seeded`: it could not be told which of its tensors they
+        are; they keep their initial values, and the reference must too.
+    """
+    if copy_state(model, state):
+        return "copied"
+    if not constants:
+        return "seeded"
+    own = state_of(model)
+    pairs = _by_order(own, state, constants) or _by_name_or_value(own, state, constants)
+    missing = constants.keys() - pairs.keys()
+    if missing and (any(not constants[name][1] for name in missing) or _spare(own, state, pairs)):
+        return "seeded"
+    _write(pairs, state)
+    return "matched"
+
+
+def _by_order(
+    own: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor], constants: Constants
+) -> dict[str, torch.Tensor]:
+    """The candidate's tensor for each changed one if shapes, dtypes and constants agree one after another."""
+    if len(own) != len(state) or not all(map(_alike, own.values(), state.values())):
+        return {}
+    pairs = {name: tensor for name, tensor in zip(state, own.values(), strict=True) if name in constants}
+    same = all(constant_value(tensor) == constants[name][0] for name, tensor in pairs.items())
+    return pairs if same else {}
+
+
+def _by_name_or_value(
+    own: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor], constants: Constants
+) -> dict[str, torch.Tensor]:
+    """The candidate's tensor for each changed one, by name, else where one alone starts with the same constant."""
+    pairs = {name: own[name] for name in constants if name in own and _alike(own[name], state[name])}
+    lost = [(kind, name) for kind, name in _kinds(state, constants) if name not in pairs]
+    free = [(_kind(tensor, constant_value(tensor)), tensor) for name, tensor in own.items() if name not in pairs]
+    for kind, name in lost:
+        found = [tensor for other, tensor in free if other == kind]
+        if len(found) == sum(other == kind for other, _ in lost) == 1:
+            pairs[name] = found[0]
+    return pairs
+
+
+def _kinds(state: Mapping[str, torch.Tensor], constants: Constants) -> list[tuple[tuple[Any, ...], str]]:
+    return [(_kind(state[name], value), name) for name, (value, _) in constants.items()]
+
+
+def _kind(tensor: torch.Tensor, value: float | None) -> tuple[Any, ...]:
+    return tuple(tensor.shape), tensor.dtype, value
+
+
+def _spare(
+    own: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor], pairs: Mapping[str, torch.Tensor]
+) -> bool:
+    """Whether the candidate has floating tensors that are none of the reference's: what it lacks may be in them."""
+    taken = [id(tensor) for tensor in pairs.values()]
+    kept = {_start(value) for name, value in state.items() if name not in pairs}
+    rest = [tensor for tensor in own.values() if tensor.is_floating_point() and id(tensor) not in taken]
+    return any(_start(tensor) not in kept for tensor in rest)
+
+
+def _start(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tuple(tensor.shape), tensor.dtype, *tensor.reshape(-1)[:8].tolist()
+
+
+def _write(pairs: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]) -> None:
+    with torch.no_grad():
+        for name, tensor in pairs.items():
+            tensor.copy_(state[name])
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype
+
+
+def _is_short(value: float, dtype: torch.dtype) -> bool:
+    """Whether a value was written by hand (0, 1, 0.25, 1e-6) and not drawn."""
+    return torch.tensor(float(_DIGITS.format(value)), dtype=dtype).item() == value
