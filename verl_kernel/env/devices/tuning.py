@@ -70,15 +70,17 @@ def _restoring(original: Callable[..., Any]) -> Callable[..., Any]:
         if not STORES.is_paused:
             return original(self, *args, **kwargs)
         tensors = [tensor for tensor in _tensors((*args, *kwargs.values())) if tensor.numel()]
-        storages = {tensor.untyped_storage().data_ptr(): _bytes(tensor) for tensor in tensors}
-        copies = [(whole, _copy(torch.empty_like(whole), whole)) for whole in storages.values()]
+        with _no_work():
+            storages = {tensor.untyped_storage().data_ptr(): _bytes(tensor) for tensor in tensors}
+            copies = [(whole, torch.empty_like(whole).copy_(whole)) for whole in storages.values()]
         try:
             return original(self, *args, **kwargs)
         except AssertionError as exc:
             raise CompileTimeAssertionFailure(None, None, str(exc)) from exc
         finally:
-            for whole, copy in copies:
-                _copy(whole, copy)
+            with _no_work():
+                for whole, copy in copies:
+                    whole.copy_(copy)
 
     return launch
 
@@ -98,9 +100,11 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
 
 
-def _copy(target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-    STATE.marshalling = True  # no work of the program's
+@contextmanager
+def _no_work() -> Iterator[None]:
+    """Copies inside are no work of the program's."""
+    STATE.marshalling = True
     try:
-        return target.copy_(source)
+        yield
     finally:
         STATE.marshalling = False
