@@ -198,7 +198,9 @@ class RunnerProcess:
                 pass
         except ChannelClosed:
             raise RunnerDied(self.end(grace_s=0.2)) from None
-        self._look_at_grants()
+        if not self._inherited_kb:
+            self._look_at_memory()
+        self._look_at_disk()
         return answer
 
     @property
@@ -244,7 +246,9 @@ class RunnerProcess:
         elif self.pidfd in ready:
             raise ChannelClosed("the runner has ended")
         if time.monotonic() >= self._next_look:  # whatever it sends: drops of an answer are none
-            self._look_at_grants()
+            self._next_look = time.monotonic() + _WATCH_S
+            self._look_at_memory()
+            self._look_at_disk()
             self._look_at_time(budget_s, deadline)
         return None
 
@@ -254,10 +258,11 @@ class RunnerProcess:
         if time.monotonic() >= deadline:
             raise TimeoutError("processor time, by ten times that and 30 s on the wall clock")
 
-    def _look_at_grants(self) -> None:
-        self._next_look = time.monotonic() + _WATCH_S
+    def _look_at_memory(self) -> None:
         if self._grown_kb() > self.options.memory_mb << 10:
             self._refuse("MemoryExceeded", f"used more than kernelgym.memory_mb = {self.options.memory_mb} MB")
+
+    def _look_at_disk(self) -> None:
         limit = self.options.disk_mb << 20
         if self._printed + used_bytes(self.scratch, limit) > limit:
             grant = f"kernelgym.disk_mb = {self.options.disk_mb} MB"
