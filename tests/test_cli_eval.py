@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from verl_kernel.commands.eval import _remark
 from verl_kernel.env.result import EvalResult, EvalStatus
 
 REFERENCE = """
@@ -260,3 +261,11 @@ def test_options_reach_the_gym(files):
 
 def test_no_kernel_is_a_usage_error(files):
     assert verl_kernel(files, "reference.py").returncode == 2
+
+
+def test_a_poor_task_is_named_beside_its_kernels():
+    result = EvalResult(
+        task_id="t", status=EvalStatus.OK, correctness=True, task_flags=("constant_output",), fallback_ops={"relu": 1}
+    )
+    assert _remark(result) == "task: constant_output (never rewarded)"
+    assert not result.rewarded and result.model_copy(update={"task_flags": ("constant_inputs",)}).rewarded

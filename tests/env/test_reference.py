@@ -84,7 +84,7 @@ def test_a_varied_trial_that_breaks_the_reference_is_drawn_plainly(device):
 
 def test_sizes_that_change_fit_and_each_trial_has_its_own_trace(device):
     task = Reference(Task(TASKS["sized"]), device)
-    trials = [task.trial(b"s", number, varied=number % 2 == 1) for number in range(40)]
+    trials = [task.trial(b"s", number, varied=number % 2 == 1) for number in range(80)]
     rows = [trial.inputs.tensors[0].shape[0] for trial in trials]
     assert set(rows) == set(range(2, 12))
     assert all(trial.written_bytes == 256 * count for trial, count in zip(trials, rows, strict=True))

@@ -20,9 +20,8 @@ def test_floats_get_scales_below_and_above_one_and_signs():
     found = learn(draws, bears_all)
     ratios = [found.apply(draws[0], seed)[0] / draws[0][0] for seed in range(200)]
     sizes = torch.stack([ratio.abs().mean() for ratio in ratios])
-    assert all(
-        ratio.abs().std() < 1e-5 * ratio.abs().mean() and {-1, 1} == set(ratio.sign().tolist()) for ratio in ratios
-    )
+    for ratio in ratios:
+        assert ratio.abs().std() < 1e-5 * ratio.abs().mean() and set(ratio.sign().tolist()) == {-1, 1}
     assert LOW <= sizes.min() < 0.25 and 4 < sizes.max() <= HIGHS[0]
     assert 0.3 < (sizes < 1).float().mean() < 0.7
     large = (found.apply(draws[0], 0, large=True)[0] / draws[0][0]).abs().mean()
@@ -32,11 +31,8 @@ def test_floats_get_scales_below_and_above_one_and_signs():
 @pytest.mark.parametrize(
     ("limit", "signs", "high", "large"),
     [
-        (1e9, True, 8.0, 256.0),
-        (100.0, True, 8.0, 64.0),
-        (5.0, True, 4.0, 1.0),
-        (1.1, True, 1.0, 1.0),
-        (0.5, False, 1.0, 1.0),
+        *((1e9, True, 8.0, 256.0), (100.0, True, 8.0, 64.0), (5.0, True, 4.0, 1.0)),
+        *((1.1, True, 1.0, 1.0), (0.5, False, 1.0, 1.0)),
     ],
 )
 def test_the_reference_sets_the_limits(limit, signs, high, large):
@@ -84,9 +80,8 @@ def test_masks_get_the_rare_value_in_some_places_and_no_third(name):
 
 
 def test_a_mask_that_is_drawn_and_integers_without_ones_are_left_alone():
-    draws = drawn(
-        lambda g: [torch.randn(50, generator=g), torch.rand(50, generator=g) > 0.5, torch.zeros(50, dtype=int)]
-    )
+    zeros = torch.zeros(50, dtype=torch.int64)
+    draws = drawn(lambda g: [torch.randn(50, generator=g), torch.rand(50, generator=g) > 0.5, zeros.clone()])
     found = learn(draws, bears_all)
     assert all(map(torch.equal, found.apply(draws[0], 1)[1:], draws[0][1:]))
 
@@ -97,7 +92,7 @@ def test_indices_reach_the_ends_of_their_range_and_repeat():
     found = learn(draws, bears_all).apply(draws[0], 3)[0]
     assert (found.min(), found.max()) == (low, high) and not torch.equal(found, draws[0][0])
     assert (found[1:] >= found[:-1]).all(), "what was always sorted stays so"
-    assert found.unique().numel() < draws[0][0].unique().numel()
+    assert found.unique(return_counts=True)[1].max() >= 5
 
 
 @pytest.mark.parametrize("draw", [lambda g: torch.randperm(50, generator=g), lambda g: torch.arange(0, 99, 3)])

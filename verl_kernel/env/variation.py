@@ -181,7 +181,7 @@ def _role(tensors: Sequence[torch.Tensor]) -> Role:
     if first.is_floating_point():
         return Role("fixed" if _unchanged(tensors) else "scaled")
     low, high = min(int(tensor.min()) for tensor in tensors), max(int(tensor.max()) for tensor in tensors)
-    repeats = low < high and any(tensor.unique().numel() < tensor.numel() for tensor in tensors)
+    repeats = low < high and any(map(_repeats, tensors))
     return Role("index", low, high, all(map(_is_sorted, tensors))) if repeats else Role("drawn")
 
 
@@ -196,6 +196,11 @@ def _binary(tensors: Sequence[torch.Tensor]) -> Role:
 
 def _unchanged(tensors: Sequence[torch.Tensor]) -> bool:
     return all(same_bytes(tensors[0], tensor) for tensor in tensors[1:])
+
+
+def _repeats(tensor: torch.Tensor) -> bool:
+    flat = tensor.reshape(-1).sort().values
+    return bool((flat[1:] == flat[:-1]).any())
 
 
 def _is_sorted(tensor: torch.Tensor) -> bool:
