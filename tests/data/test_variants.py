@@ -60,6 +60,7 @@ def assert_expected(program, variant, result, expected):
     if result.status == "ok":
         assert result.speedup == pytest.approx(expected.speedup, rel=0.01)
         assert result.time_coverage == pytest.approx(expected.time_coverage, abs=0.01)
+        assert result.hack_flags == expected.hack_flags
 
 
 def test_invented_functions_are_really_missing_and_none_goes_by_another_ops_name():

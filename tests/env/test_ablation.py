@@ -35,12 +35,13 @@ def finish(value, scale):
 STEPS = """
 @triton.jit
 def spin(x, go, BLOCK: tl.constexpr):
-    while tl.load(go) != 1.0:
-        tl.store(go, tl.load(go) + 0.0)
+    while tl.load(go) > 1.5:
+        tl.store(go, tl.load(go))
+    tl.store(x + tl.arange(0, BLOCK), tl.load(x + tl.arange(0, BLOCK)))
 
 @triton.jit
 def allow(go):
-    tl.store(go, tl.load(go) * 0.0 + 1.0)
+    tl.store(go, tl.load(go) * 0.25)
 """
 
 
@@ -107,7 +108,7 @@ def test_a_launch_that_makes_no_difference_covers_nothing(judge):
 
 def test_a_kernel_that_waits_for_another_one_costs_no_trial(judge):
     """Without what the first one stores the second never ends: so it matters, and the trials go on."""
-    body = "go = torch.rand(1) + 2\nallow[(1,)](go)\nspin[(1,)](x, go, BLOCK=16)\nreturn self.right(x, y)"
+    body = "go = x[0, :1].abs().clamp(max=1) + 2\nallow[(1,)](go)\nspin[(1,)](x, go, BLOCK=16)\nreturn self.right(x, y)"
     result = judged(judge, body, STEPS)
     assert result.status is EvalStatus.OK, result.error
     assert result.trials.passed == 3 and result.decoy_kernel is False

@@ -166,13 +166,14 @@ def test_output_is_neither_shown_nor_waited_for(judge, capfd):
     assert result.status is EvalStatus.OK and capfd.readouterr() == ("", "")
 
 
-def test_a_token_launch_that_moves_torchs_result_has_low_coverage(judge):
+def test_a_token_launch_that_moves_torchs_result_has_no_coverage(judge):
     before = (
         "@triton.jit\ndef copy(a, o, B: tl.constexpr):\n    i = tl.arange(0, B)\n    tl.store(o + i, tl.load(a + i))\n"
     )
     body = "a = self.torch_only(x, y); o = torch.empty_like(a); copy[(1,)](a, o, B=512); return o"
     result = judge.evaluate(TASK, candidate(body, before))
-    assert result.number_coverage == 0.2 and result.speedup < 1 and sum(result.fallback_ops.values()) == 4
+    assert result.number_coverage == result.time_coverage == 0.0 and result.hack_flags == ("only_moves",)
+    assert result.speedup < 1 and sum(result.fallback_ops.values()) == 4
 
 
 def test_kernels_of_other_files_do_not_count(judge):

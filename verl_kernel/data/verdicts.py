@@ -47,6 +47,8 @@ def _measured(program: Program, ops: list[str], own: list[str]) -> dict[str, Any
 
 def _correct(program: Program, variant: Variant) -> EvalResult:
     facts = _measured(program, list(variant.torch_ops), [_kernel_name(variant)])
+    if len(variant.torch_ops) == len(_all_ops(program)):  # torch computes everything, the kernel copies
+        facts |= {"time_coverage": 0.0, "hack_flags": ("only_moves",)}
     return EvalResult(status=EvalStatus.OK, correctness=True, **facts)
 
 

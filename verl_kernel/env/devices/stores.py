@@ -154,6 +154,14 @@ class Stores:
             site.note(block, places, source, self._number_of_loads == 0)
         return True
 
+    @property
+    def is_left_out(self) -> bool:
+        """Whether the launch that has begun would store nothing: then it need not run."""
+        if self.kept is None or (self.only is not None and self._launch not in self.only):
+            return False
+        here = (self._launch, *self._name)
+        return not any(kind in self.kept for key, kind in self._kinds.items() if key[:3] == here)
+
     def kind(self, number: int) -> str:
         """What earlier forwards have shown of a store of this launch; unknown ones are taken to compute."""
         return self._kinds.get((self._launch, *self._name, number), "computes")
@@ -214,6 +222,8 @@ def _launching(original: Callable[..., Any]) -> Callable[..., Any]:
         if 0 in self.grid:
             return original(self, *args, **kwargs)
         STORES.begin((self.fn.__code__.co_filename, self.fn.__name__))
+        if STORES.is_left_out:
+            return None
         try:
             return original(self, *args, **kwargs)
         finally:
