@@ -18,6 +18,7 @@ RULES: tuple[Rule, ...] = (
     static_language.imports,
     static_language.rebound,
     static_language.builtins,
+    static_language.unbound,
     static_language.calls,
     static_language.names,
     static_language.statements,
