@@ -10,7 +10,7 @@ import torch
 
 from verl_kernel.env.static_language import is_special
 from verl_kernel.env.static_names import Function, Program, head, root
-from verl_kernel.env.static_policy import OPEN_MODULES, SPECIAL_ATTRIBUTES, refusal
+from verl_kernel.env.static_policy import ENVIRONMENT, OPEN_MODULES, SPECIAL_ATTRIBUTES, refusal
 from verl_kernel.env.static_scopes import FUNCTIONS
 from verl_kernel.env.static_violation import Violation, at
 
@@ -28,6 +28,8 @@ FORBIDDEN: dict[str, str] = {
 """Attributes that host code may not use on anything, and why."""
 _REGISTER = frozenset("register_buffer register_parameter register_module".split())
 _TENSOR_PRIVATE = frozenset(name for name in dir(torch.Tensor) if name.startswith("_"))
+_DEFAULTS = "collections.defaultdict"
+_PLAIN_FACTORIES = frozenset("int float list dict set tuple str bool".split())
 _READ_IN_FULL = frozenset("data_ptr fn run warmup".split())
 """Attributes whose use decides, so it must be seen."""
 MAX_ALIGNMENT = 1024
@@ -124,6 +126,30 @@ def modules(program: Program) -> Iterator[Violation]:
             opened = program.paths(node) & OPEN_MODULES
             if opened and not _names_something(program, node):
                 yield at(node, "module", f"module {sorted(opened)[0]} must not be passed about: name what you use")
+
+
+def environment(program: Program) -> Iterator[Violation]:
+    """`os.environ` is read where it is named: `.get("X")` and `["X"]`."""
+    for node in program.nodes:
+        if isinstance(node, ast.Name | ast.Attribute) and ENVIRONMENT in program.paths(node):
+            parent = program.parents[id(node)]
+            if isinstance(node.ctx, ast.Load) and not isinstance(parent, ast.Attribute | ast.Subscript):
+                yield at(node, "module", f"{ENVIRONMENT} must not be passed about: read a variable with .get")
+
+
+def factories(program: Program) -> Iterator[Violation]:
+    """`defaultdict` makes plain containers and numbers: what it calls is not seen where it is called."""
+    for node in program.nodes:
+        if not isinstance(node, ast.Name | ast.Attribute) or _DEFAULTS not in program.paths(node):
+            continue
+        parent = program.parents[id(node)]
+        if isinstance(parent, ast.Call) and parent.func is node:
+            first = parent.args[0] if parent.args else None
+            plain = isinstance(first, ast.Name) and program.is_builtin(first) and first.id in _PLAIN_FACTORIES
+            if (first is not None and not plain) or any(item.arg == "default_factory" for item in parent.keywords):
+                yield at(node, "state", "defaultdict may make int, float, list, dict, set or tuple")
+        elif isinstance(node.ctx, ast.Load) and not isinstance(parent, ast.Attribute) and program.is_evaluated(node):
+            yield at(node, "state", "defaultdict must be called where it is named")
 
 
 def _names_something(program: Program, node: ast.AST) -> bool:

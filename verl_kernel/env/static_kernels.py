@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from verl_kernel.env.static_language import ALL_BUILTINS
 from verl_kernel.env.static_names import Program
+from verl_kernel.env.static_policy import NUMPY_CONSTANTS
 from verl_kernel.env.static_scopes import FUNCTIONS
 from verl_kernel.env.static_violation import Violation, at
 
@@ -23,12 +24,17 @@ _KERNEL_BUILTINS = frozenset(
 _KERNEL_MODULES = ("triton.", "math.", "typing.")
 _NUMBERS = frozenset("min max int len abs range sum float bool round isinstance sorted list tuple dict any all zip "
                      "enumerate set str".split())  # fmt: skip
-_NUMBER_PATHS = frozenset(("triton.cdiv", "triton.next_power_of_2", "triton.Config"))
+_NUMBER_PATHS = frozenset(
+    "triton.cdiv triton.next_power_of_2 triton.Config torch.numel torch.cuda.get_device_capability "
+    "torch.cuda.get_device_properties torch.cuda.get_device_name torch.cuda.current_device torch.cuda.is_available "
+    "torch.cuda.device_count".split()
+)
 _NUMBER_METHODS = frozenset("numel size stride dim get items keys values element_size bit_length is_contiguous "
                             "all_kwargs".split())  # fmt: skip
 _LIST_METHODS = frozenset(("append", "extend"))
 _HOOKS = frozenset(("pre_hook", "post_hook"))
 _RESETS = frozenset(("zero_", "fill_"))
+_CALLABLE_MODULES = ("operator.", "numpy.", "collections.", "functools.", "itertools.", "os.", "warnings.", "enum.")
 _IMPLICIT = ("__getitem__", "__len__", "__iter__", "__repr__", "__str__")
 """Methods that run without being named."""
 _DEFINITION = re.compile(r"^def\s+\w+\s*\(", re.MULTILINE)
@@ -112,6 +118,8 @@ class _Handed:
             while self._values:
                 for node in _walk(self._values.pop(), self._seen):
                     self._take(node)
+                    if reason := self._foreign(node):
+                        yield at(node, "launch", reason)
             if self._functions:
                 yield from self._checked(self._functions.pop())
 
@@ -120,6 +128,20 @@ class _Handed:
             self._functions.append(node)
         else:
             self._refer(node)
+
+    def _foreign(self, node: ast.AST) -> str:
+        """A function of another module that is handed over itself: no name says where it runs."""
+        if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
+            return ""
+        parent = self._program.parents[id(node)]
+        if isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and parent.func is node):
+            return ""
+        handed = sorted(path for path in self._program.paths(node) if path.startswith(_CALLABLE_MODULES))
+        return (
+            f"{handed[0]} is handed to a launch: write a function"
+            if handed and handed[0] not in NUMPY_CONSTANTS
+            else ""
+        )
 
     def _checked(self, function: ast.AST) -> Iterator[Violation]:
         for name in () if "implicit" in self._asked else _IMPLICIT:
@@ -193,7 +215,7 @@ def _computes(program: Program, node: ast.AST, may_reset: bool) -> str:
         return ""
     function, paths = node.func, program.paths(node.func)
     if paths:
-        known = paths <= _NUMBER_PATHS or all(path.startswith("math.") for path in paths)
+        known = paths <= _NUMBER_PATHS or all(path.startswith(("math.", "numpy.")) for path in paths)
         return "" if known else f"{sorted(paths)[0]} is not allowed"
     if isinstance(function, ast.Name):
         return "" if _is_known(program, function) else f"{function.id} is not allowed"

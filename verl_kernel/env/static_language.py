@@ -25,13 +25,23 @@ _CLOSED_BUILTINS = ALL_BUILTINS - BUILTINS - SPECIAL_NAMES
 METHODS = frozenset("__init__ __post_init__ __repr__ __str__ __call__ __len__ __iter__ __getitem__".split())
 """Special methods a candidate may define."""
 BASES = frozenset(
-    ("torch.nn.Module", "torch.autograd.Function", "torch.autograd.function.Function", "typing.NamedTuple")
+    (
+        "torch.nn.Module",
+        "torch.autograd.Function",
+        "torch.autograd.function.Function",
+        "typing.NamedTuple",
+        "abc.ABC",
+        "enum.Enum",
+        "enum.IntEnum",
+        "enum.Flag",
+        "enum.IntFlag",
+    )
 )
 DECORATORS = frozenset(
     "triton.jit triton.autotune triton.heuristics triton.constexpr_function torch.no_grad torch.inference_mode "
     "torch.enable_grad dataclasses.dataclass functools.lru_cache functools.cache functools.cached_property "
     "torch.amp.custom_fwd torch.amp.custom_bwd torch.cuda.amp.custom_fwd torch.cuda.amp.custom_bwd "
-    "torch.autograd.function.once_differentiable".split()
+    "torch.autograd.function.once_differentiable abc.abstractmethod enum.unique".split()
 )
 _PLAIN_DECORATORS = frozenset("staticmethod classmethod property".split())
 CONTEXTS = frozenset(

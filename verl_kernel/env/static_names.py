@@ -168,6 +168,16 @@ class Program:
         return {self.key(node.arg, node) for node in self.nodes if isinstance(node, ast.arg)}
 
     @cached_property
+    def constexprs(self) -> set[str]:
+        """Parameters that are `tl.constexpr` in every kernel that has them: plain values, never tensors."""
+        constant, other = set(), set()
+        for node in self.nodes:
+            if isinstance(node, ast.arg) and self.is_jit(self.scope(node).node):
+                known = node.annotation is not None and "triton.language.constexpr" in self.paths(node.annotation)
+                (constant if known else other).add(node.arg)
+        return constant - other
+
+    @cached_property
     def stores(self) -> Counter[Key]:
         """How many statements bind a name other than by a definition or an import."""
         names = (node for node in self.nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load))
