@@ -422,7 +422,7 @@ def f(x, n: int):
 ---
 import numpy as np
 class N(nn.Module):
-    def __init__(self, d, heads: int = 4, eps=1e-5):
+    def __init__(self, d: int, heads: int = 4, eps=1e-5):
         super().__init__()
         self.head_dim = d // heads
         self.scale = 1.0 / np.sqrt(self.head_dim)

@@ -2,7 +2,7 @@
 """NumPy on sizes: a few of its functions, on what can be shown to be plain numbers.
 
 A number is a literal, a size of a tensor, what `int`, `float`, `len` and `math` return, a parameter annotated as one
-or given to `__init__`, arithmetic on these, and names and attributes of self that are bound to nothing else.
+or given to the model's `__init__`, arithmetic on these, and names and attributes that are bound to nothing else.
 """
 
 from __future__ import annotations
@@ -139,7 +139,8 @@ def _is_number_parameter(program: Program, key: Key, test: Test) -> bool:
     for item in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
         if item.arg == key[1]:
             if item.annotation is None:
-                return getattr(function, "name", "") == "__init__" and test is is_number
+                entry = key[0].parent is not None and getattr(key[0].parent.node, "name", "") == program.entry
+                return entry and getattr(function, "name", "") == "__init__" and test is is_number
             words = {part.id for part in ast.walk(item.annotation) if isinstance(part, ast.Name)}
             return bool(words) and words <= _WORDS
     return False
