@@ -413,4 +413,159 @@ def f(a, b=1, *, c=(), d=None):
     parts = []
     parts.append(a)
     return parts
+---
+import numpy as np
+def f(x, n: int):
+    B, C, H = x.shape
+    total = int(np.prod(x.shape)) + int(np.prod(x.shape[1:])) + np.gcd(B, x.size(0)) + int(np.ceil(n / 64))
+    return total * np.sqrt(H) * np.log2(float(C)) * np.pi * -np.inf, np.ceil(x.numel() / 4)
+---
+import numpy as np
+class N(nn.Module):
+    def __init__(self, d: int, heads: int = 4, eps=1e-5):
+        super().__init__()
+        self.head_dim = d // heads
+        self.scale = 1.0 / np.sqrt(self.head_dim)
+    def forward(self, x):
+        s = np.exp2(self.scale) if self.head_dim > 1 else 1.0
+        for k in range(3):
+            s += np.sqrt(k)
+        kern[lambda meta: (int(np.ceil(x.numel() / meta["B"])),)](x, B=4)
+        return s
+---
+from torch.nn.modules.utils import _pair, _triple
+def f(k): return _pair(k) + _triple(k)
+---
+import torch.nn.modules.utils as u
+def f(k): return u._ntuple(2)(k)
+---
+def f(w):
+    fan, _ = nn.init._calculate_fan_in_and_fan_out(w)
+    return 1 / math.sqrt(fan)
+---
+from torch.nn import init
+from torch.nn.init import _calculate_fan_in_and_fan_out as fan
+def f(w): return fan(w), init._calculate_correct_fan(w, "fan_in")
+---
+def f(x): kern[(triton.cdiv(torch.numel(x), 64),)](x, B=64)
+def g(x): kern[lambda m: (triton.cdiv(torch.numel(x), m["B"]),)](x, B=64)
+---
+def prune(configs, named_args, **kwargs):
+    major, minor = torch.cuda.get_device_capability()
+    shared = torch.cuda.get_device_properties(0).shared_memory_per_block
+    return [c for c in configs if c.kwargs["B"] <= major * 64 < shared]
+@triton.autotune(configs=[], key=["n"], prune_configs_by={"early_config_prune": prune})
+@triton.jit
+def q(x, n, B: tl.constexpr): tl.store(x, n)
+---
+import enum
+from enum import IntEnum, auto
+class Act(enum.Enum):
+    RELU = "relu"
+    GELU = "gelu"
+class Stage(IntEnum):
+    ONE = auto()
+    TWO = auto()
+def f(act: Act = Act.RELU): return act is Act.GELU, Act("relu").value, Stage.ONE.name
+---
+import abc
+from abc import ABC, abstractmethod
+class Base(nn.Module, ABC):
+    @abstractmethod
+    def forward(self, x): ...
+class Other(abc.ABC):
+    @property
+    @abc.abstractmethod
+    def size(self): ...
+---
+import collections
+from collections import namedtuple, OrderedDict, defaultdict, deque, Counter
+Shape = namedtuple("Shape", ["rows", "cols"])
+def f(x):
+    seen = defaultdict(list)
+    seen[1].append(Shape(*x.shape).rows)
+    return OrderedDict(a=1), deque([1]), Counter(x.shape), collections.defaultdict(int)
+---
+import operator
+def f(x): return functools.reduce(operator.mul, x.shape, 1), operator.floordiv(7, 2)
+---
+import os
+import warnings
+warnings.filterwarnings("ignore", category=UserWarning)
+DEBUG = os.environ.get("DEBUG", "0") == "1"
+BLOCK = int(os.getenv("BLOCK", "64"))
+LEVEL = os.environ["LEVEL"] if DEBUG else ""
+def f(x):
+    if DEBUG: warnings.warn(f"shape {x.shape}")
+---
+CONFIG: Dict[str, int] = {"BLOCK": 64}
+CONFIG["warps"] = 4
+CONFIG.update(stages=2)
+if torch.cuda.is_available():
+    CONFIG["warps"] = 8
+def f(x): kern[(CONFIG["warps"],)](x, B=CONFIG["BLOCK"])
+---
+ALIGN = 16
+def f(x, y):
+    assert x.data_ptr() % ALIGN == 0 and not x.data_ptr() & 15 and x.data_ptr() % 1024 == 0
+    return x.data_ptr() != y.data_ptr() == x.data_ptr()
+---
+@triton.heuristics({
+    "B": lambda args: 16,  # def k(x): a remark
+    "C": lambda args: triton.next_power_of_2(args["n"]),
+})
+@triton.jit(
+    do_not_specialize=["n"],
+)
+def k(x, n, B: tl.constexpr, C: tl.constexpr):
+    """As in
+
+def k(x): pass
+    """
+    tl.store(x, B)
+---
+class Kernels:
+    @staticmethod
+    @triton.jit
+    def k(x):
+        """Not `def f(x)`, but:
+
+        def k(x):
+            pass
+        """
+        tl.store(x, 1)
+---
+class N(nn.Module):
+    kind = "relu"
+    def f(self, x, data, type_=None):
+        squares = [type * e for type, e in enumerate(x.shape)]
+        return (lambda getattr=1: getattr)(), squares, [s for s in squares if (last := s)], last
+---
+def later(x): return after(x) + LATER
+def after(x): return LATER
+LATER = 1
+---
+class N(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.__hidden = 1
+    def __own(self, __x): return __x + self.__hidden
+---
+def f(größe, λ=1): return größe * λ
+---
+def f(n):
+    def odd(m): return m > 0 and even(m - 1)
+    def even(m): return m == 0 or odd(m - 1)
+    return odd(n)
+---
+from __future__ import annotations
+def f(x: Missing, y: "Other") -> Absent:
+    z: Nothing = x
+    return z
+---
+if __name__ == "__main__":
+    import sys
+    @missing
+    def main(): return [undefined for a in sys.argv]; main()  # pass
+CONSTANT = 1
 '''.strip("\n").split("\n---\n")

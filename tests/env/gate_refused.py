@@ -4,7 +4,7 @@
 Pieces are divided by lines of dashes; each stands between HEADER and ENTRY of gate_programs.py.
 """
 
-REFUSED = r"""
+REFUSED = r'''
 F.importlib.import_module("os")
 ---
 F.np.sum
@@ -384,13 +384,13 @@ def f():
 ---
 import importlib
 ---
-import numpy as np
+import numpy.linalg
 ---
 import os.path
 ---
 import torch.utils
 ---
-from torch.nn import modules
+from torch.nn.modules import module
 ---
 from torch.nn.functional import importlib
 ---
@@ -569,4 +569,240 @@ def f(x, *, n=1, c=[]): c.append(x)
 def f(a, b=1, c={}): c[1] = a
 ---
 def f(c={}, /, n=1): c[1] = n
-""".strip("\n").split("\n---\n")
+---
+if False: getattr = 1
+getattr(torch, "o" + "ps")
+---
+def f(x):
+    [getattr for getattr in x]
+    return getattr(torch, "o" + "ps")
+---
+class A:
+    if 0: getattr = 1
+    found = getattr(torch, "o" + "ps")
+---
+def f(x): return [getattr(torch, "o" + "ps") for y in x] + [getattr for getattr in x]
+---
+def f(type=type): return type("X", (object,), {})
+---
+class A:
+    type = 1
+    def f(self): return type("X", (object,), {})
+---
+def f(x):
+    match x:
+        case {**getattr}: pass
+    return lambda: open
+---
+def f(): return [open for y in [1]]
+---
+import torch as _A__x
+__x = 1
+class A:
+    def f(self): return __x.ops
+---
+def f(x): return interpreter_semantic
+---
+interpreter_semantic = interpreter_semantic
+---
+interpreter_semantic: int
+def f(x): return interpreter_semantic
+---
+class A: interpreter_semantic = interpreter_semantic
+---
+def f():
+    class A: interpreter_semantic = interpreter_semantic
+---
+for semantic in [semantic]: pass
+---
+def f(x, B=interpreter_semantic): return B
+---
+@triton.jit
+def k(x): tl.store(x, interpreter_semantic)
+---
+print([interpreter_semantic for y in [1]])
+---
+def f(x): return x.data_ptr() % (1 << 60)
+---
+def f(x): return x.data_ptr() % 1125899906842624
+---
+def f(x, c): return x.data_ptr() % c
+---
+def f(x): return x.data_ptr() & -1
+---
+def f(x): return x.data_ptr() < 140000000000000
+---
+def f(x, k): return x.data_ptr() == k
+---
+def f(x, y): return x.data_ptr() == y.data_ptr() == 7
+---
+def f(x): return 16 % x.data_ptr()
+---
+def f(x): return getattr(x, "data_ptr")()
+---
+def f(x): return x.data_ptr(x.data_ptr() % 16)
+---
+MOD = 16
+MOD = 1 << 60
+def f(x): return x.data_ptr() % MOD
+---
+def f(x):
+    for MOD in [1 << 60]: return x.data_ptr() % MOD
+---
+def f(x): k = kern.__class__
+---
+@triton.heuristics({"B": lambda args: """
+def k(x):
+    pass
+""" and 16})
+@triton.jit
+def k(x, B: tl.constexpr): tl.store(x, B)
+---
+@triton.jit(repr="""
+def other(x): tl.store(x, 2)
+""")
+@triton.jit
+def k(x): tl.store(x, 1)
+---
+@triton.jit(noinline="\
+def k(x): tl.store(x, 2)\
+")
+def k(x): tl.store(x, 1)
+---
+if True:
+    @triton.jit
+    def k(x):
+        """
+def k(x): tl.store(x, 2)
+        """
+        tl.store(x, 1)
+---
+class K:
+    @staticmethod
+    @triton.jit
+    def k(x):
+        "text \
+def k(x)"
+        tl.store(x, 1)
+---
+def plain(x): return torch.relu(x)
+q = triton.jit(plain)
+---
+import numpy as np
+np.array([1.0])
+---
+import numpy as np
+def f(x): return np.sqrt(x)
+---
+import numpy as np
+def f(x): return np.prod(x * 2)
+---
+import numpy as np
+def f(x): return list(map(np.sqrt, x))
+---
+import numpy as np
+def f(x): return np.maximum(3, 4, out=x)
+---
+import numpy as np
+def f(x):
+    for row in x: return np.exp(row)
+---
+import numpy as np
+def f(x):
+    n = 3
+    n = x
+    return np.exp(n)
+---
+import numpy as np
+def f(x): kern[lambda meta: (int(np.ceil(meta["x"])),)](x, B=4)
+---
+import numpy as np
+class A:
+    shape = torch.ones(3)
+def f(a): return np.prod(a.shape)
+---
+from numpy import asarray
+---
+import numpy as np
+f = functools.partial(np.sqrt)
+---
+import operator
+operator.attrgetter("tolist")
+---
+import operator
+operator.methodcaller("tolist")
+---
+import operator
+@triton.heuristics({"B": operator.neg})
+@triton.jit
+def k(x, B: tl.constexpr): tl.store(x, 1)
+---
+import operator
+def f(x): kern[lambda m: (operator.mul(x, x), 1)[1:]](x, B=4)
+---
+import operator
+def f(x): kern[functools.partial(operator.mul, x)](x, B=4)
+---
+import os
+os.system("true")
+---
+import os
+os.environ["TRITON_INTERPRET"] = "0"
+---
+import os
+os.environ.update(A="1")
+---
+import os
+env = os.environ
+env.setdefault("A", "1")
+---
+import os
+helper(os.environ)
+---
+from os import environ
+getattr(environ, "update")
+---
+from os import execv
+---
+import warnings
+warnings.showwarning = helper
+---
+import warnings
+warnings.sys
+---
+import collections
+D = collections.defaultdict(helper)
+---
+from collections import defaultdict
+D = defaultdict(lambda: torch.relu(torch.ones(3)))
+---
+from collections import deque
+D = deque()
+def f(x): D.extendleft([x])
+---
+import collections
+collections.abc
+---
+import collections
+class D(collections.OrderedDict): pass
+---
+import enum
+class E(enum.EnumMeta): pass
+---
+import abc
+class M(metaclass=abc.ABCMeta): pass
+---
+class Sizes:
+    def __getitem__(self, n): return torch.relu(n)
+def f(x, s): kern[lambda m: (s[0],)](x, B=4)
+---
+class Sizes:
+    def numel(self): return torch.relu(torch.ones(3))
+def f(x, s): kern[lambda m: (s.numel(),)](x, B=4)
+---
+def f(x, min): kern[lambda m: (min(x),)](x, B=4)
+---
+grid = functools.partial(helper2, 1)
+def helper2(n, m): return (torch.relu(m["x"]), n)
+def f(x): kern[grid](x, B=4)
+'''.strip("\n").split("\n---\n")

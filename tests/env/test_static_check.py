@@ -104,7 +104,7 @@ def test_honest_code_passes(mode):
 
 
 TRICKS = {
-    "import os": "import",
+    "import sys": "import",
     "import torch.utils.cpp_extension": "import",
     "from torch.utils.cpp_extension import load_inline": "import",
     "from torch import _C": "import",
@@ -188,7 +188,7 @@ def test_generated_programs_pass():
     for program in draw_distinct(8, Random(1)):
         for variant in variants(program, Random(2)):
             rules = {item.rule for item in check(variant.source)}
-            assert rules == set() or (variant.kind is Kind.BROKEN and rules == {"syntax"})
+            assert rules == set() or (variant.kind is Kind.BROKEN and rules in ({"syntax"}, {"unbound"}))
 
 
 def test_open_modules_lead_nowhere_else():
@@ -214,15 +214,15 @@ def test_source_is_read_as_it_will_be_imported(cookie):
 
 
 def test_the_main_block_is_not_read_because_it_never_runs():
-    main = "\nif __name__ == '__main__':\n    import os\n    os.system('true')\n"
+    main = "\nif __name__ == '__main__':\n    import sys\n    sys.exit()\n"
     assert check(PRELUDE + MODEL + main) == []
-    assert check(PRELUDE + MODEL + main + "else:\n    import os\n")
+    assert check(PRELUDE + MODEL + main + "else:\n    import sys\n")
     assert check(PRELUDE + MODEL + main.replace("==", "!="))
     assert check(PRELUDE + "__name__ = '__main__'\n" + MODEL + main)
 
 
 def test_the_main_block_may_be_written_either_way_round():
-    main = "\nif {}:\n    import os\n    os.system('true')\n"
+    main = "\nif {}:\n    import sys\n    sys.exit()\n"
     for test in ('__name__ == "__main__"', "'__main__' == __name__"):
         assert check(PRELUDE + MODEL + main.format(test)) == []
         assert check(PRELUDE + MODEL + main.format(f"not {test}"))

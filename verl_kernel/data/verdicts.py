@@ -15,6 +15,7 @@ from typing import Any
 from verl_kernel.data.tasks import Program
 from verl_kernel.data.variants import Kind, Variant
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
+from verl_kernel.env.static_check import check
 
 _OP_MS = 0.004
 """One small kernel on the simulated clock: launch overhead, mostly."""
@@ -84,15 +85,12 @@ def _broken(program: Program, variant: Variant) -> EvalResult:
     if variant.flaw == "syntax":
         line = _line(source, "class ModelNew", "").split(",")[0]
         status, error = EvalStatus.REJECTED_STATIC, _error("syntax", f"{line}: not valid Python: expected ':'")
-    elif variant.flaw == "missing_import":
-        tail = _line(source, f"def {name}(", "<module>")
-        status, error = EvalStatus.LOAD_ERROR, _error("NameError", "name 'tl' is not defined", tail)
+    elif variant.flaw in ("missing_import", "undefined_name"):
+        found = check(source)[0]
+        status, error = EvalStatus.REJECTED_STATIC, _error(found.rule, f"line {found.line}: {found.reason}")
     elif variant.flaw == "missing_argument":
         message = f"{name}() missing 1 required positional argument: 'BLOCK'"
         status, error = EvalStatus.RUNTIME_ERROR, _error("TypeError", message, launch)
-    elif variant.flaw == "undefined_name":
-        tail = f"{launch}\n{_line(source, 'x = tl.load(', name)}"
-        status, error = EvalStatus.COMPILE_ERROR, _error("NameError", "name 'row' is not defined", tail)
     else:
         call = next(call for step in program.steps if f"{(call := step.op.invented.split('(')[0])}(" in source)
         message = f"module 'triton.language' has no attribute '{call.removeprefix('tl.')}'"

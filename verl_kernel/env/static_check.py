@@ -8,7 +8,7 @@ The gate is the first layer, not the only one: what it misses runs in a jail and
 
 from __future__ import annotations
 
-from verl_kernel.env import static_classes, static_host, static_kernels, static_language
+from verl_kernel.env import static_classes, static_host, static_kernels, static_language, static_numbers
 from verl_kernel.env.static_names import Program
 from verl_kernel.env.static_parse import parse
 from verl_kernel.env.static_strict import torch_compute
@@ -18,6 +18,7 @@ RULES: tuple[Rule, ...] = (
     static_language.imports,
     static_language.rebound,
     static_language.builtins,
+    static_language.unbound,
     static_language.calls,
     static_language.names,
     static_language.statements,
@@ -29,9 +30,12 @@ RULES: tuple[Rule, ...] = (
     static_host.attributes,
     static_host.read_names,
     static_host.modules,
+    static_host.environment,
+    static_host.factories,
     static_host.containers,
     static_host.default_stores,
     static_host.caches,
+    static_numbers.numpy_calls,
     static_kernels.kernels,
     static_kernels.launches,
 )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 
 from torch import nn
@@ -22,6 +23,7 @@ _DATA = frozenset(("__slots__", "__constants__", "__doc__"))
 
 def classes(program: Program) -> Iterator[Violation]:
     """Classes inherit from nn.Module, autograd.Function, a class of the same file or nothing, and define no hooks."""
+    modules = _modules(program)
     for node in program.nodes:
         if not isinstance(node, ast.ClassDef):
             continue
@@ -30,9 +32,9 @@ def classes(program: Program) -> Iterator[Violation]:
                 yield at(node, "base", f"class {node.name} may only inherit from torch.nn.Module")
         if node.keywords:
             yield at(node, "base", f"class {node.name} must not have class keywords")
-        if node.name == program.entry and not _is_module(program, node):
+        if node.name == program.entry and id(node) not in modules:
             yield at(node, "base", f"class {node.name} must inherit from torch.nn.Module")
-        yield from _members(program, node)
+    yield from _members(program, modules)
 
 
 def _may_inherit(program: Program, base: ast.AST, node: ast.ClassDef) -> bool:
@@ -40,38 +42,42 @@ def _may_inherit(program: Program, base: ast.AST, node: ast.ClassDef) -> bool:
         return program.paths(base) <= BASES
     if not isinstance(base, ast.Name):
         return False
-    own = [item for item in program.named.get(base.id, []) if item is not node]
-    return base.id == "object" or (bool(own) and all(isinstance(item, ast.ClassDef) for item in own))
+    own, key = program.values(base.id, base), program.key(base.id, base)
+    only_classes = program.once("classes", key, lambda: all(isinstance(item, ast.ClassDef) for item in own))
+    return base.id == "object" or (only_classes and len(own) > (base.id == node.name))
 
 
-def _is_module(program: Program, node: ast.ClassDef) -> bool:
-    """Whether a class inherits from nn.Module, by way of other classes of the text too."""
-    waiting, seen = [node], {id(node)}
+def _modules(program: Program) -> set[int]:
+    """Classes that inherit from nn.Module, by way of other classes of the text too."""
+    heirs = defaultdict(list)
+    waiting = []
+    for node in program.nodes:
+        if isinstance(node, ast.ClassDef):
+            if any(program.paths(base) & _MODULE for base in node.bases):
+                waiting.append(node)
+            for base in node.bases:
+                heirs[getattr(base, "id", "")].append(node)
+    seen = set(map(id, waiting))
     while waiting:
-        for base in waiting.pop().bases:
-            if program.paths(base) & _MODULE:
-                return True
-            for item in program.named.get(getattr(base, "id", ""), []):
-                if isinstance(item, ast.ClassDef) and id(item) not in seen:
-                    seen.add(id(item))
-                    waiting.append(item)
-    return False
+        found = heirs.pop(waiting.pop().name, [])
+        waiting.extend(item for item in found if id(item) not in seen)
+        seen.update(map(id, found))
+    return seen
 
 
-def _members(program: Program, node: ast.ClassDef) -> Iterator[Violation]:
-    module = _is_module(program, node)
-    for item in node.body:
-        for name in _defined(item):
+def _members(program: Program, modules: set[int]) -> Iterator[Violation]:
+    for item in program.nodes:
+        node = program.scope(item).node
+        if isinstance(node, ast.ClassDef):
+            module = id(node) in modules
+            name = item.id if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Store) else None
+            name = item.name if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else name
+            if name is None:
+                continue
             if is_special(name) and name not in METHODS | _DATA:
                 yield at(item, "method", f"class {node.name} must not define {name}")
             elif module and name in INTERNALS:
                 yield at(item, "method", f"class {node.name} must not replace nn.Module's {name}: define forward")
-
-
-def _defined(item: ast.AST) -> list[str]:
-    if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return [item.name]
-    return [node.id for node in ast.walk(item) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
 
 
 def self_internals(program: Program) -> Iterator[Violation]:

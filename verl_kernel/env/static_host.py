@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 
 from verl_kernel.env.static_language import is_special
 from verl_kernel.env.static_names import Function, Program, head, root
-from verl_kernel.env.static_policy import OPEN_MODULES, SPECIAL_ATTRIBUTES, refusal
+from verl_kernel.env.static_policy import ENVIRONMENT, OPEN_MODULES, SPECIAL_ATTRIBUTES, refusal
+from verl_kernel.env.static_scopes import FUNCTIONS
 from verl_kernel.env.static_violation import Violation, at
 
 _COPY = "data may leave a tensor through kernels and torch ops only"
@@ -27,9 +28,15 @@ FORBIDDEN: dict[str, str] = {
 """Attributes that host code may not use on anything, and why."""
 _REGISTER = frozenset("register_buffer register_parameter register_module".split())
 _TENSOR_PRIVATE = frozenset(name for name in dir(torch.Tensor) if name.startswith("_"))
+_DEFAULTS = "collections.defaultdict"
+_PLAIN_FACTORIES = frozenset("int float list dict set tuple str bool".split())
+_READ_IN_FULL = frozenset("data_ptr fn run warmup".split())
+"""Attributes whose use decides, so it must be seen."""
+MAX_ALIGNMENT = 1024
 _KERNEL_ATTRIBUTES = frozenset(("best_config", "configs"))
 _MUTATORS = frozenset(
-    "append extend insert update setdefault add pop popitem clear remove discard sort reverse appendleft".split()
+    "append extend insert update setdefault add pop popitem clear remove discard sort reverse appendleft extendleft "
+    "popleft rotate move_to_end subtract".split()
 )
 _CACHES = frozenset(("functools.lru_cache", "functools.cache"))
 _QUERIES = ("torch.cuda.", "torch.version.", "torch.finfo", "torch.iinfo", "triton.cdiv", "triton.next_power_of_2",
@@ -75,11 +82,30 @@ def _name_reason(name: str) -> str:
 
 
 def _only_alignment(program: Program, node: ast.Attribute) -> bool:
+    """`x.data_ptr() % 16`, `x.data_ptr() & 15`, `x.data_ptr() == y.data_ptr()`."""
     call = program.parents[id(node)]
     use = program.parents.get(id(call))
+    if not isinstance(call, ast.Call) or call.func is not node:
+        return False
     if isinstance(use, ast.BinOp) and isinstance(use.op, ast.Mod | ast.BitAnd):
-        return use.left is call
-    return isinstance(call, ast.Call) and isinstance(use, ast.Compare)
+        return use.left is call and _is_alignment(program, use.right)
+    return isinstance(use, ast.Compare) and program.once("addresses", id(use), lambda: _compares_addresses(use))
+
+
+def _is_alignment(program: Program, value: ast.AST) -> bool:
+    if isinstance(value, ast.Name) and program.is_global(value.id, value):
+        values = program.values(value.id, value)
+        if len(values) != 1 or program.stores[program.key(value.id, value)] != 1:
+            return False
+        value = values[0]
+    return isinstance(value, ast.Constant) and type(value.value) is int and 0 < value.value <= MAX_ALIGNMENT
+
+
+def _compares_addresses(node: ast.Compare) -> bool:
+    sides = (node.left, *node.comparators)
+    called = [side.func for side in sides if isinstance(side, ast.Call)]
+    addresses = [item for item in called if isinstance(item, ast.Attribute) and item.attr == "data_ptr"]
+    return len(addresses) == len(sides) and all(isinstance(item, ast.Eq | ast.NotEq) for item in node.ops)
 
 
 def read_names(program: Program) -> Iterator[Violation]:
@@ -87,8 +113,10 @@ def read_names(program: Program) -> Iterator[Violation]:
     for node in program.nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
             name = node.args[1] if len(node.args) > 1 else None
-            if isinstance(name, ast.Constant) and isinstance(name.value, str) and (reason := _name_reason(name.value)):
-                yield at(node, "attribute", reason)
+            if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                reason = f"write .{name.value}" if name.value in _READ_IN_FULL else _name_reason(name.value)
+                if reason:
+                    yield at(node, "attribute", reason)
 
 
 def modules(program: Program) -> Iterator[Violation]:
@@ -100,12 +128,36 @@ def modules(program: Program) -> Iterator[Violation]:
                 yield at(node, "module", f"module {sorted(opened)[0]} must not be passed about: name what you use")
 
 
+def environment(program: Program) -> Iterator[Violation]:
+    """`os.environ` is read where it is named: `.get("X")` and `["X"]`."""
+    for node in program.nodes:
+        if isinstance(node, ast.Name | ast.Attribute) and ENVIRONMENT in program.paths(node):
+            parent = program.parents[id(node)]
+            if isinstance(node.ctx, ast.Load) and not isinstance(parent, ast.Attribute | ast.Subscript):
+                yield at(node, "module", f"{ENVIRONMENT} must not be passed about: read a variable with .get")
+
+
+def factories(program: Program) -> Iterator[Violation]:
+    """`defaultdict` makes plain containers and numbers: what it calls is not seen where it is called."""
+    for node in program.nodes:
+        if not isinstance(node, ast.Name | ast.Attribute) or _DEFAULTS not in program.paths(node):
+            continue
+        parent = program.parents[id(node)]
+        if isinstance(parent, ast.Call) and parent.func is node:
+            first = parent.args[0] if parent.args else None
+            plain = isinstance(first, ast.Name) and program.is_builtin(first) and first.id in _PLAIN_FACTORIES
+            if (first is not None and not plain) or any(item.arg == "default_factory" for item in parent.keywords):
+                yield at(node, "state", "defaultdict may make int, float, list, dict, set or tuple")
+        elif isinstance(node.ctx, ast.Load) and not isinstance(parent, ast.Attribute) and program.is_evaluated(node):
+            yield at(node, "state", "defaultdict must be called where it is named")
+
+
 def _names_something(program: Program, node: ast.AST) -> bool:
     parent = program.parents[id(node)]
     if isinstance(parent, ast.Attribute):
         return True
     if isinstance(parent, ast.Assign):
-        in_class = isinstance(program.scopes[id(node)], ast.ClassDef)
+        in_class = isinstance(program.block(node), ast.ClassDef)
         return not in_class and all(isinstance(target, ast.Name) for target in parent.targets)
     if isinstance(parent, ast.Call):  # getattr(tl, "exp"), hasattr(tl, "exp"): the name is checked elsewhere
         return isinstance(parent.func, ast.Name) and parent.func.id in ("getattr", "hasattr")
@@ -120,17 +172,17 @@ def containers(program: Program) -> Iterator[Violation]:
         base = root(node.func.value)
         if node.func.attr not in _MUTATORS or not isinstance(base, ast.Name) or program.paths(base):
             continue
-        in_function = program.scopes[id(node)] is not program.tree
+        in_function = program.block(node) is not program.tree
         if in_function and (program.is_global(base.id, base) or _is_default(program, base)):
             yield at(node, "state", f"{base.id} is state outside the model, which functions must not change")
 
 
 def _is_default(program: Program, name: ast.Name) -> bool:
     """Whether a name is a parameter whose default is a container, which lives as long as the function."""
-    scope = program.scopes[id(name)]
-    if not isinstance(scope, ast.FunctionDef | ast.Lambda):
+    scope = program.key(name.id, name)[0].node
+    if not isinstance(scope, FUNCTIONS):
         return False
-    defaults = _defaults(scope)
+    defaults = program.once("defaults", id(scope), lambda: _defaults(scope))
     return isinstance(defaults.get(name.id), ast.Dict | ast.List | ast.Set | ast.Call)
 
 
@@ -154,54 +206,54 @@ def default_stores(program: Program) -> Iterator[Violation]:
 def caches(program: Program) -> Iterator[Violation]:
     """`lru_cache` and `cache` decorate functions of plain numbers, never of tensors."""
     decorated = {id(head(item)): node for node in program.nodes for item in getattr(node, "decorator_list", [])}
-    for node in program.nodes:
-        if isinstance(node, ast.Name | ast.Attribute) and program.paths(node) & _CACHES:
-            function = decorated.get(id(node))
-            if isinstance(program.parents[id(node)], ast.Attribute):
-                continue
-            if function is None:
-                yield at(node, "cache", "a cache may only decorate a function")
-            elif _handles_tensors(program, function):
-                yield at(node, "cache", "a cache of tensors is not allowed: compute them anew")
+    uses = [
+        node
+        for node in program.nodes
+        if isinstance(node, ast.Name | ast.Attribute)
+        and program.paths(node) & _CACHES
+        and not isinstance(program.parents[id(node)], ast.Attribute)
+    ]
+    handling = _handling_tensors(program) if uses else set()
+    for node in uses:
+        function = decorated.get(id(node))
+        if function is None:
+            yield at(node, "cache", "a cache may only decorate a function")
+        elif id(function) in handling:
+            yield at(node, "cache", "a cache of tensors is not allowed: compute them anew")
 
 
-def _handles_tensors(program: Program, function: ast.AST) -> bool:
-    for node in ast.walk(function):
-        if isinstance(node, ast.Attribute | ast.Name):
-            for path in program.paths(node):
-                if path.startswith("torch.Tensor"):
-                    return True
-        if isinstance(node, ast.Call):
-            paths = program.paths(node.func)
-            if isinstance(node.func, ast.Subscript) or not all(
-                path.startswith(_QUERIES) for path in paths if path.startswith(("torch.", "triton."))
-            ):
-                return True
-            if not paths and isinstance(node.func, ast.Name) and _calls_device(program, node.func.id):
-                return True
-    return _computes_on_parameters(function)
+def _handling_tensors(program: Program) -> set[int]:
+    """Functions that mention tensors, launch or compute, in functions within them or called from them too."""
+    calls = [node for node in program.nodes if isinstance(node, ast.Call)]
+    launching = _around(program, (node for node in calls if _calls_device(program, node)))
+    names = {node.name for node in program.nodes if id(node) in launching and isinstance(node, ast.FunctionDef)}
+    typed = (node for node in program.nodes if isinstance(node, ast.Attribute | ast.Name))
+    mentions = (node for node in typed if any(path.startswith("torch.Tensor") for path in program.paths(node)))
+    others = (node for node in calls if getattr(node.func, "id", "") in names or _computes_on_parameter(program, node))
+    return launching | _around(program, mentions) | _around(program, others)
 
 
-def _calls_device(program: Program, name: str) -> bool:
-    """Whether a function of the text launches or computes, itself."""
-    return any(
-        isinstance(node, ast.Call)
-        and (isinstance(node.func, ast.Subscript) or any(p.startswith("torch.") for p in program.paths(node.func)))
-        and not all(path.startswith(_QUERIES) for path in program.paths(node.func) or {""})
-        for function in program.named.get(name, [])
-        for node in ast.walk(function)
-    )
+def _around(program: Program, nodes: Iterable[ast.AST]) -> set[int]:
+    """All that lies around some nodes, decorated and annotated functions included, each visited once."""
+    seen: set[int] = set()
+    for node in nodes:
+        above: ast.AST | None = node
+        while above is not None and id(above) not in seen:
+            seen.add(id(above))
+            above = program.parents.get(id(above))
+    return seen
 
 
-def _computes_on_parameters(function: ast.AST) -> bool:
+def _calls_device(program: Program, call: ast.Call) -> bool:
+    """Whether a call launches or computes; asking for sizes and properties does not."""
+    paths = program.paths(call.func)
+    asked = all(path.startswith(_QUERIES) for path in paths if path.startswith(("torch.", "triton.")))
+    return isinstance(call.func, ast.Subscript) or not asked
+
+
+def _computes_on_parameter(program: Program, call: ast.Call) -> bool:
     """Methods of tensors (`x.sum()`) are called on a parameter."""
-    arguments = getattr(function, "args", None)
-    own = {item.arg for item in (*arguments.posonlyargs, *arguments.args)} if arguments is not None else set()
-    return any(
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and isinstance(base := root(node.func.value), ast.Name)
-        and base.id in own
-        and hasattr(torch.Tensor, node.func.attr)
-        for node in ast.walk(function)
-    )
+    if not isinstance(call.func, ast.Attribute) or not hasattr(torch.Tensor, call.func.attr):
+        return False
+    base = root(call.func.value)
+    return isinstance(base, ast.Name) and program.key(base.id, base) in program.parameters

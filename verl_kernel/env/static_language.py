@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import ast
-import symtable
-import warnings
+import builtins as python_builtins
 from collections.abc import Iterator
 
-from verl_kernel.env.static_names import Program, head, root
+from verl_kernel.env.static_names import Key, Program, head, root
 from verl_kernel.env.static_policy import OPEN_MODULES, SETTINGS, SPECIAL_NAMES, refusal
 from verl_kernel.env.static_violation import Violation, at
 
@@ -21,17 +20,28 @@ BUILTINS = frozenset(
     "Warning ZeroDivisionError DeprecationWarning NotImplemented Ellipsis".split()
 )
 """Builtins a candidate may use."""
-_ALL_BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
+ALL_BUILTINS = frozenset(vars(python_builtins))
+_CLOSED_BUILTINS = ALL_BUILTINS - BUILTINS - SPECIAL_NAMES
 METHODS = frozenset("__init__ __post_init__ __repr__ __str__ __call__ __len__ __iter__ __getitem__".split())
 """Special methods a candidate may define."""
 BASES = frozenset(
-    ("torch.nn.Module", "torch.autograd.Function", "torch.autograd.function.Function", "typing.NamedTuple")
+    (
+        "torch.nn.Module",
+        "torch.autograd.Function",
+        "torch.autograd.function.Function",
+        "typing.NamedTuple",
+        "abc.ABC",
+        "enum.Enum",
+        "enum.IntEnum",
+        "enum.Flag",
+        "enum.IntFlag",
+    )
 )
 DECORATORS = frozenset(
     "triton.jit triton.autotune triton.heuristics triton.constexpr_function torch.no_grad torch.inference_mode "
     "torch.enable_grad dataclasses.dataclass functools.lru_cache functools.cache functools.cached_property "
     "torch.amp.custom_fwd torch.amp.custom_bwd torch.cuda.amp.custom_fwd torch.cuda.amp.custom_bwd "
-    "torch.autograd.function.once_differentiable".split()
+    "torch.autograd.function.once_differentiable abc.abstractmethod enum.unique".split()
 )
 _PLAIN_DECORATORS = frozenset("staticmethod classmethod property".split())
 CONTEXTS = frozenset(
@@ -77,20 +87,13 @@ def _imports_from(node: ast.ImportFrom) -> Iterator[Violation]:
 
 def rebound(program: Program) -> Iterator[Violation]:
     """An imported name stands for what was imported, so that the other rules read it right."""
-    imported = {
-        program.key((item.asname or item.name).partition(".")[0], node)
-        for node in program.nodes
-        if _imports(node)
-        for item in node.names  # type: ignore[attr-defined]
-    }
+    imported = {program.key(name, node) for node in program.nodes if _imports(node) for name in _bound_names(node)}
     for node in program.nodes:
-        name = (
-            node.id if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else getattr(node, "name", None)
-        )
-        if not isinstance(name, str) or isinstance(node, ast.alias) or program.key(name, node) not in imported:
+        if _imports(node) or _sets_constant(program.parents.get(id(node), node)):
             continue
-        if not _sets_constant(program.parents[id(node)]):
-            yield at(node, "import", f"{name} is imported: give the other thing another name")
+        for name in _bound_names(node):
+            if program.key(name, node) in imported:
+                yield at(node, "import", f"{name} is imported: give the other thing another name")
 
 
 def _leads_to_open(module: str) -> bool:
@@ -99,29 +102,68 @@ def _leads_to_open(module: str) -> bool:
 
 def builtins(program: Program) -> Iterator[Violation]:
     """Only harmless builtins are used; locals of the same name are fine."""
-    lines = {node.id: node for node in reversed(program.nodes) if isinstance(node, ast.Name)}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        tables = [symtable.symtable(program.source, "candidate", "exec")]
-    used = {node.id for node in program.nodes if isinstance(node, ast.Name)}
-    for table in tables:  # grows while it is walked
-        tables.extend(table.get_children())
-        for symbol in table.get_symbols():
-            name = symbol.get_name()
-            local = table.get_type() == "function" and not symbol.is_global()
-            if (
-                name in used
-                and name in _ALL_BUILTINS - BUILTINS - SPECIAL_NAMES
-                and symbol.is_referenced()
-                and not local
-            ):
-                yield at(lines[name], "builtin", f"{name} is not allowed")
+    for node in program.nodes:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in _CLOSED_BUILTINS:
+            if program.may_be_builtin(node):
+                yield at(node, "builtin", f"{node.id} is not allowed")
+
+
+def unbound(program: Program) -> Iterator[Violation]:
+    """Every name that is read is bound by the text itself, or a builtin."""
+    first = _first_bindings(program)
+    for node in program.nodes:
+        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or not program.is_evaluated(node):
+            continue
+        if node.id in ALL_BUILTINS or node.id in SPECIAL_NAMES or not program.may_be_builtin(node):
+            continue
+        here, place = program.key(node.id, node), (node.lineno, node.col_offset)
+        in_class = here[0].is_class and first.get(here, _NEVER) <= place
+        latest = _EVER if program.in_function(node) else place
+        if not in_class and first.get((program.module, here[1]), _NEVER) > latest:
+            yield at(node, "unbound", f"{node.id} is bound nowhere before it is used")
+
+
+_EVER, _NEVER = (1 << 60, 0), (1 << 61, 0)
+
+
+def _first_bindings(program: Program) -> dict[Key, tuple[int, int]]:
+    """The place from which on each name is bound: behind the value or the definition that it stands for."""
+    first: dict[Key, tuple[int, int]] = {}
+    for node in program.nodes:
+        for name in _bound_names(node):
+            parent = program.parents[id(node)]
+            if isinstance(parent, ast.AnnAssign) and parent.value is None:
+                continue
+            whole = _bound_with(program, node) if isinstance(node, ast.Name) else node
+            end = (getattr(whole, "end_lineno", 0), getattr(whole, "end_col_offset", 0))
+            key = program.key(name, node)
+            first[key] = min(end, first.get(key, end))
+    return first
+
+
+def _bound_names(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Name):
+        return [node.id] if isinstance(node.ctx, ast.Store) else []
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return [(item.asname or item.name).partition(".")[0] for item in node.names if item.name != "*"]
+    name = getattr(node, "rest", None) if isinstance(node, ast.MatchMapping) else getattr(node, "name", None)
+    return [name] if isinstance(name, str) and not isinstance(node, ast.alias) else []
+
+
+def _bound_with(program: Program, name: ast.Name) -> ast.AST:
+    """The assignment, or the iterable of a loop, that is evaluated before a name is bound."""
+    node: ast.AST = name
+    while isinstance(node, ast.Name | ast.Tuple | ast.List | ast.Starred):
+        node = program.parents[id(node)]
+    if isinstance(node, ast.For):
+        return node.iter
+    return node if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr) else name
 
 
 def calls(program: Program) -> Iterator[Violation]:
     """`type` has one argument, `super` is called for a method, `getattr` names what it reads."""
     for node in program.nodes:
-        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or not _is_builtin(program, node):
+        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or not program.may_be_builtin(node):
             continue
         parent = program.parents[id(node)]
         call = parent if isinstance(parent, ast.Call) and parent.func is node else None
@@ -131,10 +173,6 @@ def calls(program: Program) -> Iterator[Violation]:
             yield at(node, "builtin", "type needs one argument")
         elif node.id == "super" and (call is None or not isinstance(program.parents[id(call)], ast.Attribute)):
             yield at(node, "builtin", "super must be called for a method, as in super().__init__()")
-
-
-def _is_builtin(program: Program, node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and program.key(node.id, node) not in program.bound
 
 
 def _reads_openly(program: Program, call: ast.Call) -> bool:
@@ -214,7 +252,7 @@ def _foreign_store(program: Program, node: ast.Attribute | ast.Subscript) -> str
     base = root(node)
     if not isinstance(base, ast.Name):
         return "assign to attributes of self only" if isinstance(node, ast.Attribute) else ""
-    in_function = program.scopes[id(node)] is not program.tree
+    in_function = program.block(node) is not program.tree
     if in_function and program.is_global(base.id, base):
         return f"{base.id} is state outside the model, which functions must not change: keep state on self"
     if isinstance(node, ast.Attribute) and not _may_store(program, node, base):
@@ -228,27 +266,26 @@ def _may_store(program: Program, node: ast.Attribute, base: ast.Name) -> bool:
         return False
     if _is_first_parameter(program, base):
         return True
-    made = program.values(base.id, base)
-    return bool(made) and all(isinstance(value, ast.Call) and _makes_objects(program, value.func) for value in made)
+    return program.once("made", program.key(base.id, base), lambda: _is_made(program, program.values(base.id, base)))
+
+
+def _is_made(program: Program, values: list[ast.AST]) -> bool:
+    """Whether a name stands for what calls have made, and nothing else."""
+    return bool(values) and all(isinstance(item, ast.Call) and _makes_objects(program, item.func) for item in values)
 
 
 def _is_first_parameter(program: Program, name: ast.Name) -> bool:
-    scope = program.scopes[id(name)]
-    while isinstance(scope, ast.FunctionDef | ast.Lambda):
-        arguments = [*scope.args.posonlyargs, *scope.args.args]
-        if any(item.arg == name.id for item in arguments):
-            in_class = isinstance(program.parents.get(id(scope)), ast.ClassDef)
-            return in_class and arguments[0].arg == name.id
-        scope = program.scopes[id(scope)]
-    return False
+    scope = program.key(name.id, name)[0]
+    if not isinstance(scope.node, ast.FunctionDef) or scope.parent is None or not scope.parent.is_class:
+        return False
+    arguments = [*scope.node.args.posonlyargs, *scope.node.args.args][:1]
+    return bool(arguments) and arguments[0].arg == name.id
 
 
 def _makes_objects(program: Program, function: ast.AST) -> bool:
     if any(path.startswith("torch.") for path in program.paths(function)):
         return True
-    return isinstance(function, ast.Name) and any(
-        isinstance(item, ast.ClassDef) for item in program.named.get(function.id, [])
-    )
+    return isinstance(function, ast.Name) and function.id in program.class_names
 
 
 def decorators(program: Program) -> Iterator[Violation]:
@@ -258,7 +295,7 @@ def decorators(program: Program) -> Iterator[Violation]:
             function = head(item)
             plain = isinstance(function, ast.Name) and function.id in _PLAIN_DECORATORS
             paths = program.paths(function)
-            if not (plain and _is_builtin(program, function)) and not (paths and paths <= DECORATORS):
+            if not (plain and program.is_builtin(function)) and not (paths and paths <= DECORATORS):
                 yield at(item, "decorator", f"decorator {ast.unparse(function)[:60]} is not allowed")
 
 

@@ -2,29 +2,30 @@
 """What the names in a source text stand for: imports and aliases resolved to dotted paths, scope by scope.
 
 `import triton.language as tl; load = tl.load` makes `load` stand for `triton.language.load`. Resolution ignores
-the order of statements: within its scope a name stands for everything it is bound to anywhere.
+the order of statements: within its scope a name stands for everything it is bound to anywhere. Each question is
+answered in time proportional to the text, however it is written: what was found out once is kept.
 """
 
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar, cast
+
+from verl_kernel.env.static_scopes import FUNCTIONS, Scope, Scopes
 
 _DEPTH = 12
 """Parts of a dotted path that are told apart; nothing a kernel needs lies deeper."""
-_MEANINGS, _ROUNDS = 32, 32
-_NODES, _DEFINITIONS = 40_000, 400
-Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Module)
+_MEANINGS = 32
+_NODES = 50_000
 _NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_SHARED = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
-"""Nodes without a place of their own: one `ast.Load` serves a whole tree."""
-_DEFINING = (*FUNCTIONS, ast.ClassDef)
-Key = tuple[int, str]
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+Key = tuple[Scope, str]
+T = TypeVar("T")
+_NOTHING: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -36,109 +37,151 @@ class Program:
     entry: str
 
     @cached_property
+    def _scopes(self) -> Scopes:
+        scopes = Scopes(self.source, self.tree)
+        if len(scopes.nodes) > _NODES:
+            raise ValueError("there is too much of it to read: write a shorter program")
+        return scopes
+
+    @property
     def nodes(self) -> list[ast.AST]:
         """Every node that has a place, outer ones first.
 
         Raises:
-            ValueError: there are more than any kernel has.
+            ValueError: there are more than any kernel has, or their scopes cannot be followed.
         """
-        nodes: list[ast.AST] = [self.tree]
-        for node in nodes:  # grows while it is walked
-            for child in ast.iter_child_nodes(node):
-                if not isinstance(child, _SHARED):
-                    self.parents[id(child)] = node
-                    nodes.append(child)
-            if len(nodes) > _NODES:
-                break
-        if len(nodes) > _NODES or sum(isinstance(node, _DEFINING) for node in nodes) > _DEFINITIONS:
-            raise ValueError("there is too much of it to read: write a shorter program")
-        return nodes
+        return self._scopes.nodes
+
+    @property
+    def parents(self) -> dict[int, ast.AST]:
+        """The parent of each node, by the node's id."""
+        return self._scopes.parents
+
+    def scope(self, node: ast.AST) -> Scope:
+        """The scope in which a node is evaluated."""
+        return self._scopes.of[id(node)]
+
+    def block(self, node: ast.AST) -> ast.AST:
+        """The function, lambda, class or module in which a node is evaluated: comprehensions are part of theirs."""
+        scope = self.scope(node)
+        while scope.targets is not None and scope.parent is not None:
+            scope = scope.parent
+        return scope.node
 
     @cached_property
-    def parents(self) -> dict[int, ast.AST]:
-        """The parent of each node, by the node's id; filled while `nodes` is."""
+    def lines(self) -> list[str]:
+        """The lines of the text, as Python counts them."""
+        return self.source.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+    @property
+    def module(self) -> Scope:
+        """The outermost scope."""
+        return self._scopes.module
+
+    def in_function(self, node: ast.AST) -> bool:
+        """Whether a node runs only when some function is called."""
+        scope: Scope | None = self.scope(node)
+        while scope is not None and not isinstance(scope.node, FUNCTIONS):
+            scope = scope.parent
+        return scope is not None
+
+    def once(self, question: str, about: object, answer: Callable[[], T]) -> T:
+        """The answer to a question, found out once for each thing it is asked about."""
+        if (question, about) not in self._answers:
+            self._answers[question, about] = answer()
+        return cast(T, self._answers[question, about])
+
+    @cached_property
+    def _answers(self) -> dict[tuple[str, object], object]:
         return {}
 
-    @cached_property
-    def scopes(self) -> dict[int, ast.AST]:
-        """The function, class or module in whose scope each node lies, by the node's id."""
-        scopes: dict[int, ast.AST] = {id(self.tree): self.tree}
-        for node in self.nodes[1:]:  # parents come before their children
-            parent = self.parents[id(node)]
-            inner = isinstance(parent, _SCOPES) and not _evaluated_outside(parent, node)
-            scopes[id(node)] = parent if inner else scopes[id(parent)]
-        return scopes
-
-    @cached_property
-    def bound(self) -> set[Key]:
-        """Every (scope, name) that some statement binds."""
-        bound: set[Key] = set()
-        for node in self.nodes:
-            scope = id(self.scopes[id(node)])
-            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-                bound.add((scope, node.id))
-            elif isinstance(node, ast.arg):
-                bound.add((scope, node.arg))
-            elif isinstance(node, _NAMED):
-                bound.add((scope, node.name))
-            elif isinstance(node, ast.Import | ast.ImportFrom):
-                bound.update((scope, (item.asname or item.name).partition(".")[0]) for item in node.names)
-            elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-                bound.add((scope, node.name))
-        return bound
+    def is_evaluated(self, node: ast.AST) -> bool:
+        """Whether a node is more than an annotation that Python keeps as text."""
+        return id(node) not in self._scopes.unevaluated
 
     def key(self, name: str, node: ast.AST) -> Key:
-        """The (scope, name) that `name` means at `node`; builtins belong to the module's scope."""
-        scope = self.scopes[id(node)]
-        here = True
-        while scope is not self.tree:
-            visible = here or not isinstance(scope, ast.ClassDef)
-            if visible and (id(scope), name) in self.bound:
-                return id(scope), name
-            scope, here = self.scopes[id(scope)], False
-        return id(self.tree), name
+        """The scope that binds `name` as `node` means it; builtins belong to the module."""
+        return self._scopes.key(name, node)
 
     def is_global(self, name: str, node: ast.AST) -> bool:
         """Whether `name` at `node` is bound at module level (or not at all)."""
-        return self.key(name, node)[0] == id(self.tree)
+        return self.key(name, node)[0] is self._scopes.module
+
+    def may_be_builtin(self, node: ast.Name) -> bool:
+        """Whether a name can reach a builtin: what modules and classes bind may still be unbound when it is read."""
+        scope = self.key(node.id, node)[0]
+        return scope is self._scopes.module or scope.is_class
+
+    def is_builtin(self, node: ast.AST) -> bool:
+        """Whether an expression is a name that no statement binds."""
+        return isinstance(node, ast.Name) and not self._scopes.is_bound(self.key(node.id, node))
 
     @cached_property
-    def aliases(self) -> dict[Key, set[str]]:
+    def aliases(self) -> dict[Key, frozenset[str]]:
         """Dotted paths each name stands for.
 
         Raises:
             ValueError: the text binds names in a way no kernel needs and no reader could follow.
         """
-        aliases: dict[Key, set[str]] = defaultdict(set)
+        aliases: dict[Key, frozenset[str]] = {}
+        waiting: list[Key] = []
+        uses: dict[Key, list[tuple[Key, list[str]]]] = defaultdict(list)
+        for at, name, value in self.bindings:
+            base, suffix = _chain(value)
+            if isinstance(base, ast.Name):
+                uses[self.key(base.id, base)].append((self.key(name, at), suffix))
         for node in self.nodes:
             for name, path in _imported(node):
-                aliases[id(self.scopes[id(node)]), name].add(path)
-        bindings = [(self.key(name, at), value) for at, name, value in self.bindings]
-        for _ in range(_ROUNDS):
-            before = sum(map(len, aliases.values()))
-            for key, value in bindings:
-                aliases[key] |= self._paths(value, aliases)
-                if len(aliases[key]) > _MEANINGS:
-                    raise ValueError(f"{key[1]} stands for too many things to follow")
-            if before == sum(map(len, aliases.values())):
-                return aliases
-        raise ValueError("names are aliases of aliases too often to follow")
+                _learn(aliases, waiting, self.key(name, node), frozenset((path,)))
+        while waiting:
+            known = waiting.pop()
+            for key, suffix in uses[known]:
+                _learn(aliases, waiting, key, _extended(aliases[known], suffix))
+        return aliases
 
     @cached_property
     def bindings(self) -> list[tuple[ast.AST, str, ast.AST]]:
         """Plain bindings of names: (where, name, value)."""
         return [(node, name, value) for node in self.nodes for name, value in _bindings(node)]
 
-    def paths(self, node: ast.AST) -> set[str]:
+    def paths(self, node: ast.AST) -> frozenset[str]:
         """Dotted paths an expression stands for; empty where it comes from no import."""
+        chain = []
+        while isinstance(node, ast.Attribute) and id(node) not in self._known_paths:
+            chain.append(node)
+            node = node.value
         known = self._known_paths.get(id(node))
         if known is None:
-            known = self._known_paths[id(node)] = self._paths(node, self.aliases)
+            known = self.aliases.get(self.key(node.id, node), _NOTHING) if isinstance(node, ast.Name) else _NOTHING
+            self._known_paths[id(node)] = known
+        for attribute in reversed(chain):
+            known = self._known_paths[id(attribute)] = _extended(known, [attribute.attr])
         return known
 
     @cached_property
-    def _known_paths(self) -> dict[int, set[str]]:
+    def _known_paths(self) -> dict[int, frozenset[str]]:
         return {}
+
+    @cached_property
+    def parameters(self) -> set[Key]:
+        """Parameters of functions and lambdas."""
+        return {self.key(node.arg, node) for node in self.nodes if isinstance(node, ast.arg)}
+
+    @cached_property
+    def constexprs(self) -> set[str]:
+        """Parameters that are `tl.constexpr` in every kernel that has them: plain values, never tensors."""
+        constant, other = set(), set()
+        for node in self.nodes:
+            if isinstance(node, ast.arg) and self.is_jit(self.scope(node).node):
+                known = node.annotation is not None and "triton.language.constexpr" in self.paths(node.annotation)
+                (constant if known else other).add(node.arg)
+        return constant - other
+
+    @cached_property
+    def stores(self) -> Counter[Key]:
+        """How many statements bind a name other than by a definition or an import."""
+        names = (node for node in self.nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load))
+        return Counter(self.key(node.id, node) for node in names)
 
     def values(self, name: str, node: ast.AST) -> list[ast.AST]:
         """What `name` at `node` is bound to by plain assignments, and functions and classes of that name."""
@@ -163,6 +206,11 @@ class Program:
                 named[node.name].append(node)
         return named
 
+    @cached_property
+    def class_names(self) -> set[str]:
+        """Names of the text's classes."""
+        return {node.name for node in self.nodes if isinstance(node, ast.ClassDef)}
+
     def is_jit(self, function: ast.AST) -> bool:
         """Whether a function is a Triton kernel or a helper of one."""
         return id(function) in self._kernels
@@ -173,26 +221,62 @@ class Program:
 
     @cached_property
     def _kernels(self) -> set[int]:
-        return {
+        decorated = {
             id(node)
             for node in self.nodes
             for item in getattr(node, "decorator_list", [])
             if "triton.jit" in self.paths(head(item))
         }
+        keys = {
+            self.key(item.id, item)
+            for call in self.nodes
+            if isinstance(call, ast.Call) and "triton.jit" in self.paths(call.func)
+            for item in call.args
+            if isinstance(item, ast.Name)
+        }
+        return decorated | {id(value) for key in keys for value in self._values.get(key, [])}
 
     @cached_property
     def _kernel_names(self) -> set[str]:
         return {name for name, items in self.named.items() if any(self.is_jit(item) for item in items)}
 
-    def _paths(self, node: ast.AST, aliases: dict[Key, set[str]]) -> set[str]:
-        suffix: list[str] = []
-        while isinstance(node, ast.Attribute):
-            suffix.append(node.attr)
-            node = node.value
-        if not isinstance(node, ast.Name):
-            return set()
-        paths = ((*path.split("."), *reversed(suffix)) for path in aliases.get(self.key(node.id, node), ()))
-        return {".".join(path[:_DEPTH]) for path in paths}
+    def enclosed(self, marked: Callable[[ast.AST], bool]) -> Iterator[tuple[ast.AST, ast.AST]]:
+        """Nodes evaluated within marked functions, with the outermost of these; one pass over the text."""
+        inside: dict[Scope, ast.AST | None] = {}
+        for node in self.nodes:
+            scope = self.scope(node)
+            if scope not in inside:
+                outer = inside.get(scope.parent) if scope.parent is not None else None
+                own = scope.node if isinstance(scope.node, FUNCTIONS) and marked(scope.node) else None
+                inside[scope] = outer or own
+            if (function := inside[scope]) is not None:
+                yield node, function
+
+
+def _learn(aliases: dict[Key, frozenset[str]], waiting: list[Key], key: Key, paths: frozenset[str]) -> None:
+    before = aliases.get(key, _NOTHING)
+    if paths <= before:
+        return
+    aliases[key] = before | paths
+    if len(aliases[key]) > _MEANINGS:
+        raise ValueError(f"{key[1]} stands for too many things to follow")
+    waiting.append(key)
+
+
+def _extended(paths: frozenset[str], suffix: list[str]) -> frozenset[str]:
+    """Paths with attributes behind them, to the depth that is told apart."""
+    if not paths:
+        return _NOTHING
+    return frozenset(".".join((*path.split("."), *suffix)[:_DEPTH] if suffix else [path]) for path in paths)
+
+
+def _chain(node: ast.AST) -> tuple[ast.AST, list[str]]:
+    """The innermost value of a chain of attributes, and as many attributes as are told apart."""
+    suffix: list[str] = []
+    while isinstance(node, ast.Attribute):
+        suffix.append(node.attr)
+        node = node.value
+    return node, suffix[::-1][:_DEPTH]
 
 
 def head(node: ast.AST) -> ast.AST:
@@ -207,15 +291,6 @@ def root(node: ast.AST) -> ast.AST:
     return node
 
 
-def _evaluated_outside(scope: ast.AST, child: ast.AST) -> bool:
-    """Decorators, defaults, annotations and bases are evaluated where the function or class stands."""
-    if isinstance(scope, ast.Module | ast.Lambda):
-        return False  # a lambda's defaults are read as its own: names in them are looked up outwards all the same
-    if isinstance(child, ast.arguments):
-        return False
-    return not any(child is item for item in getattr(scope, "body", []))
-
-
 def _imported(node: ast.AST) -> Iterator[tuple[str, str]]:
     if isinstance(node, ast.Import):
         for item in node.names:
@@ -223,7 +298,8 @@ def _imported(node: ast.AST) -> Iterator[tuple[str, str]]:
             yield (item.asname, item.name) if item.asname else (top, top)
     elif isinstance(node, ast.ImportFrom) and node.module:
         for item in node.names:
-            yield item.asname or item.name, f"{node.module}.{item.name}"
+            if item.name != "*":
+                yield item.asname or item.name, f"{node.module}.{item.name}"
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:

@@ -25,6 +25,16 @@ _LISTED: dict[str, str] = {
     "typing": "Any Callable ClassVar Dict Final Generic Iterable Iterator List Literal Mapping NamedTuple Optional "
     "Sequence Set Tuple Type TypeVar Union TYPE_CHECKING cast Annotated Protocol",
     "__future__": "annotations",
+    "abc": "ABC abstractmethod",
+    "collections": "namedtuple OrderedDict defaultdict deque Counter",
+    "enum": "Enum IntEnum Flag IntFlag auto unique",
+    "numpy": "prod ceil floor sqrt log log2 log10 exp exp2 minimum maximum abs sign rint trunc cbrt power gcd lcm "
+    "pi e inf nan",
+    "operator": "add sub mul truediv floordiv mod neg pos abs lt le eq ne gt ge and_ or_ xor not_ lshift rshift index",
+    "os": "environ getenv",
+    "warnings": "warn filterwarnings simplefilter",
+    "torch.nn.modules": "utils",
+    "torch.nn.modules.utils": "_single _pair _triple _quadruple _ntuple",
     "torch.nn.parameter": "Parameter Buffer UninitializedParameter UninitializedBuffer",
     "torch.cuda": "is_available device_count current_device get_device_name get_device_properties empty_cache "
     "get_device_capability synchronize device device_of current_stream is_bf16_supported set_device amp",
@@ -57,6 +67,13 @@ _CLOSED: dict[str, str] = {
 _JUDGED = ("torch", "torch.nn", "torch.nn.functional", "torch.nn.init", "torch.linalg", "torch.fft", "torch.special")
 OPEN_MODULES = frozenset((*_LISTED, *_CLOSED, *_JUDGED))
 """Modules that a candidate may import and a path may pass through."""
+NUMPY_CONSTANTS = frozenset("numpy.pi numpy.e numpy.inf numpy.nan".split())
+_PRIVATE_BUT_COMMON = frozenset(
+    "torch.nn.init._calculate_fan_in_and_fan_out torch.nn.init._calculate_correct_fan".split()
+)
+"""Names that PyTorch calls private and everybody's initialisation uses."""
+ENVIRONMENT = "os.environ"
+"""Variables may be read, which the jail has emptied of secrets; not changed, and not passed about."""
 _ROOTS = frozenset(module.partition(".")[0] for module in OPEN_MODULES)
 _DRIVER = frozenset(
     f"triton.runtime.driver.active{rest}"
@@ -116,10 +133,15 @@ def refusal(path: str) -> str:
 
 def _member(module: str, name: str, rest: list[str]) -> str:
     path = ".".join((module, name, *rest))
-    if any(part.startswith("_") and part not in SPECIAL_ATTRIBUTES for part in (name, *rest)):
+    if path in _PRIVATE_BUT_COMMON:
+        return ""
+    own = f" {name} " in f" {_LISTED.get(module, '')} "
+    if any(part.startswith("_") and part not in SPECIAL_ATTRIBUTES for part in (*(() if own else (name,)), *rest)):
         return f"{path} is private to {module}"
     if module == "triton.runtime.driver":
         return "" if path in _DRIVER else f"{path} is not allowed"
+    if path.startswith(f"{ENVIRONMENT}.") and path != f"{ENVIRONMENT}.get":
+        return f"{path} is not allowed: variables can only be read"
     if name in SPECIAL_ATTRIBUTES or _offers(module, name):
         return ""
     remedy = _REMEDIES.get(f"{module}.{name}")

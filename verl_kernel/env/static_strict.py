@@ -28,18 +28,16 @@ _COMPUTING_METHODS = frozenset(name for name in dir(torch.Tensor) if not name.st
 def torch_compute(program: Program) -> Iterator[Violation]:
     """Strict mode: host code allocates and launches, kernels compute."""
     modules = _torch_modules(program)
-    for function in _host_functions(program):
-        for node in ast.walk(function):
-            if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.MatMult):
-                yield at(node, "torch", "matrix product in host code: strict mode wants it in a kernel")
-            elif isinstance(node, ast.Call) and (name := _computes(program, node, modules)):
-                yield at(node, "torch", f"{name} computes in host code: strict mode wants it in a kernel")
+    for node, _ in program.enclosed(lambda function: _is_host(program, function)):
+        if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.MatMult):
+            yield at(node, "torch", "matrix product in host code: strict mode wants it in a kernel")
+        elif isinstance(node, ast.Call) and (name := _computes(program, node, modules)):
+            yield at(node, "torch", f"{name} computes in host code: strict mode wants it in a kernel")
 
 
-def _host_functions(program: Program) -> list[ast.AST]:
-    functions = [node for node in program.nodes if isinstance(node, ast.FunctionDef)]
+def _is_host(program: Program, function: ast.AST) -> bool:
     setup = ("__init__", "get_inputs", "get_init_inputs", "reset_parameters")
-    return [function for function in functions if not program.is_jit(function) and function.name not in setup]
+    return isinstance(function, ast.FunctionDef) and not program.is_jit(function) and function.name not in setup
 
 
 def _torch_modules(program: Program) -> set[str]:

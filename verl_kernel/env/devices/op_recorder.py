@@ -132,7 +132,8 @@ def _watch(func: Any, types: Any) -> None:
     """Note what computes beneath this recorder: ops of others, tensor classes with a dispatch of their own."""
     if func.namespace not in _NAMESPACES:
         WIRE.note("foreign_op", f"{func.name()} is not an op of torch")
-    if types:
-        WIRE.note("foreign_op", f"a tensor of class {types[0].__name__} computes by itself")
+    foreign = [kind for kind in types if kind is not torch.Tensor]  # views of another dtype name it themselves
+    if foreign:
+        WIRE.note("foreign_op", f"a tensor of class {foreign[0].__name__} computes by itself")
     if func._schema.name == "aten::_local_scalar_dense":
         WIRE.read(1, "Tensor.item")
