@@ -338,7 +338,7 @@ def test_a_simulated_clock_cannot_time_a_compiled_reference():
 
 def test_the_gate_stands_before_everything_else(judge):
     strict = sharing(judge, replace(OPTIONS, static_check="coverage"))
-    result = strict.evaluate(TASK, "import os\n" + PLAIN)
+    result = strict.evaluate(TASK, "import sys\n" + PLAIN)
     assert result.status is EvalStatus.REJECTED_STATIC and "line 1" in result.error.message
     assert result.compiled is None and list(result.stage_seconds) == ["static"]
     assert strict.evaluate(TASK, PLAIN).rewarded
