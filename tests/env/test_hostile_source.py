@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.env.gate_shapes import text
 from tests.env.programs import HONEST, REFERENCE
 from verl_kernel.env.judge import Judge
 from verl_kernel.env.options import GymOptions
@@ -33,6 +34,12 @@ TEXTS = {
     "a huge power": HONEST + "N = 9 ** 9 ** 9\n",
     "a huge string": HONEST + "N = 'a' * (1 << 40)\n",
     "too long": HONEST + "#" * 200_000,
+    "kernels": text("kernels of one name", 1500),
+    "aliases": text("aliases that grow", 8000),
+    "classes": text("classes of one name", 4000),
+    "grids": text("launches with lambdas", 2000),
+    "dictionaries": text("launches with one dictionary", 1500),
+    "quotes": "x = '" + "\\'" * 40_000,
     "carriage returns": HONEST.replace("\n", "\r"),
     "form feeds": "\f" * 1000 + "class",
 }

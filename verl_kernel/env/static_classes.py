@@ -24,9 +24,7 @@ _DATA = frozenset(("__slots__", "__constants__", "__doc__"))
 def classes(program: Program) -> Iterator[Violation]:
     """Classes inherit from nn.Module, autograd.Function, a class of the same file or nothing, and define no hooks."""
     modules = _modules(program)
-    for node in program.nodes:
-        if not isinstance(node, ast.ClassDef):
-            continue
+    for node in program.every(ast.ClassDef):
         for base in node.bases:
             if not _may_inherit(program, base, node):
                 yield at(node, "base", f"class {node.name} may only inherit from torch.nn.Module")
@@ -51,8 +49,8 @@ def _modules(program: Program) -> set[int]:
     """Classes that inherit from nn.Module, by way of other classes of the text too."""
     heirs = defaultdict(list)
     waiting = []
-    for node in program.nodes:
-        if isinstance(node, ast.ClassDef):
+    for node in program.every(ast.ClassDef):
+        if node.bases:
             if any(program.paths(base) & _MODULE for base in node.bases):
                 waiting.append(node)
             for base in node.bases:
@@ -66,7 +64,7 @@ def _modules(program: Program) -> set[int]:
 
 
 def _members(program: Program, modules: set[int]) -> Iterator[Violation]:
-    for item in program.nodes:
+    for item in program.every(ast.Name, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
         node = program.scope(item).node
         if isinstance(node, ast.ClassDef):
             module = id(node) in modules
@@ -82,9 +80,7 @@ def _members(program: Program, modules: set[int]) -> Iterator[Violation]:
 
 def self_internals(program: Program) -> Iterator[Violation]:
     """`self.forward = f`, `self._parameters[...]` and the like: a module's internals stay as they are."""
-    for node in program.nodes:
-        if not isinstance(node, ast.Attribute):
-            continue
+    for node in program.every(ast.Attribute):
         stored = not isinstance(node.ctx, ast.Load)
         if node.attr in PRIVATE or (stored and (node.attr in INTERNALS or node.attr == "forward")):
             yield at(node, "internals", f"{node.attr} belongs to nn.Module: leave it as it is")

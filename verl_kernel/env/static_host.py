@@ -110,8 +110,8 @@ def _compares_addresses(node: ast.Compare) -> bool:
 
 def read_names(program: Program) -> Iterator[Violation]:
     """`getattr(x, "tolist")` is `x.tolist`."""
-    for node in program.nodes:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
+    for node in program.every(ast.Call):
+        if isinstance(node.func, ast.Name) and node.func.id == "getattr":
             name = node.args[1] if len(node.args) > 1 else None
             if isinstance(name, ast.Constant) and isinstance(name.value, str):
                 reason = f"write .{name.value}" if name.value in _READ_IN_FULL else _name_reason(name.value)
@@ -121,8 +121,8 @@ def read_names(program: Program) -> Iterator[Violation]:
 
 def modules(program: Program) -> Iterator[Violation]:
     """A module is a place for names: it is not passed about, so every use of it can be read."""
-    for node in program.nodes:
-        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+    for node in program.every(ast.Name, ast.Attribute):
+        if isinstance(node.ctx, ast.Load):
             opened = program.paths(node) & OPEN_MODULES
             if opened and not _names_something(program, node):
                 yield at(node, "module", f"module {sorted(opened)[0]} must not be passed about: name what you use")
@@ -130,8 +130,8 @@ def modules(program: Program) -> Iterator[Violation]:
 
 def environment(program: Program) -> Iterator[Violation]:
     """`os.environ` is read where it is named: `.get("X")` and `["X"]`."""
-    for node in program.nodes:
-        if isinstance(node, ast.Name | ast.Attribute) and ENVIRONMENT in program.paths(node):
+    for node in program.every(ast.Name, ast.Attribute) if program.uses(ENVIRONMENT) else []:
+        if ENVIRONMENT in program.paths(node):
             parent = program.parents[id(node)]
             if isinstance(node.ctx, ast.Load) and not isinstance(parent, ast.Attribute | ast.Subscript):
                 yield at(node, "module", f"{ENVIRONMENT} must not be passed about: read a variable with .get")
@@ -139,8 +139,8 @@ def environment(program: Program) -> Iterator[Violation]:
 
 def factories(program: Program) -> Iterator[Violation]:
     """`defaultdict` makes plain containers and numbers: what it calls is not seen where it is called."""
-    for node in program.nodes:
-        if not isinstance(node, ast.Name | ast.Attribute) or _DEFAULTS not in program.paths(node):
+    for node in program.every(ast.Name, ast.Attribute) if program.uses(_DEFAULTS) else []:
+        if _DEFAULTS not in program.paths(node):
             continue
         parent = program.parents[id(node)]
         if isinstance(parent, ast.Call) and parent.func is node:
@@ -166,8 +166,8 @@ def _names_something(program: Program, node: ast.AST) -> bool:
 
 def containers(program: Program) -> Iterator[Violation]:
     """Functions do not fill containers that outlive them outside the model."""
-    for node in program.nodes:
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+    for node in program.every(ast.Call):
+        if not isinstance(node.func, ast.Attribute):
             continue
         base = root(node.func.value)
         if node.func.attr not in _MUTATORS or not isinstance(base, ast.Name) or program.paths(base):
@@ -196,8 +196,8 @@ def _defaults(function: Function) -> dict[str, ast.expr | None]:
 
 def default_stores(program: Program) -> Iterator[Violation]:
     """`def f(x, seen={}): seen[x] = ...` keeps state where nobody looks."""
-    for node in program.nodes:
-        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+    for node in program.every(ast.Subscript):
+        if not isinstance(node.ctx, ast.Load):
             base = root(node)
             if isinstance(base, ast.Name) and _is_default(program, base):
                 yield at(node, "state", f"{base.id} outlives the call: functions must not change their defaults")
@@ -208,10 +208,8 @@ def caches(program: Program) -> Iterator[Violation]:
     decorated = {id(head(item)): node for node in program.nodes for item in getattr(node, "decorator_list", [])}
     uses = [
         node
-        for node in program.nodes
-        if isinstance(node, ast.Name | ast.Attribute)
-        and program.paths(node) & _CACHES
-        and not isinstance(program.parents[id(node)], ast.Attribute)
+        for node in (program.every(ast.Name, ast.Attribute) if program.uses("functools.") else [])
+        if program.paths(node) & _CACHES and not isinstance(program.parents[id(node)], ast.Attribute)
     ]
     handling = _handling_tensors(program) if uses else set()
     for node in uses:
@@ -224,10 +222,10 @@ def caches(program: Program) -> Iterator[Violation]:
 
 def _handling_tensors(program: Program) -> set[int]:
     """Functions that mention tensors, launch or compute, in functions within them or called from them too."""
-    calls = [node for node in program.nodes if isinstance(node, ast.Call)]
+    calls = program.every(ast.Call)
     launching = _around(program, (node for node in calls if _calls_device(program, node)))
     names = {node.name for node in program.nodes if id(node) in launching and isinstance(node, ast.FunctionDef)}
-    typed = (node for node in program.nodes if isinstance(node, ast.Attribute | ast.Name))
+    typed = program.every(ast.Attribute, ast.Name)
     mentions = (node for node in typed if any(path.startswith("torch.Tensor") for path in program.paths(node)))
     others = (node for node in calls if getattr(node.func, "id", "") in names or _computes_on_parameter(program, node))
     return launching | _around(program, mentions) | _around(program, others)

@@ -46,8 +46,8 @@ def kernels(program: Program) -> Iterator[Violation]:
     for node, _ in program.enclosed(program.is_jit):
         if reason := _foreign(program, node):
             yield at(node, "kernel", reason)
-    for node in program.nodes:
-        if isinstance(node, ast.FunctionDef) and program.is_jit(node) and not _text_starts_at_def(program, node):
+    for node in program.every(ast.FunctionDef):
+        if program.is_jit(node) and not _text_starts_at_def(program, node):
             yield at(node, "kernel", f"Triton would not find the text of {node.name}: write its decorators plainly")
 
 
@@ -86,7 +86,7 @@ def _is_plain(program: Program, name: str) -> bool:
 def launches(program: Program) -> Iterator[Violation]:
     """Callables handed to launches and tuners compute integers only."""
     handed = {may_reset: _Handed(program, may_reset) for may_reset in (False, True)}
-    for node in program.nodes:
+    for node in program.every(ast.Subscript, ast.Call):
         for value, may_reset in _values_handed(program, node):
             handed[may_reset].add(value)
         if isinstance(node, ast.Call) and program.paths(node.func) & _TUNERS:

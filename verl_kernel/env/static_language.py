@@ -22,6 +22,7 @@ BUILTINS = frozenset(
 """Builtins a candidate may use."""
 ALL_BUILTINS = frozenset(vars(python_builtins))
 _CLOSED_BUILTINS = ALL_BUILTINS - BUILTINS - SPECIAL_NAMES
+_NAMED_WITH_CARE = frozenset("getattr hasattr type super".split())
 METHODS = frozenset("__init__ __post_init__ __repr__ __str__ __call__ __len__ __iter__ __getitem__".split())
 """Special methods a candidate may define."""
 BASES = frozenset(
@@ -102,8 +103,8 @@ def _leads_to_open(module: str) -> bool:
 
 def builtins(program: Program) -> Iterator[Violation]:
     """Only harmless builtins are used; locals of the same name are fine."""
-    for node in program.nodes:
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in _CLOSED_BUILTINS:
+    for node in program.every(ast.Name):
+        if node.id in _CLOSED_BUILTINS and isinstance(node.ctx, ast.Load):
             if program.may_be_builtin(node):
                 yield at(node, "builtin", f"{node.id} is not allowed")
 
@@ -111,8 +112,8 @@ def builtins(program: Program) -> Iterator[Violation]:
 def unbound(program: Program) -> Iterator[Violation]:
     """Every name that is read is bound by the text itself, or a builtin."""
     first = _first_bindings(program)
-    for node in program.nodes:
-        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or not program.is_evaluated(node):
+    for node in program.every(ast.Name):
+        if not isinstance(node.ctx, ast.Load) or not program.is_evaluated(node):
             continue
         if node.id in ALL_BUILTINS or node.id in SPECIAL_NAMES or not program.may_be_builtin(node):
             continue
@@ -162,8 +163,8 @@ def _bound_with(program: Program, name: ast.Name) -> ast.AST:
 
 def calls(program: Program) -> Iterator[Violation]:
     """`type` has one argument, `super` is called for a method, `getattr` names what it reads."""
-    for node in program.nodes:
-        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or not program.may_be_builtin(node):
+    for node in program.every(ast.Name):
+        if node.id not in _NAMED_WITH_CARE or not isinstance(node.ctx, ast.Load) or not program.may_be_builtin(node):
             continue
         parent = program.parents[id(node)]
         call = parent if isinstance(parent, ast.Call) and parent.func is node else None
@@ -184,8 +185,8 @@ def _reads_openly(program: Program, call: ast.Call) -> bool:
 
 def names(program: Program) -> Iterator[Violation]:
     """Names of the language's machinery (`__builtins__`, `__loader__`) stay unused."""
-    for node in program.nodes:
-        if isinstance(node, ast.Name) and is_special(node.id):
+    for node in program.every(ast.Name):
+        if is_special(node.id):
             if node.id not in SPECIAL_NAMES or (node.id == "__name__" and not isinstance(node.ctx, ast.Load)):
                 yield at(node, "name", f"{node.id} is not allowed")
 
@@ -238,8 +239,8 @@ def _contexts(program: Program, node: ast.With) -> Iterator[Violation]:
 
 def assignments(program: Program) -> Iterator[Violation]:
     """Nothing that was imported is changed, and functions change no module-level name."""
-    for node in program.nodes:
-        if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+    for node in program.every(ast.Attribute, ast.Subscript):
+        if not isinstance(node.ctx, ast.Load):
             paths = program.paths(node.value)
             target = {f"{path}.{node.attr}" for path in paths} if isinstance(node, ast.Attribute) else paths
             if paths and not target <= SETTINGS:
@@ -306,6 +307,6 @@ def entry_class(program: Program) -> Iterator[Violation]:
         yield Violation("entry", 1, f"class {program.entry} is missing")
     for node in found[1:]:
         yield at(node, "entry", f"class {program.entry} is defined twice")
-    for name in program.nodes:
-        if isinstance(name, ast.Name) and name.id == program.entry and isinstance(name.ctx, ast.Store):
+    for name in program.every(ast.Name):
+        if name.id == program.entry and isinstance(name.ctx, ast.Store):
             yield at(name, "entry", f"{program.entry} must be a class and stay one")

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from verl_kernel.env.static_scopes import FUNCTIONS, Scope, Scopes
 
@@ -51,6 +51,25 @@ class Program:
             ValueError: there are more than any kernel has, or their scopes cannot be followed.
         """
         return self._scopes.nodes
+
+    def every(self, *kinds: type[ast.AST]) -> list[Any]:
+        """Every node of some exact kinds."""
+        return [node for kind in kinds for node in self._by_kind.get(kind, [])]
+
+    @cached_property
+    def _by_kind(self) -> dict[type[ast.AST], list[Any]]:
+        found: dict[type[ast.AST], list[Any]] = defaultdict(list)
+        for node in self.nodes:
+            found[type(node)].append(node)
+        return found
+
+    def uses(self, start: str) -> bool:
+        """Whether any name stands for a path that begins so, or may lead to one."""
+        return any(path.startswith(start) or start.startswith(f"{path}.") for path in self._all_paths)
+
+    @cached_property
+    def _all_paths(self) -> frozenset[str]:
+        return frozenset().union(*self.aliases.values())
 
     @property
     def parents(self) -> dict[int, ast.AST]:
@@ -125,18 +144,18 @@ class Program:
         """
         aliases: dict[Key, frozenset[str]] = {}
         waiting: list[Key] = []
-        uses: dict[Key, list[tuple[Key, list[str]]]] = defaultdict(list)
+        uses: dict[Key, set[tuple[Key, tuple[str, ...]]]] = defaultdict(set)
         for at, name, value in self.bindings:
             base, suffix = _chain(value)
             if isinstance(base, ast.Name):
-                uses[self.key(base.id, base)].append((self.key(name, at), suffix))
+                uses[self.key(base.id, base)].add((self.key(name, at), tuple(suffix)))
         for node in self.nodes:
             for name, path in _imported(node):
                 _learn(aliases, waiting, self.key(name, node), frozenset((path,)))
         while waiting:
             known = waiting.pop()
-            for key, suffix in uses[known]:
-                _learn(aliases, waiting, key, _extended(aliases[known], suffix))
+            for key, names in uses[known]:
+                _learn(aliases, waiting, key, _extended(aliases[known], names))
         return aliases
 
     @cached_property
@@ -155,7 +174,7 @@ class Program:
             known = self.aliases.get(self.key(node.id, node), _NOTHING) if isinstance(node, ast.Name) else _NOTHING
             self._known_paths[id(node)] = known
         for attribute in reversed(chain):
-            known = self._known_paths[id(attribute)] = _extended(known, [attribute.attr])
+            known = self._known_paths[id(attribute)] = _extended(known, (attribute.attr,))
         return known
 
     @cached_property
@@ -165,14 +184,15 @@ class Program:
     @cached_property
     def parameters(self) -> set[Key]:
         """Parameters of functions and lambdas."""
-        return {self.key(node.arg, node) for node in self.nodes if isinstance(node, ast.arg)}
+        return {self.key(node.arg, node) for node in self.every(ast.arg)}
 
     @cached_property
     def constexprs(self) -> set[str]:
         """Parameters that are `tl.constexpr` in every kernel that has them: plain values, never tensors."""
-        constant, other = set(), set()
-        for node in self.nodes:
-            if isinstance(node, ast.arg) and self.is_jit(self.scope(node).node):
+        constant: set[str] = set()
+        other: set[str] = set()
+        for node in self.every(ast.arg):
+            if self.is_jit(self.scope(node).node):
                 known = node.annotation is not None and "triton.language.constexpr" in self.paths(node.annotation)
                 (constant if known else other).add(node.arg)
         return constant - other
@@ -180,7 +200,7 @@ class Program:
     @cached_property
     def stores(self) -> Counter[Key]:
         """How many statements bind a name other than by a definition or an import."""
-        names = (node for node in self.nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load))
+        names = (node for node in self.every(ast.Name) if not isinstance(node.ctx, ast.Load))
         return Counter(self.key(node.id, node) for node in names)
 
     def values(self, name: str, node: ast.AST) -> list[ast.AST]:
@@ -201,15 +221,14 @@ class Program:
     def named(self) -> dict[str, list[ast.AST]]:
         """Functions and classes of the text by name."""
         named: dict[str, list[ast.AST]] = defaultdict(list)
-        for node in self.nodes:
-            if isinstance(node, _NAMED):
-                named[node.name].append(node)
+        for node in self.every(*_NAMED):
+            named[node.name].append(node)
         return named
 
     @cached_property
     def class_names(self) -> set[str]:
         """Names of the text's classes."""
-        return {node.name for node in self.nodes if isinstance(node, ast.ClassDef)}
+        return {node.name for node in self.every(ast.ClassDef)}
 
     def is_jit(self, function: ast.AST) -> bool:
         """Whether a function is a Triton kernel or a helper of one."""
@@ -223,14 +242,14 @@ class Program:
     def _kernels(self) -> set[int]:
         decorated = {
             id(node)
-            for node in self.nodes
-            for item in getattr(node, "decorator_list", [])
+            for node in self.every(*_NAMED)
+            for item in node.decorator_list
             if "triton.jit" in self.paths(head(item))
         }
         keys = {
             self.key(item.id, item)
-            for call in self.nodes
-            if isinstance(call, ast.Call) and "triton.jit" in self.paths(call.func)
+            for call in self.every(ast.Call)
+            if "triton.jit" in self.paths(call.func)
             for item in call.args
             if isinstance(item, ast.Name)
         }
@@ -263,7 +282,7 @@ def _learn(aliases: dict[Key, frozenset[str]], waiting: list[Key], key: Key, pat
     waiting.append(key)
 
 
-def _extended(paths: frozenset[str], suffix: list[str]) -> frozenset[str]:
+def _extended(paths: frozenset[str], suffix: tuple[str, ...]) -> frozenset[str]:
     """Paths with attributes behind them, to the depth that is told apart."""
     if not paths:
         return _NOTHING

@@ -28,8 +28,8 @@ Test = Callable[[Program, ast.AST], bool]
 
 def numpy_calls(program: Program) -> Iterator[Violation]:
     """NumPy's functions are called where they are named, with plain numbers."""
-    for node in program.nodes:
-        if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
+    for node in program.every(ast.Name, ast.Attribute) if program.uses("numpy.") else []:
+        if not isinstance(node.ctx, ast.Load):
             continue
         functions = {path for path in program.paths(node) if path.startswith("numpy.")} - NUMPY_CONSTANTS
         parent = program.parents[id(node)]

@@ -19,7 +19,7 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _OWN_SCOPE = (*FUNCTIONS, ast.ClassDef, *COMPREHENSIONS)
 _SHARED = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 """Nodes without a place of their own: one `ast.Load` serves a whole tree."""
-_TABLE_NAMES = {
+_TABLE_NAMES: dict[type[ast.AST], str] = {
     ast.Lambda: "lambda", ast.ListComp: "listcomp", ast.SetComp: "setcomp", ast.DictComp: "dictcomp",
     ast.GeneratorExp: "genexpr",
 }  # fmt: skip
@@ -128,7 +128,7 @@ class Scopes:
     def _match(self, tree: ast.Module) -> None:
         """Walk the tree in the compiler's order, giving each scope its table."""
         self._await(self.module.table)
-        waiting = [(child, self.module, False) for child in reversed(tree.body)]
+        waiting: list[tuple[ast.AST, Scope, bool]] = [(child, self.module, False) for child in reversed(tree.body)]
         self.parents.update((id(child), tree) for child in tree.body)
         while waiting:
             node, scope, entering = waiting.pop()
@@ -171,7 +171,7 @@ class Scopes:
         if _INLINED and isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp):
             return scope.table
         kind = "class" if isinstance(node, ast.ClassDef) else "function"
-        name = _TABLE_NAMES.get(type(node)) or getattr(node, "name", "")
+        name = _TABLE_NAMES.get(type(node), str(getattr(node, "name", "")))
         tables = self._waiting[id(scope.table)].get((kind, name, getattr(node, "lineno", 0)))
         if not tables:
             raise ValueError(f"the scope of {name} cannot be followed: write it in a simpler way")
@@ -237,8 +237,8 @@ def _table(source: str) -> symtable.SymbolTable:
 
 def _without_removed(source: str, tree: ast.Module) -> str:
     """The text with `pass` where the parser took out the body of a main block."""
-    first = [node.body[0] for node in tree.body if isinstance(node, ast.If)]
-    removed = [node for node in first if isinstance(node, ast.Pass) and _is_longer_than_its_word(node)]
+    bodies = [node.body[0] for node in tree.body if isinstance(node, ast.If)]
+    removed = [node for node in bodies if isinstance(node, ast.Pass) and _is_longer_than_its_word(node)]
     if not removed:
         return source
     lines = source.replace("\r\n", "\n").replace("\r", "\n").encode().split(b"\n")
