@@ -16,6 +16,7 @@ import random
 import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from verl_kernel.env.form import Facts, storages, tensor_facts
 from verl_kernel.env.runner import seed_everything
 from verl_kernel.env.scale import SHARP
 from verl_kernel.env.task import Task
+from verl_kernel.env.terms import ineffective
 from verl_kernel.env.trace import TraceEvent
 from verl_kernel.env.variation import Variation, jittered, learn, same_bytes
 from verl_kernel.env.weights import Constants, constant_value, copy_state, find_constants, renewed, state_of
@@ -356,17 +358,30 @@ class Reference:
         return next((least for least in SHARP.get(dtypes.pop(), ()) if _has_room(pairs, least)), None)
 
     def _flags(self, probe: Value, expected: Value) -> list[str]:
-        """Whether inputs and outputs are the same in every trial, varied ones among them."""
+        """Whether inputs and outputs are the same in every trial, varied ones among them; else terms without effect."""
         inputs, outputs = [probe], [expected]
         for number in range(_DRAWS):
             trial = self.trial(_FLAGS, number, varied=number > 0, large=number > 1)
             inputs, outputs = [*inputs, trial.inputs], [*outputs, trial.expected]
-            if not (_agree(expected, trial.expected) or _same_constant(expected, trial.expected)):
-                return []
+        if not all(_agree(expected, output) or _same_constant(expected, output) for output in outputs):
+            return self._ineffective_terms(list(zip(inputs, outputs, strict=True)))
         constant = all(
             value.tree == probe.tree and all(map(same_bytes, value.tensors, probe.tensors)) for value in inputs
         )
         return ["constant_inputs"] * constant + ["constant_output"]
+
+    def _ineffective_terms(self, pairs: list[tuple[Value, Value]]) -> list[str]:
+        runs = [partial(self._tried, inputs) for inputs, _ in pairs]
+        names = ineffective(self.events, runs, lambda number, output: self._comes_out(pairs[number][1], output))
+        return sorted({f"insensitive:{name.partition('::')[2]}" for name in names})
+
+    def _tried(self, inputs: Value) -> Value | None:
+        with contextlib.suppress(TaskError):
+            return self._forward(inputs)
+        return None
+
+    def _comes_out(self, expected: Value, output: Value | None) -> bool:
+        return output is not None and _agree(expected, output, self.least)
 
     def _value(self, what: str, data: Any) -> Value:
         try:
@@ -447,9 +462,9 @@ def _bytes(value: Value) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in value.tensors)
 
 
-def _agree(one: Value, other: Value) -> bool:
+def _agree(one: Value, other: Value, least: float | None = None) -> bool:
     same = one.tree == other.tree and _shapes(one) == _shapes(other)
-    return same and all(compare(a, b).ok for a, b in zip(one.tensors, other.tensors, strict=True))
+    return same and all(compare(a, b, least=least).ok for a, b in zip(one.tensors, other.tensors, strict=True))
 
 
 def _kind(data: Any) -> str:

@@ -19,6 +19,11 @@ _OPERATIONS_PER_BYTE = 20
 """Where memory and arithmetic of a nominal GPU take as long (67 TFLOP/s beside 3.35 TB/s)."""
 
 
+def is_moving(op: str) -> bool:
+    """Whether an op of torch only moves or fills."""
+    return op.partition(".")[0] in _MOVING_OPS
+
+
 def own_launches(trace: Trace, file: str) -> list[TraceEvent]:
     """Launches of the candidate's own kernels that did not raise."""
     return [event for event in trace if event.kind == "launch" and event.source == file and not event.failed]
@@ -100,7 +105,7 @@ def moves_too_little(trace: Trace, reference: Trace, output_bytes: int) -> bool:
 
 def computes(trace: Trace) -> bool:
     """Whether a forward of torch ops does more than move data."""
-    return any(event.kind == "op" and event.name.partition(".")[0] not in _MOVING_OPS for event in trace)
+    return any(event.kind == "op" and not is_moving(event.name) for event in trace)
 
 
 def _traffic(trace: Trace) -> int:
