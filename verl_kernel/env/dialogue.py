@@ -25,7 +25,15 @@ _RUNNER_STATUSES = (
 )
 NOTES = (
     *("host_access", "foreign_op", "escaped_recorder", "unapproved_launch", "patched"),
-    *("hidden_work", "replayed_output", "impossible_trace", "impossible_time", "timing_mismatch", "forged_message"),
+    *(
+        "hidden_work",
+        "replayed_output",
+        "impossible_trace",
+        "edited_trace",
+        "impossible_time",
+        "timing_mismatch",
+        "forged_message",
+    ),
 )
 """Flags of the status `hacking`."""
 Parsed = TypeVar("Parsed")

@@ -118,7 +118,9 @@ class Evaluation:
         options = self._options
         arena.write(layout.constants, layout.specs)
         dialogue = Dialogue(self._fork(scratch, arena), scratch, options)
-        return Bench(self._reference, dialogue, arena, layout, self._guard, options.tolerance, options.run_timeout_s)
+        is_sealed = self._device.timing_source == "simulated"
+        tolerance, seconds = options.tolerance, options.run_timeout_s
+        return Bench(self._reference, dialogue, arena, layout, self._guard, tolerance, is_sealed, seconds)
 
     def _fork(self, scratch: str, arena: Arena) -> RunnerProcess:
         return self._zygote.fork(scratch, arena, self._options)

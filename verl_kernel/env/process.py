@@ -23,6 +23,7 @@ from verl_kernel.env.judge_process import child_environment
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.own_time import OwnTime, backstop_s, processor_ns
 from verl_kernel.env.scratch import used_bytes
+from verl_kernel.env.seals import SealReader
 from verl_kernel.env.twin import Twin
 from verl_kernel.errors import InfraError
 
@@ -96,18 +97,22 @@ class Zygote:
         self.start()
         ours, theirs = channels.pair()
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
+        seals_read, seals_write = os.pipe2(os.O_CLOEXEC)
         request = {"scratch": scratch, "arena_bytes": arena.size, "memory_mb": options.memory_mb}
         try:
-            self._send({"fork": request}, (theirs.fileno(), arena.fd, write_end))
+            self._send({"fork": request}, (theirs.fileno(), arena.fd, write_end, seals_write))
             pid = self._answer()["pid"]
-            return RunnerProcess(self, pid, os.pidfd_open(pid), Channel(ours), read_end, options, scratch, arena.size)
+            pidfd, seals = os.pidfd_open(pid), SealReader(seals_read)
+            return RunnerProcess(self, pid, pidfd, Channel(ours), read_end, seals, options, scratch, arena.size)
         except (InfraError, OSError) as exc:
             ours.close()
             os.close(read_end)
+            os.close(seals_read)
             raise InfraError(f"no runner could be started: {exc}") from exc
         finally:
             theirs.close()
             os.close(write_end)
+            os.close(seals_write)
 
     def reap(self, pid: int) -> tuple[int, int]:
         """Exit status of a dead runner, or minus its signal, and its largest memory in MB beyond what it began with."""
@@ -161,6 +166,7 @@ class RunnerProcess:
     pidfd: int
     channel: Channel
     output_fd: int
+    seals: SealReader
     options: GymOptions
     scratch: str
     arena_bytes: int
@@ -284,8 +290,10 @@ class RunnerProcess:
         return kilobytes - self._inherited_kb
 
     def _ready(self, wait_s: float, *fds: int) -> list[int]:
-        watched = [*fds, self.output_fd] if self.output_fd >= 0 else list(fds)
+        watched = [*fds, *(fd for fd in (self.output_fd, self.seals.fd) if fd >= 0)]
         ready = select.select(watched, [], [], wait_s)[0]
+        if self.seals.fd in ready:
+            self.seals.drain()
         if self.output_fd in ready:
             self._drain()
         return [fd for fd in ready if fd in fds]
@@ -316,6 +324,7 @@ class RunnerProcess:
         self.channel.close()
         os.close(self.pidfd)
         self._own_time.close()
+        self.seals.close()
         if self.output_fd >= 0:
             os.close(self.output_fd)
         self.pidfd = self.output_fd = -1

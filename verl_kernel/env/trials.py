@@ -18,6 +18,7 @@ from verl_kernel.env.ledger import Entry
 from verl_kernel.env.reference import Reference, Trial
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.scores import OwnWork, computes, own_work
+from verl_kernel.env.seals import seals
 from verl_kernel.env.trace import TraceEvent, load_events
 
 
@@ -49,6 +50,8 @@ class Bench:
     layout: Layout
     guard: Callable[[], AbstractContextManager[object]]
     tolerance: str
+    is_sealed: bool
+    """Whether the device seals the events of its trace."""
     seconds_granted: float
     """Own time of the runner, to all forwards together; those of an ablation are not charged."""
     traces: list[list[TraceEvent]] = field(default_factory=list)
@@ -143,8 +146,11 @@ class Bench:
         reply = self.dialogue.ask({"run": request}, max(0.001, self.seconds_left))
         used = self.dialogue.runner.processor_ns() - used
         self.seconds_left -= self.dialogue.runner.used_s
+        sealed = self.dialogue.runner.seals.take()
         if request["suppress"] is None:
             events = self.dialogue.parse(lambda: load_events(reply["events"]))
+            if self.is_sealed and sealed != seals(events):
+                raise self.dialogue.hacking("edited_trace", "the record of a forward is not what happened in it")
             self.traces.append(events)
             self.entries.append(self.dialogue.parse(lambda: Entry.read(used, reply["spent"], len(events))))
         return reply

@@ -27,6 +27,7 @@ from verl_kernel.env.devices import resolve_device
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.devices.integrity import Snapshot
 from verl_kernel.env.runner import Runner
+from verl_kernel.env.seals import SEALER
 from verl_kernel.errors import EnvironmentNotReady
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -46,7 +47,7 @@ def serve(fd: int, name: str) -> None:
     inherited_kb = _private_kb()
     with suppress(ChannelClosed):
         while True:
-            request, fds = channel.recv_with_fds(max_fds=3)
+            request, fds = channel.recv_with_fds(max_fds=4)
             if "fork" in request:
                 channel.send({"pid": _fork(request["fork"], fds, channel, device, snapshot)})
             else:
@@ -84,12 +85,12 @@ def _fork(request: Message, fds: list[int], channel: Channel, device: DeviceBack
 
 
 def _become_runner(request: Message, fds: list[int], device: DeviceBackend, snapshot: Snapshot) -> None:
-    sock, arena_fd, output = fds
+    sock, arena_fd, output, SEALER.fd = fds
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
     arena = Arena(arena_fd, request["arena_bytes"])
-    _close_all_but(sock)
+    _close_all_but(sock, SEALER.fd)
     limits = jail.Limits(request["scratch"], request["memory_mb"], device.name)
     private = jail.environment(device.zygote_env(), limits.scratch)
     os.environ.clear()
@@ -105,10 +106,11 @@ def _become_runner(request: Message, fds: list[int], device: DeviceBackend, snap
     _LIBC.malloc_trim(0)  # walks the heap: a candidate that wrote past its memory ends here with SIGABRT
 
 
-def _close_all_but(keep: int) -> None:
-    limit = os.sysconf("SC_OPEN_MAX")
-    os.closerange(3, keep)
-    os.closerange(keep + 1, limit)
+def _close_all_but(*kept: int) -> None:
+    first = 3
+    for fd in (*sorted(kept), os.sysconf("SC_OPEN_MAX")):
+        os.closerange(first, fd)
+        first = fd + 1
 
 
 def _reap(pid: int, inherited_kb: int) -> Message:

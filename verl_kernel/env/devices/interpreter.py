@@ -15,6 +15,7 @@ import torch
 from verl_kernel.env.devices import INTERPRETER_VARIABLES, cuda_shim, tripwire
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.devices.op_recorder import OpRecorder
+from verl_kernel.env.seals import SealedEvents
 from verl_kernel.env.trace import TraceEvent
 from verl_kernel.errors import EnvironmentNotReady
 
@@ -54,7 +55,7 @@ class InterpreterDevice(DeviceBackend):
     @contextmanager
     def record(self) -> Iterator[list[TraceEvent]]:
         """Collect the events of the torch ops and launches inside."""
-        events: list[TraceEvent] = []
+        events = SealedEvents()
         if not _interprets():
             with OpRecorder(events):
                 yield events

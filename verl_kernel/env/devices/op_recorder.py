@@ -95,7 +95,8 @@ class OpRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._is_inside:
             return
         moved, flops, half = (count // kernels for count in (cost.bytes, cost.flops, cost.half_flops))
-        self._events += [TraceEvent("op", label, (), moved, flops, half, priced=cost.priced)] * kernels
+        for _ in range(kernels):
+            self._events.append(TraceEvent("op", label, (), moved, flops, half, priced=cost.priced))
 
     def run_whole(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run a recurrent layer or cell; its parts, which a GPU does not run one by one, are not recorded."""
