@@ -11,7 +11,7 @@ from tests.env.gate_programs import ENTRY, HEADER
 from tests.env.gate_shapes import NUMPY, SHAPES, text
 from verl_kernel.env.static_check import check
 
-SIZE = 40
+SIZE = 100
 
 
 def work(source: str) -> int:
@@ -57,8 +57,8 @@ def test_mixtures_are_no_worse(fixed, names):
     def mixed(size: int) -> str:
         return HEADER + "".join(SHAPES[name](size) for name in names) + ENTRY
 
-    work(mixed(20))
-    once, twice = (work(mixed(size)) - fixed for size in (20, 40))
+    work(mixed(50))
+    once, twice = (work(mixed(size)) - fixed for size in (50, 100))
     assert twice < 2.6 * max(once, 200), (once, twice)
 
 
