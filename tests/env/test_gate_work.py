@@ -46,7 +46,8 @@ def fixed() -> int:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_twice_the_text_is_twice_the_work(name, fixed):
-    work(text(name, SIZE))  # paths that are judged once per process are judged now
+    for size in (SIZE, 2 * SIZE):  # what is found out once per process is found out now
+        work(text(name, size))
     once, twice = (work(text(name, size)) - fixed for size in (SIZE, 2 * SIZE))
     assert twice < 2.6 * max(once, 200), (once, twice)
 
@@ -57,9 +58,11 @@ def test_mixtures_are_no_worse(fixed, names):
     def mixed(size: int) -> str:
         return HEADER + "".join(SHAPES[name](size) for name in names) + ENTRY
 
-    work(mixed(50))
-    once, twice = (work(mixed(size)) - fixed for size in (50, 100))
-    assert twice < 2.6 * max(once, 200), (once, twice)
+    for size in (50, 100):  # what is found out once per process is found out now
+        work(mixed(size))
+    once, twice = (work(mixed(size)) for size in (50, 100))
+    is_refused_early = once < fixed
+    assert twice < 2.6 * once if is_refused_early else twice - fixed < 2.6 * max(once - fixed, 200), (once, twice)
 
 
 def test_there_is_an_end_to_what_is_read():

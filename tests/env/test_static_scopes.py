@@ -87,7 +87,7 @@ def test_generated_texts_agree_with_the_compiler(seed):
 
 @pytest.mark.parametrize("case", PROGRAMS, ids=lambda case: case.name)
 def test_programs_agree_with_the_compiler(case):
-    assert agrees(case.source) > 20 or case.name == "hidden_encoding"
+    assert agrees(case.source) >= 10 or case.name == "hidden_encoding"
 
 
 BINDINGS = {
