@@ -72,7 +72,7 @@ def _foreign(program: Program, node: ast.AST) -> str:
     name = node.func.id
     if name in ALL_BUILTINS and name not in _KERNEL_BUILTINS and program.may_be_builtin(node.func):
         return f"{name} cannot be called in a kernel"
-    if program.once("plain", name, lambda: _is_plain(program, name)):
+    if program.once("undecorated", name, lambda: _is_plain(program, name)):
         return f"a kernel calls {name}, which is no kernel: decorate it with @triton.jit"
     return ""
 
@@ -230,7 +230,18 @@ def _is_known(program: Program, name: ast.Name) -> bool:
         return name.id in _NUMBERS
     values, key = program.values(name.id, name), program.key(name.id, name)
     own = program.once("functions", key, lambda: any(isinstance(item, FUNCTIONS) for item in values))
-    return own and key not in program.parameters
+    plain = bool(values) and program.once("plain", key, lambda: all(_is_plain_record(program, item) for item in values))
+    return (own or plain) and key not in program.parameters
+
+
+def _is_plain_record(program: Program, made: ast.AST) -> bool:
+    """Whether it is a named tuple or a class that holds values and runs nothing when it is called."""
+    if isinstance(made, ast.Call):
+        return program.paths(made.func) == {"collections.namedtuple"}
+    if not isinstance(made, ast.ClassDef) or any(program.paths(base) != {"typing.NamedTuple"} for base in made.bases):
+        return False
+    inner = (node for statement in made.body for node in ast.walk(statement))
+    return not any(isinstance(node, ast.Call | ast.Lambda | ast.FunctionDef | ast.ClassDef) for node in inner)
 
 
 def _method(program: Program, function: ast.Attribute, may_reset: bool) -> str:

@@ -75,13 +75,49 @@ def is_sizes(program: Program, node: ast.AST) -> bool:
 
 def _is_item(program: Program, node: ast.Subscript) -> bool:
     key = node.slice
-    if isinstance(key, ast.Constant) and isinstance(key.value, str):  # meta["BLOCK"] in a grid
-        return key.value in program.constexprs and isinstance(node.value, ast.Name)
+    if isinstance(key, ast.Constant) and isinstance(key.value, str):  # meta["BLOCK"] in a grid, CONFIG["block"]
+        named = isinstance(node.value, ast.Name)
+        return named and (key.value in program.constexprs or _is_table(program, node.value))
     return not isinstance(key, ast.Slice) and is_sizes(program, node.value)
+
+
+def _is_table(program: Program, name: ast.Name) -> bool:
+    """Whether a name is a dictionary of numbers that is read and filled item by item and never handed on."""
+    key, values = program.key(name.id, name), program.values(name.id, name)
+    if len(values) != 1 or program.stores[key] != 1 or not isinstance(first := values[0], ast.Dict):
+        return False
+    reads = program.once("numbers", "reads", lambda: _reads(program))[key]
+    kept = [_kept(program, use) for use in reads]
+    return _asked(program, is_number, ("table", key), lambda: all(
+        item is not None and is_number(program, item) for item in (*first.values, *kept)
+    ))  # fmt: skip
+
+
+def _reads(program: Program) -> dict[Key, list[ast.Name]]:
+    found: dict[Key, list[ast.Name]] = defaultdict(list)
+    for node in program.every(ast.Name):
+        if isinstance(node.ctx, ast.Load):
+            found[program.key(node.id, node)].append(node)
+    return found
+
+
+def _kept(program: Program, name: ast.Name) -> ast.expr | None:
+    """What `name[...] = value` puts into a dictionary, 0 where an item is only read, None for any other use."""
+    item = program.parents[id(name)]
+    if not isinstance(item, ast.Subscript) or item.value is not name:
+        return None
+    holder = program.parents[id(item)]
+    if isinstance(item.ctx, ast.Load):
+        return ast.Constant(0)
+    return holder.value if isinstance(holder, ast.Assign | ast.AugAssign) else None
 
 
 def _returns_number(program: Program, call: ast.Call) -> bool:
     function, paths = call.func, program.paths(call.func)
+    if paths == {"functools.reduce"} and len(call.args) > 1:
+        first, *rest = call.args
+        folded = program.paths(first) and all(path.startswith("operator.") for path in program.paths(first))
+        return bool(folded) and all(is_number(program, item) or is_sizes(program, item) for item in rest)
     if paths:
         return all(path.startswith(("math.", "numpy.")) or path == "torch.numel" for path in paths) or (
             paths <= {"triton.cdiv", "triton.next_power_of_2"} and all(is_number(program, item) for item in call.args)
@@ -110,8 +146,11 @@ def _holds(program: Program, node: ast.AST, test: Test) -> bool:
         if program.paths(node):
             return all(path.startswith("math.") or path in NUMPY_CONSTANTS for path in program.paths(node))
         bound = _sources(program)[1].get(node.attr)
+        if bound is None and test is is_number:
+            member = node.attr == "value" and is_number(program, node.value)  # of an enumeration
+            return member or node.attr in _SIZE_ATTRIBUTES or _is_named_tuple(program, node.value)
         if bound is None:
-            return node.attr == "shape" if test is is_sizes else node.attr in _SIZE_ATTRIBUTES
+            return node.attr == "shape"
         return _asked(program, test, node.attr, lambda: all(passes(test) for passes in bound))
     if not isinstance(node, ast.Name):
         return False
@@ -121,6 +160,20 @@ def _holds(program: Program, node: ast.AST, test: Test) -> bool:
     sources = _sources(program)[0].get(key, [])
     complete = bool(sources) and len(sources) == program.stores[key]
     return complete and _asked(program, test, key, lambda: all(passes(test) for passes in sources))
+
+
+def _is_named_tuple(program: Program, node: ast.AST) -> bool:
+    """Whether it is one made here and now, of plain numbers: `Launch(256).block`."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return False
+    kinds = [item for item in program.values(node.func.id, node.func) if isinstance(item, ast.Call)]
+    made = bool(kinds) and all("collections.namedtuple" in program.paths(item.func) for item in kinds)
+    given = (*node.args, *(keyword.value for keyword in node.keywords))
+    return (
+        made
+        and len(kinds) == len(program.values(node.func.id, node.func))
+        and all(is_number(program, item) for item in given)
+    )
 
 
 def _asked(program: Program, test: Test, about: object, answer: Callable[[], bool]) -> bool:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
+import torch
 import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import ConstexprFunction, JITFunction
@@ -67,8 +68,15 @@ def freeze() -> None:
     for name, module in list(sys.modules.items()):
         if name == "triton" or f"{name}.".startswith("triton.language."):
             _LIBRARY[id(module)] = content = dict(vars(module))
-            _KNOWN.update(id(value) for value in content.values() if callable(value))
+            _KNOWN.update(id(value) for value in content.values() if callable(value) and not _is_borrowed(value))
             _OWN.update(value.fn for value in content.values() if isinstance(value, InterpretedFunction))
+
+
+def _is_borrowed(value: Any) -> bool:
+    """Whether it is Python's own (a `functools.partial` calls anything) or what the host compiles and launches with."""
+    home = str(getattr(value, "__module__", ""))
+    is_python = home.partition(".")[0] in sys.stdlib_module_names and home != "typing"  # of which annotations are made
+    return is_python or home.startswith(("triton.runtime", "triton.compiler"))
 
 
 def is_library(fn: Any) -> bool:
@@ -97,6 +105,8 @@ class Body:
         for inner in nodes:
             if isinstance(inner, _FORBIDDEN):
                 raise refusal(node.name, inner, f"a {type(inner).__name__} statement")
+            if _changes_object(inner):
+                raise refusal(node.name, inner, "an assignment to a part of something")
         self._read(nodes, _locals(node, nodes))
         self.code, self.added = translated(node, file)
 
@@ -133,7 +143,9 @@ class KernelText:
         self.kernel.__kwdefaults__ = fn.__kwdefaults__
         marks = {name: "constexpr" if "constexpr" in str(mark) else mark for name, mark in fn.__annotations__.items()}
         self.kernel.__annotations__ = marks  # by any name of triton.language, not `tl` alone
-        check_arguments(fn.__name__, (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()))
+        for value in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
+            if not _is_allowed(value):  # a tensor that no launch names would be one that nobody restores
+                raise NotTriton(f"kernel {fn.__name__}: a default of type {type(value).__name__} is no constant")
 
     def recheck(self) -> None:
         """Check again if a global name stands for another object than before (raises as the constructor does)."""
@@ -177,6 +189,13 @@ class KernelText:
         return self._calls is _CONSTANT_BUILTINS and any(value is known for known in vars(math).values())
 
 
+def _changes_object(node: ast.AST) -> bool:
+    """`a.b = c` and `a[i:j] = c`; what is changed may be shared by all programs of a launch, or by all launches."""
+    if isinstance(node, ast.Attribute):
+        return not isinstance(node.ctx, ast.Load)
+    return isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) and isinstance(node.slice, ast.Slice)
+
+
 def check_attributes(kernel: str, node: ast.AST, names: list[str]) -> None:
     """Refuse attributes that no object of Triton's has (raises NotTriton)."""
     for name in names:
@@ -207,7 +226,6 @@ def check_constants(name: str, constants: Mapping[str, Any]) -> None:
 
 
 def _may_pass(value: Any) -> bool:
-    import torch
     from triton.runtime.jit import TensorWrapper
     from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -216,13 +234,13 @@ def _may_pass(value: Any) -> bool:
     if type(value) in (TensorWrapper, TensorDescriptor):
         sizes = [*value.shape, *getattr(value, "strides", ())]
         return type(value.base) in (torch.Tensor, torch.nn.Parameter) and all(type(size) is int for size in sizes)
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple):
         return _is_plain(type(value)) and all(map(_may_pass, value))
     return _is_allowed(value)
 
 
 def _is_allowed(value: Any) -> bool:
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple):  # no list: what one program puts into it the next one, or the host, could take out
         return _is_plain(type(value)) and all(map(_is_allowed, value))
     if type(value) is tl.constexpr:
         return _is_allowed(value.value)
@@ -234,8 +252,8 @@ def _is_allowed(value: Any) -> bool:
 
 
 def _is_plain(kind: type) -> bool:
-    """Whether a class of sequences is Python's own, or a named tuple without methods that could compute."""
-    if kind in (tuple, list):
+    """Whether a class of tuples is Python's own, torch's, or a named tuple without methods that could compute."""
+    if kind in (tuple, torch.Size):
         return True
     fields = getattr(kind, "_fields", ())
     if kind.__bases__ != (tuple,) or type(fields) is not tuple:
