@@ -76,8 +76,8 @@ def is_sizes(program: Program, node: ast.AST) -> bool:
 def _is_item(program: Program, node: ast.Subscript) -> bool:
     key = node.slice
     if isinstance(key, ast.Constant) and isinstance(key.value, str):  # meta["BLOCK"] in a grid, CONFIG["block"]
-        named = isinstance(node.value, ast.Name)
-        return named and (key.value in program.constexprs or _is_table(program, node.value))
+        table = node.value
+        return isinstance(table, ast.Name) and (key.value in program.constexprs or _is_table(program, table))
     return not isinstance(key, ast.Slice) and is_sizes(program, node.value)
 
 

@@ -38,7 +38,7 @@ _CONSTANT_BUILTINS = {
 }
 """What a `constexpr_function` may call besides: it computes constants from constants."""
 _OWNERS = (tl.tensor, tl.dtype, tl.core.pointer_type, tl.core.block_type, tl.core.tensor_descriptor_base, tl.constexpr)
-_FIELDS = "dtype shape type numel element_ty scalar value block_shape strides rank nbytes name append".split()
+_FIELDS = "dtype shape type numel element_ty scalar value block_shape strides rank nbytes name append ALL NONE".split()
 _ATTRIBUTES = frozenset(name for owner in _OWNERS for name in dir(owner) if not name.startswith("_")) | set(_FIELDS)
 _FORBIDDEN = (
     *(ast.Lambda, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Import, ast.ImportFrom, ast.Try),
