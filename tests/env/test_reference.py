@@ -58,6 +58,27 @@ def test_tied_weights_stay_tied(device):
     assert torch.equal(task.state["a"], task.state["b"]) and task.state["a"].unique().numel() > 1
 
 
+ROWS_OF_ZEROS = {
+    "guarded": ("x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6)", True),
+    "normalize": ("nn.functional.normalize(x)", True),
+    "layer norm": ("nn.functional.layer_norm(x, (64,))", True),
+    "softmax": ("torch.softmax(x, -1) * x", True),
+    "divided": ("x / x.norm(dim=-1, keepdim=True)", False),
+    "the place of the largest": ("x.argmax(-1)", False),
+    "what lies at the place of the largest": ("torch.arange(64.0)[x.argmax(-1)] * x[:, 0].cos()", False),
+    "signs": ("torch.sign(x)", False),
+}
+
+
+@pytest.mark.parametrize("name", ROWS_OF_ZEROS)
+def test_a_row_of_zeros_comes_where_the_program_is_continuous_there(device, name):
+    forward, comes = ROWS_OF_ZEROS[name]
+    task = reference(device, forward)
+    rows = [(task.trial(b"s", number, True).inputs.tensors[0] == 0).all(-1).sum().item() for number in range(3)]
+    assert rows == [int(comes)] * 3
+    assert not (task.trial(b"s", 0, False).inputs.tensors[0] == 0).all(-1).any()
+
+
 FLAGS = {
     "nothing": ("torch.relu(x)", "torch.randn(16, 64)", []),
     "fixed inputs that can be varied": ("torch.relu(x)", "torch.ones(16, 64)", []),

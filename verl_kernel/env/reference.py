@@ -211,7 +211,15 @@ class Reference:
         if {len(draw) for draw in draws} != {len(probe.tensors)}:
             return Variation(())
         is_steady = self._is_steady(probe, expected)
-        return learn(draws, lambda some: self._bears(Value(probe.tree, some), expected, is_steady), is_steady)
+
+        def bears(some: list[torch.Tensor]) -> bool:
+            return self._bears(Value(probe.tree, some), expected, is_steady)
+
+        def agree(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+            outputs = [self._tried(Value(probe.tree, some)) for some in (one, other)]
+            return _all_floating(expected) and None not in outputs and _agree(*outputs)
+
+        return learn(draws, bears, is_steady, agree)
 
     def trial(self, secret: bytes, number: int, varied: bool, large: bool = False) -> Trial:
         """Inputs of one trial and the expected output.
@@ -425,6 +433,10 @@ def _as_call(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def _finite(value: Value) -> bool:
     return all(bool(torch.isfinite(tensor).all()) for tensor in value.tensors)
+
+
+def _all_floating(value: Value) -> bool:
+    return all(tensor.is_floating_point() for tensor in value.tensors)
 
 
 def _has_room(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], least: float) -> bool:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a task's inputs are varied beyond what `get_inputs()` draws, as far as its reference bears it.
 
-Floating inputs get other scales, below and above one, and other signs; masks that are all true or nearly so get
-the rare value in some places; integers the ends of their range and repeated values; what never changes is drawn anew.
+Floating inputs get other scales, below and above one, other signs, and a row of zeros; masks that are all true or
+nearly so get the rare value in some places; integers the ends of their range and repeated values; what never changes
+is drawn anew.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ HIGHS = (8.0, 4.0, 2.0, 1.0)
 LARGES = (256.0, 64.0, 16.0)
 """Scales of the trial of large inputs."""
 _RARE = 1 / 16
+_TINY = 1e-30
+"""Beside zero; its square is zero in float32."""
 _PART = 4
 """One element in so many gets a rare value."""
 _JITTER = {torch.float64: 1e-10, torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
@@ -44,6 +47,11 @@ class Role:
     """Range of an index."""
     is_sorted: bool = False
 
+    @property
+    def is_floating(self) -> bool:
+        """Whether it holds numbers that may be scaled."""
+        return self.kind in ("fixed", "scaled")
+
 
 @dataclass(frozen=True)
 class Variation:
@@ -55,6 +63,8 @@ class Variation:
     high: float = 1.0
     large: float = 1.0
     """Scale of the trial of large inputs; 1.0 if the reference bears none."""
+    zeros: bool = False
+    """Whether a row of each floating tensor is all zeros, as padding is, where inputs are not large."""
     always: bool = False
     """Whether every trial is varied, because get_inputs() returns the same each time."""
 
@@ -76,7 +86,8 @@ class Variation:
             large: whether scales are those of the trial of large inputs.
         """
         low, high = (self.large / 2, self.large) if large and self.large > 1 else (self.low, self.high)
-        return self.scaled_between(tensors, seed, low, high)
+        changed = self.scaled_between(tensors, seed, low, high)
+        return self.with_a_row_of(0.0, changed, seed) if self.zeros and not large else changed
 
     def scaled_between(self, tensors: Sequence[torch.Tensor], seed: int, low: float, high: float) -> Tensors:
         """The same with each tensor's scale drawn from [low, high], evenly by its logarithm."""
@@ -85,6 +96,12 @@ class Variation:
         generator = torch.Generator().manual_seed(seed)
         pairs = zip(tensors, self.roles, strict=True)
         return [self._changed(tensor, role, (log2(low), log2(high)), generator) for tensor, role in pairs]
+
+    def with_a_row_of(self, size: float, tensors: Sequence[torch.Tensor], seed: int) -> Tensors:
+        """Copies with numbers of this size in one part of each floating tensor: along its first axis of two or more."""
+        generator = torch.Generator().manual_seed(seed)
+        pairs = zip(tensors, self.roles, strict=False)
+        return [_with_a_row_of(size, tensor, generator) if role.is_floating else tensor for tensor, role in pairs]
 
     def _changed(
         self, tensor: torch.Tensor, role: Role, span: tuple[float, float], generator: torch.Generator
@@ -95,7 +112,7 @@ class Variation:
             return _extreme(tensor, role, generator)
         if role.kind == "fixed":
             tensor = _redrawn(tensor, generator)
-        return self._scaled(tensor, span, generator) if role.kind in ("fixed", "scaled") else tensor
+        return self._scaled(tensor, span, generator) if role.is_floating else tensor
 
     def _scaled(self, tensor: torch.Tensor, span: tuple[float, float], generator: torch.Generator) -> torch.Tensor:
         scale = 2 ** (span[0] + (span[1] - span[0]) * float(torch.rand((), generator=generator)))
@@ -106,7 +123,12 @@ class Variation:
         return tensor * (scale * flips).to(tensor.dtype)
 
 
-def learn(draws: Sequence[Tensors], bears: Callable[[Tensors], bool], is_steady: bool = True) -> Variation:
+def learn(
+    draws: Sequence[Tensors],
+    bears: Callable[[Tensors], bool],
+    is_steady: bool = True,
+    agree: Callable[[Tensors, Tensors], bool] = lambda one, other: False,
+) -> Variation:
     """The strongest variation that a reference bears.
 
     Args:
@@ -114,6 +136,7 @@ def learn(draws: Sequence[Tensors], bears: Callable[[Tensors], bool], is_steady:
         bears: whether the reference accepts inputs, and its outputs stay finite and well conditioned.
         is_steady: whether outputs are well conditioned at all; if not, nobody could tell where they cease to be, so
             inputs are not enlarged.
+        agree: whether two sets of inputs give the same outputs, all of them floating: else ties could decide them.
     """
     roles = _roles(draws)
     found = Variation((Role("drawn"),) * len(roles), always=all(map(_unchanged, zip(*draws, strict=True))))
@@ -122,9 +145,19 @@ def learn(draws: Sequence[Tensors], bears: Callable[[Tensors], bool], is_steady:
             tried = replace(found, roles=(*found.roles[:number], role, *found.roles[number + 1 :]))
             found = tried if bears(tried.apply(draws[0], number)) else found
     scaled = tuple(role if role.kind == "scaled" else kept for role, kept in zip(roles, found.roles, strict=True))
-    if not any(role.kind in ("scaled", "fixed") for role in scaled):
+    if not any(role.is_floating for role in scaled):
         return found
-    return _with_scales(replace(found, roles=scaled), draws[0], bears, is_steady) or found
+    found = _with_scales(replace(found, roles=scaled), draws[0], bears, is_steady) or found
+    return _with_zeros(found, draws[0], bears, agree)
+
+
+def _with_zeros(
+    found: Variation, probe: Tensors, bears: Callable[[Tensors], bool], agree: Callable[[Tensors, Tensors], bool]
+) -> Variation:
+    """With rows of zeros where the program is continuous there: next to nothing must do what nothing does."""
+    zeros = found.with_a_row_of(0.0, probe, 0)
+    fits = bears(zeros) and agree(zeros, found.with_a_row_of(_TINY, probe, 0))
+    return replace(found, zeros=True) if fits else found
 
 
 def _with_scales(
@@ -212,6 +245,20 @@ def _chosen(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Places of at most a part of the elements, at least one."""
     count = max(1, tensor.numel() // _PART)
     return torch.randint(tensor.numel(), (count,), generator=generator).to(tensor.device)
+
+
+def _with_a_row_of(size: float, tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    axis = next((axis for axis, length in enumerate(tensor.shape[:-1]) if length > 1), None)
+    if axis is None or not tensor.is_floating_point():
+        return tensor
+    row = int(torch.randint(tensor.shape[axis], (1,), generator=generator))
+    changed = tensor.clone()
+    part = changed.select(axis, row)
+    limits = torch.finfo(tensor.dtype)
+    part.copy_(
+        torch.rand(part.shape, generator=generator) * (max(size, limits.smallest_normal * limits.eps) * (size > 0))
+    )
+    return changed
 
 
 def _flipped(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
