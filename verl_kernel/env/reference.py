@@ -216,8 +216,10 @@ class Reference:
             return self._bears(Value(probe.tree, some), expected, is_steady)
 
         def agree(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
-            outputs = [self._tried(Value(probe.tree, some)) for some in (one, other)]
-            return _all_floating(expected) and None not in outputs and _agree(*outputs)
+            first, second = (self._tried(Value(probe.tree, some)) for some in (one, other))
+            if first is None or second is None:
+                return False
+            return _all_floating(expected) and _agree(first, second)
 
         return learn(draws, bears, is_steady, agree)
 
