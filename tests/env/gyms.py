@@ -18,7 +18,7 @@ def ray_gym(options: GymOptions, name: str, seed: int | None = None) -> Iterator
     """A pool on a Ray cluster of its own, ready."""
     import ray
 
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
     try:
         with KernelGym.connect(options, name=name, seed=seed) as gym:
             gym.ready()
