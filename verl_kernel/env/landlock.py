@@ -21,9 +21,10 @@ _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
 _VERSION_FLAG, _PATH_BENEATH = 1, 1
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
-_FILE_RIGHTS_BY_ABI = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14, 5: 1 << 15}
-_ON_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | 1 << 14 | 1 << 15
+_FILE_RIGHTS_BY_ABI = {1: (1 << 13) - 1, 2: 1 << 13, 3: _TRUNCATE, 5: _IOCTL_DEV}
+_ON_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _NET_ABI, _NET_ALL = 4, 0b11
 _SCOPE_ABI, _SCOPE_ALL = 6, 0b11
 
@@ -33,8 +34,10 @@ def abi() -> int:
     return max(0, int(_LIBC.syscall(_CREATE, None, 0, _VERSION_FLAG)))
 
 
-def restrict(writable: Sequence[str], readable_too: Sequence[str] = ()) -> None:
+def restrict(writable: Sequence[str], readable_too: Sequence[str] = (), may_name_threads: bool = False) -> None:
     """Allow reading what Python needs and `readable_too`, everything beneath `writable`; no TCP, no foreign signals.
+
+    With `may_name_threads` also writing the files of this process's threads, which it owns under /proc alone.
 
     Raises:
         OSError: the kernel has no Landlock or refuses.
@@ -49,6 +52,8 @@ def restrict(writable: Sequence[str], readable_too: Sequence[str] = ()) -> None:
             _allow(ruleset, path, _READ & rights)
         for path in (*writable, "/dev/null"):
             _allow(ruleset, path, rights)
+        if may_name_threads:
+            _allow(ruleset, "/proc/self/task", (_WRITE_FILE | _TRUNCATE) & rights)
         _call(_RESTRICT, ruleset, 0)
     finally:
         os.close(ruleset)
