@@ -58,7 +58,7 @@ ALLOWED = {
     "os.close(os.open(dev + '/nvidiactl', os.O_RDWR))": "None",
     "subprocess.run(['/bin/true']).returncode": "0",
     "os.memfd_create('driver') > 2": "True",
-    "socket.socketpair()[0].send(b'1')": "1",
+    "[end.close() for end in socket.socketpair()]": "[None, None]",
 }
 REFUSED = {
     "seccomp": [
