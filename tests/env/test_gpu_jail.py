@@ -133,6 +133,16 @@ def test_everything_else_stays_refused(needs, expression, outcomes):
     assert outcomes[expression] == ("refused EPERM" if needs == "seccomp" else "refused EACCES")
 
 
+def test_the_folder_of_its_threads_is_held(tmp_path):
+    """Else the kernel may forget it, and with it the rule that lets it be written, whenever it wants memory."""
+    make_nodes(tmp_path)
+    code = """
+    links = [f"/proc/self/fd/{fd}" for fd in range(3, 16)]
+    print(json.dumps([os.readlink(link) == f"/proc/{os.getpid()}/task" for link in links if os.path.lexists(link)]))
+    """
+    assert any(enter(code, tmp_path))
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_a_user_of_its_own_names_its_threads_and_keeps_the_group_of_its_nodes():
     """Its files under /proc belong to root, since no other process may look into it; its node is open to one group."""

@@ -40,7 +40,7 @@ class ModelNew(nn.Module):
         signature = {"x": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": "constexpr"}
         source = ASTSource(fn=double, signature=signature, constexprs={"BLOCK": 1024})
         compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32))
-        print("cubin", compiled.asm["cubin"][:4] == b"\x7fELF", tempfile.gettempdir())
+        print("cubin", compiled.asm["cubin"][:4] == b"\x7fELF", tempfile.gettempdir(), flush=True)
 """
 _ATTEMPT = """
 import ctypes
@@ -57,7 +57,7 @@ class ModelNew(nn.Module):
     def __init__(self):
         super().__init__()
         %s
-        print("escaped")
+        print("escaped", flush=True)
 """
 
 

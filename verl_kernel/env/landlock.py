@@ -27,6 +27,7 @@ _FILE_RIGHTS_BY_ABI = {1: (1 << 13) - 1, 2: 1 << 13, 3: _TRUNCATE, 5: _IOCTL_DEV
 _ON_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _NET_ABI, _NET_ALL = 4, 0b11
 _SCOPE_ABI, _SCOPE_ALL = 6, 0b11
+_THREADS = "/proc/self/task"
 
 
 def abi() -> int:
@@ -53,7 +54,10 @@ def restrict(writable: Sequence[str], readable_too: Sequence[str] = (), may_name
         for path in (*writable, "/dev/null"):
             _allow(ruleset, path, rights)
         if may_name_threads:
-            _allow(ruleset, "/proc/self/task", (_WRITE_FILE | _TRUNCATE) & rights)
+            os.open(
+                _THREADS, os.O_PATH | os.O_CLOEXEC
+            )  # the rule is lost when the kernel forgets a folder nobody holds
+            _allow(ruleset, _THREADS, (_WRITE_FILE | _TRUNCATE) & rights)
         _call(_RESTRICT, ruleset, 0)
     finally:
         os.close(ruleset)
