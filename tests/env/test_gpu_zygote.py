@@ -61,6 +61,23 @@ class ModelNew(nn.Module):
 """
 
 
+_REMEMBERED = """
+import gc
+import os
+from torch import nn
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        gc.unfreeze()
+        own = os.getcwd()
+        for holder in gc.get_objects():
+            for text in gc.get_referents(holder):
+                if type(text) is str and text.startswith(os.path.dirname(own)) and own not in text:
+                    print(type(holder).__name__, text, flush=True)
+"""
+
+
 @pytest.fixture(scope="module")
 def zygote(tmp_path_factory):
     home, dev = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("dev")
@@ -96,6 +113,11 @@ def test_triton_compiles_for_a_gpu(load):
     answer, _, printed, scratch = load(_COMPILE)
     assert "failure" not in answer, answer
     assert printed.split() == ["cubin", "True", scratch]
+
+
+def test_no_object_remembers_the_directory_of_the_zygote(load):
+    answer, _, printed, _ = load(_REMEMBERED)
+    assert "failure" not in answer and printed == ""
 
 
 @pytest.mark.parametrize(

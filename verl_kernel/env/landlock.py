@@ -54,9 +54,8 @@ def restrict(writable: Sequence[str], readable_too: Sequence[str] = (), may_name
         for path in (*writable, "/dev/null"):
             _allow(ruleset, path, rights)
         if may_name_threads:
-            os.open(
-                _THREADS, os.O_PATH | os.O_CLOEXEC
-            )  # the rule is lost when the kernel forgets a folder nobody holds
+            # Held until the process ends: when the kernel forgets a folder that nobody holds, its rule goes with it.
+            os.open(_THREADS, os.O_PATH | os.O_CLOEXEC)
             _allow(ruleset, _THREADS, (_WRITE_FILE | _TRUNCATE) & rights)
         _call(_RESTRICT, ruleset, 0)
     finally:
