@@ -112,7 +112,7 @@ def load(zygote):
 def test_triton_compiles_for_a_gpu(load):
     answer, _, printed, scratch = load(_COMPILE)
     assert "failure" not in answer, answer
-    assert printed.split() == ["cubin", "True", scratch]
+    assert printed.splitlines()[-1].split() == ["cubin", "True", scratch]  # some versions warn before
 
 
 def test_no_object_remembers_the_directory_of_the_zygote(load):

@@ -98,6 +98,25 @@ def test_honest_work_goes_on(tmp_path):
     assert done.stdout.split() == ["True", "4", "True"], done.stderr
 
 
+def test_libraries_are_read_wherever_they_were_imported_from(report, tmp_path):
+    if "landlock" not in report:
+        pytest.skip("this machine offers no landlock")
+    (scratch := tmp_path / "scratch").mkdir()
+    (package := tmp_path / "wheels" / "triton").mkdir(parents=True)
+    for path in (package / "__init__.py", package / "ptxas", tmp_path / "neighbour"):
+        path.write_text("")
+    code = f"""
+    print(open({str(package / "ptxas")!r}).read() == "")
+    try:
+        open({str(tmp_path / "neighbour")!r})
+    except PermissionError:
+        print("refused")
+    """
+    program = f"import sys; sys.path.insert(0, {str(package.parent)!r}); import triton" + _SETUP + textwrap.dedent(code)
+    done = subprocess.run([sys.executable, "-c", program, str(scratch)], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["True", "refused"], done.stderr
+
+
 def test_the_network_is_out_of_reach(report, tmp_path):
     if "network_namespace" not in report:
         pytest.skip("this machine offers no network_namespace")

@@ -66,10 +66,16 @@ def restrict(writable: Sequence[str], readable_too: Sequence[str] = (), may_name
 def readable() -> tuple[str, ...]:
     """Where this Python and its libraries live, and the few system files they read."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    python = (sys.prefix, sys.base_prefix, package, *site.getsitepackages())
+    python = (sys.prefix, sys.base_prefix, package, *site.getsitepackages(), *_libraries())
     system = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/proc/self", "/proc/meminfo", "/proc/cpuinfo")
     devices = ("/dev/urandom", "/dev/random", "/dev/zero", "/sys/devices/system/cpu")
-    return tuple(path for path in (*python, *system, *devices) if os.path.exists(path))
+    return tuple(path for path in dict.fromkeys((*python, *system, *devices)) if os.path.exists(path))
+
+
+def _libraries() -> list[str]:
+    """Where PYTHONPATH may have them: Triton starts programs of its own, and all of them load parts when first used."""
+    files = [getattr(sys.modules.get(name), "__file__", None) for name in ("torch", "triton", "numpy")]
+    return [os.path.dirname(os.path.dirname(os.path.abspath(path))) for path in files if path]
 
 
 def _create(level: int, rights: int) -> int:
