@@ -4,6 +4,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 
 import pytest
@@ -146,8 +147,23 @@ def test_a_runner_is_a_user_of_its_own_with_its_own_files(tmp_path):
     assert uid == effective == owner and int(uid) >= 61184 and groups == "[]", done.stderr
 
 
+_PLACE = """
+import ctypes
+print(open('/proc/self/oom_score_adj').read().strip(), ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), os.getuid() >= 61184)
+"""
+
+
 def test_a_runner_goes_first_where_memory_runs_out(tmp_path):
-    assert jailed("print(open('/proc/self/oom_score_adj').read())", tmp_path).stdout.strip() == "1000"
+    assert jailed(_PLACE, tmp_path).stdout.split()[:2] == ["1000", "0"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_user_of_its_own_goes_first_too(tmp_path):
+    alone = _SETUP.replace("report =", "jail.hide_memory()\njail._is_open = lambda path: True\nreport =")
+    with tempfile.TemporaryDirectory() as scratch:  # pytest's own are closed to other users
+        command = [sys.executable, "-c", alone + _PLACE, scratch]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["1000", "0", "True"], done.stderr
 
 
 def test_an_abort_is_still_an_abort(tmp_path):

@@ -110,8 +110,15 @@ def _rlimits(limits: Limits) -> None:
         caps[resource.RLIMIT_AS] = _address_space() + (limits.memory_mb << 20)
     for kind, cap in caps.items():
         resource.setrlimit(kind, (cap, cap))
-    with suppress(OSError):  # where memory runs out, a runner goes first: not its judge, not a trainer
+    _go_first()
+
+
+def _go_first() -> None:
+    """Where memory runs out, a runner goes: not its judge, not a trainer."""
+    prctl(_PR_SET_DUMPABLE, 1)  # while its memory is hidden, its files under /proc are root's
+    with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
+    hide_memory()
 
 
 def _address_space() -> int:

@@ -221,8 +221,9 @@ class CudaDevice(DeviceBackend):
 
     @cached_property
     def _pci_address(self) -> str:
-        numbers = [getattr(self._properties, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
-        return "" if None in numbers else "{:04x}:{:02x}:{:02x}.0".format(*numbers)
+        """One that no GPU has where torch does not know it."""
+        numbers: list[int] = [getattr(self._properties, f"pci_{part}_id", -1) for part in ("domain", "bus", "device")]
+        return "{:04x}:{:02x}:{:02x}.0".format(*numbers)
 
     @cached_property
     def _lock(self) -> DeviceLock:
