@@ -18,7 +18,8 @@ from verl_kernel.env import gpu_isolation, jail
 scratch, dev, own_user = sys.argv[1:]
 if own_user:
     jail._is_open = lambda path: True
-profile = gpu_isolation.profile({gpu_isolation.MINOR: "1"}, dev=dev)
+named = {"TRITON_PTXAS_PATH": dev + "-tools/ptxas", "LD_LIBRARY_PATH": dev + "-libraries:" + dev + "-gone"}
+profile = gpu_isolation.profile({gpu_isolation.MINOR: "1", **named}, dev=dev)
 report = jail.enter(jail.Limits(scratch, 256, profile))
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -56,6 +57,8 @@ ALLOWED = {
     "open('/proc/sys/vm/mmap_min_addr').read().strip().isdigit()": "True",
     "os.close(os.open(dev + '/nvidia1', os.O_RDWR))": "None",
     "os.close(os.open(dev + '/nvidiactl', os.O_RDWR))": "None",
+    "os.close(os.open(dev + '-tools/ptxas', os.O_RDONLY))": "None",
+    "os.listdir(dev + '-libraries')": "['libcuda.so']",
     "subprocess.run(['/bin/true']).returncode": "0",
     "os.memfd_create('driver') > 2": "True",
     "[end.close() for end in socket.socketpair()]": "[None, None]",
@@ -81,6 +84,8 @@ REFUSED = {
         "os.open(dev + '/nvidia0', os.O_RDONLY)",
         "os.open(dev + '/nvidia10', os.O_RDONLY)",
         "os.open(dev + '/nvidia-caps/nvidia-cap1', os.O_RDONLY)",
+        "os.open(dev + '-tools/secret', os.O_RDONLY)",
+        "open(dev + '-libraries/libcuda.so', 'w')",
         "open(f'/proc/{os.getppid()}/comm', 'w')",
         "open(f'/proc/{os.getppid()}/task/{os.getppid()}/comm', 'w')",
         "open('/proc/self/comm', 'w')",
@@ -104,10 +109,17 @@ def enter(code, folder, own_user=False):
 
 
 def make_nodes(folder):
-    (folder / "dev" / "nvidia-caps").mkdir(parents=True)
     for name in ("nvidiactl", "nvidia0", "nvidia1", "nvidia10", "nvidia-caps/nvidia-cap1"):
-        (node := folder / "dev" / name).touch()
+        (node := folder / "dev" / name).parent.mkdir(parents=True, exist_ok=True)
+        node.touch()
         node.chmod(0o666)
+
+
+def make_tools(folder):
+    for name in ("dev-tools/ptxas", "dev-tools/secret", "dev-libraries/libcuda.so"):
+        (path := folder / name).parent.mkdir(exist_ok=True)
+        path.touch()
+    (folder / "dev-gone").symlink_to(folder / "nowhere")
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +128,7 @@ def outcomes(tmp_path_factory):
     attempts = [*ALLOWED, *(expression for group in REFUSED.values() for expression in group)]
     code = f"print(json.dumps({{'report': report, **{{text: attempt(text) for text in {attempts!r}}}}}))"
     make_nodes(folder := tmp_path_factory.mktemp("gpu"))
+    make_tools(folder)
     return enter(code, folder)
 
 

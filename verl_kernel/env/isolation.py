@@ -35,8 +35,8 @@ class Profile:
 
 
 def existing(patterns: Sequence[str]) -> list[str]:
-    """The paths of this machine that match one of the patterns."""
-    return sorted({path for pattern in patterns for path in glob.glob(pattern)})
+    """The paths of this machine that match one of the patterns; links to nowhere do not."""
+    return sorted({path for pattern in patterns for path in glob.glob(pattern) if os.path.exists(path)})
 
 
 def groups(nodes: Sequence[str]) -> list[int]:

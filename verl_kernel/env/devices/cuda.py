@@ -213,17 +213,16 @@ class CudaDevice(DeviceBackend):
             told = os.environ.get(gpu_isolation.MINOR)
             return {} if told is None else {gpu_isolation.MINOR: told}
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
-        gpu = gpu_isolation.find_gpu(self._uuid, self._pci_address)
-        name = visible if visible.startswith("MIG-") else self._uuid
+        gpu, name = self._gpu, visible if visible.startswith("MIG-") else self._uuid
         if gpu is None or name not in (gpu.uuid, visible):
             return {}
         return {gpu_isolation.MINOR: gpu.minor, "CUDA_VISIBLE_DEVICES": name}
 
     @cached_property
-    def _pci_address(self) -> str:
-        """One that no GPU has where torch does not know it."""
+    def _gpu(self) -> gpu_isolation.Gpu | None:
+        """By an address that no GPU has where torch does not know it."""
         numbers: list[int] = [getattr(self._properties, f"pci_{part}_id", -1) for part in ("domain", "bus", "device")]
-        return "{:04x}:{:02x}:{:02x}.0".format(*numbers)
+        return gpu_isolation.find_gpu(self._uuid, "{:04x}:{:02x}:{:02x}.0".format(*numbers))
 
     @cached_property
     def _lock(self) -> DeviceLock:
