@@ -23,7 +23,9 @@ SHARED_MEMORY_MB = 256
 _PROBE = """
 import sys
 from verl_kernel.env import jail
-print(*jail.enter(jail.Limits(scratch=sys.argv[1], memory_mb=1024, device=sys.argv[2])), flush=True)
+from verl_kernel.env.devices import resolve_device
+profile = resolve_device(sys.argv[2], probe=False).isolation()
+print(*jail.enter(jail.Limits(scratch=sys.argv[1], memory_mb=1024, profile=profile)), flush=True)
 """
 
 

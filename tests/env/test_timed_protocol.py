@@ -50,5 +50,11 @@ def test_a_hang_in_the_timed_phase(evaluate):
     assert result.status is EvalStatus.TIMEOUT and result.error.stage == "clock"
 
 
+def test_a_device_that_takes_contexts_down_may_be_slow_at_it(evaluate):
+    slow_end = "\n    def __del__(self):\n        time.sleep(6)\n"
+    result = evaluate(candidate("return self.right(x, y)", "import time") + slow_end)
+    assert result.status is EvalStatus.OK and result.stage_seconds["exit"] > 6, result.error
+
+
 def test_torch_alone_is_still_a_decoy(evaluate):
     assert evaluate(candidate("return self.torch_only(x, y)")).status is EvalStatus.DECOY

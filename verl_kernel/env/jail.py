@@ -8,7 +8,6 @@ those in force into every result and refuses to evaluate when one of `require_is
 from __future__ import annotations
 
 import ctypes
-import glob
 import os
 import resource
 import sys
@@ -17,7 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from verl_kernel.env import landlock, seccomp
+from verl_kernel.env import isolation, landlock, seccomp
+from verl_kernel.env.isolation import Profile
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
@@ -26,20 +26,16 @@ _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
 _FIRST_UID, _UIDS = 61184, 4336
 """Systemd's range for users that exist only while something runs."""
 _CAPABILITY_VERSION_3 = 0x20080522
-_FILE_BYTES, _COMPILER_FILE_BYTES = 1 << 20, 256 << 20
-_GPU_NODES = ("/dev/nvidia*", "/dev/nvidia-caps/*")
-_GPU_READ = ("/proc/driver/nvidia", "/proc/devices", "/proc/modules", "/sys/module/nvidia*", "/sys/bus/pci",
-             "/sys/devices", "/etc/nvidia", "/etc/alternatives", "/opt/cuda", "/usr/local/nvidia")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the judge grants one runner."""
+    """What the judge and the device grant one runner."""
 
     scratch: str
     """Private directory: the runner's cwd, HOME, TMPDIR and Triton cache."""
     memory_mb: int
-    device: str
+    profile: Profile
 
 
 @dataclass(frozen=True)
@@ -78,12 +74,6 @@ def hide_memory() -> None:
     prctl(_PR_SET_DUMPABLE, 0)
 
 
-def environment(base: dict[str, str], scratch: str) -> dict[str, str]:
-    """The runner's whole environment: the device's variables and private directories."""
-    private = {name: scratch for name in ("HOME", "TMPDIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR")}
-    return {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **base, **private}
-
-
 def enter(limits: Limits) -> list[str]:
     """Apply every mechanism in order to this process; names of those in force."""
     os.chdir(limits.scratch)
@@ -110,18 +100,25 @@ def _death_signal(limits: Limits) -> None:
 
 
 def _rlimits(limits: Limits) -> None:
-    is_cpu = limits.device == "cpu"  # the CUDA driver opens many files, and Triton's compiler writes larger ones
+    profile = limits.profile
     caps = {
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_FSIZE: _FILE_BYTES if is_cpu else _COMPILER_FILE_BYTES,
-        resource.RLIMIT_NOFILE: 64 if is_cpu else 1024,
+        resource.RLIMIT_FSIZE: profile.file_bytes,
+        resource.RLIMIT_NOFILE: profile.open_files,
     }
-    if limits.device == "cpu":  # the CUDA driver reserves more address space than any sensible limit
+    if profile.limits_addresses:
         caps[resource.RLIMIT_AS] = _address_space() + (limits.memory_mb << 20)
     for kind, cap in caps.items():
         resource.setrlimit(kind, (cap, cap))
-    with suppress(OSError):  # where memory runs out, a runner goes first: not its judge, not a trainer
+    _go_first()
+
+
+def _go_first() -> None:
+    """Where memory runs out, a runner goes: not its judge, not a trainer."""
+    prctl(_PR_SET_DUMPABLE, 1)  # while its memory is hidden, its files under /proc are root's
+    with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
+    hide_memory()
 
 
 def _address_space() -> int:
@@ -153,7 +150,7 @@ def _own_user(limits: Limits) -> None:
     uid = _FIRST_UID + os.getpid() % _UIDS
     for path in (limits.scratch, *(entry.path for entry in os.scandir(limits.scratch))):
         os.chown(path, uid, uid)
-    os.setgroups([])
+    os.setgroups(isolation.groups(limits.profile.nodes))
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
 
@@ -163,18 +160,12 @@ def _is_open(path: str) -> bool:
 
 
 def _landlock(limits: Limits) -> None:
-    if limits.device == "cpu":
-        landlock.restrict(writable=[limits.scratch])
-    else:
-        landlock.restrict(writable=[limits.scratch, *_existing(_GPU_NODES)], readable_too=_existing(_GPU_READ))
-
-
-def _existing(patterns: tuple[str, ...]) -> list[str]:
-    return [path for pattern in patterns for path in glob.glob(pattern)]
+    nodes, readable = map(isolation.existing, (limits.profile.nodes, limits.profile.readable))
+    landlock.restrict([limits.scratch, *nodes], readable, limits.profile.may_name_threads)
 
 
 def _seccomp(limits: Limits) -> None:
-    seccomp.restrict(may_start_programs=limits.device != "cpu")
+    seccomp.restrict(limits.profile)
 
 
 MECHANISMS = (

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_kernel.env import channel as channels
+from verl_kernel.env import gpu_variables
 from verl_kernel.env.home import Home
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.own_time import backstop_s
@@ -20,7 +21,7 @@ from verl_kernel.errors import InfraError, TaskError
 
 _START_S, _SLACK_S = 180.0, 60.0
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
-_KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "TRITON_LIBCUDA_PATH", "TMPDIR")
+_KEPT_VARIABLES = ("PATH", "TMPDIR", *gpu_variables.GPU_VARIABLES)
 REFERENCE_HUNG = 77
 """Exit status of a judge that gave up on its reference."""
 

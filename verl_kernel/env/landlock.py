@@ -21,11 +21,13 @@ _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
 _VERSION_FLAG, _PATH_BENEATH = 1, 1
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
-_FILE_RIGHTS_BY_ABI = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14, 5: 1 << 15}
-_ON_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | 1 << 14 | 1 << 15
+_FILE_RIGHTS_BY_ABI = {1: (1 << 13) - 1, 2: 1 << 13, 3: _TRUNCATE, 5: _IOCTL_DEV}
+_ON_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _NET_ABI, _NET_ALL = 4, 0b11
 _SCOPE_ABI, _SCOPE_ALL = 6, 0b11
+_THREADS = "/proc/self/task"
 
 
 def abi() -> int:
@@ -33,8 +35,10 @@ def abi() -> int:
     return max(0, int(_LIBC.syscall(_CREATE, None, 0, _VERSION_FLAG)))
 
 
-def restrict(writable: Sequence[str], readable_too: Sequence[str] = ()) -> None:
+def restrict(writable: Sequence[str], readable_too: Sequence[str] = (), may_name_threads: bool = False) -> None:
     """Allow reading what Python needs and `readable_too`, everything beneath `writable`; no TCP, no foreign signals.
+
+    With `may_name_threads` also writing the files of this process's threads, which it owns under /proc alone.
 
     Raises:
         OSError: the kernel has no Landlock or refuses.
@@ -49,6 +53,10 @@ def restrict(writable: Sequence[str], readable_too: Sequence[str] = ()) -> None:
             _allow(ruleset, path, _READ & rights)
         for path in (*writable, "/dev/null"):
             _allow(ruleset, path, rights)
+        if may_name_threads:
+            # Held until the process ends: when the kernel forgets a folder that nobody holds, its rule goes with it.
+            os.open(_THREADS, os.O_PATH | os.O_CLOEXEC)
+            _allow(ruleset, _THREADS, (_WRITE_FILE | _TRUNCATE) & rights)
         _call(_RESTRICT, ruleset, 0)
     finally:
         os.close(ruleset)
@@ -58,10 +66,16 @@ def restrict(writable: Sequence[str], readable_too: Sequence[str] = ()) -> None:
 def readable() -> tuple[str, ...]:
     """Where this Python and its libraries live, and the few system files they read."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    python = (sys.prefix, sys.base_prefix, package, *site.getsitepackages())
+    python = (sys.prefix, sys.base_prefix, package, *site.getsitepackages(), *_libraries())
     system = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/proc/self", "/proc/meminfo", "/proc/cpuinfo")
     devices = ("/dev/urandom", "/dev/random", "/dev/zero", "/sys/devices/system/cpu")
-    return tuple(path for path in (*python, *system, *devices) if os.path.exists(path))
+    return tuple(path for path in dict.fromkeys((*python, *system, *devices)) if os.path.exists(path))
+
+
+def _libraries() -> list[str]:
+    """Where PYTHONPATH may have them: Triton starts programs of its own, and all of them load parts when first used."""
+    files = [getattr(sys.modules.get(name), "__file__", None) for name in ("torch", "triton", "numpy")]
+    return [os.path.dirname(os.path.dirname(os.path.abspath(path))) for path in files if path]
 
 
 def _create(level: int, rights: int) -> int:

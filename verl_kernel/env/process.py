@@ -27,7 +27,7 @@ from verl_kernel.env.seals import SealReader
 from verl_kernel.env.twin import Twin
 from verl_kernel.errors import InfraError
 
-_START_S, _ANSWER_S, _EXIT_S, _WATCH_S = 300.0, 120.0, 5.0, 0.1
+_START_S, _ANSWER_S, _WATCH_S = 300.0, 120.0, 0.1
 _MEMORY = re.compile(rb"^RssAnon:\s+(\d+) kB$.*^RssShmem:\s+(\d+) kB$", re.MULTILINE | re.DOTALL)
 
 
@@ -69,6 +69,11 @@ class Zygote:
     def pid(self) -> int | None:
         """Process id, None while it is not running."""
         return None if self._process is None else self._process.pid
+
+    @property
+    def exit_s(self) -> float:
+        """Seconds of its own time that a runner may take for its end."""
+        return self._device.exit_s
 
     def start(self) -> None:
         """Wait until it is ready, having launched it if need be (a few seconds)."""
@@ -218,7 +223,7 @@ class RunnerProcess:
         """Let it exit by itself and collect it: 0, another status, or minus a signal."""
         with suppress(ChannelClosed):
             self.channel.send({"exit": True})
-        return self.end(_EXIT_S)
+        return self.end(self.zygote.exit_s)
 
     def end(self, grace_s: float = 0.0) -> int:
         """Wait `grace_s` of its own time for its end, kill its process group, collect it (idempotent)."""

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 import torch
 
-from verl_kernel.env import jail, landlock
+from verl_kernel.env import jail, landlock, own_paths
 from verl_kernel.env.arena import Arena
 from verl_kernel.env.channel import Channel, ChannelClosed, Message
 from verl_kernel.env.devices import resolve_device
@@ -91,10 +91,8 @@ def _become_runner(request: Message, fds: list[int], device: DeviceBackend, snap
     os.dup2(output, 2)
     arena = Arena(arena_fd, request["arena_bytes"])
     _close_all_but(sock, SEALER.fd)
-    limits = jail.Limits(request["scratch"], request["memory_mb"], device.name)
-    private = jail.environment(device.zygote_env(), limits.scratch)
-    os.environ.clear()
-    os.environ.update(private)
+    limits = jail.Limits(request["scratch"], request["memory_mb"], device.isolation())
+    own_paths.settle(device.zygote_env(), limits.scratch)
     channel = Channel(socket.socket(fileno=sock))
     started: Message = {"isolation": jail.enter(limits)}
     try:

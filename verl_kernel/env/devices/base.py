@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from verl_kernel.env.isolation import Profile
 from verl_kernel.env.trace import TraceEvent
 
 if TYPE_CHECKING:  # they import devices
@@ -29,10 +30,16 @@ class DeviceBackend(Protocol):
     """`cpu` or `cuda`."""
     timing_source: str
     """`simulated` or `cuda_event`."""
+    exit_s: float = 5.0
+    """Seconds of its own time that a runner may take for its end."""
 
     def zygote_env(self) -> dict[str, str]:
         """Environment variables a process needs before it imports triton for this device."""
         ...
+
+    def isolation(self) -> Profile:
+        """What a runner may do that this process will fork; asked in the zygote."""
+        return Profile()
 
     def setup(self) -> None:
         """Prepare the calling thread for running programs; repeated calls are free.

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from verl_kernel.env import gpu_isolation, gpu_variables
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.devices.device_lock import DeviceLock
 from verl_kernel.env.devices.gpu_facts import gpu_state
 from verl_kernel.env.devices.op_recorder import OpRecorder
+from verl_kernel.env.isolation import Profile
 from verl_kernel.env.trace import TraceEvent
 from verl_kernel.errors import EnvironmentNotReady
 
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from verl_kernel.env.clock.timed_calls import Put, TimedCalls
     from verl_kernel.env.options import GymOptions
 
-_KEPT = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_HOME", "LD_LIBRARY_PATH", "TRITON_LIBCUDA_PATH", "CC")
-
 _synchronize: Callable[[], None] = getattr(torch._C, "_cuda_synchronize", torch.cuda.synchronize)
 """Bound before any candidate is loaded, below everything that one could replace."""
 
@@ -41,11 +41,16 @@ class CudaDevice(DeviceBackend):
 
     name = "cuda"
     timing_source = "cuda_event"
+    exit_s = 60.0  # the driver takes a context down within it, and may have gigabytes to give back
 
     def zygote_env(self) -> dict[str, str]:
         """Which GPU, and how torch may find out that there is one without touching it."""
-        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-        return {**kept, "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "CUDA_MODULE_LOADING": "LAZY", "OMP_NUM_THREADS": "1"}
+        fixed = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "CUDA_MODULE_LOADING": "LAZY", "OMP_NUM_THREADS": "1"}
+        return {**gpu_variables.kept(os.environ), **self._own_gpu(), **fixed}
+
+    def isolation(self) -> Profile:
+        """The driver's files, the nodes of the judge's own GPU, compilers."""
+        return gpu_isolation.profile(os.environ)
 
     def setup(self) -> None:
         """Make the context of a judge.
@@ -143,11 +148,12 @@ class CudaDevice(DeviceBackend):
         return TimedCalls(self, arena, put, self.stopwatch)
 
     def facts(self) -> dict[str, Any]:
-        """Name, UUID, driver, versions of CUDA and compute capability."""
+        """Name, UUID, driver, versions of CUDA and compute capability; which GPUs' nodes a runner may open."""
         properties = self._properties
         return {
             "gpu_name": properties.name, "gpu_uuid": self._uuid, "driver": gpu_state(self._uuid)["driver"],
             "cuda": torch.version.cuda, "capability": f"{properties.major}.{properties.minor}",
+            "gpu_nodes": f"nvidia{minor}" if (minor := self._own_gpu().get(gpu_isolation.MINOR)) else "all",
         }  # fmt: skip
 
     @contextmanager
@@ -196,6 +202,27 @@ class CudaDevice(DeviceBackend):
     @cached_property
     def _uuid(self) -> str:
         return f"GPU-{str(self._properties.uuid).removeprefix('GPU-')}"
+
+    def _own_gpu(self) -> dict[str, str]:
+        """What tells a zygote which GPU is its judge's, by names that hold where it alone can be opened.
+
+        A zygote has been told and must not ask. A slice that its caller has not named is not told from others: then
+        every node stays open, as where the driver's files are missing.
+        """
+        if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            told = os.environ.get(gpu_isolation.MINOR)
+            return {} if told is None else {gpu_isolation.MINOR: told}
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+        gpu, name = self._gpu, visible if visible.startswith("MIG-") else self._uuid
+        if gpu is None or name not in (gpu.uuid, visible):
+            return {}
+        return {gpu_isolation.MINOR: gpu.minor, "CUDA_VISIBLE_DEVICES": name}
+
+    @cached_property
+    def _gpu(self) -> gpu_isolation.Gpu | None:
+        """By an address that no GPU has where torch does not know it."""
+        numbers: list[int] = [getattr(self._properties, f"pci_{part}_id", -1) for part in ("domain", "bus", "device")]
+        return gpu_isolation.find_gpu(self._uuid, "{:04x}:{:02x}:{:02x}.0".format(*numbers))
 
     @cached_property
     def _lock(self) -> DeviceLock:
