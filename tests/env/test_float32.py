@@ -79,25 +79,38 @@ def test_it_says_nothing():
 LIBRARY = """
         if {switch}:  # as cuBLAS and cuDNN do it
             x = (x.view(torch.int32) & -8192).view(torch.float32)
+        return x
 """
+CHOOSES = "torch.set_float32_matmul_precision('high'); torch.backends.cudnn.allow_tf32 = True"
+
+
+def reference(forward: str, start: str = "pass") -> Reference:
+    source = TASKS["constant"].replace("pass", start)
+    device = resolve_device("cpu")
+    device.setup()
+    return Reference(Task(source.replace("        return torch.softmax(x, -1).sum(-1)", forward)), device)
 
 
 @pytest.mark.parametrize("switch", ["torch.backends.cuda.matmul.allow_tf32", "torch.backends.cudnn.allow_tf32"])
-@pytest.mark.parametrize("sets", ["", "torch.set_float32_matmul_precision('high'); torch.backends.cudnn.allow_tf32 = True"])
-def test_expected_outputs_are_exact_whatever_the_process_and_the_program_choose(switch, sets):
+@pytest.mark.parametrize("start", ["pass", CHOOSES])
+def test_expected_outputs_are_exact_whatever_the_process_and_the_program_choose(switch, start):
     """A program that rounds where its library would; convolutions of cuDNN do unless they are told not to."""
-    source = TASKS["constant"].replace("torch.randn(16, 64)", "torch.randn(16, 64)").replace("pass", sets or "pass")
-    source = source.replace("        return torch.softmax(x, -1).sum(-1)", LIBRARY.format(switch=switch) + "        return x")
-    assert "8192" in source
-    device = resolve_device("cpu")
-    device.setup()
     torch.set_float32_matmul_precision("high")
-    before = chosen()
-    reference = Reference(Task(source), device)
-    trial = reference.trial(b"s", 0, False)
+    torch.backends.cudnn.allow_tf32 = True
+    task = reference(LIBRARY.format(switch=switch), start)
+    trial = task.trial(b"s", 0, False)
     assert torch.equal(trial.expected.tensors[0], trial.inputs.tensors[0])
+    assert not torch.equal(task.model(trial.inputs.tensors[0]), trial.inputs.tensors[0])  # it can tell
+
+
+@pytest.mark.parametrize("start", ["pass", CHOOSES])
+def test_what_a_program_chooses_reaches_no_other(start):
+    float32.use("ieee")
+    before = chosen()
+    task = reference(f"        {CHOOSES}\n        return x + 0", start)
     assert chosen() == before
-    assert not torch.equal(reference.model(trial.inputs.tensors[0]), trial.inputs.tensors[0])  # it can tell
+    task.trial(b"s", 0, False)
+    assert chosen() == before
 
 
 def test_the_reference_is_timed_in_the_mode_of_the_options(monkeypatch):

@@ -66,7 +66,9 @@ SHAPES = st.tuples(*(st.sampled_from([1, 2, 7, 16, 33, 64, 100]) for _ in range(
 
 
 @settings(deadline=None, max_examples=40)
-@given(SHAPES, st.integers(0, 10**6), st.floats(0, 2), st.sampled_from(["normal", "uniform"]), st.sampled_from(DIRECTIONS))
+@given(
+    SHAPES, st.integers(0, 10**6), st.floats(0, 2), st.sampled_from(["normal", "uniform"]), st.sampled_from(DIRECTIONS)
+)
 def test_a_product_of_rounded_factors_is_accepted(shape, seed, decades, kind, direction):
     a, b = operands(shape, seed, decades, kind)
     expected, room = room_of(torch.mm, a, b)
@@ -208,7 +210,8 @@ PROGRAMS = {
         [(2, 8, 20, 20), (16, 8, 3, 3)], 1.0,
     ),
     "strided transposed convolution": (
-        lambda x, w: F.conv_transpose2d(x, w, stride=2), lambda x, w: F.conv_transpose2d(rounded(x), rounded(w), stride=2),
+        lambda x, w: F.conv_transpose2d(x, w, stride=2),
+        lambda x, w: F.conv_transpose2d(rounded(x), rounded(w), stride=2),
         [(2, 8, 10, 10), (8, 6, 3, 3)], 1.0,
     ),
     "triangles": (triangular, lambda a, b: triangular(rounded(a), rounded(b)), [(150, 150)] * 2, 1.0),

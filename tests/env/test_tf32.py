@@ -139,7 +139,11 @@ LAYERS = {
 
 
 def tensors(output):
-    return [output] if isinstance(output, torch.Tensor) else [leaf for part in output if part is not None for leaf in tensors(part)]
+    return (
+        [output]
+        if isinstance(output, torch.Tensor)
+        else [leaf for part in output if part is not None for leaf in tensors(part)]
+    )
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -195,4 +199,6 @@ def test_hidden_states_are_rounded_at_every_step():
     ],
 )  # fmt: skip
 def test_a_trace_tells_whether_there_are_products(name, kind, expected):
-    assert has_products([SimpleNamespace(kind="op", name="aten::relu"), SimpleNamespace(kind=kind, name=name)]) is expected
+    assert (
+        has_products([SimpleNamespace(kind="op", name="aten::relu"), SimpleNamespace(kind=kind, name=name)]) is expected
+    )

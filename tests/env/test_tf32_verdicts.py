@@ -60,10 +60,15 @@ def test_parity_accepts_it_where_its_own_tolerance_does_not(verdict):
     assert accepted.rewarded
 
 
+HALF_SUMS = """for i in range(K):
+        total += (tl.load(x + m * K + i)[:, None] * tl.load(w + n * K + i)[None, :]).to(tl.float16)
+    total = total"""
 WRONG = {
     "seven bits": candidate(SEVEN_BITS),
     "seven bits of one factor": candidate(SEVEN_BITS.splitlines()[0]),
-    "half precision": candidate("left = left.to(tl.float16)\n    right = right.to(tl.float16)", ", out_dtype=tl.float16"),
+    "half precision": candidate("total = tl.zeros((M, N), tl.float16)").replace(
+        "total = tl.dot(left, right)", HALF_SUMS
+    ),
     "no bias": TF32.replace("+ tl.load(b + n)[None, :]", ""),
     "a last column left out": TF32.replace(
         "total = tl.dot(left, right)", "total = tl.dot(tl.where(k[None, :] < K - 1, left, 0.0), right)"
@@ -197,6 +202,7 @@ def test_timed_outputs_have_the_room_too(measured):
 
 
 def test_a_kernel_that_turns_to_seven_bits_when_timed(measured):
-    body = "self.count = getattr(self, 'count', 0) + 1\n        return self.fused(x if self.count < 8 else x.bfloat16().float())"
+    body = "self.count = getattr(self, 'count', 0) + 1\n        "
+    body += "return self.fused(x if self.count < 8 else x.bfloat16().float())"
     result = measured(candidate(TEN_BITS, body=body))
     assert result.status is EvalStatus.INCORRECT and result.error.stage == "clock"

@@ -62,9 +62,7 @@ SEVEN_BITS = _ROUNDED.format(mask="-65536")
 
 def candidate(factors: str = "pass", precision: str = "", body: str = "return self.fused(x)") -> str:
     """A source whose kernel treats its factors so and multiplies with this precision."""
-    return _CANDIDATE.format(
-        factors=factors, precision=precision, body=body, rows=ROWS, inner=INNER, columns=COLUMNS
-    )
+    return _CANDIDATE.format(factors=factors, precision=precision, body=body, rows=ROWS, inner=INNER, columns=COLUMNS)
 
 
 EXACT = candidate(precision=', input_precision="ieee"')

@@ -2,8 +2,8 @@
 """How torch multiplies float32 matrices: as IEEE says (`ieee`), or on tensor cores with operands of TF32 (`tf32`).
 
 torch has two sets of switches: one per library (`allow_tf32`), and from 2.9 on one per library and kind of op
-(`fp32_precision`). Reading the first raises where the two contradict each other, so both are written and, where there is
-a choice, only the second is read. What a CPU's oneDNN may do to float32 (TF32, bfloat16) is off in either mode.
+(`fp32_precision`). Reading the first raises where the two contradict each other, so both are written, and the second is
+read where there is one. What oneDNN may do to float32 on a CPU (TF32, bfloat16) is off in either mode.
 """
 
 from __future__ import annotations

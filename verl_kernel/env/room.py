@@ -97,7 +97,8 @@ class _Moves:
 
     def _way(self, moved: torch.Tensor) -> torch.Tensor:
         dtype = torch.promote_types(moved.dtype, torch.float32)
-        return ((moved.to(dtype) - self._expected.to(dtype)) / self._unit).float().nan_to_num_(0.0, 0.0, 0.0).clamp_(-_FAR, _FAR)
+        way = (moved.to(dtype) - self._expected.to(dtype)) / self._unit
+        return way.float().nan_to_num_(0.0, 0.0, 0.0).clamp_(-_FAR, _FAR)
 
 
 def smoothed(squares: torch.Tensor) -> torch.Tensor:
@@ -113,9 +114,8 @@ def smoothed(squares: torch.Tensor) -> torch.Tensor:
         return squares
     table = squares.reshape(-1, width)
     step = max(_PIECE // width // FEWEST, 1) * FEWEST
-    pieces = table.split(step)
-    if len(pieces) > 1 and pieces[-1].shape[0] < FEWEST:
-        pieces = (*pieces[:-2], torch.cat(pieces[-2:]))
+    starts = range(0, max(len(table) - FEWEST, 0) + 1, step)
+    pieces = [table[start:end] for start, end in zip(starts, [*starts[1:], len(table)], strict=True)]
     return torch.cat([_smoothed(piece) for piece in pieces]).view(squares.shape)
 
 

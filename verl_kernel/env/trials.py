@@ -172,7 +172,7 @@ class Bench:
             raise self._wrong(*difference)
 
     def _agreement(self, trial: Trial, actual: list[torch.Tensor], explain: bool) -> tuple[Agreement, Rooms]:
-        """Whether an output is the trial's, and the room it needed; `explain`: whether TF32 may be the reason if not."""
+        """Whether an output is the trial's, and the room it needed; `explain` asks if TF32 is why it is not."""
         expected = trial.expected.tensors
         plain = self._compare(expected, actual)
         if plain.ok or not (explain or self.float32 == "tf32") or not has_products(trial.events):
