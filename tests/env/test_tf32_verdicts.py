@@ -2,6 +2,7 @@
 """Verdicts on fused kernels whose products are TF32's, simulated by cutting their factors to ten bits."""
 
 import os
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from verl_kernel.env.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference import Reference
 from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.room import RUNS
 from verl_kernel.env.task import Task
 
 OPTIONS = GymOptions(device="cpu", correctness_trials=4, static_check="off")
@@ -180,8 +182,23 @@ def test_an_exact_convolution_is_right_although_cudnn_would_round(verdict, mode)
     ],
 )  # fmt: skip
 def test_the_reference_is_run_again_only_where_tf32_may_be_the_reason(verdict, monkeypatch, mode, source, reference):
-    monkeypatch.setattr(Reference, "room", lambda self, trial: pytest.fail("the reference was run again"))
+    monkeypatch.setattr(Reference, "room", lambda self, *arguments: pytest.fail("the reference was run again"))
     verdict(mode, source, reference)
+
+
+def test_each_run_of_the_reference_has_its_time_limit(judge):
+    """Together they may take longer than `reference_timeout_s`, which is no fault of the task."""
+    guarded = []
+
+    @contextmanager
+    def guard():
+        guarded.append(True)
+        yield
+
+    other = Judge(replace(OPTIONS, float32="tf32", correctness_trials=1, ablation=False), seed=5, guard=guard)
+    other._zygote = judge._zygote
+    assert other.evaluate(Task(REFERENCE), TF32).correctness
+    assert len(guarded) == 2 + 1 + RUNS  # preparation, trial, rounded towards zero and at random
 
 
 @pytest.fixture(scope="module")

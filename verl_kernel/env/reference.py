@@ -240,13 +240,22 @@ class Reference:
             f"calls, {_REDRAWS} times: bound its sizes"
         )
 
-    def room(self, trial: Trial) -> list[Room | None] | None:
-        """How far from each expected output TF32 may take a program, None where it takes it nowhere."""
-        with _restored_generators(), torch.no_grad():
-            return rooms(trial.expected.tensors, partial(self._rounded, trial), self.least)
+    def room(
+        self, trial: Trial, guard: Callable[[], contextlib.AbstractContextManager[object]]
+    ) -> list[Room | None] | None:
+        """How far from each expected output TF32 may take a program, None where it takes it nowhere.
 
-    def _rounded(self, trial: Trial, seed: int | None) -> list[torch.Tensor] | None:
-        with contextlib.suppress(TaskError), tf32.rounded_products(trial.events, seed) as rounding:
+        Args:
+            trial: a trial of this reference.
+            guard: context manager around each of the forwards that this takes.
+        """
+        with _restored_generators(), torch.no_grad():
+            return rooms(trial.expected.tensors, partial(self._rounded, trial, guard), self.least)
+
+    def _rounded(
+        self, trial: Trial, guard: Callable[[], contextlib.AbstractContextManager[object]], seed: int | None
+    ) -> list[torch.Tensor] | None:
+        with guard(), contextlib.suppress(TaskError), tf32.rounded_products(trial.events, seed) as rounding:
             output = self._forward(trial.inputs)
             return output.tensors if rounding.was_used else None
         return None  # it fails on rounded numbers
