@@ -197,6 +197,7 @@ USAGE = {
     "reference.py good.py --device tpu": "--device is 'tpu'; it must be one of auto, cpu, cuda",
     "reference.py good.py --static-check lax": "--static-check is 'lax'; it must be one of strict, coverage, off",
     "reference.py good.py --tolerance none": "--tolerance is 'none'; it must be one of scaled, parity",
+    "reference.py good.py --float32 half": "--float32 is 'half'; it must be one of ieee, tf32",
     "reference.py good.py --trials 0": "--trials is 0; it must be a number of at least 1",
     "reference.py good.py --gpu-profile abacus": "--gpu-profile is 'abacus'; it must be one of h100, a100",
     "reference.py good.py --num-judges 0": "--num-judges is 0",
@@ -251,11 +252,13 @@ def test_cuda_without_a_gpu_is_a_usage_error(files):
 def test_options_reach_the_gym(files):
     names = ["good.py", "torch_only.py", "forbidden.py"]
     options = "--device cpu --static-check off --tolerance parity --trials 2 --gpu-profile a100 --num-judges 2 --seed 3"
+    options += " --float32 tf32"
     done = verl_kernel(files, "reference.py", *names, "--json", *options.split())
     assert done.returncode == 0, done.stderr
     good, torch_only, imported = [EvalResult.model_validate_json(line) for line in done.stdout.splitlines()]
     assert [result.kernel for result in (good, torch_only, imported)] == names
     assert good.trials.total == good.kernel_ms.n == 2 and good.env["gpu_profile"] == "a100"
+    assert good.env["float32"] == "tf32"
     assert torch_only.status is EvalStatus.DECOY and imported.status is EvalStatus.COMPILE_ERROR
 
 

@@ -62,6 +62,7 @@ def test_decoys_that_are_paid_must_be_recorded():
         {"device": "tpu"},
         {"num_judges": 0},
         {"tolerance": "loose"},
+        {"float32": "bf16"},
         {"decoys": "pay"},
         {"correctness_trials": 0},
         {"load_timeout_s": 0},

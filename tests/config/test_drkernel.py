@@ -73,6 +73,7 @@ def test_reinforcement_learning_passes_verls_checks_and_ours(recipe: str, mode: 
     assert (rollout.n, rollout.val_kwargs.n, rollout.val_kwargs.top_p) == (16, 8, 0.95)
     assert model.hf_config.num_hidden_layers == 36
     options = parse_options(config.kernelgym)
+    assert options.env.float32 == "tf32"
     check_judges_gpus(options.env, "cuda")
     assert check_algorithm(config.algorithm).mask_void_turn
     sampler = PRSOptions.from_node(config.trainer.v1.sampler.sampler_kwargs)

@@ -33,6 +33,7 @@ _FLAGS = {
     "device": "--device",
     "static_check": "--static-check",
     "tolerance": "--tolerance",
+    "float32": "--float32",
     "correctness_trials": "--trials",
     "gpu_profile": "--gpu-profile",
     "num_judges": "--num-judges",
@@ -51,6 +52,7 @@ def command(
     seed: Annotated[int | None, typer.Option(help="Draw the same inputs in every run.")] = None,
     static_check: Annotated[str, typer.Option(help="Static gate: strict, coverage or off.")] = "coverage",
     tolerance: Annotated[str, typer.Option(help="scaled (per dtype) or parity (allclose 1e-2).")] = "scaled",
+    float32: Annotated[str, typer.Option(help="ieee, or tf32: accept products with TF32's precision.")] = "ieee",
     trials: Annotated[int, typer.Option(help="Correctness trials on fresh inputs.")] = 5,
     gpu_profile: Annotated[str, typer.Option(help="Nominal GPU of the simulated clock: h100 or a100.")] = "h100",
     num_judges: Annotated[int, typer.Option(help="Kernels judged at a time.")] = 1,
@@ -61,7 +63,7 @@ def command(
     logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # what matters is in the results or the error
     with _own_stdout() as out:
         try:
-            options = _options(device, static_check, tolerance, trials, gpu_profile, num_judges, timeout)
+            options = _options(device, static_check, tolerance, float32, trials, gpu_profile, num_judges, timeout)
             for result in _evaluate(reference, kernels, options, seed):
                 results.append(result)
                 if json:
@@ -77,11 +79,18 @@ def command(
 
 
 def _options(
-    device: str, gate: str, tolerance: str, trials: int, gpu_profile: str, num_judges: int, timeout: float | None
+    device: str,
+    gate: str,
+    tolerance: str,
+    float32: str,
+    trials: int,
+    gpu_profile: str,
+    num_judges: int,
+    timeout: float | None,
 ) -> GymOptions:
     options = GymOptions(
-        device=device, static_check=gate, tolerance=tolerance, correctness_trials=trials, gpu_profile=gpu_profile,
-        num_judges=num_judges,
+        device=device, static_check=gate, tolerance=tolerance, float32=float32, correctness_trials=trials,
+        gpu_profile=gpu_profile, num_judges=num_judges,
     )  # fmt: skip
     if timeout is None:
         return options

@@ -119,8 +119,8 @@ class Evaluation:
         arena.write(layout.constants, layout.specs)
         dialogue = Dialogue(self._fork(scratch, arena), scratch, options)
         is_sealed = self._device.timing_source == "simulated"
-        tolerance, seconds = options.tolerance, options.run_timeout_s
-        return Bench(self._reference, dialogue, arena, layout, self._guard, tolerance, is_sealed, seconds)
+        rules, seconds = (options.tolerance, options.float32), options.run_timeout_s
+        return Bench(self._reference, dialogue, arena, layout, self._guard, *rules, is_sealed, seconds)
 
     def _fork(self, scratch: str, arena: Arena) -> RunnerProcess:
         return self._zygote.fork(scratch, arena, self._options)
@@ -265,7 +265,8 @@ class Evaluation:
     def _environment(self) -> dict[str, Any]:
         versions = {"python": platform.python_version(), "torch": torch.__version__, "triton": version("triton")}
         profile = {"gpu_profile": self._options.gpu_profile} if self._device.timing_source == "simulated" else {}
-        return {"device": self._device.name, **profile, **versions, **self._device.facts()}
+        rules = {"float32": self._options.float32}
+        return {"device": self._device.name, **profile, **rules, **versions, **self._device.facts()}
 
 
 def _refused(rule: str, message: str) -> Stop:

@@ -35,6 +35,9 @@ class GymOptions:
     """`strict`, `coverage` or `off`."""
     tolerance: str = "scaled"
     """`scaled` (per dtype, relative to the reference's scale) or `parity` (allclose 1e-2, as published)."""
+    float32: str = "ieee"
+    """`ieee`: products of float32 must be exact to float32. `tf32`: what factors rounded to TF32 change is accepted
+    besides, and reference and candidate run with TF32 on when timed. Expected outputs are IEEE's in either case."""
     correctness_trials: int = 5
     ablation: bool = True
     """Leave out what the kernels compute: still right is a decoy. Without it `decoy_kernel` stays null."""
@@ -71,6 +74,7 @@ class GymOptions:
         _choice("static_check", self.static_check, ("strict", "coverage", "off"))
         _choice("decoys", self.decoys, ("refuse", "record"))
         _choice("tolerance", self.tolerance, ("scaled", "parity"))
+        _choice("float32", self.float32, ("ieee", "tf32"))
         _choice("reference_mode", self.reference_mode, ("eager", "compile"))
         _choice("gpu_profile", self.gpu_profile, ("h100", "a100"))
         for key in ("num_judges", "correctness_trials", "queue_size", "memory_mb", "disk_mb", "output_kb"):

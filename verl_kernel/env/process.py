@@ -104,6 +104,7 @@ class Zygote:
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
         seals_read, seals_write = os.pipe2(os.O_CLOEXEC)
         request = {"scratch": scratch, "arena_bytes": arena.size, "memory_mb": options.memory_mb}
+        request["float32"] = options.float32
         try:
             self._send({"fork": request}, (theirs.fileno(), arena.fd, write_end, seals_write))
             pid = self._answer()["pid"]

@@ -22,10 +22,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from verl_kernel.env import tf32
 from verl_kernel.env.arena import flatten, place, unflatten
 from verl_kernel.env.compare import compare
 from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.float32 import precision
 from verl_kernel.env.form import Facts, storages, tensor_facts
+from verl_kernel.env.room import Room, rooms
 from verl_kernel.env.runner import seed_everything
 from verl_kernel.env.scale import SHARP
 from verl_kernel.env.task import Task
@@ -135,7 +138,7 @@ class Reference:
     def __init__(self, task: Task, device: DeviceBackend, known: Preparation | None = None) -> None:
         self.task, self._device = task, device
         self.weight_seed = _seed(_WEIGHTS, task.fingerprint.encode())
-        with _restored_generators(), torch.no_grad():
+        with _restored_generators(), precision("ieee"), torch.no_grad():
             self._program = self._execute()
             if known is None or not self._recall(known):
                 self._prepare()
@@ -236,7 +239,7 @@ class Reference:
         Raises:
             TaskError: the program fails on these inputs, or no draw fits into the room there is.
         """
-        with _restored_generators(), torch.no_grad():
+        with _restored_generators(), precision("ieee"), torch.no_grad():
             for redraw in range(_REDRAWS):
                 seed = _seed(secret, str(number).encode(), *[str(redraw).encode()][: redraw > 0])
                 trial = self._varied(seed, large) if varied or self.variation.always else self._trial(self._draw(seed))
@@ -246,6 +249,26 @@ class Reference:
             f"reference {self.task.task_id}: get_inputs() returns tensors far larger than in its first {_SIZED_DRAWS} "
             f"calls, {_REDRAWS} times: bound its sizes"
         )
+
+    def room(
+        self, trial: Trial, guard: Callable[[], contextlib.AbstractContextManager[object]]
+    ) -> list[Room | None] | None:
+        """How far from each expected output TF32 may take a program, None where it takes it nowhere.
+
+        Args:
+            trial: a trial of this reference.
+            guard: context manager around each of the forwards that this takes.
+        """
+        with _restored_generators(), torch.no_grad():
+            return rooms(trial.expected.tensors, partial(self._rounded, trial, guard), self.least)
+
+    def _rounded(
+        self, trial: Trial, guard: Callable[[], contextlib.AbstractContextManager[object]], seed: int | None
+    ) -> list[torch.Tensor] | None:
+        with guard(), contextlib.suppress(TaskError), tf32.rounded_products(trial.events, seed) as rounding:
+            output = self._forward(trial.inputs)
+            return output.tensors if rounding.was_used else None
+        return None  # it fails on rounded numbers
 
     def use_weights(self, initial: bool) -> None:
         """Run on the initial weights, for a candidate whose own could not be told apart, or on the changed ones."""

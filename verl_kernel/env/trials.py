@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -17,9 +17,16 @@ from verl_kernel.env.form import disagreement
 from verl_kernel.env.ledger import Entry
 from verl_kernel.env.reference import Reference, Trial
 from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.room import Room, limits
 from verl_kernel.env.scores import OwnWork, computes, own_work
 from verl_kernel.env.seals import seals
+from verl_kernel.env.tf32 import has_products
 from verl_kernel.env.trace import TraceEvent, load_events
+
+Rooms = list[Room | None] | None
+_PRECISION = (
+    '; TF32 explains that: multiply float32 with tl.dot(..., input_precision="ieee"), unless kernelgym.float32 is tf32'
+)
 
 
 class Layout:
@@ -50,6 +57,7 @@ class Bench:
     layout: Layout
     guard: Callable[[], AbstractContextManager[object]]
     tolerance: str
+    float32: str
     is_sealed: bool
     """Whether the device seals the events of its trace."""
     seconds_granted: float
@@ -61,7 +69,7 @@ class Bench:
     idle: set[int] = field(default_factory=set)
     """Numbers of the launches of a forward that an ablation showed to make no difference."""
     seconds_left: float = field(init=False)
-    _past: list[list[torch.Tensor]] = field(default_factory=list)
+    _past: list[tuple[list[torch.Tensor], Rooms]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.seconds_left = self.seconds_granted
@@ -102,10 +110,10 @@ class Bench:
         self._same_form(trial, reply)
         if not self.reference.mutates_inputs and not torch.equal(before, after):
             raise self._wrong("InputsChanged", "the forward wrote to its inputs")
-        agreement = self._compare(trial.expected.tensors, actual)
+        agreement, rooms = self._agreement(trial, actual, suppress is None)
         if not agreement.ok and suppress is None:
             self._refuse_replay(actual)
-        self._past.append(trial.expected.tensors)
+        self._past.append((trial.expected.tensors, rooms))
         return agreement
 
     @property
@@ -132,7 +140,7 @@ class Bench:
     def accept(self, trial: Trial, reply: Message, values: bool) -> None:
         """Check an output outside the trials: its form and, if `values`, every element (raises Stop)."""
         self._same_form(trial, reply)
-        if values and not (agreement := self._compare(trial.expected.tensors, self._outputs(trial))).ok:
+        if values and not (agreement := self._agreement(trial, self._outputs(trial), True)[0]).ok:
             raise self._wrong("WrongValues", difference(agreement))
 
     def _outputs(self, trial: Trial) -> list[torch.Tensor]:
@@ -163,15 +171,27 @@ class Bench:
         if difference := disagreement(trial.facts, given):
             raise self._wrong(*difference)
 
-    def _compare(self, expected: list[torch.Tensor], actual: list[torch.Tensor]) -> Agreement:
-        pairs = zip(expected, actual, strict=True)
+    def _agreement(self, trial: Trial, actual: list[torch.Tensor], explain: bool) -> tuple[Agreement, Rooms]:
+        """Whether an output is the trial's, and the room it needed; `explain` asks if TF32 is why it is not."""
+        expected = trial.expected.tensors
+        plain = self._compare(expected, actual)
+        if plain.ok or not (explain or self.float32 == "tf32") or not has_products(trial.events):
+            return plain, None
+        if not self._compare(expected, actual, limits(expected, self.reference.least)).ok:
+            return plain, None
+        rooms = self.reference.room(trial, self.guard)
+        roomy = plain if rooms is None else self._compare(expected, actual, rooms)
+        return (roomy, rooms) if self.float32 == "tf32" else (replace(plain, is_tf32=roomy.ok), None)
+
+    def _compare(self, expected: list[torch.Tensor], actual: list[torch.Tensor], rooms: Rooms = None) -> Agreement:
+        triples = zip(expected, actual, rooms or [None] * len(expected), strict=True)
         least = self.reference.least
-        agreements = [compare(wanted, got, self.tolerance, least) for wanted, got in pairs]
+        agreements = [compare(wanted, got, self.tolerance, least, room) for wanted, got, room in triples]
         return min(agreements, key=lambda agreement: (agreement.ok, -(agreement.max_abs or 0.0)))
 
     def _refuse_replay(self, actual: list[torch.Tensor]) -> None:
-        for past in self._past:
-            if self._compare(past, actual).ok:
+        for past, rooms in self._past:
+            if self._compare(past, actual, rooms).ok:
                 raise self.dialogue.hacking("replayed_output", "the output is the answer to an earlier trial")
 
     def _wrong(self, kind: str, message: str) -> Stop:
@@ -182,4 +202,4 @@ def difference(agreement: Agreement) -> str:
     """A sentence on an output that is not the reference's."""
     where = f", first at index {list(agreement.first_bad_index)}" if agreement.first_bad_index is not None else ""
     size = "" if agreement.max_abs is None else f" by up to {agreement.max_abs:.3g}"
-    return f"the output differs from the reference's{size}{where}"
+    return f"the output differs from the reference's{size}{where}{_PRECISION if agreement.is_tf32 else ''}"

@@ -34,6 +34,7 @@ def main() -> None:
     with suppress(OSError):
         jail.hide_memory()
     try:
+        from verl_kernel.env import float32
         from verl_kernel.env.twin import fork_zygote
 
         twin = fork_zygote(sys.argv[2])
@@ -41,6 +42,7 @@ def main() -> None:
     except ImportError as exc:
         Connection(int(sys.argv[1])).send(EnvironmentNotReady(cannot_load(exc)))
         return
+    float32.use("ieee")
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     options, seed = connection.recv()
     jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 import torch
 
-from verl_kernel.env import jail, landlock, own_paths
+from verl_kernel.env import float32, jail, landlock, own_paths
 from verl_kernel.env.arena import Arena
 from verl_kernel.env.channel import Channel, ChannelClosed, Message
 from verl_kernel.env.devices import resolve_device
@@ -60,6 +60,7 @@ def _prepare(name: str) -> tuple[DeviceBackend, Snapshot]:
     jail.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)
+    float32.use("ieee")
     device = resolve_device(name, probe=False)
     device.preload()
     landlock.readable()
@@ -95,6 +96,7 @@ def _become_runner(request: Message, fds: list[int], device: DeviceBackend, snap
     own_paths.settle(device.zygote_env(), limits.scratch)
     channel = Channel(socket.socket(fileno=sock))
     started: Message = {"isolation": jail.enter(limits)}
+    float32.use(request["float32"])
     try:
         device.enter(limits.memory_mb)
     except EnvironmentNotReady as exc:

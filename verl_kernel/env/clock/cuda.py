@@ -27,6 +27,7 @@ from verl_kernel.env.clock.cuda_profile import load_kernels, profile_kernels
 from verl_kernel.env.clock.roofline import bytes_read, floor_ms
 from verl_kernel.env.clock.statistics import is_settled, timing
 from verl_kernel.env.clock.stopwatch import Stopwatch
+from verl_kernel.env.float32 import precision
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.profile import Profile
 from verl_kernel.env.reference import Reference, Trial
@@ -85,7 +86,7 @@ class CudaClock:
     def measure(self, session: Session) -> Measurement:
         """Times of both sides, the candidate's cross-checked, and its profile."""
         reference = self._timed_model(session.reference)
-        with self._alone(), torch.no_grad():
+        with self._alone(), precision(self._options.float32), torch.no_grad():
             before = self._state()
             first = session.trial(_FIRST_TRIAL)
             floor = self._floor(session, first)
