@@ -62,6 +62,7 @@ class Bench:
     """Numbers of the launches of a forward that an ablation showed to make no difference."""
     seconds_left: float = field(init=False)
     _past: list[list[torch.Tensor]] = field(default_factory=list)
+    """Expected outputs of earlier trials, in the host's memory: a GPU needs its own for the trial at hand."""
 
     def __post_init__(self) -> None:
         self.seconds_left = self.seconds_granted
@@ -105,7 +106,7 @@ class Bench:
         agreement = self._compare(trial.expected.tensors, actual)
         if not agreement.ok and suppress is None:
             self._refuse_replay(actual)
-        self._past.append(trial.expected.tensors)
+        self._past.append([tensor.cpu() for tensor in trial.expected.tensors])
         return agreement
 
     @property
@@ -171,7 +172,8 @@ class Bench:
 
     def _refuse_replay(self, actual: list[torch.Tensor]) -> None:
         for past in self._past:
-            if self._compare(past, actual).ok:
+            there = [tensor.to(output.device) for tensor, output in zip(past, actual, strict=False)]
+            if self._compare(there, actual).ok:
                 raise self.dialogue.hacking("replayed_output", "the output is the answer to an earlier trial")
 
     def _wrong(self, kind: str, message: str) -> Stop:
