@@ -19,7 +19,7 @@ from verl_kernel.options import parse_options
 ORPHAN = """
 import subprocess, sys
 command = [sys.executable, "-c", "import time; time.sleep(600)", *sys.argv[1:]]
-child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 print(child.pid)
 """
 
