@@ -258,3 +258,9 @@ def test_judges_for_a_gpu_must_ask_ray_for_one(caplog):
     assert "simulated" in caplog.text
     with pytest.raises(VerlKernelError, match="kernelgym.gpus_per_judge is 0"):
         check_judges_gpus(GymOptions(device="cuda"), "cuda")
+
+
+def test_auto_is_not_interpreted_where_judges_ask_for_gpus(quickstart):
+    sentence = refusal(quickstart, "kernelgym.device=auto", "++kernelgym.gpus_per_judge=1")
+    assert sentence.startswith("kernelgym.device: ") and "kernelgym.gpus_per_judge is 1" in sentence
+    preflight(config(quickstart, "kernelgym.device=auto"))

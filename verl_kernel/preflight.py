@@ -87,12 +87,14 @@ def check_options(config: DictConfig) -> None:
     """The nodes that are ours parse: `kernelgym`, the turn-level estimator's."""
     from verl_kernel.advantage import ESTIMATORS
     from verl_kernel.advantage.options import check_algorithm
-    from verl_kernel.env.devices import resolve_device
+    from verl_kernel.env.devices import refuse_interpreting, resolve_device
     from verl_kernel.options import parse_options
 
     options = parse_options(OmegaConf.select(config, "kernelgym")).env
     try:
-        check_judges_gpus(options, resolve_device(options.device).name)
+        device = resolve_device(options.device)
+        refuse_interpreting(options, device)
+        check_judges_gpus(options, device.name)
     except EnvironmentNotReady as exc:
         raise EnvironmentNotReady(f"kernelgym.device: {exc}") from exc
     if OmegaConf.select(config, "algorithm.adv_estimator") in ESTIMATORS:

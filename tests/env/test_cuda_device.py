@@ -11,6 +11,9 @@ import torch
 from verl_kernel.env.devices import resolve_device
 from verl_kernel.env.devices.cuda_memory import PoisonedAllocations, poison_free_blocks
 from verl_kernel.env.devices.gpu_facts import gpu_state, parse_smi, reason_names
+from verl_kernel.env.judge import Judge
+from verl_kernel.env.judge_process import JudgeProcess
+from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import EnvironmentNotReady
 
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
@@ -22,6 +25,21 @@ def test_cuda_without_a_gpu_is_one_sentence():
         resolve_device("cuda")
     with pytest.raises(EnvironmentNotReady, match="needs a GPU.*use device cpu"):
         resolve_device("cuda", probe=False).setup()
+
+
+@without_gpu
+def test_auto_means_a_gpu_where_judges_ask_for_one():
+    options = GymOptions(device="auto", gpus_per_judge=0.5)
+    with pytest.raises(EnvironmentNotReady, match="auto finds no GPU.*kernelgym.gpus_per_judge is 0.5"):
+        Judge(options)
+    process = JudgeProcess(options)
+    try:
+        with pytest.raises(EnvironmentNotReady, match="auto finds no GPU.*set kernelgym.gpus_per_judge to 0"):
+            process.start()
+    finally:
+        process.close()
+    Judge(GymOptions(device="auto")).close()
+    Judge(GymOptions(device="cpu", gpus_per_judge=0.5)).close()  # said in so many words
 
 
 def test_an_interpreting_process_cannot_serve_cuda(monkeypatch):

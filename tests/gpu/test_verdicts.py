@@ -124,12 +124,14 @@ def test_a_kernel_that_does_not_compile(evaluate):
 def test_a_kernel_that_asks_for_too_much_shared_memory(evaluate):
     before = """
 @triton.jit
-def greedy(x, N: tl.constexpr):
-    i = tl.arange(0, N)
-    a = tl.load(x + i[:, None] * N + i[None, :])
-    tl.store(x + i[:, None] * N + i[None, :], tl.dot(a, a))
+def greedy(x, M: tl.constexpr, K: tl.constexpr):
+    rows, depth = tl.arange(0, M), tl.arange(0, K)
+    a = tl.load(x + rows[:, None] * K + depth[None, :])
+    b = tl.load(x + depth[:, None] * M + rows[None, :])
+    tl.store(x + rows[:, None] * M + rows[None, :], tl.dot(a, b))  # 512 kB, and seconds to compile
 """
-    body = "big = torch.zeros(512, 512, device=x.device)\ngreedy[(1,)](big, N=512)\nreturn self.right(x, y)"
+    launch = "greedy[(1,)](torch.zeros(64, 1024, device=x.device), M=64, K=1024, num_warps=16)"
+    body = f"{launch}\nreturn self.right(x, y)"
     assert evaluate(candidate(body, before)).status == "compile_error"
 
 

@@ -5,7 +5,8 @@ static: the gate reads the source. load: a fresh runner imports it and builds th
 secret inputs drawn after that, every output compared, every forward traced; among them, at a secret place, the
 ablation: one without what its kernels compute, which must not come out right. exit: the runner ends by itself, cleanly.
 clock: time and coverage, on a simulated clock from the traces, so that every timed call is a verified one; a clock
-that measures asks the runner, so it comes before the exit and its verdict after.
+that measures asks the runner, so it comes before the exit and its verdict after. From load to exit the device is
+shared with other judges, or had alone, by a clock that measures; `wait` is how long that took.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from verl_kernel.env.session import BenchSession
 from verl_kernel.env.trials import Bench, Layout, difference
 from verl_kernel.errors import EnvironmentNotReady, InfraError
 
-STAGES = ("static", "load", "correctness", "ablation", "exit", "clock")
+STAGES = ("wait", "static", "load", "correctness", "ablation", "exit", "clock")
 
 
 class Evaluation:
@@ -68,10 +69,13 @@ class Evaluation:
         try:
             with self._stage("static"):
                 self._static(source)
-            self._dynamic(source)
+            with self._device.shared():
+                self._dynamic(source)
         except Stop as stop:
             status, error = stop.status, stop.error
             self._settle(stop)
+        if waited_s := self._device.waited_s:
+            self._seconds["wait"] = waited_s
         return EvalResult(
             task_id=self._reference.task.task_id, kernel=kernel, status=status, error=error,
             task_flags=tuple(self._reference.task_flags),
@@ -107,6 +111,7 @@ class Evaluation:
             self._scratch = scratch
             try:
                 with self._stage("load"):
+                    self._device.grant(self._options.memory_mb)
                     self._bench = bench = self._start(scratch.path, arena, layout)
                     self._load(bench)
                 self._judge(bench)
@@ -172,10 +177,11 @@ class Evaluation:
     def _judge(self, bench: Bench) -> None:
         secret = self._draw_secret()
         self._found["seed_commit"] = hashlib.sha256(secret).hexdigest()
-        with self._stage("correctness", bench), self._device.shared():
+        with self._stage("correctness", bench):
             self._correctness(bench, secret)
         with self._stage("clock", bench):
             measured = self._clock.measure(BenchSession(bench, secret))
+            self._found["env"].update(self._device.seen())
         with self._stage("exit", bench):
             self._exit(bench)
         with self._stage("clock", bench):
@@ -252,15 +258,19 @@ class Evaluation:
         outer = bench.dialogue.stage if bench is not None else name
         if bench is not None:
             bench.dialogue.stage = name
-        start = time.perf_counter()
+        start = self._now()
         try:
             yield
         finally:
-            self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - start
+            self._seconds[name] = self._seconds.get(name, 0.0) + self._now() - start
             if name == "correctness":  # which surrounds the ablation
                 self._seconds[name] -= self._seconds.get("ablation", 0.0)
         if bench is not None:
             bench.dialogue.stage = outer
+
+    def _now(self) -> float:
+        """A clock that stands still while this waits for other judges."""
+        return time.perf_counter() - self._device.waited_s
 
     def _environment(self) -> dict[str, Any]:
         versions = {"python": platform.python_version(), "torch": torch.__version__, "triton": version("triton")}

@@ -16,7 +16,8 @@ from types import TracebackType
 import torch
 
 from verl_kernel.env.cache import Recent
-from verl_kernel.env.devices import resolve_device
+from verl_kernel.env.devices import refuse_interpreting, resolve_device
+from verl_kernel.env.devices.memory_shares import tensor_bytes
 from verl_kernel.env.evaluation import Evaluation
 from verl_kernel.env.judge_process import slow_reference
 from verl_kernel.env.options import GymOptions
@@ -27,9 +28,11 @@ from verl_kernel.env.reference_store import ReferenceStore
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
 from verl_kernel.env.twin import Twin
-from verl_kernel.errors import ConfigError, TaskError
+from verl_kernel.errors import ConfigError, InfraError, TaskError
 
 _REFERENCES = 64
+_COPIES = 2
+"""Of its weights: those that the model has, and those it is set back to."""
 
 
 class Judge:
@@ -42,7 +45,7 @@ class Judge:
         twin: the first zygote, where the caller has forked one.
 
     Raises:
-        EnvironmentNotReady: the device or a required mechanism of isolation is missing.
+        EnvironmentNotReady: the device or a required mechanism of isolation is missing, or the device is too small.
         ConfigError: the device has no honest time for `reference_mode`, or `reference_cache` cannot be written.
     """
 
@@ -55,12 +58,14 @@ class Judge:
     ) -> None:
         self._options, self._seed, self._guard = options, seed, guard
         self._device = resolve_device(options.device)
+        refuse_interpreting(options, self._device)
         if options.reference_mode == "compile" and self._device.timing_source == "simulated":
             raise ConfigError("kernelgym.reference_mode is 'compile', which a simulated clock cannot time: use 'eager'")
         self._device.setup()
+        self._device.adopt(options)
         self._clock = self._device.clock(options)
         self._zygote = Zygote(self._device, twin)
-        self._references: Recent[Reference | TaskError] = Recent(_REFERENCES)
+        self._references: Recent[Reference | TaskError] = Recent(_REFERENCES, self._device.cache_bytes)
         folder = options.reference_cache
         self._store = None if folder is None else ReferenceStore(folder, self._device.name)
 
@@ -79,6 +84,17 @@ class Judge:
         """
         if not self._references:
             self.warm_up()
+        self._device.begin()
+        try:
+            return self._evaluate(task, source, kernel)
+        except torch.OutOfMemoryError as exc:
+            self._references.clear()
+            raise InfraError(
+                f"a judge has no memory left on its GPU for reference {task.task_id} ({str(exc).strip()[:200]}): lower "
+                f"kernelgym.memory_mb = {self._options.memory_mb}, which is kept for runners, or leave the task out"
+            ) from None
+
+    def _evaluate(self, task: Task, source: str, kernel: str) -> EvalResult:
         reference = self._reference(task)
         secret = self._secret(task, source)
         evaluation = Evaluation(self._options, self._device, self._zygote, reference, self._guard, secret, self._clock)
@@ -103,7 +119,10 @@ class Judge:
 
     def _reference(self, task: Task) -> Reference:
         known = self._references.get(task.fingerprint)
-        known = known or self._references.put(task.fingerprint, self._prepare(task))
+        if known is None:
+            known = self._prepare(task)
+            size = 0 if isinstance(known, TaskError) else _COPIES * tensor_bytes(known)
+            self._references.put(task.fingerprint, known, size)
         if isinstance(known, TaskError):
             raise known
         return known
@@ -118,6 +137,8 @@ class Judge:
             return exc
         if used_s > self._options.reference_timeout_s:
             return slow_reference(task, self._options.reference_timeout_s)
+        if reason := self._device.misfit(reference, self._options):
+            return TaskError(f"reference {task.task_id} cannot serve as a task: {reason}")
         if self._store is not None and stored is None:
             self._store.save(task, reference.prepared())
         return reference

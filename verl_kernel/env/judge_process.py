@@ -44,10 +44,12 @@ def slow_reference(task: Task, limit_s: float) -> TaskError:
 def evaluation_limit_s(options: GymOptions) -> float:
     """Wall-clock seconds after which a judge hangs: later than every limit within an evaluation, on a busy machine too.
 
-    The reference is prepared and asked, and a candidate that fails without its kernels is loaded twice.
+    The reference is prepared and asked, a candidate that fails without its kernels is loaded twice, and where there is
+    a GPU others may have it first.
     """
     budgets = (*(options.reference_timeout_s,) * 2, *(options.load_timeout_s,) * 4, options.run_timeout_s)
-    return sum(map(backstop_s, budgets)) + _SLACK_S
+    waits_s = 0.0 if options.device == "cpu" else options.patience_s
+    return sum(map(backstop_s, budgets)) + waits_s + _SLACK_S
 
 
 class JudgeProcess:

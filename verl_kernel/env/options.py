@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from verl_kernel.errors import ConfigError
 
+_CLOCK_BUDGETS = 16
+"""Budgets of `run_timeout_s` that trials, ablation and clock of an ordinary evaluation stay within together."""
+
 
 def _choice(key: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
@@ -31,6 +34,10 @@ class GymOptions:
     num_judges: int = 1
     cpus_per_judge: float = 1.0
     gpus_per_judge: float = 0.0
+    require_idle_gpu: bool = False
+    """Refuse to time where a process that is no judge's uses the GPU, or where nobody can tell."""
+    lock_dir: str = "/tmp"
+    """Folder where all judges of a machine lock its GPUs, whoever runs them."""
     static_check: str = "coverage"
     """`strict`, `coverage` or `off`."""
     tolerance: str = "scaled"
@@ -85,3 +92,23 @@ class GymOptions:
             _at_least(key, getattr(self, key), 0.1)
         for key in ("cpus_per_judge", "gpus_per_judge", "quarantine_s"):
             _at_least(key, getattr(self, key), 0)
+        if not isinstance(self.require_idle_gpu, bool):
+            raise ConfigError(f"kernelgym.require_idle_gpu is {self.require_idle_gpu!r}; it must be true or false")
+        if not isinstance(self.lock_dir, str) or not self.lock_dir.startswith("/"):
+            raise ConfigError(
+                f"kernelgym.lock_dir is {self.lock_dir!r}; it must be the full path of a folder, the same for all "
+                "judges of a machine"
+            )
+
+    @property
+    def judges_per_gpu(self) -> int:
+        """Judges of this pool that use one GPU; all of them where none asks for a share (a pool without Ray)."""
+        if self.gpus_per_judge <= 0:
+            return self.num_judges
+        return min(self.num_judges, max(1, int(1 / self.gpus_per_judge + 1e-6)))
+
+    @property
+    def patience_s(self) -> float:
+        """Seconds that an evaluation may wait for its GPU in all: the others on it, at least one, have it once each."""
+        once = 2 * self.reference_timeout_s + 4 * self.load_timeout_s + _CLOCK_BUDGETS * self.run_timeout_s + 60.0
+        return max(1, self.judges_per_gpu - 1) * once

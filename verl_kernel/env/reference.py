@@ -334,6 +334,8 @@ class Reference:
         try:
             with self._device.inputs_here():
                 return self._program["get_inputs"]()
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError:  # it draws with a generator of the host's
             seed_everything(seed)
             return self._program["get_inputs"]()
@@ -425,6 +427,8 @@ class Reference:
     def _call(self, what: str, function: Callable[[], Any]) -> Any:
         try:
             return function()
+        except torch.OutOfMemoryError:  # of the GPU's memory: the judge's matter, not the task's
+            raise
         except (Exception, SystemExit) as exc:  # a reference may raise anything, and each of it means the same
             raise self._unfit(f"{what} raised {type(exc).__name__}: {_one_line(exc)}") from exc
 

@@ -34,6 +34,10 @@ class Room:
     below: torch.Tensor
     above: torch.Tensor
 
+    def on(self, device: torch.device | str) -> Room:
+        """The same on a device."""
+        return Room(self.below.to(device), self.above.to(device))
+
 
 Run = Callable[[int | None], Sequence[torch.Tensor] | None]
 

@@ -70,6 +70,7 @@ class Bench:
     """Numbers of the launches of a forward that an ablation showed to make no difference."""
     seconds_left: float = field(init=False)
     _past: list[tuple[list[torch.Tensor], Rooms]] = field(default_factory=list)
+    """Expected outputs of earlier trials, in the host's memory: a GPU needs its own for the trial at hand."""
 
     def __post_init__(self) -> None:
         self.seconds_left = self.seconds_granted
@@ -113,7 +114,7 @@ class Bench:
         agreement, rooms = self._agreement(trial, actual, suppress is None)
         if not agreement.ok and suppress is None:
             self._refuse_replay(actual)
-        self._past.append((trial.expected.tensors, rooms))
+        self._past.append(([tensor.cpu() for tensor in trial.expected.tensors], _moved(rooms, "cpu")))
         return agreement
 
     @property
@@ -190,12 +191,18 @@ class Bench:
         return min(agreements, key=lambda agreement: (agreement.ok, -(agreement.max_abs or 0.0)))
 
     def _refuse_replay(self, actual: list[torch.Tensor]) -> None:
+        device = actual[0].device
         for past, rooms in self._past:
-            if self._compare(past, actual, rooms).ok:
+            there = [tensor.to(device) for tensor in past]
+            if self._compare(there, actual, _moved(rooms, device)).ok:
                 raise self.dialogue.hacking("replayed_output", "the output is the answer to an earlier trial")
 
     def _wrong(self, kind: str, message: str) -> Stop:
         return self.dialogue.stop(EvalStatus.INCORRECT, kind, message)
+
+
+def _moved(rooms: Rooms, device: torch.device | str) -> Rooms:
+    return None if rooms is None else [None if room is None else room.on(device) for room in rooms]
 
 
 def difference(agreement: Agreement) -> str:

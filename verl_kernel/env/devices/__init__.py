@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import ConfigError, EnvironmentNotReady
 
-__all__ = ["INTERPRETER_VARIABLES", "DeviceBackend", "resolve_device"]
+__all__ = ["INTERPRETER_VARIABLES", "DeviceBackend", "refuse_interpreting", "resolve_device"]
 
 INTERPRETER_VARIABLES = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
 """What the environment must hold before a process that interprets kernels imports triton."""
@@ -36,6 +37,19 @@ def resolve_device(name: str, probe: bool = True) -> DeviceBackend:
     from verl_kernel.env.devices.interpreter import InterpreterDevice
 
     return InterpreterDevice()
+
+
+def refuse_interpreting(options: GymOptions, device: DeviceBackend) -> None:
+    """Where judges ask for GPUs, `auto` never means the interpreter.
+
+    Raises:
+        EnvironmentNotReady: it would.
+    """
+    if options.device == "auto" and options.gpus_per_judge > 0 and device.timing_source == "simulated":
+        raise EnvironmentNotReady(
+            f"device auto finds no GPU here though kernelgym.gpus_per_judge is {options.gpus_per_judge:g}, and would "
+            "interpret kernels and simulate their times: give judges a GPU, or set kernelgym.gpus_per_judge to 0"
+        )
 
 
 def _has_gpu() -> bool:

@@ -7,6 +7,7 @@ overrides them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,6 +22,9 @@ if TYPE_CHECKING:  # they import devices
     from verl_kernel.env.clock.base import Clock
     from verl_kernel.env.clock.timed_calls import Put, TimedCalls
     from verl_kernel.env.options import GymOptions
+    from verl_kernel.env.reference import Reference
+
+_CACHE_SHARE = 16
 
 
 class DeviceBackend(Protocol):
@@ -51,6 +55,14 @@ class DeviceBackend(Protocol):
             EnvironmentNotReady: the process cannot run kernels for this device.
         """
         ...
+
+    def adopt(self, options: GymOptions) -> None:
+        """Take up a judge's share of the device, after `setup` and before anything else is asked of it.
+
+        Raises:
+            EnvironmentNotReady: the device cannot be shared as the options want it.
+        """
+        return None
 
     def preload(self) -> None:
         """Prepare a zygote: `setup`, and load what a first forward would load."""
@@ -98,9 +110,42 @@ class DeviceBackend(Protocol):
         """Overwrite free memory that allocations of these sizes would return, so that no stale result is found."""
         return None
 
+    def begin(self) -> None:
+        """Another evaluation begins."""
+        return None
+
     def shared(self) -> AbstractContextManager[Any]:
-        """Holds off other judges' clocks, not their other work, while this judge uses the device."""
+        """Holds off other judges' clocks, not their other work, while this judge uses the device.
+
+        Inside it a clock may have the device alone. On leaving it, memory that nothing uses is free for others.
+        """
         return nullcontext()
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds that this evaluation has waited for other judges."""
+        return 0.0
+
+    def seen(self) -> dict[str, Any]:
+        """What was seen of others while the clock ran, for `EvalResult.env`."""
+        return {}
+
+    def misfit(self, reference: Reference, options: GymOptions) -> str | None:
+        """Why no runner could hold this task's tensors, or None."""
+        return None
+
+    def grant(self, memory_mb: int) -> None:
+        """See to it that a runner can have what it is granted.
+
+        Raises:
+            InfraError: others use the device's memory.
+        """
+        return None
+
+    @property
+    def cache_bytes(self) -> int:
+        """Room for references that a judge keeps."""
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _CACHE_SHARE
 
     def clock(self, options: GymOptions) -> Clock:
         """The clock of this device."""

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from verl_kernel.env import gpu_isolation, gpu_variables
-from verl_kernel.env.devices.base import DeviceBackend
-from verl_kernel.env.devices.device_lock import DeviceLock
+from verl_kernel.env.devices import memory_shares
 from verl_kernel.env.devices.gpu_facts import gpu_state
 from verl_kernel.env.devices.op_recorder import OpRecorder
+from verl_kernel.env.devices.sharing import SharedDevice, Sharing
 from verl_kernel.env.isolation import Profile
 from verl_kernel.env.trace import TraceEvent
-from verl_kernel.errors import EnvironmentNotReady
+from verl_kernel.errors import EnvironmentNotReady, InfraError
 
 if TYPE_CHECKING:
     from verl_kernel.env.arena import Arena
@@ -31,12 +31,16 @@ if TYPE_CHECKING:
     from verl_kernel.env.clock.stopwatch import Stopwatch
     from verl_kernel.env.clock.timed_calls import Put, TimedCalls
     from verl_kernel.env.options import GymOptions
+    from verl_kernel.env.reference import Reference
+
+_CACHE_SHARE = 4
+"""Which part of a judge's memory references may take that it keeps."""
 
 _synchronize: Callable[[], None] = getattr(torch._C, "_cuda_synchronize", torch.cuda.synchronize)
 """Bound before any candidate is loaded, below everything that one could replace."""
 
 
-class CudaDevice(DeviceBackend):
+class CudaDevice(SharedDevice):
     """The GPU that torch calls `cuda` (its current device)."""
 
     name = "cuda"
@@ -65,6 +69,17 @@ class CudaDevice(DeviceBackend):
                 "device cuda needs a GPU and torch finds none here: use device cpu (Triton's interpreter)"
             )
         torch.cuda.init()  # type: ignore[no-untyped-call]
+
+    def adopt(self, options: GymOptions) -> None:
+        """Take the judge's turns and its part of the memory.
+
+        Raises:
+            EnvironmentNotReady: the GPU is too small for the judges and runners that share it, or has no lock.
+        """
+        self.sharing = Sharing(self._uuid, options)
+        total = torch.cuda.mem_get_info()[1]
+        self._share_bytes = memory_shares.judge_share_mb(total >> 20, options) << 20
+        torch.cuda.set_per_process_memory_fraction(self._share_bytes / total)
 
     def preload(self) -> None:
         """Load the compiler and the driver module, which is a C extension, without a context.
@@ -98,9 +113,9 @@ class CudaDevice(DeviceBackend):
             _, total = torch.cuda.mem_get_info()
             torch.cuda.set_per_process_memory_fraction(min(1.0, (memory_mb << 20) / total))
             _synchronize()
+            _ = self.stopwatch
         except RuntimeError as exc:
             raise EnvironmentNotReady(f"a runner gets no CUDA context: {exc}") from exc
-        _ = self.stopwatch
 
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor of these values and strides on the GPU; `tensor` itself where it is there."""
@@ -127,9 +142,36 @@ class CudaDevice(DeviceBackend):
 
         poison_free_blocks([tensor for tensor in like if tensor.is_cuda])
 
-    def shared(self) -> AbstractContextManager[Any]:
-        """Share the GPU."""
-        return self._lock.shared()
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Share the GPU, and leave no memory behind that is only kept for later."""
+        with super().shared():
+            try:
+                yield
+            finally:
+                torch.cuda.empty_cache()
+
+    def misfit(self, reference: Reference, options: GymOptions) -> str | None:
+        """Why the grant of a runner is too small for the task, or None."""
+        return memory_shares.misfit(reference, options, 2 * self.stopwatch.l2_bytes)
+
+    def grant(self, memory_mb: int) -> None:
+        """Look whether the GPU has that much left.
+
+        Raises:
+            InfraError: it has not: then a runner out of memory would be no fault of the candidate's.
+        """
+        free_mb = torch.cuda.mem_get_info()[0] >> 20
+        if free_mb < memory_mb:
+            raise InfraError(
+                f"the GPU has {free_mb} MB free and a runner is granted kernelgym.memory_mb = {memory_mb}: end what "
+                "else uses the GPU, or lower it"
+            )
+
+    @property
+    def cache_bytes(self) -> int:
+        """Room for references that a judge keeps."""
+        return self._share_bytes // _CACHE_SHARE
 
     def clock(self, options: GymOptions) -> Clock:
         """CUDA events, cross-checked."""
@@ -139,7 +181,7 @@ class CudaDevice(DeviceBackend):
         properties = self._properties
         clock_khz, bits = (int(getattr(properties, key, 0)) for key in ("memory_clock_rate", "memory_bus_width"))
         peak = peak_gbs(properties.name, clock_khz, bits)
-        return CudaClock(options, self.stopwatch, self._lock.exclusive, lambda: gpu_state(self._uuid), peak)
+        return CudaClock(options, self.stopwatch, self.sharing.alone, lambda: gpu_state(self._uuid), peak)
 
     def timed_calls(self, arena: Arena, put: Put) -> TimedCalls:
         """The runner's side of the clock."""
@@ -223,7 +265,3 @@ class CudaDevice(DeviceBackend):
         """By an address that no GPU has where torch does not know it."""
         numbers: list[int] = [getattr(self._properties, f"pci_{part}_id", -1) for part in ("domain", "bus", "device")]
         return gpu_isolation.find_gpu(self._uuid, "{:04x}:{:02x}:{:02x}.0".format(*numbers))
-
-    @cached_property
-    def _lock(self) -> DeviceLock:
-        return DeviceLock(self._uuid)

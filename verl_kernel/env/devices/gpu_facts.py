@@ -32,6 +32,12 @@ def gpu_state(uuid: str) -> dict[str, Any]:
     return _by_nvml(uuid) or _by_smi(uuid) or dict.fromkeys(_fields(*[None] * 6))
 
 
+def compute_processes(uuid: str) -> set[int] | None:
+    """Process ids, as the driver numbers them, of all that computes on the GPU with this UUID; None is unknown."""
+    by_nvml = _processes_by_nvml(uuid)
+    return _processes_by_smi(uuid) if by_nvml is None else by_nvml
+
+
 def reason_names(mask: int) -> list[str]:
     """Names of the bits of a mask of clock event reasons."""
     return [name for bit, name in REASONS.items() if mask & bit]
@@ -64,15 +70,35 @@ def _by_nvml(uuid: str) -> dict[str, Any] | None:
         return None
 
 
-def _by_smi(uuid: str) -> dict[str, Any] | None:
-    if (program := shutil.which("nvidia-smi")) is None:
-        return None
-    command = [program, f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits", "-i", uuid]
+def _processes_by_nvml(uuid: str) -> set[int] | None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SMI_TIMEOUT_S, check=True)
-        return parse_smi(done.stdout)
+        nvml: Any = importlib.import_module("pynvml")
+        nvml.nvmlInit()
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+        return {int(process.pid) for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+    except Exception:  # as above
+        return None
+
+
+def _by_smi(uuid: str) -> dict[str, Any] | None:
+    try:
+        return parse_smi(_smi(f"--query-gpu={_QUERY}", uuid))
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
+
+
+def _processes_by_smi(uuid: str) -> set[int] | None:
+    try:
+        return {int(line) for line in _smi("--query-compute-apps=pid", uuid).split("\n") if line.strip()}
+    except (OSError, subprocess.SubprocessError, ValueError):  # "[Not Supported]"
+        return None
+
+
+def _smi(query: str, uuid: str) -> str:
+    if (program := shutil.which("nvidia-smi")) is None:
+        raise FileNotFoundError("nvidia-smi")
+    command = [program, query, "--format=csv,noheader,nounits", "-i", uuid]
+    return subprocess.run(command, capture_output=True, text=True, timeout=_SMI_TIMEOUT_S, check=True).stdout
 
 
 def parse_smi(line: str) -> dict[str, Any]:
