@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A/A: references against themselves, through judge and runner like any candidate; their speedup must be 1.
+
+What differs from 1 is what the clock makes of two processes, not of two programs.
+"""
+
+from __future__ import annotations
+
+from benchmarks.gpu.findings import Findings
+from benchmarks.gpu.rates import REFERENCE
+from benchmarks.gpu.setting import Setting
+from verl_kernel.env.judge import Judge
+from verl_kernel.env.result import EvalResult
+from verl_kernel.env.task import Task
+
+BAND = 0.02
+POWERS, PRETENDED_POWERS = (12, 18, 22, 24, 25), (10, 13)
+_SPARE_S = 10.0
+
+
+def run(setting: Setting, findings: Findings) -> None:
+    """One row per size and protocol, one check per protocol."""
+    deviations: dict[str, list[float]] = {}
+    with Judge(setting.options(decoys="record", ablation=False, correctness_trials=1), seed=1) as judge:
+        for power in PRETENDED_POWERS if setting.pretend else POWERS:
+            if setting.left_s() < _SPARE_S:
+                findings.unknown(f"2^{power} elements", "no time was left for it")
+                continue
+            reference = REFERENCE.format(size=1 << power)
+            result = judge.evaluate(Task(reference), reference.replace("Model", "ModelNew"))
+            for protocol, times in result.times.items():
+                deviations.setdefault(protocol, []).append(times.speedup - 1)
+                findings.row("speedups", elements=f"2^{power}", **_columns(protocol, result))
+            if not result.times:
+                findings.row("speedups", elements=f"2^{power}", status=result.status.value, says=str(result.error))
+    for protocol, values in deviations.items():
+        worst = max(values, key=abs)
+        findings.check(f"{protocol}: a program is as fast as itself to {BAND:.0%}", abs(worst) <= BAND, f"{worst:+.2%} at worst")
+    findings.check("a program can be timed against itself", bool(deviations))
+
+
+def _columns(protocol: str, result: EvalResult) -> dict[str, object]:
+    times = result.times[protocol]
+    return {
+        "protocol": protocol, "status": result.status.value, "candidate, ms": times.kernel_ms.median,
+        "reference, ms": times.reference_ms.median, "speedup": times.speedup, "speedup_low": times.speedup_low,
+        "calls": times.kernel_ms.n, "settled": result.env.get("settled"),
+    }  # fmt: skip
