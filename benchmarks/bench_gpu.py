@@ -3,11 +3,11 @@
 
 Run: python benchmarks/bench_gpu.py --out DIR [--wheels DIR] [--minutes 9] [--sections NAME ...] [--pretend]
 
-Needs a GPU and what `requirements/gym.txt` names; `--wheels` is a folder with the wheels of what this Python lacks (`make
-gpu-wheels`). Each section runs in a process of its own with a time limit of its own, so that one that fails or hangs
-costs the others nothing. The folder then holds `report.md`, `report.json`, `findings.jsonl` (line by line as found),
-`output.log` (what the sections printed) and `junit.xml`. `--pretend` goes through all of it on a machine without a GPU, on
-a pretended one; its times mean nothing. The status is 0 if every section came to its end, whatever it found.
+Needs a GPU and what `requirements/gym.txt` names; `--wheels` is a folder with the wheels of what this Python lacks
+(`make gpu-wheels`). Each section runs in a process of its own with a time limit of its own, so that one that fails or
+hangs costs the others nothing. The folder then holds `report.md`, `report.json`, `findings.jsonl` (line by line as
+found), `output.log` (what the sections printed) and `junit.xml`. `--pretend` goes through all of it without a GPU, on a
+pretended one; its times mean nothing. The status is 0 if every section came to its end, whatever it found.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the gym alone needs (gym.txt), for GPU machines without a package index and without verl.
 
-`gym.py check` says what this Python lacks. `gym.py fetch DIR --python 3.12` downloads the wheels of all that but torch,
-triton and NumPy, which belong to the machine, for another Python. `gym.py carry DIR TARGET` puts those of them that this
-Python lacks into a folder for PYTHONPATH.
+`gym.py check` says what this Python lacks. `gym.py fetch DIR --python 3.12` downloads the wheels of all that but
+torch, triton and NumPy, which belong to the machine, for another Python. `gym.py carry DIR TARGET` puts those of them
+that this Python lacks into a folder for PYTHONPATH.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.gpu.relief import Relief
-from verl_kernel.env import jail
+from verl_kernel.env import jail, own_paths
 from verl_kernel.env.devices.base import DeviceBackend
 
 LIMIT_S = 40.0
@@ -82,11 +82,8 @@ def _child(device: DeviceBackend, relief: Relief, scratch: str, pipe: int) -> No
 
 def enter_jail(device: DeviceBackend, scratch: str, say: Callable[..., None]) -> None:
     """As `zygote._become_runner` does."""
-    private = jail.environment(device.zygote_env(), scratch)
-    os.environ.clear()
-    os.environ.update(private)
-    tempfile.tempdir = None
-    say(isolation=jail.enter(jail.Limits(scratch, _MEMORY_MB, device.name)))
+    own_paths.settle(device.zygote_env(), scratch)
+    say(isolation=jail.enter(jail.Limits(scratch, _MEMORY_MB, device.isolation())))
 
 
 def _driver(device: DeviceBackend) -> None:

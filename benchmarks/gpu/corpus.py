@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The exploit corpus on several judges at once: how often each verdict came, and every one that is not as written.
 
-The verdicts of the corpus are those of the simulated clock; where a GPU honestly gives another, the program's head is to
-say so. Times do not count here: the judges disturb each other's hosts.
+The verdicts of the corpus are those of the simulated clock; where a GPU honestly gives another, the program's head is
+to say so. Times do not count here: the judges disturb each other's hosts.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the machine is: driver, GPU, device nodes, kernel, versions, user, compilers. No host names, no paths of users."""
+"""What the machine is: driver, GPU, device nodes, kernel, versions, user, compilers. Host names are left out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KERNEL_FILES = ("/proc/driver/nvidia/version", "/proc/sys/vm/mmap_min_addr", "/p
                 "/sys/kernel/security/lsm")  # fmt: skip
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_HOME", "CC", "LD_LIBRARY_PATH", "TRITON_PTXAS_PATH",
              "TRITON_LIBCUDA_PATH", "TRITON_CACHE_DIR", "PYTORCH_CUDA_ALLOC_CONF")  # fmt: skip
-_QUERY = ("nvidia-smi", "--query-gpu=name,uuid,driver_version,memory.total,compute_mode,persistence_mode,mig.mode.current,"
+_QUERY = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total,compute_mode,persistence_mode,mig.mode.current,"
           "clocks.max.sm,clocks.max.memory,power.limit,clocks_event_reasons.active", "--format=csv")  # fmt: skip
 
 
@@ -66,9 +66,10 @@ def _user() -> Iterator[tuple[str, object]]:
     yield "user", f"{os.geteuid()}, groups {', '.join(map(_group, os.getgroups()))}"
     status = Path("/proc/self/status").read_text().splitlines()
     yield "capabilities", next(line.split()[1] for line in status if line.startswith("CapEff"))
-    yield "seccomp and no_new_privs of the caller", [
-        line.split()[1] for line in status if line.startswith(("Seccomp:", "NoNewPrivs"))
-    ]
+    yield (
+        "seccomp and no_new_privs of the caller",
+        [line.split()[1] for line in status if line.startswith(("Seccomp:", "NoNewPrivs"))],
+    )
 
 
 def _node(path: str) -> dict[str, object]:
@@ -77,7 +78,13 @@ def _node(path: str) -> dict[str, object]:
     with suppress(KeyError):
         owner = pwd.getpwuid(found.st_uid).pw_name
     mine = os.access(path, os.R_OK | os.W_OK)
-    return {"path": path, "mode": stat.filemode(found.st_mode), "owner": owner, "group": _group(found.st_gid), "open": mine}
+    return {
+        "path": path,
+        "mode": stat.filemode(found.st_mode),
+        "owner": owner,
+        "group": _group(found.st_gid),
+        "open": mine,
+    }
 
 
 def _group(number: int) -> str:

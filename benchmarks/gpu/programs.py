@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is timed: four calls of which clocks may think differently, each at a size given as a power of two of elements."""
+"""What is timed: four calls of which clocks may think differently, each at a power of two of elements."""
 
 from __future__ import annotations
 

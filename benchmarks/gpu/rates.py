@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluations per second with one judge and with two on one GPU, for small and large tasks, and where their time goes."""
+"""Evaluations per second with one judge and with two on one GPU, for small and large tasks, stage by stage."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def run(setting: Setting, findings: Findings) -> None:
                 task = Task(REFERENCE.format(size=1 << power), task_id=size)
                 findings.row("evaluations", **(row := _rate(pool, task, judges, seconds)))
                 what = f"all candidates of {size} tasks are rewarded, judges: {judges}"
-                findings.check(what, row["rewarded"] == row["evaluations"], f"{row['rewarded']} of {row['evaluations']}")
+                findings.check(
+                    what, row["rewarded"] == row["evaluations"], f"{row['rewarded']} of {row['evaluations']}"
+                )
 
 
 def _rate(pool: LocalPool, task: Task, judges: int, seconds: float) -> dict[str, object]:

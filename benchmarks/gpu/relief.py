@@ -47,7 +47,11 @@ class Relief:
 def refused_calls() -> dict[str, tuple[int | None, int | None]]:
     """Every system call that the filter looks at, with its numbers on x86-64 and aarch64."""
     single = {name: value for name, value in vars(seccomp).items() if name in _SINGLE_CALLS}
-    return {**seccomp._NUMBERS, **seccomp._ON_A_CPU, **{name.strip("_").lower(): value for name, value in single.items()}}
+    return {
+        **seccomp._NUMBERS,
+        **seccomp._PROGRAMS,
+        **{name.strip("_").lower(): value for name, value in single.items()},
+    }
 
 
 def further(relief: Relief, layer: str) -> Iterator[Relief]:

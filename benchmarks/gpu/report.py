@@ -40,7 +40,15 @@ def collect(lines: Iterable[dict[str, Any]], order: Sequence[str]) -> dict[str, 
 
 
 def _empty() -> dict[str, Any]:
-    return {"state": "not begun", "seconds": 0.0, "last_words": "", "facts": {}, "tables": {}, "checks": [], "unknown": []}
+    return {
+        "state": "not begun",
+        "seconds": 0.0,
+        "last_words": "",
+        "facts": {},
+        "tables": {},
+        "checks": [],
+        "unknown": [],
+    }
 
 
 def markdown(sections: dict[str, Any], pretend: bool) -> str:
@@ -67,7 +75,9 @@ def _body(section: dict[str, Any]) -> Iterable[str]:
     if section["last_words"]:
         yield f"It ended as `{section['state']}`. Its last words:\n\n```text\n{section['last_words']}\n```"
     if section["checks"]:
-        yield _table([{"check": one["what"], "held": _word(one["held"]), "detail": one["detail"]} for one in section["checks"]])
+        yield _table(
+            [{"check": one["what"], "held": _word(one["held"]), "detail": one["detail"]} for one in section["checks"]]
+        )
     if section["unknown"]:
         yield _table([{"not known": one["what"], "why": one["why"]} for one in section["unknown"]])
     short = [{"fact": name, "value": value} for name, value in section["facts"].items() if "\n" not in str(value)]

@@ -48,7 +48,13 @@ class Setting:
 
         memory_mb = 1024 if self.pretend else 8192
         return GymOptions(
-            **{"device": self.device_name, "static_check": "off", "memory_mb": memory_mb, "load_timeout_s": 60.0, **chosen}
+            **{
+                "device": self.device_name,
+                "static_check": "off",
+                "memory_mb": memory_mb,
+                "load_timeout_s": 60.0,
+                **chosen,
+            }
         )
 
     def to_json(self) -> str:

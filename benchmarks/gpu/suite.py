@@ -39,12 +39,22 @@ class Witness:
 def run(setting: Setting, findings: Findings) -> None:
     """Run them in this process; an interrupt still leaves a junit file."""
     folder = ROOT / "tests" / "gpu"
-    found = [folder / name for name in ORDER] + sorted(set(folder.glob("test_*.py")) - {folder / name for name in ORDER})
-    options = [f"--rootdir={ROOT}", f"--confcutdir={folder}", f"--junitxml={Path(setting.out) / JUNIT}", "-p", "no:cacheprovider"]
+    found = [folder / name for name in ORDER] + sorted(
+        set(folder.glob("test_*.py")) - {folder / name for name in ORDER}
+    )
+    options = [
+        f"--rootdir={ROOT}",
+        f"--confcutdir={folder}",
+        f"--junitxml={Path(setting.out) / JUNIT}",
+        "-p",
+        "no:cacheprovider",
+    ]
     witness = Witness(findings)
     code = pytest.main([*options, *map(str, found)], plugins=[witness])
     findings.fact("outcomes", dict(witness.counts))
     if setting.pretend and set(witness.counts) == {"skipped"}:
         findings.unknown("tests/gpu")
     else:
-        findings.check("all of tests/gpu passes", code == 0 and set(witness.counts) == {"passed"}, str(dict(witness.counts)))
+        findings.check(
+            "all of tests/gpu passes", code == 0 and set(witness.counts) == {"passed"}, str(dict(witness.counts))
+        )

@@ -104,7 +104,9 @@ def test_all_of_it_on_a_pretended_gpu(tmp_path):
     assert all(row["device"] > 0 and row["latency"] > 0 for row in times["tables"]["milliseconds"])
     assert "do_bench" in times["unknown"][0]["what"] and times["unknown"][0]["why"] == "needs a GPU"
     rates = found["evaluations per second"]["tables"]["evaluations"]
-    assert [(row["tasks"], row["judges"]) for row in rates] == [(task, n) for n in (1, 2) for task in ("small", "large")]
+    assert [(row["tasks"], row["judges"]) for row in rates] == [
+        (task, n) for n in (1, 2) for task in ("small", "large")
+    ]
     assert all(row["a second"] > 0 and row["correctness, s"] > 0 and row["clock, s"] > 0 for row in rates)
     assert sum(found["corpus"]["facts"]["verdicts"].values()) > 30
     assert set(found["tests"]["facts"]["outcomes"]) == {"skipped"}

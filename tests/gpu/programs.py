@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A reference of 128 MB in and 64 MB out, and kernels for it.
 
-More than any GPU's L2 cache holds, so that a kernel's time is that of its traffic: shorter ones are timed by their launch.
+More than any GPU's L2 cache holds, so that a kernel's time is that of its traffic, not its launch.
 """
 
 ROWS, COLUMNS = 4096, 4096

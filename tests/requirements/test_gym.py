@@ -22,8 +22,8 @@ else:
 ROOT = Path(__file__).parents[2]
 RAY_FILES = {"judge_actor", "pool_metrics", "router"}
 """Of the pool on a Ray cluster; the rest of the package must do without."""
-FOREIGN = ("verl", "ray", "vllm", "hydra", "omegaconf", "transformers", "tokenizers", "pandas", "pyarrow", "rich", "typer",
-           "tensordict", "safetensors", "jinja2")  # fmt: skip
+FOREIGN = ("verl", "ray", "vllm", "hydra", "omegaconf", "transformers", "tokenizers", "pandas", "pyarrow", "rich",
+           "typer", "tensordict", "safetensors", "jinja2")  # fmt: skip
 BLOCK = f"""
 import sys
 
@@ -86,7 +86,9 @@ def test_versions_are_those_of_the_package():
 
 
 def test_what_is_lacking_is_found_by_version_too(monkeypatch):
-    monkeypatch.setattr(gym, "requirements", lambda: {"pytest": "pytest>=999", "numpy": "numpy>=1.9", "nope": "nope>=1"})
+    monkeypatch.setattr(
+        gym, "requirements", lambda: {"pytest": "pytest>=999", "numpy": "numpy>=1.9", "nope": "nope>=1"}
+    )
     assert gym.lacking() == ["pytest>=999", "nope>=1"]
 
 
@@ -97,7 +99,9 @@ def test_wheels_are_fetched_for_the_other_machine(monkeypatch, tmp_path):
     words = said[0]
     assert words[:2] == ("download", "--only-binary=:all:") and words[words.index("--python-version") + 1] == "3.10"
     assert "manylinux_2_28_aarch64" in words and not any("x86_64" in word for word in words)
-    wanted = {Requirement(word).name for word in words if re.fullmatch(r"[a-z]+(>=[\d.]+)?", word) and word != "download"}
+    wanted = {
+        Requirement(word).name for word in words if re.fullmatch(r"[a-z]+(>=[\d.]+)?", word) and word != "download"
+    }
     assert wanted >= {"pydantic", "psutil", "pytest", "tomli"} and not wanted & {"torch", "triton", "numpy"}
 
 
