@@ -11,7 +11,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from benchmarks.gpu.relief import Relief
 from verl_kernel.env import jail, own_paths
 from verl_kernel.env.devices.base import DeviceBackend
 
-LIMIT_S = 40.0
+LIMIT_S = 20.0
 _MEMORY_MB = 4096
 
 
@@ -31,6 +31,8 @@ class Outcome:
     isolation: tuple[str, ...]
     reached: int
     """Number of steps that succeeded."""
+    steps: tuple[str, ...]
+    """Those that were to be taken."""
     words: str
     """What stopped it, in the driver's or the kernel's own words; empty where nothing did."""
     seconds: dict[str, float]
@@ -38,43 +40,44 @@ class Outcome:
     @property
     def works(self) -> bool:
         """Whether every step succeeded."""
-        return self.reached == len(STEPS)
+        return self.reached == len(self.steps)
 
     def columns(self) -> dict[str, object]:
         """For a table."""
-        stopped_at = "" if self.works else list(STEPS)[self.reached]
+        stopped_at = "" if self.works else self.steps[self.reached]
         return {"works": self.works, "stopped at": stopped_at, "words": self.words, **self.seconds}
 
 
-def attempt(device: DeviceBackend, relief: Relief, limit_s: float = LIMIT_S) -> Outcome:
-    """Fork, enter the jail with `relief`, take the steps."""
+def attempt(device: DeviceBackend, relief: Relief, last: str = "profiler") -> Outcome:
+    """Fork, enter the jail with `relief`, take the steps up to `last`."""
+    steps = tuple(STEPS)[: tuple(STEPS).index(last) + 1]
     scratch = tempfile.mkdtemp()
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             os.close(reading)
-            _child(device, relief, scratch, writing)
+            _child(device, relief, steps, scratch, writing)
         finally:  # this copy of the zygote must not return
             os._exit(0)
     os.close(writing)
     try:
-        return _outcome(_lines(reading, limit_s), _end(pid))
+        return _outcome(steps, _lines(reading, LIMIT_S), _end(pid))
     finally:
         os.close(reading)
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _child(device: DeviceBackend, relief: Relief, scratch: str, pipe: int) -> None:
+def _child(device: DeviceBackend, relief: Relief, steps: Sequence[str], scratch: str, pipe: int) -> None:
     def say(**line: Any) -> None:
         os.write(pipe, (json.dumps(line) + "\n").encode())
 
     try:
         relief.apply()
         enter_jail(device, scratch, say)
-        for name, step in STEPS.items():
+        for name in steps:
             start = time.perf_counter()
-            step(device)
+            STEPS[name](device)
             say(step=name, seconds=round(time.perf_counter() - start, 2))
     except BaseException as exc:  # a refusal may take any form; its words are what this is about
         say(words=f"{type(exc).__name__}: {exc}")
@@ -170,8 +173,8 @@ def _is_collected(pid: int) -> bool:
     return False
 
 
-def _outcome(lines: list[dict[str, Any]], end: str) -> Outcome:
+def _outcome(steps: tuple[str, ...], lines: list[dict[str, Any]], end: str) -> Outcome:
     isolation = next((tuple(line["isolation"]) for line in lines if "isolation" in line), ())
     seconds = {line["step"]: line["seconds"] for line in lines if "step" in line}
     words = " ".join([*(line["words"] for line in lines if "words" in line), end]).strip()
-    return Outcome(isolation, len(seconds), words, seconds)
+    return Outcome(isolation, len(seconds), steps, words, seconds)

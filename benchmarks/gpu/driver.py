@@ -44,14 +44,16 @@ def run_sections(sections: Sequence[Section], out: Path, pretend: bool, seconds:
     out.mkdir(parents=True, exist_ok=True)
     ends_at, states = time.monotonic() + seconds, []
     for section in sections:
-        states.append(_run(section, out, pretend, ends_at, carried))
-        report.write(out, [one.name for one in sections], pretend)
+        try:
+            states.append(_run(section, out, pretend, ends_at, carried))
+        finally:  # also when the whole is ended from outside
+            report.write(out, [one.name for one in sections], pretend)
     return all(state == "done" for state in states)
 
 
 def _run(section: Section, out: Path, pretend: bool, ends_at: float, carried: str) -> str:
     findings, begun = Findings(out, section.name), time.monotonic()
-    limit = min(section.limit_s, ends_at - begun - _GRACE_S)
+    limit = min(section.limit_s, ends_at - begun - 2 * _GRACE_S)
     if limit < _LEAST_S:
         findings.outcome("left out", 0.0, "no time was left for it")
         return "left out"
@@ -85,7 +87,7 @@ def _wait(process: subprocess.Popen[bytes], limit: float) -> int | None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
             with suppress(subprocess.TimeoutExpired):  # a process that waits for the driver cannot be killed
-                process.wait(_GRACE_S / 2)
+                process.wait(_GRACE_S)
         return None
     finally:
         with suppress(ProcessLookupError):  # what it left behind
@@ -95,4 +97,4 @@ def _wait(process: subprocess.Popen[bytes], limit: float) -> int | None:
 def _tail(log: Path, start: int) -> str:
     with log.open("rb") as file:
         file.seek(max(start, log.stat().st_size - _TAIL))
-        return file.read().decode(errors="replace").strip()
+        return file.read().decode(errors="replace").strip().replace(f"{ROOT}/", "")

@@ -30,7 +30,8 @@ def run(setting: Setting, findings: Findings) -> None:
         if setting.left_s() < _SPARE_S:
             findings.unknown(_title(left_out), "no time was left for it")
             continue
-        outcomes[left_out] = outcome = attempt(device, Relief(left_out))
+        is_told = () in outcomes and outcomes[()].works  # then the others need not compile and profile again
+        outcomes[left_out] = outcome = attempt(device, Relief(left_out), "tensor" if is_told else "profiler")
         findings.row("layers", jail=_title(left_out), **outcome.columns())
     whole = outcomes[()]
     findings.fact("layers in force", list(whole.isolation))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import time
 from dataclasses import asdict, dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a section that only looks at the machine needs none of the gym's packages
+    from verl_kernel.env.clock.stopwatch import Stopwatch
     from verl_kernel.env.devices.base import DeviceBackend
     from verl_kernel.env.options import GymOptions
 
@@ -36,6 +38,12 @@ class Setting:
         from verl_kernel.env import devices
 
         return devices.resolve_device(self.device_name, probe)
+
+    def stopwatch(self) -> Stopwatch:
+        """What judges and runners time with."""
+        if self.pretend:
+            return importlib.import_module("pretend_gpu").stopwatch()  # type: ignore[no-any-return]
+        return self.device().stopwatch  # type: ignore[attr-defined,no-any-return]
 
     @property
     def device_name(self) -> str:

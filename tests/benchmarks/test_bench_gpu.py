@@ -65,10 +65,22 @@ def test_a_crash_loses_half_a_line_at_most(tmp_path):
 
 def test_what_does_not_fit_into_the_time_is_left_out(tmp_path):
     start = time.monotonic()
-    assert not run_sections([*sections("hangs", limit_s=300.0), *sections("works")], tmp_path, pretend=True, seconds=14)
-    assert time.monotonic() - start < 20
+    assert not run_sections([*sections("hangs", limit_s=300.0), *sections("works")], tmp_path, pretend=True, seconds=19)
+    assert time.monotonic() - start < 25
     found, _ = read(tmp_path)
     assert found["hangs"]["state"] == "stopped" and found["works"]["state"] == "left out"
+
+
+def test_what_the_jail_refuses_is_found_layer_by_layer(tmp_path):
+    assert run_sections(sections("demanding"), tmp_path, pretend=True, seconds=90)
+    section = read(tmp_path)[0]["demanding"]
+    layers = {row["jail"]: row for row in section["tables"]["layers"]}
+    assert not layers["all layers"]["works"] and layers["all layers"]["stopped at"] == "context"
+    assert "PermissionError" in layers["all layers"]["words"] and not layers["without landlock"]["works"]
+    assert layers["without landlock, seccomp"]["works"]
+    found = {row["jail"] for row in section["tables"]["what helps"] if row["works"]}
+    assert found == {"without seccomp; /proc readable", "without landlock; the system calls socket allowed"}
+    assert [check["held"] for check in section["checks"]] == [False, True]
 
 
 def test_an_earlier_report_is_not_mixed_with(tmp_path):

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Found by a Python whose PYTHONPATH names this folder: judges, zygotes and sections of bench_gpu.py that it starts get
-the pretended device."""
+"""Found by a Python whose PYTHONPATH names this folder: in zygotes, judges' processes and sections of bench_gpu.py the
+device becomes the pretended one of that name."""
 
 import sys
 
-_CONCERNED = ("verl_kernel.env.zygote", "verl_kernel.env.worker", "benchmarks.gpu.section")
+CONCERNED = {"verl_kernel.env.zygote", "verl_kernel.env.worker", "benchmarks.gpu.section"}
 
-
-def _pretended(name, probe=True):
-    from pretend_gpu import PretendGpu  # imports triton, for which a judge has to be ready
-
-    return PretendGpu()
-
-
-if set(_CONCERNED) & set(sys.orig_argv):
+if CONCERNED & set(sys.orig_argv):
     from verl_kernel.env import devices
 
-    devices.resolve_device = _pretended
+    def pretended(name, probe=True):  # imports late: they import triton, and a judge's process is not ready for that
+        if name == "cuda":
+            from pretend_cuda import PretendCuda
+
+            return PretendCuda()
+        from pretend_gpu import PretendGpu
+
+        return PretendGpu()
+
+    devices.resolve_device = pretended
