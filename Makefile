@@ -55,7 +55,8 @@ test-gpu:
 	[[ -z "$(WHEELS)" ]] || $(PYTHON) requirements/gym.py carry "$(WHEELS)" "$$carried"
 	export PYTHONPATH="$(CURDIR):$$carried$${PYTHONPATH:+:$$PYTHONPATH}"
 	$(PYTHON) requirements/gym.py check
-	step "tests that need a GPU" $(PYTHON) -m pytest tests/gpu --confcutdir=tests/gpu -rs $(PYTEST_ARGS)
+	step "tests that need a GPU" $(PYTHON) -m pytest tests/gpu --confcutdir=tests/gpu -rs \
+	    -W ignore::pytest.PytestConfigWarning $(PYTEST_ARGS)
 
 # The wheels for such a machine, fetched on this one: make gpu-wheels PY=3.12 MACHINE=x86_64 WHEELS=wheels
 gpu-wheels:

@@ -42,6 +42,7 @@ def run(setting: Setting, findings: Findings) -> None:
     folder, junit = ROOT / "tests" / "gpu", Path(setting.out) / JUNIT
     files = sorted(folder.glob("test_*.py"), key=lambda path: ORDER.index(path.name) if path.name in ORDER else 0)
     options = [f"--rootdir={ROOT}", f"--confcutdir={folder}", f"--junitxml={junit}", "-pno:cacheprovider"]
+    options += ["-W", "ignore::pytest.PytestConfigWarning"]  # settings of plugins that need not be there
     witness = Witness(findings)
     pytest.main([*options, *map(str, files)], plugins=[witness])
     junit.write_text(re.sub(' hostname="[^"]*"', "", junit.read_text()))

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from verl_kernel.env.clock.roofline import peak_gbs
-from verl_kernel.env.clock.stopwatch import Forward
 from verl_kernel.env.clock.timed_calls import device_kernels
 from verl_kernel.env.devices import resolve_device
 
@@ -132,6 +131,8 @@ def test_the_stopwatch_sees_other_streams(device, protocol):
 
 
 def test_a_chilled_cache_is_cold(device):
+    from verl_kernel.env.clock.stopwatch import Forward
+
     watch = device.stopwatch
     x = torch.randn(watch.l2_bytes // 8, device="cuda")  # half of the cache
 
