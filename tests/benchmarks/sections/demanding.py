@@ -5,11 +5,12 @@ import socket
 from pathlib import Path
 from types import SimpleNamespace
 
+from pretend_gpu import PretendGpu  # in PYTHONPATH, as the driver sets it
+
 from benchmarks.gpu import isolation
-from verl_kernel.env.devices.interpreter import InterpreterDevice
 
 
-class Demanding(InterpreterDevice):
+class Demanding(PretendGpu):
     def enter(self, memory_mb):
         socket.socket(socket.AF_INET).close()
         Path("/proc/version").read_text()
