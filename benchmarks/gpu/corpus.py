@@ -19,8 +19,8 @@ from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
 from verl_kernel.errors import VerlKernelError
 
-JUDGES, PRETENDED_JUDGES, PRETENDED_EVERY = 6, 2, 8
-_SEED, _SPARE_S, _WORDS = 5, 5.0, 200
+JUDGES, PRETENDED_JUDGES, PRETENDED_EVERY = 6, 2, 16
+_SEED, _SPARE_S, _WORDS = 5, 15.0, 200
 
 
 def run(setting: Setting, findings: Findings) -> None:
@@ -28,12 +28,11 @@ def run(setting: Setting, findings: Findings) -> None:
     cases = sorted(load(), key=lambda case: case.honest)
     cases = cases[::PRETENDED_EVERY] if setting.pretend else cases
     judges = PRETENDED_JUDGES if setting.pretend else JUDGES
-    limits = {"run_timeout_s": 3.0 if setting.pretend else 10.0, "load_timeout_s": 20.0}
+    limits = {"load_timeout_s": 20.0} if setting.pretend else {"run_timeout_s": 10.0, "load_timeout_s": 20.0}
     tally = Tally(findings)
     with LocalPool(setting.options(num_judges=judges, correctness_trials=3, **limits), _SEED) as pool:
         asyncio.run(_judge_all(pool, cases, setting.left_s() - _SPARE_S, tally))
     findings.fact("judges", judges)
-    findings.fact("verdicts", dict(tally.verdicts))
     judged = sum(tally.verdicts.values())
     findings.check("the whole corpus was judged", judged == len(cases), f"{judged} of {len(cases)} programs")
     findings.check("no attack is rewarded that should not be", not tally.gains, f"{tally.gains} are")
@@ -50,7 +49,7 @@ class Tally:
 
     def take(self, case: Case, result: EvalResult) -> None:
         """Count one result."""
-        self.verdicts[result.status.value] += 1
+        self._count(result.status.value)
         if not _is_as_written(case, result):
             self.deviations += 1
             self.gains += result.rewarded
@@ -61,9 +60,13 @@ class Tally:
                 flags=list(result.hack_flags), says=said[:_WORDS],
             )  # fmt: skip
 
+    def _count(self, verdict: str) -> None:
+        self.verdicts[verdict] += 1
+        self._findings.fact("verdicts", dict(self.verdicts))
+
     def refuse(self, case: Case, exc: VerlKernelError) -> None:
         """Count a program that was not judged."""
-        self.verdicts[type(exc).__name__] += 1
+        self._count(type(exc).__name__)
         self.deviations += 1
         self._findings.row("deviations", program=case.name, wanted="a verdict", got=type(exc).__name__, says=str(exc))
 

@@ -28,7 +28,7 @@ class Section:
     name: str
     module: str
     limit_s: float
-    """Longest it may take; less where less of the whole is left."""
+    """Longest it may take, on a host that pretends twice as long; less where less of the whole is left."""
 
 
 def run_sections(sections: Sequence[Section], out: Path, pretend: bool, seconds: float, carried: str = "") -> bool:
@@ -53,7 +53,7 @@ def run_sections(sections: Sequence[Section], out: Path, pretend: bool, seconds:
 
 def _run(section: Section, out: Path, pretend: bool, ends_at: float, carried: str) -> str:
     findings, begun = Findings(out, section.name), time.monotonic()
-    limit = min(section.limit_s, ends_at - begun - 2 * _GRACE_S)
+    limit = min(section.limit_s * (2 if pretend else 1), ends_at - begun - 2 * _GRACE_S)
     if limit < _LEAST_S:
         findings.outcome("left out", 0.0, "no time was left for it")
         return "left out"

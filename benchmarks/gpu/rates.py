@@ -47,6 +47,8 @@ class ModelNew(nn.Module):
 """
 POWERS, PRETENDED_POWERS = {"small": 16, "large": 24}, {"small": 10, "large": 13}
 """Tasks by the power of two of their elements: three tensors of 256 kB, of 64 MB."""
+LONGEST_S = 20.0
+"""Of one rate."""
 _MOST = 200
 
 
@@ -73,7 +75,7 @@ def _rate(pool: LocalPool, task: Task, judges: int, seconds: float) -> dict[str,
     """One line: evaluations per second of all judges together, and the median seconds of each stage."""
     asyncio.run(_keep_busy(pool, task, judges, 0.0, "warm"))
     start = time.monotonic()
-    results = asyncio.run(_keep_busy(pool, task, judges, min(seconds, 20.0), "timed"))
+    results = asyncio.run(_keep_busy(pool, task, judges, min(seconds, LONGEST_S), "timed"))
     spent = time.monotonic() - start
     good = [result for result in results if result.rewarded]
     stages = {name for result in good for name in result.stage_seconds}

@@ -54,16 +54,9 @@ class Setting:
         """Options of a gym on this device, without the gate."""
         from verl_kernel.env.options import GymOptions
 
-        memory_mb = 1024 if self.pretend else 8192
-        return GymOptions(
-            **{
-                "device": self.device_name,
-                "static_check": "off",
-                "memory_mb": memory_mb,
-                "load_timeout_s": 60.0,
-                **chosen,
-            }
-        )
+        host = {"memory_mb": 1024, "run_timeout_s": 2.0} if self.pretend else {"memory_mb": 8192}
+        usual = {"device": self.device_name, "static_check": "off", "load_timeout_s": 60.0, **host}
+        return GymOptions(**{**usual, **chosen})
 
     def to_json(self) -> str:
         """One line for a command line."""

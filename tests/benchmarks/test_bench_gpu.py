@@ -120,7 +120,7 @@ def test_all_of_it_on_a_pretended_gpu(tmp_path):
         (task, n) for n in (1, 2) for task in ("small", "large")
     ]
     assert all(row["a second"] > 0 and row["correctness, s"] > 0 and row["clock, s"] > 0 for row in rates)
-    assert sum(found["corpus"]["facts"]["verdicts"].values()) > 30
+    assert sum(found["corpus"]["facts"]["verdicts"].values()) > 15
     assert set(found["tests"]["facts"]["outcomes"]) == {"skipped"}
     assert all(row["words"] == "Skipped: no CUDA device" for row in found["tests"]["tables"]["tests"])
     assert re.search(r'tests="\d+"', (tmp_path / "out" / "junit.xml").read_text())
