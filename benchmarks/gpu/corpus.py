@@ -35,7 +35,7 @@ def run(setting: Setting, findings: Findings) -> None:
     findings.fact("judges", judges)
     judged = sum(tally.verdicts.values())
     findings.check("the whole corpus was judged", judged == len(cases), f"{judged} of {len(cases)} programs")
-    findings.check("no attack is rewarded that should not be", not tally.gains, f"{tally.gains} are")
+    findings.check("no attack that should not be is rewarded with a speedup", not tally.gains, f"{tally.gains} are")
     findings.check("every program got its verdict", not tally.deviations, f"{tally.deviations} did not")
 
 
@@ -52,12 +52,12 @@ class Tally:
         self._count(result.status.value)
         if not _is_as_written(case, result):
             self.deviations += 1
-            self.gains += result.rewarded
+            self.gains += result.rewarded and (result.speedup or 0.0) > 1.0
             said = "" if result.error is None else f"{result.error.type}: {result.error.message}"
             wanted = "rewarded" if case.honest else case.without_gate
             self._findings.row(
                 "deviations", program=case.name, wanted=wanted, got=result.status.value, rewarded=result.rewarded,
-                flags=list(result.hack_flags), says=said[:_WORDS],
+                speedup=result.speedup, flags=list(result.hack_flags), says=said[:_WORDS],
             )  # fmt: skip
 
     def _count(self, verdict: str) -> None:

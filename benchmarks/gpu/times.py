@@ -14,7 +14,7 @@ from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.programs import PROGRAMS
 from benchmarks.gpu.setting import Setting
 
-POWERS, PRETENDED_POWERS = (14, 18, 22, 26), (8, 10, 12, 14)
+POWERS, PRETENDED_POWERS = (14, 18, 22, 26), (8, 9, 10, 11)
 ALIKE, LONG_MS = 0.1, 0.05
 """`device` and do_bench may differ by this share, for calls of at least this long."""
 _SPARE_S = 5.0
