@@ -28,9 +28,11 @@ def run(setting: Setting, findings: Findings) -> None:
     cases = sorted(load(), key=lambda case: case.honest)
     cases = cases[::PRETENDED_EVERY] if setting.pretend else cases
     judges = PRETENDED_JUDGES if setting.pretend else JUDGES
-    limits = {"load_timeout_s": 20.0} if setting.pretend else {"run_timeout_s": 10.0, "load_timeout_s": 20.0}
+    limits: dict[str, float] = {} if setting.pretend else {"run_timeout_s": 10.0, "memory_mb": 2048}
     tally = Tally(findings)
-    with LocalPool(setting.options(num_judges=judges, correctness_trials=3, **limits), _SEED) as pool:
+    with LocalPool(
+        setting.options(num_judges=judges, correctness_trials=3, load_timeout_s=20.0, **limits), _SEED
+    ) as pool:
         asyncio.run(_judge_all(pool, cases, setting.left_s() - _SPARE_S, tally))
     findings.fact("judges", judges)
     judged = sum(tally.verdicts.values())
