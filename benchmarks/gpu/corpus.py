@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 
 from benchmarks.gpu.findings import Findings
+from benchmarks.gpu.placement import on_gpu
 from benchmarks.gpu.setting import Setting
 from tests.exploits.corpus import UNSTOPPED, Case, load, meets
 from tests.exploits.tasks import TASKS
@@ -26,7 +28,10 @@ _SEED, _SPARE_S, _WORDS = 5, 15.0, 200
 def run(setting: Setting, findings: Findings) -> None:
     """Judge as many programs as the time allows, attacks first."""
     cases = sorted(load(), key=lambda case: case.honest)
-    cases = cases[::PRETENDED_EVERY] if setting.pretend else cases
+    if setting.pretend:
+        cases = cases[::PRETENDED_EVERY]
+    else:
+        cases = [replace(case, source=on_gpu(case.source)) for case in cases]
     judges = PRETENDED_JUDGES if setting.pretend else JUDGES
     limits: dict[str, float] = {} if setting.pretend else {"run_timeout_s": 10.0, "memory_mb": 2048}
     tally = Tally(findings)

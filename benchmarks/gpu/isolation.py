@@ -14,7 +14,7 @@ from benchmarks.gpu.attempt import Outcome, attempt
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.relief import Relief, further
 from benchmarks.gpu.setting import Setting
-from verl_kernel.env import jail
+from verl_kernel.env import jail, zygote
 from verl_kernel.env.devices.base import DeviceBackend
 
 _SPARE_S = 3.0
@@ -22,9 +22,8 @@ _SPARE_S = 3.0
 
 def run(setting: Setting, findings: Findings) -> None:
     """One row per combination of layers; then, where the whole jail fails, one per relief that helps."""
-    device = setting.device(probe=False)
-    os.environ.update(device.zygote_env())
-    device.preload()
+    os.environ.update(zygote.resolve_device(setting.device_name, probe=False).zygote_env())
+    device, _ = zygote._prepare(setting.device_name)
     outcomes = {}
     for left_out in combinations():
         if setting.left_s() < _SPARE_S:

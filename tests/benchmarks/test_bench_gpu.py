@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import pytest
 
 from benchmarks.bench_gpu import SECTIONS
 from benchmarks.gpu.driver import Section, run_sections
+from tests.requirements.bare_machine import make_machine, pack_wheels
 
 ROOT = Path(__file__).parents[2]
 HERE = "tests.benchmarks.sections"
@@ -97,6 +99,22 @@ def bench(out, *options, **variables):
     command = [sys.executable, "benchmarks/bench_gpu.py", "--out", str(out), *options]
     environment = {**os.environ, **variables}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=580)
+
+
+@pytest.mark.slow
+def test_wheels_are_carried_to_a_machine_that_lacks_them(tmp_path):
+    environment = make_machine(tmp_path)
+    pack_wheels(tmp_path / "wheels")
+    python = shutil.which("python", path=environment["PATH"])
+    command = [python, "benchmarks/bench_gpu.py", "--pretend", "--sections", "tests", "--out", str(tmp_path / "out")]
+
+    def run(*more):
+        return subprocess.run([*command, *more], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+
+    assert run("--wheels", str(tmp_path / "wheels")).returncode == 0
+    assert read(tmp_path / "out")[0]["tests"]["facts"]["outcomes"].keys() == {"skipped"}
+    shutil.rmtree(tmp_path / "out")
+    assert run().returncode == 1 and "pydantic" in read(tmp_path / "out")[0]["tests"]["last_words"]
 
 
 @pytest.mark.slow

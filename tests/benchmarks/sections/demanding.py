@@ -3,11 +3,11 @@
 
 import socket
 from pathlib import Path
-from types import SimpleNamespace
 
 from pretend_gpu import PretendGpu  # in PYTHONPATH, as the driver sets it
 
 from benchmarks.gpu import isolation
+from verl_kernel.env import zygote
 
 
 class Demanding(PretendGpu):
@@ -17,4 +17,5 @@ class Demanding(PretendGpu):
 
 
 def run(setting, findings):
-    isolation.run(SimpleNamespace(device=lambda probe: Demanding(), left_s=setting.left_s), findings)
+    zygote.resolve_device = lambda name, probe: Demanding()
+    isolation.run(setting, findings)
