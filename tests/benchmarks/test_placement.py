@@ -16,7 +16,7 @@ def test_factories_get_a_device():
 
 def test_nothing_else_changes():
     same = (
-        "x = torch.zeros(4, device=y.device)  # as it is", "x = torch.randn(4)", "x = np.zeros(4)", "torch.empty_like(x)",
+        "x = torch.zeros(4, device=y.device)  # there", "x = torch.randn(4)", "x = np.zeros(4)", "torch.empty_like(x)",
         "x = torch.zeros(4, **options)", "def f(:", "x = torch.zeros",
     )  # fmt: skip
     for source in same:
