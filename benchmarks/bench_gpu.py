@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.gpu.driver import Section, run_sections  # noqa: E402  the path comes first
 from benchmarks.gpu.findings import FILE  # noqa: E402
-from benchmarks.gpu.report import MARKDOWN  # noqa: E402
+from benchmarks.gpu.report import summary  # noqa: E402
 
 SECTIONS = (
     Section("environment", "benchmarks.gpu.environment", 60),
@@ -57,7 +57,7 @@ def main() -> int:
             script = str(ROOT / "requirements" / "gym.py")
             subprocess.run([sys.executable, script, "carry", str(options.wheels), carried], check=True)
         whole = run_sections(chosen, options.out.resolve(), options.pretend, 60 * options.minutes, carried)
-    sys.stdout.write((options.out / MARKDOWN).read_text())
+    sys.stdout.write(summary(options.out))
     return 0 if whole else 1
 
 

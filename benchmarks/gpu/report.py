@@ -21,6 +21,11 @@ def write(out: Path, order: Sequence[str], pretend: bool) -> None:
     (out / MARKDOWN).write_text(markdown(sections, pretend))
 
 
+def summary(out: Path) -> str:
+    """What `report.md` says before it goes into sections: how each ended, and every check that did not hold."""
+    return "\n## ".join((out / MARKDOWN).read_text().split("\n## ")[:2])
+
+
 def collect(lines: Iterable[dict[str, Any]], order: Sequence[str]) -> dict[str, Any]:
     """Findings by section: state, seconds, facts, tables (lists of rows), checks and what is unknown."""
     sections: dict[str, Any] = {name: _empty() for name in order}

@@ -47,9 +47,10 @@ def test_a_section_that_fails_keeps_its_findings_and_says_why(tmp_path):
     assert found["works"]["state"] == "done"
 
 
+@pytest.mark.slow
 def test_a_section_that_hangs_is_stopped_with_its_children_and_the_next_one_runs(tmp_path):
     start = time.monotonic()
-    assert not run_sections([*sections("hangs", limit_s=6.0), *sections("works")], tmp_path, pretend=True, seconds=60)
+    assert not run_sections([*sections("hangs", limit_s=3.0), *sections("works")], tmp_path, pretend=True, seconds=60)
     assert time.monotonic() - start < 25
     found, _ = read(tmp_path)
     assert found["hangs"]["state"] == "stopped" and "hangs.py" in found["hangs"]["last_words"]  # where it hung
@@ -65,6 +66,7 @@ def test_a_crash_loses_half_a_line_at_most(tmp_path):
     assert found["works"]["state"] == "done" and found["works"]["facts"] == {"device": "cpu"}
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_into_the_time_is_left_out(tmp_path):
     start = time.monotonic()
     assert not run_sections([*sections("hangs", limit_s=300.0), *sections("works")], tmp_path, pretend=True, seconds=19)
@@ -73,6 +75,7 @@ def test_what_does_not_fit_into_the_time_is_left_out(tmp_path):
     assert found["hangs"]["state"] == "stopped" and found["works"]["state"] == "left out"
 
 
+@pytest.mark.slow
 def test_what_the_jail_refuses_is_found_layer_by_layer(tmp_path):
     assert run_sections(sections("demanding"), tmp_path, pretend=True, seconds=90)
     section = read(tmp_path)[0]["demanding"]
@@ -123,7 +126,8 @@ def test_all_of_it_on_a_pretended_gpu(tmp_path):
     done = bench(tmp_path / "out", "--pretend")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     found, text = read(tmp_path / "out")
-    assert done.stdout == text and list(found) == [section.name for section in SECTIONS]
+    assert text.startswith(done.stdout) and "## tests" not in done.stdout
+    assert list(found) == [section.name for section in SECTIONS]
     assert {section["state"] for section in found.values()} == {"done"}
     assert len(list((tmp_path / "out").iterdir())) <= 8  # what a lent machine gives back
     layers = found["isolation"]["tables"]["layers"]
