@@ -13,6 +13,10 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # PLAIN=1 ignores all configuration of pip and uv; UNTESTED=1 goes on with aarch64.
 PLAIN ?=
 UNTESTED ?=
+# Wheels for a GPU machine without a package index: which folder, Python and processor.
+WHEELS ?=
+PY ?= 3.12
+MACHINE ?= x86_64
 QUICKSTART := outputs/quickstart
 BIN := $(abspath $(VENV))/bin
 
@@ -24,10 +28,10 @@ define steps
 step() { local what=$$1 start=$$SECONDS; shift; printf '==> %s\n' "$$what"; "$$@"; printf '==> %s: %ds\n' "$$what" $$((SECONDS - start)); }
 endef
 
-.PHONY: help env train test test-gpu check-install dist lock lint type clean
+.PHONY: help env train test test-gpu gpu-wheels check-install dist lock lint type clean
 
 help:
-	@echo "make train | test | test-gpu | env | check-install | dist | lock | lint | type | clean"
+	@echo "make train | test | test-gpu | gpu-wheels | env | check-install | dist | lock | lint | type | clean"
 
 env:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 8))' || \
@@ -43,14 +47,21 @@ test: env
 	@$(steps)
 	step "tests" python -m pytest --durations=10 $(PYTEST_ARGS)
 
-# Needs a GPU, torch, triton, numpy, pydantic, psutil and pytest: no verl, no vLLM, no environment of ours.
+# What `requirements/gym.txt` names is all they need: no verl, no vLLM, no environment of ours. On a machine without an index
+# WHEELS=dir holds the wheels of what it lacks.
 test-gpu:
 	@$(steps)
-	python=$$(command -v python || command -v $(PYTHON))
-	$$python -c 'import importlib.util, sys
-	missing = [n for n in ("torch", "triton", "numpy", "pydantic", "psutil", "pytest") if not importlib.util.find_spec(n)]
-	sys.exit(f"make test-gpu needs the packages {chr(44).join(missing)}: pip install them" if missing else 0)'
-	step "tests that need a GPU" env PYTHONPATH=$(CURDIR) $$python -m pytest tests/gpu --confcutdir=tests/gpu -rs $(PYTEST_ARGS)
+	carried=$$(mktemp -d); chmod 755 "$$carried"; trap 'rm -rf "$$carried"' EXIT
+	[[ -z "$(WHEELS)" ]] || $(PYTHON) requirements/gym.py carry "$(WHEELS)" "$$carried"
+	export PYTHONPATH="$(CURDIR):$$carried$${PYTHONPATH:+:$$PYTHONPATH}"
+	$(PYTHON) requirements/gym.py check
+	step "tests that need a GPU" $(PYTHON) -m pytest tests/gpu --confcutdir=tests/gpu -rs \
+	    -W ignore::pytest.PytestConfigWarning $(PYTEST_ARGS)
+
+# The wheels for such a machine, fetched on this one: make gpu-wheels PY=3.12 MACHINE=x86_64 WHEELS=wheels
+gpu-wheels:
+	@$(PYTHON) requirements/gym.py fetch "$(or $(WHEELS),wheels)" --python "$(PY)" --machine "$(MACHINE)"
+	ls "$(or $(WHEELS),wheels)"
 
 # An installation in an empty folder, with an empty home: PYTHON=python3.12 names the Python to prove.
 check-install:

@@ -15,7 +15,8 @@ ROOT = CASES.parents[2]
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory):
-    private = {"PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("cache"))}
+    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])  # where another Triton may lie
+    private = {"PYTHONPATH": paths, "TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("cache"))}
     environment = {**os.environ, **private}
     environment.pop("TRITON_INTERPRET", None)
     done = subprocess.run([sys.executable, str(CASES)], env=environment, capture_output=True, text=True, cwd=ROOT)

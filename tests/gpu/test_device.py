@@ -91,49 +91,57 @@ def test_poisoned_blocks_come_back(device):
     assert torch.empty(3 << 20, device="cuda").isnan().all()
 
 
-def test_the_stopwatch_orders_work(device):
-    watch = device.stopwatch
-    x = torch.randn(4096, 4096, device="cuda")
+def median(clock, call, count=31):
+    return sorted(clock(call)[1] for _ in range(count))[count // 2]
 
-    def median(call):
-        times = []
-        for _ in range(15):
-            watch.chill()
-            times.append(watch.time(call)[1])
-        return sorted(times)[7]
 
-    once, thrice = median(lambda: x + 1), median(lambda: [x + 1 for _ in range(3)])
+@pytest.mark.parametrize("protocol", ["device", "latency"])
+def test_the_stopwatch_orders_work(device, protocol):
+    clock = getattr(device.stopwatch, protocol)
+    x = torch.randn(8192, 4096, device="cuda")  # 256 MB moved, some 60 microseconds at least
+    once, thrice = median(clock, lambda: x + 1), median(clock, lambda: [x + 1 for _ in range(3)])
     assert 2.0 < thrice / once < 4.0
-    assert median(lambda: None) < once
+    assert median(clock, lambda: None) < once
 
 
-def test_the_stopwatch_sees_other_streams(device):
-    watch, side = device.stopwatch, torch.cuda.Stream()
+def test_device_time_hides_the_hosts_work_and_latency_does_not(device):
+    watch = device.stopwatch
+    x = torch.randn(1 << 12, device="cuda")
+
+    def chain():
+        y = x
+        for _ in range(10):
+            y = y + 1
+        return y
+
+    assert median(watch.device, chain) < 0.8 * median(watch.latency, chain)
+
+
+@pytest.mark.parametrize("protocol", ["device", "latency"])
+def test_the_stopwatch_sees_other_streams(device, protocol):
+    clock, side = getattr(device.stopwatch, protocol), torch.cuda.Stream()
     x = torch.randn(4096, 4096, device="cuda")
 
     def elsewhere():
         with torch.cuda.stream(side):
             return [x @ x for _ in range(5)]
 
-    watch.chill()
-    hidden = watch.time(elsewhere)[1]
-    watch.chill()
-    assert hidden > 0.7 * watch.time(lambda: [x @ x for _ in range(5)])[1]
+    clock(elsewhere)
+    assert clock(elsewhere)[1] > 0.7 * clock(lambda: [x @ x for _ in range(5)])[1]
 
 
 def test_a_chilled_cache_is_cold(device):
+    from verl_kernel.env.clock.stopwatch import Forward
+
     watch = device.stopwatch
-    x = torch.randn(watch.l2_bytes // 16, device="cuda")  # a quarter of the cache
+    x = torch.randn(watch.l2_bytes // 8, device="cuda")  # half of the cache
 
-    def read_after(prepare):
-        times = []
-        for _ in range(31):
-            x.sum()
-            prepare()
-            times.append(watch.time(lambda: [x.sum() for _ in range(1)])[1])
-        return sorted(times)[15]
+    def warm(call):
+        call()
+        (_,), milliseconds = watch.many("kernelgym", [Forward(call)])
+        return None, milliseconds
 
-    assert read_after(watch.chill) > read_after(watch.wait)
+    assert median(watch.latency, x.sum) > median(warm, x.sum)
 
 
 def test_launches_and_ops_are_recorded(device, kernels):

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Found by a zygote whose PYTHONPATH names this folder: its device becomes the pretended one of that name."""
+"""Found by a Python whose PYTHONPATH names this folder: in zygotes, judges' processes and sections of bench_gpu.py the
+device becomes the pretended one of that name."""
 
 import sys
 
-if "verl_kernel.env.zygote" in sys.orig_argv:
+CONCERNED = {"verl_kernel.env.zygote", "verl_kernel.env.worker", "benchmarks.gpu.section"}
+
+if CONCERNED & set(sys.orig_argv):
     from verl_kernel.env import devices
 
-    def pretended(name, probe=True):
+    def pretended(name, probe=True):  # imports late: they import triton, and a judge's process is not ready for that
         if name == "cuda":
             from pretend_cuda import PretendCuda
 

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command for the first GPU, gone through on a pretended one; and what becomes of sections that fail or hang."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks.bench_gpu import SECTIONS
+from benchmarks.gpu.driver import Section, run_sections
+from tests.requirements.bare_machine import make_machine, pack_wheels
+
+ROOT = Path(__file__).parents[2]
+HERE = "tests.benchmarks.sections"
+
+
+def sections(*names, limit_s=60.0):
+    return [Section(name, f"{HERE}.{name}", limit_s) for name in names]
+
+
+def read(out):
+    return json.loads((out / "report.json").read_text())["sections"], (out / "report.md").read_text()
+
+
+def test_findings_are_in_both_reports(tmp_path):
+    assert run_sections(sections("works"), tmp_path, pretend=True, seconds=60)
+    found, text = read(tmp_path)
+    works = found["works"]
+    assert works["state"] == "done" and works["facts"] == {"device": "cpu"}
+    assert works["tables"] == {"numbers": [{"one": 1.0, "text": "a | b"}]}
+    assert [check["held"] for check in works["checks"]] == [True, False]
+    assert "| works | that does not | by far |" in text and "1 of 2" in text and r"a \| b" in text
+    assert "the rest | needs a GPU" in text and "pretended" in text.splitlines()[0]
+
+
+def test_a_section_that_fails_keeps_its_findings_and_says_why(tmp_path):
+    assert not run_sections(sections("fails", "works"), tmp_path, pretend=True, seconds=60)
+    found, text = read(tmp_path)
+    assert found["fails"]["state"] == "failed" and found["fails"]["tables"] == {"numbers": [{"one": 1}]}
+    assert "the driver said no" in found["fails"]["last_words"] and "the driver said no" in text
+    assert found["works"]["state"] == "done"
+
+
+@pytest.mark.slow
+def test_a_section_that_hangs_is_stopped_with_its_children_and_the_next_one_runs(tmp_path):
+    start = time.monotonic()
+    assert not run_sections([*sections("hangs", limit_s=3.0), *sections("works")], tmp_path, pretend=True, seconds=60)
+    assert time.monotonic() - start < 25
+    found, _ = read(tmp_path)
+    assert found["hangs"]["state"] == "stopped" and "hangs.py" in found["hangs"]["last_words"]  # where it hung
+    child = Path(f"/proc/{found['hangs']['facts']['child']}/stat")
+    assert not child.exists() or child.read_text().split()[2] == "Z"
+    assert found["works"]["state"] == "done"
+
+
+def test_a_crash_loses_half_a_line_at_most(tmp_path):
+    run_sections(sections("crashes", "works"), tmp_path, pretend=True, seconds=60)
+    found, _ = read(tmp_path)
+    assert found["crashes"]["state"] == "failed" and found["crashes"]["facts"] == {"before": "the end"}
+    assert found["works"]["state"] == "done" and found["works"]["facts"] == {"device": "cpu"}
+
+
+@pytest.mark.slow
+def test_what_does_not_fit_into_the_time_is_left_out(tmp_path):
+    start = time.monotonic()
+    assert not run_sections([*sections("hangs", limit_s=300.0), *sections("works")], tmp_path, pretend=True, seconds=19)
+    assert time.monotonic() - start < 25
+    found, _ = read(tmp_path)
+    assert found["hangs"]["state"] == "stopped" and found["works"]["state"] == "left out"
+
+
+@pytest.mark.slow
+def test_what_the_jail_refuses_is_found_layer_by_layer(tmp_path):
+    assert run_sections(sections("demanding"), tmp_path, pretend=True, seconds=90)
+    section = read(tmp_path)[0]["demanding"]
+    layers = {row["jail"]: row for row in section["tables"]["layers"]}
+    assert not layers["all layers"]["works"] and layers["all layers"]["stopped at"] == "context"
+    assert "PermissionError" in layers["all layers"]["words"] and not layers["without landlock"]["works"]
+    assert layers["without landlock, seccomp"]["works"]
+    found = {row["jail"] for row in section["tables"]["what helps"] if row["works"]}
+    assert found == {"without seccomp; /proc readable", "without landlock; the system calls socket allowed"}
+    assert [check["held"] for check in section["checks"]] == [False, True]
+
+
+def test_an_earlier_report_is_not_mixed_with(tmp_path):
+    (tmp_path / "findings.jsonl").write_text("{}\n")
+    done = bench(tmp_path, "--sections", "environment")
+    assert done.returncode == 2 and "name another folder" in done.stderr
+
+
+def test_the_limits_leave_the_tests_their_time():
+    assert sum(section.limit_s for section in SECTIONS[:-1]) <= 540 - 60
+
+
+def bench(out, *options, **variables):
+    command = [sys.executable, "benchmarks/bench_gpu.py", "--out", str(out), *options]
+    environment = {**os.environ, **variables}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=580)
+
+
+@pytest.mark.slow
+def test_wheels_are_carried_to_a_machine_that_lacks_them(tmp_path):
+    environment = make_machine(tmp_path)
+    pack_wheels(tmp_path / "wheels")
+    python = shutil.which("python", path=environment["PATH"])
+    command = [python, "benchmarks/bench_gpu.py", "--pretend", "--sections", "environment", "--out"]
+
+    def packages(out, *options):
+        done = subprocess.run([*command, out, *options], cwd=ROOT, env=environment, capture_output=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return {row["package"]: row["version"] for row in read(out)[0]["environment"]["tables"]["packages"]}
+
+    bare, carried = packages(tmp_path / "a"), packages(tmp_path / "b", "--wheels", tmp_path / "wheels")
+    assert bare["torch"] and bare["pydantic"] is None and carried["pydantic"]
+    assert {**carried, "pydantic": None} == bare  # what was there is not replaced
+
+
+@pytest.mark.slow
+def test_all_of_it_on_a_pretended_gpu(tmp_path):
+    done = bench(tmp_path / "out", "--pretend")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    found, text = read(tmp_path / "out")
+    assert text.startswith(done.stdout) and "## tests" not in done.stdout
+    assert list(found) == [section.name for section in SECTIONS]
+    assert {section["state"] for section in found.values()} == {"done"}
+    assert len(list((tmp_path / "out").iterdir())) <= 8  # what a lent machine gives back
+    layers = found["isolation"]["tables"]["layers"]
+    assert layers[0]["jail"] == "all layers" and all(row["works"] for row in layers)
+    assert {row["jail"] for row in layers} >= {"without landlock", "without seccomp", "without landlock, seccomp"}
+    assert {row["protocol"] for row in found["a/a"]["tables"]["speedups"]} == {"device", "latency", "kernelgym"}
+    times = found["times"]
+    assert {row["program"] for row in times["tables"]["milliseconds"]} == {"fused", "chain", "softmax", "matmul"}
+    assert all(row["device"] > 0 and row["latency"] > 0 for row in times["tables"]["milliseconds"])
+    assert "do_bench" in times["unknown"][0]["what"] and times["unknown"][0]["why"] == "needs a GPU"
+    rates = found["evaluations per second"]["tables"]["evaluations"]
+    assert [(row["tasks"], row["judges"]) for row in rates] == [
+        (task, n) for n in (1, 2) for task in ("small", "large")
+    ]
+    assert all(row["a second"] > 0 and row["correctness, s"] > 0 and row["clock, s"] > 0 for row in rates)
+    assert sum(found["corpus"]["facts"]["verdicts"].values()) > 15
+    assert set(found["tests"]["facts"]["outcomes"]) == {"skipped"}
+    assert all(row["words"] == "Skipped: no CUDA device" for row in found["tests"]["tables"]["tests"])
+    assert re.search(r'tests="\d+"', (tmp_path / "out" / "junit.xml").read_text())
