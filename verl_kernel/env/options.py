@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from verl_kernel.env.judge_groups import parse_groups
 from verl_kernel.errors import ConfigError
 
 
@@ -31,6 +33,11 @@ class GymOptions:
     num_judges: int = 1
     cpus_per_judge: float = 1.0
     gpus_per_judge: float = 0.0
+    judge_resources: Any = None
+    """Ray resources of a judge besides, as in `{rack_a: 1}`, or groups of judges, as in
+    `[{resources: {rack_a: 1}, num_judges: 4}, ...]`; held as `JudgeGroup`s."""
+    model_wait_s: float = 60.0
+    """How long a prompt waits for judges of its GPU model, all of them down, before another model takes it over."""
     static_check: str = "coverage"
     """`strict`, `coverage` or `off`."""
     tolerance: str = "scaled"
@@ -79,5 +86,6 @@ class GymOptions:
             _at_least(key, getattr(self, key), 1)
         for key in ("load_timeout_s", "run_timeout_s", "reference_timeout_s"):
             _at_least(key, getattr(self, key), 0.1)
-        for key in ("cpus_per_judge", "gpus_per_judge", "quarantine_s"):
+        for key in ("cpus_per_judge", "gpus_per_judge", "quarantine_s", "model_wait_s"):
             _at_least(key, getattr(self, key), 0)
+        object.__setattr__(self, "judge_resources", parse_groups(self.judge_resources, self.num_judges))
