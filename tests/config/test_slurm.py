@@ -4,6 +4,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -81,8 +82,9 @@ def test_the_recipe_gets_overrides_that_compose(tmp_path: Path, per_gpu: str, ju
 
 @pytest.mark.slow
 def test_ray_knows_the_options_that_the_script_uses():
+    ray = Path(sys.executable).with_name("ray")
     texts = [
-        subprocess.run(["ray", name, "--help"], capture_output=True, text=True).stdout for name in ("start", "status")
+        subprocess.run([ray, name, "--help"], capture_output=True, text=True).stdout for name in ("start", "status")
     ]
     options = ("--head", "--port", "--address", "--num-cpus", "--num-gpus", "--resources", "--block")
     assert all(option in texts[0] for option in options) and "--address" in texts[1]

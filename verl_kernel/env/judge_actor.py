@@ -25,6 +25,7 @@ class JudgeActor:
 
     def __init__(self, options: GymOptions, seed: int | None) -> None:
         self._judge = JudgeProcess(options, seed)
+        self._node = ray.get_runtime_context().get_node_id()
 
     def start(self) -> Placement:
         """Start the judge unless it is running; where it is.
@@ -33,17 +34,17 @@ class JudgeActor:
             EnvironmentNotReady: this node cannot serve the options.
         """
         self._judge.start()
-        return Placement(ray.get_runtime_context().get_node_id(), self._judge.pid, self._judge.model)
+        return Placement(self._node, self._judge.pid, self._judge.model)
 
-    def evaluate(self, job: Job, model: str) -> tuple[EvalResult, int | None]:
-        """Judge one candidate on a GPU of `model`; the result and the process id of the judge.
+    def evaluate(self, job: Job, place: Placement) -> tuple[EvalResult, int | None]:
+        """Judge one candidate where the caller believes this judge to be; the result and the judge's process id.
 
         Raises:
-            InfraError: this actor has been started since its model was asked for, and not on that model.
+            JudgeLost: Ray has started this actor anew, on another node or GPU.
         """
         self._judge.start()
-        if self._judge.model != model:
-            raise InfraError(f"a judge has started anew on {self._judge.model}; it was {model or 'not running'} before")
+        if (self._node, self._judge.model) != (place.node, place.model):
+            raise JudgeLost(f"a judge has been started anew, on node {self._node[:12]} with {self._judge.model}")
         return self._judge.evaluate(*job), self._judge.pid
 
 
@@ -67,7 +68,7 @@ class RemoteJudge:
 
     async def evaluate(self, job: Job) -> EvalResult:
         """Judge one candidate."""
-        answer = self._actor.evaluate.remote(job, self._place.model)
+        answer = self._actor.evaluate.remote(job, self._place)
         result, pid = await self._ask(answer, self._deadline_s)
         self._place = self._place._replace(pid=pid)
         return self._labelled(result)
