@@ -48,6 +48,5 @@ export RAY_ADDRESS=$address
 on_node 0 "${trainers[0]}" "$run" \
     kernelgym.judge_resources="{judge: 1}" \
     kernelgym.num_judges="$((per_node * ${#judges[@]}))" \
-    kernelgym.cpus_per_judge=1.0 \
     kernelgym.gpus_per_judge="$(awk "BEGIN {print 1 / $judges_per_gpu}")" \
     "$@"

@@ -11,11 +11,10 @@ from verl_kernel.options import parse_options
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text()
 BLOCKS = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.M | re.S)
+NAMES = [["judge"], ["accelerator_type:H100", "accelerator_type:A100"]]
 
 
-@pytest.mark.parametrize(
-    ("block", "names"), zip(BLOCKS, [["judge"], ["accelerator_type:H100", "accelerator_type:A100"]], strict=True)
-)
+@pytest.mark.parametrize(("block", "names"), list(zip(BLOCKS, NAMES, strict=True)))
 def test_a_configuration_parses(block, names):
     options = parse_options(OmegaConf.create(block).kernelgym).env
     assert [group.name for group in options.judge_resources] == names

@@ -222,3 +222,18 @@ def test_whatever_fails_no_prompt_meets_two_models_and_none_is_lost(makers, requ
         judged = [result for result in results if result.status is EvalStatus.OK]
         assert len(models(judged)) <= 1 and not any(CHANGED in result.env for result in judged)
         assert all(result.attempts == 4 for result in results if result not in judged)
+
+
+async def test_a_pool_whose_judges_are_all_lost_for_a_moment_loses_nothing(monkeypatch):
+    monkeypatch.setattr("verl_kernel.env.upkeep._REVIVAL_S", 0.01)
+    judges = [Actor(*[JudgeLost("gone")] * 2) for _ in range(2)]
+    async with pool(*judges) as dispatcher:
+        await dispatcher.ready()
+        for judge in judges:
+            judge.start = JudgeLost("not placed yet")
+        requests = [ask(dispatcher, TASKS[0], str(number)) for number in range(4)]
+        await asyncio.sleep(0.05)
+        assert all(judge.revivals > 2 for judge in judges) and not any(request.done() for request in requests)
+        for judge in judges:
+            judge.start = None
+        assert [(await request).status for request in requests] == [EvalStatus.OK] * 4

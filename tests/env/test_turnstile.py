@@ -90,7 +90,7 @@ async def test_a_judge_that_is_down_serves_nobody_until_it_is_up():
     turnstile = Turnstile(["a"], down=True)
     waiting = asyncio.ensure_future(turnstile.enter(Ticket()))
     await settle()
-    assert turnstile.deserted and not waiting.done()
+    assert turnstile.states() == ["down"] and not waiting.done()
     turnstile.up("a")
     assert await waiting == "a"
 

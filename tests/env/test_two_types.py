@@ -19,7 +19,7 @@ from verl_kernel.errors import ConfigError
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 GROUPS = [{"resources": {"a": 1}, "num_judges": 1}, {"resources": {"b": 1}, "num_judges": 1}]
-TASKS = [Task(f"{REFERENCE}\n# {number}\n", task_id=f"task {number}") for number in range(5)]
+TASKS = [Task(f"{REFERENCE}\n# {number}\n", task_id=f"task {number}") for number in range(4)]
 SOURCES = [HONEST, candidate("return self.right(x, y) + 1")]
 EXPECTED = [EvalStatus.OK, EvalStatus.INCORRECT]
 
@@ -76,6 +76,11 @@ def check_types(results, expected):
     assert not any(CHANGED in result.env for of_task in results.values() for result in of_task)
 
 
+def was_lost(results):
+    """Whether something had to be done again."""
+    return any(result.attempts > 1 for of_task in results.values() for result in of_task)
+
+
 def node_of(gym, kind):
     return next(judge.node for judge in gym.stats().judges if judge.model.endswith(f"({kind})"))
 
@@ -97,6 +102,7 @@ def test_groups_stay_on_their_type_through_losses_and_drains():
             assert lost in by_id
             results = asyncio.run(judged(gym, 2, lambda: nodes.remove_node(by_id.pop(lost), False)))
             check_types(results, "ab")
+            assert was_lost(results)
             new = node_of(gym, "a")
             assert new != lost and new in by_id and gym.stats().alive == 2
 
@@ -106,6 +112,7 @@ def test_groups_stay_on_their_type_through_losses_and_drains():
             results = asyncio.run(judged(gym, 5, lambda: nodes.remove_node(by_id.pop(node_of(gym, "a")), False)))
             check_verdicts(results)
             check_moves(results)
+            assert was_lost(results)
             check_types(asyncio.run(judged(gym, 6)), "b")
 
 

@@ -68,11 +68,6 @@ class Turnstile(Generic[Judge]):
         """Requests without a judge."""
         return sum(not ticket.future.done() for ticket in self._queue)
 
-    @property
-    def deserted(self) -> bool:
-        """Whether every judge is down."""
-        return all(place.down for place in self._places)
-
     def states(self) -> list[str]:
         """`free`, `busy`, `down`, `quarantined`, `draining` (finishing its last) or `drained`, for each judge."""
         return [place.state for place in self._places]

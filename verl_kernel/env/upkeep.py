@@ -9,13 +9,15 @@ from collections.abc import Collection, Coroutine, Sequence
 from typing import Any, Generic
 
 from verl_kernel.env.drains import Drains
-from verl_kernel.env.judge_handle import Handle
+from verl_kernel.env.judge_handle import Handle, JudgeLost
 from verl_kernel.env.turnstile import Turnstile
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError
 
 _LOG = logging.getLogger(__name__)
 _REVIVAL_S = 1.0
 _LONGEST_REVIVAL_S = 60.0
+_RESTART_S = 16.0
+"""Pause before which a lost judge may just be on its way back."""
 _WATCH_S = 5.0
 
 
@@ -34,6 +36,7 @@ class Upkeep(Generic[Handle]):
         self._starts: list[asyncio.Task[None]] = []
         self._background: set[asyncio.Task[None]] = set()
         self._watched: set[int] = set()
+        self._failing: set[int] = set()
 
     def start(self) -> None:
         """Start the judges, once, without waiting for them."""
@@ -95,19 +98,27 @@ class Upkeep(Generic[Handle]):
             except InfraError as exc:
                 _LOG.warning("judge %d does not start, next try in %g s: %s", number, pause, exc)
                 self._turnstile.down(judge)
-            if self._turnstile.deserted:  # requests must learn what is wrong rather than wait for ever
+                if pause >= _RESTART_S or not isinstance(exc, JudgeLost):
+                    self._failing.add(number)
+            if self._nobody_left():  # requests must learn what is wrong rather than wait for ever
                 break
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_REVIVAL_S)
         self._refusals.pop(number, None)
+        self._failing.discard(number)
         self._settle(judge)
         self._turnstile.up(judge, judge.describe().model)
+
+    def _nobody_left(self) -> bool:
+        """Whether no judge is up or may still come up by itself."""
+        return len(self._failing | self._refusals.keys()) == len(self._judges)
 
     def _refuse(self, judge: Handle, reason: Exception) -> None:
         number = self._judges.index(judge)
         _LOG.error("judge %d cannot work: %s", number, reason)
         self._turnstile.down(judge)
         self._refusals[number] = reason
+        self._failing.discard(number)
         if len(self._refusals) == len(self._judges):
             self._turnstile.refuse(reason)
 
