@@ -24,6 +24,7 @@ COMMANDS = {
     "report": "Show what a run changed, and write its curves and best kernels as a page.",
     "study": "Train the arms of a study over seeds and compare them.",
     "serve-status": "Show the queue, judges and pace of a running cluster's pool.",
+    "serve-drain": "Let judges of a running pool finish and give them nothing new, or take that back.",
     "doctor": "Check that this machine can run the recipes, and say what is missing.",
 }
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.env.programs import REFERENCE
 from verl_kernel.env.dispatcher import Dispatcher, Observer
+from verl_kernel.env.judge_handle import Placement
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
@@ -20,8 +21,9 @@ TASK = Task(REFERENCE, task_id="fused")
 class Actor:
     """A judge that follows a script: an exception per evaluation, or None for a verdict."""
 
-    def __init__(self, *script, start=None, gate=None):
+    def __init__(self, *script, start=None, gate=None, node="here", model="gpu"):
         self.script, self.start, self.gate = list(script), start, gate
+        self.place = Placement(node, 7, model)
         self.seen, self.revivals = [], 0
 
     async def evaluate(self, job):
@@ -32,7 +34,8 @@ class Actor:
         trouble = self.script.pop(0) if self.script else None
         if trouble is not None:
             raise trouble
-        return EvalResult(task_id=job[0].task_id, status=EvalStatus.OK, correctness=True)
+        env = {"judged_on": self.place.model}
+        return EvalResult(task_id=job[0].task_id, status=EvalStatus.OK, correctness=True, env=env)
 
     async def revive(self):
         self.revivals += 1
@@ -40,7 +43,7 @@ class Actor:
             raise self.start
 
     def describe(self):
-        return "here", 7
+        return self.place
 
 
 @asynccontextmanager
@@ -65,7 +68,7 @@ async def test_a_failure_of_ours_is_tried_again_on_another_judge(caplog):
         with caplog.at_level(logging.WARNING):
             result = await ask(dispatcher, "x")
         assert (result.status, result.attempts) == (EvalStatus.OK, 2) and (bad.seen, good.seen) == (["x"], ["x"])
-        assert "judge 0 failed on task fused (attempt 1 of 2; on to the next attempt): boom" in caplog.text
+        assert "judge 0 failed on task fused (attempt 1, on to the next): boom" in caplog.text
         await settle()
         stats = await dispatcher.stats()
         assert bad.revivals == 2 and (stats.retries, stats.infra_errors, stats.alive) == (1, 0, 2)

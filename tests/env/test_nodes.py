@@ -62,9 +62,7 @@ def test_a_pool_spreads_over_nodes_and_survives_the_loss_of_one():
             await asyncio.to_thread(cluster.remove_node, second, False)
             return await work
 
-        statuses = asyncio.run(lose_one())
-        wrong = [got for got, want in zip(statuses, EXPECTED * 20, strict=True) if got is not want]
-        assert set(wrong) <= {EvalStatus.INFRA_ERROR} and len(wrong) <= 2
+        assert asyncio.run(lose_one()) == EXPECTED * 20
         assert verdicts(gym, 12, "one") == EXPECTED * 6
         until(lambda: gym.stats().alive == 1)
 

@@ -90,7 +90,7 @@ async def test_a_judge_that_is_down_serves_nobody_until_it_is_up():
     turnstile = Turnstile(["a"], down=True)
     waiting = asyncio.ensure_future(turnstile.enter(Ticket()))
     await settle()
-    assert turnstile.deserted and not waiting.done()
+    assert turnstile.states() == ["down"] and not waiting.done()
     turnstile.up("a")
     assert await waiting == "a"
 
@@ -122,3 +122,49 @@ async def test_a_pool_without_judges_says_so_to_everyone():
     for request in (waiting, turnstile.enter(Ticket())):
         with pytest.raises(InfraError, match="no device"):
             await request
+
+
+async def two_models(**options):
+    turnstile = Turnstile(["a", "b"], down=True, **options)
+    turnstile.up("a", "h100")
+    turnstile.up("b", "a100")
+    return turnstile
+
+
+async def test_requests_of_one_pin_get_judges_of_one_model():
+    turnstile, first = await two_models(), Ticket()
+    assert await turnstile.enter(first) == "a"
+    second = asyncio.ensure_future(turnstile.enter(Ticket(pin=first.pin)))
+    await settle()
+    assert not second.done() and await turnstile.enter(Ticket()) == "b"
+    turnstile.leave("b")
+    await settle()
+    assert not second.done()
+    turnstile.leave("a")
+    assert await second == "a"
+
+
+async def test_quarantine_never_takes_the_last_judge_of_a_model():
+    turnstile, ticket = await two_models(strikes=1, back_off_s=60), Ticket()
+    assert turnstile.blame("a") == 0.0 and turnstile.states() == ["free", "free"]
+    assert await turnstile.enter(ticket) == "a"
+    turnstile.leave("a")
+    assert await turnstile.enter(ticket.again("a")) == "a"
+
+
+async def test_a_model_is_lost_only_where_its_last_judge_is_away_for_long():
+    turnstile, ticket = await two_models(model_wait_s=0.02), Ticket()
+    assert await turnstile.enter(ticket) == "a"
+    turnstile.down("a")
+    turnstile.leave("a")
+    turnstile.up("a", "h100")  # in time
+    await asyncio.sleep(0.05)
+    waiting = [asyncio.ensure_future(turnstile.enter(Ticket(pin=ticket.pin))) for _ in range(2)]
+    await settle()
+    assert [request.done() for request in waiting] == [True, False]
+    turnstile.drain("a", True)
+    await asyncio.sleep(0.05)
+    assert not waiting[1].done() and turnstile.states() == ["draining", "free"]  # it still serves its last
+    turnstile.leave("a")
+    assert turnstile.states() == ["drained", "free"]
+    assert await waiting[1] == "b" and ticket.pin.model == "a100"

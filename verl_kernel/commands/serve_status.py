@@ -6,25 +6,20 @@ Exit code 0 where there is a pool, 2 with one sentence where there is no cluster
 
 from __future__ import annotations
 
-import logging
-import socket
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from verl_kernel.commands.running_pools import ADDRESS, NAME, ask, running_pools
 from verl_kernel.env.pool_stats import RECENT_S, PoolStats
 from verl_kernel.errors import EnvironmentNotReady
 
-_ANSWER_S, _KNOCK_S = 20.0, 5.0
-
 
 def command(
-    address: Annotated[str, typer.Option(help="Address of the Ray cluster; auto finds the one of this machine.")] = (
-        "auto"
-    ),
-    name: Annotated[str, typer.Option(help="Name of the pool.")] = "kernelgym",
+    address: Annotated[str, typer.Option(help=ADDRESS)] = "auto",
+    name: Annotated[str, typer.Option(help=NAME)] = "kernelgym",
     json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
 ) -> None:
     """Show the queue, judges and pace of a cluster's pool."""
@@ -46,50 +41,8 @@ def read_stats(address: str, name: str) -> list[PoolStats]:
     Raises:
         EnvironmentNotReady: no cluster, no such pool, or no answer; the sentence says which.
     """
-    import ray
-
-    try:
-        _knock(address)
-        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
-    except (ConnectionError, ValueError, RuntimeError, OSError) as exc:
-        raise EnvironmentNotReady(
-            f"no Ray cluster answers at {address}: start a run first, or name its cluster with --address "
-            f"({_first_line(exc)})"
-        ) from exc
-    try:
-        named = [actor for actor in ray.util.list_named_actors(all_namespaces=True) if actor["name"] == name]
-        if not named:
-            raise EnvironmentNotReady(
-                f"the cluster has no pool called {name}: a run makes one when it starts; --name takes another name"
-            )
-        return [_ask(ray, actor) for actor in named]
-    finally:
-        ray.shutdown()
-
-
-def _knock(address: str) -> None:
-    """Raise OSError where nobody listens: Ray itself would try for two minutes and then end this process."""
-    host, colon, port = address.rpartition(":")
-    if colon and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=_KNOCK_S).close()
-
-
-def _ask(ray: Any, actor: dict[str, str]) -> PoolStats:
-    from verl_kernel.env.router import CONTROL
-
-    try:
-        router = ray.get_actor(actor["name"], namespace=actor["namespace"])
-        answer = router.stats.options(concurrency_group=CONTROL).remote()
-        stats: PoolStats = ray.get(answer, timeout=_ANSWER_S)
-    except (ray.exceptions.RayError, AttributeError, ValueError) as exc:
-        raise EnvironmentNotReady(
-            f"the actor {actor['name']} does not answer as a pool does ({_first_line(exc)}): look at the run's log"
-        ) from exc
-    return stats
-
-
-def _first_line(exc: Exception) -> str:
-    return str(exc).strip().partition("\n")[0][:200]
+    with running_pools(address, name) as routers:
+        return [ask(router, "stats") for router in routers]
 
 
 def _counts(name: str, stats: PoolStats) -> Table:
@@ -97,7 +50,7 @@ def _counts(name: str, stats: PoolStats) -> Table:
     for figure, value in (
         ("waiting for a judge", str(stats.queue)),
         ("waiting for a place in the queue", str(stats.held_back)),
-        ("judges", f"{len(stats.judges)}: {stats.busy} busy, {stats.alive} alive, {stats.quarantined} quarantined"),
+        ("judges", _summary(stats)),
         (f"results per second, last {RECENT_S:.0f} s", f"{stats.recent_per_second:.2f}"),
         ("results per second, since the start", f"{stats.per_second:.2f}"),
         ("results", ", ".join(f"{count} {status}" for status, count in sorted(stats.statuses.items())) or "none"),
@@ -110,8 +63,14 @@ def _counts(name: str, stats: PoolStats) -> Table:
     return table
 
 
+def _summary(stats: PoolStats) -> str:
+    drained = f", {stats.drained} drained" if stats.drained else ""
+    return f"{len(stats.judges)}: {stats.busy} busy, {stats.alive} alive, {stats.quarantined} quarantined{drained}"
+
+
 def _judges(stats: PoolStats) -> Table:
-    table = Table("judge", "state", "node", "process")
+    table = Table("judge", "state", "GPU", "node", "process")
     for judge in stats.judges:
-        table.add_row(str(judge.number), judge.state, judge.node[:12], "" if judge.pid is None else str(judge.pid))
+        pid = "" if judge.pid is None else str(judge.pid)
+        table.add_row(str(judge.number), judge.state, judge.model, judge.node[:12], pid)
     return table

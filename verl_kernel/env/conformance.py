@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from verl_kernel.env import conformance_programs as programs
-from verl_kernel.env.dispatcher import Job
+from verl_kernel.env.judge_handle import Job
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool_stats import PoolStats
 from verl_kernel.env.result import EvalResult, EvalStatus

@@ -2,8 +2,9 @@
 """What both pools have in common: a bounded queue, a memory of verdicts, a second try elsewhere, judges brought back.
 
 All of it runs in one event loop. An evaluation that fails for reasons of ours is done once more, on another judge if
-there is one, and is `infra_error` after that. A failed judge is out of rotation until it answers again; one that
-fails again and again where others serve is quarantined. Where the queue is full, callers wait.
+there is one, and is `infra_error` after that; what went down with its judge is done again up to three times. A failed
+judge is out of rotation until it answers again; one that fails again and again where others serve is quarantined.
+All rollouts of a prompt are judged on one GPU model. Where the queue is full, callers wait.
 """
 
 from __future__ import annotations
@@ -11,43 +12,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Collection, Sequence
+from typing import Generic
 
+from verl_kernel.env.judge_handle import Handle, Job, JudgeLost
 from verl_kernel.env.memo import Pending, VerdictMemo, verdict_key
 from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pins import Pin, Pins
 from verl_kernel.env.pool_stats import JudgeStats, PoolStats, Tally
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
-from verl_kernel.env.task import Task
-from verl_kernel.env.turnstile import Turnstile
-from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError, TaskError
+from verl_kernel.env.tries import Tries
+from verl_kernel.env.turnstile import Ticket, Turnstile
+from verl_kernel.env.unfit_tasks import UnfitTasks
+from verl_kernel.env.upkeep import Upkeep
+from verl_kernel.errors import InfraError, TaskError
 
 _LOG = logging.getLogger(__name__)
-Job = tuple[Task, str, str]
-"""Task, source, and the caller's name for the source."""
-ATTEMPTS = 2
 _MEMORY = 4096
-_REVIVAL_S = 1.0
-_LONGEST_REVIVAL_S = 60.0
-
-
-class JudgeHandle(Protocol):
-    """A judge as the dispatcher sees it."""
-
-    async def evaluate(self, job: Job) -> EvalResult:
-        """Judge one candidate; raises InfraError where that failed for reasons of ours."""
-        ...
-
-    async def revive(self) -> None:
-        """Return once it can serve (again); raises InfraError if it cannot now, EnvironmentNotReady if never."""
-        ...
-
-    def describe(self) -> tuple[str, int | None]:
-        """Its node and its process id."""
-        ...
-
-
-Handle = TypeVar("Handle", bound=JudgeHandle)
 
 
 class Observer:
@@ -72,20 +53,18 @@ class Dispatcher(Generic[Handle]):
     def __init__(self, judges: Sequence[Handle], options: GymOptions, observer: Observer | None = None) -> None:
         self._judges = list(judges)
         self._turnstile: Turnstile[Handle] = Turnstile(
-            self._judges, options.quarantine_after, options.quarantine_s, down=True
+            self._judges, options.quarantine_after, options.quarantine_s, down=True, model_wait_s=options.model_wait_s
         )
+        self._upkeep = Upkeep(self._judges, self._turnstile)
         self._doors = {urgent: asyncio.Semaphore(options.queue_size + len(judges)) for urgent in (False, True)}
         self._held_back = 0
         self._memo, self._unfit, self._tally = VerdictMemo(_MEMORY), UnfitTasks(), Tally()
+        self._pins = Pins()
         self._observer = observer or Observer()
-        self._refusals: dict[int, Exception] = {}
-        self._starts: list[asyncio.Task[None]] = []
-        self._background: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Start the judges, once, without waiting for them."""
-        if not self._starts:
-            self._starts = [asyncio.ensure_future(self._bring_up(judge)) for judge in self._judges]
+        self._upkeep.start()
 
     async def evaluate(self, job: Job, *, validate: bool = False, step: int | None = None) -> EvalResult:
         """Judge one candidate, or answer with the verdict on the same source for the same task in the same step.
@@ -94,14 +73,14 @@ class Dispatcher(Generic[Handle]):
             TaskError: the reference cannot serve.
             EnvironmentNotReady: no judge can work here.
         """
-        await self.start()
+        self._upkeep.start()
         task, source, kernel = job
-        key = verdict_key(task, source, step)
-        pending = self._known(key, validate)
+        pin = self._pins.of(task, step)
+        pending = self._known(verdict_key(task, source, step, pin), validate)
         if pending is not None:
             result = await pending.wait()
         else:
-            result = await self._admit(key, job, validate)
+            result = await self._admit(job, validate, step, pin)
         return result.model_copy(update={"task_id": task.task_id, "kernel": kernel})
 
     async def ready(self) -> None:
@@ -110,10 +89,7 @@ class Dispatcher(Generic[Handle]):
         Raises:
             EnvironmentNotReady: one of them cannot work.
         """
-        await self.start()
-        await asyncio.shield(asyncio.gather(*self._starts))
-        if self._refusals:
-            raise next(iter(self._refusals.values()))
+        await self._upkeep.ready()
 
     async def stats(self) -> PoolStats:
         """The pool at this moment."""
@@ -123,18 +99,29 @@ class Dispatcher(Generic[Handle]):
         """Forget all verdicts."""
         self._memo.forget()
 
+    async def drain(self, nodes: Collection[str], numbers: Collection[int], on: bool) -> list[int]:
+        """Let judges finish and give them nothing new, or take that back.
+
+        Args:
+            nodes: ids of nodes whose judges are meant.
+            numbers: judges meant.
+            on: whether to drain.
+
+        Returns:
+            Numbers of the judges that this concerns now.
+        """
+        return self._upkeep.drain(nodes, numbers, on)
+
     async def close(self) -> None:
         """Stop looking after judges, and refuse requests."""
-        for task in [*self._starts, *self._background]:
-            task.cancel()
+        self._upkeep.close()
         self._turnstile.refuse(InfraError("the pool has been closed"))
 
     def _stats(self) -> PoolStats:
         places = zip(self._judges, self._turnstile.states(), strict=True)
         judges = []
         for number, (judge, state) in enumerate(places):
-            node, pid = judge.describe()
-            judges.append(JudgeStats(number=number, state=state, node=node, pid=pid))
+            judges.append(JudgeStats(number=number, state=state, **judge.describe()._asdict()))
         return self._tally.stats(tuple(judges), self._turnstile.waiting, self._held_back)
 
     def _known(self, key: str, validate: bool) -> Pending | None:
@@ -145,16 +132,18 @@ class Dispatcher(Generic[Handle]):
                 pending.ticket.urgent = True
         return pending
 
-    async def _admit(self, key: str, job: Job, validate: bool) -> EvalResult:
+    async def _admit(self, job: Job, validate: bool, step: int | None, pin: Pin) -> EvalResult:
         self._held_back += 1
         try:
             await self._doors[validate].acquire()
         finally:
             self._held_back -= 1
         try:
+            key = verdict_key(job[0], job[1], step, pin)
             pending = self._known(key, validate)  # somebody may have asked while this request waited
             if pending is None:
-                pending = self._memo.put(key, Pending(lambda own: self._judge(job, own), urgent=validate))
+                ticket = Ticket(urgent=validate, pin=pin)
+                pending = self._memo.put(key, Pending(lambda own: self._judge(job, own), ticket))
             return await pending.wait()
         finally:
             self._doors[validate].release()
@@ -171,18 +160,21 @@ class Dispatcher(Generic[Handle]):
 
     async def _attempts(self, job: Job, pending: Pending) -> tuple[EvalResult, float]:
         asked, waited = time.monotonic(), 0.0
+        tries = Tries()
         suspect: Handle | None = None
         failure: Exception = InfraError("no attempt was made")
-        for attempt in range(1, ATTEMPTS + 1):
+        while tries.left:
             judge = await self._turnstile.enter(pending.ticket)
             pending.started = True
-            waited = time.monotonic() - asked if attempt == 1 else waited
+            waited = waited if tries.made else time.monotonic() - asked
+            tries.made += 1
             self._tally.evaluations += 1
             try:
                 result = await judge.evaluate(job)
             except InfraError as exc:
                 failure, suspect = exc, judge
-                self._failed(judge, job, attempt, exc)
+                tries.lost += isinstance(exc, JudgeLost)
+                self._failed(judge, job, tries, exc)
                 pending.ticket = pending.ticket.again(judge)
                 continue
             except TaskError as exc:
@@ -190,18 +182,17 @@ class Dispatcher(Generic[Handle]):
             finally:
                 self._turnstile.leave(judge)
             self._served(judge, suspect)
-            return result.model_copy(update={"attempts": attempt}), waited
-        return not_judged(job, failure), waited
+            return pending.ticket.pin.note(result).model_copy(update={"attempts": tries.made}), waited
+        return not_judged(job, failure, tries.made), waited
 
-    def _failed(self, judge: Handle, job: Job, attempt: int, exc: Exception) -> None:
-        then = "on to the next attempt" if attempt < ATTEMPTS else "the candidate is not judged"
-        _LOG.warning(
-            "judge %d failed on task %s (attempt %d of %d; %s): %s",
-            self._judges.index(judge), job[0].task_id, attempt, ATTEMPTS, then, exc,
-        )  # fmt: skip
-        self._tally.retries += attempt < ATTEMPTS
-        self._turnstile.down(judge)
-        self._in_background(judge)
+    def _failed(self, judge: Handle, job: Job, tries: Tries, exc: Exception) -> None:
+        then = "on to the next" if tries.left else "the candidate is not judged"
+        number = self._judges.index(judge)
+        _LOG.warning("judge %d failed on task %s (attempt %d, %s): %s", number, job[0].task_id, tries.made, then, exc)
+        self._tally.retries += tries.left
+        self._upkeep.repair(judge)
+        if isinstance(exc, JudgeLost):
+            self._upkeep.doubt_node(judge)
 
     def _served(self, judge: Handle, suspect: Handle | None) -> None:
         """A failure is held against a judge only where another one served: else it may be the job's."""
@@ -216,54 +207,10 @@ class Dispatcher(Generic[Handle]):
             number = self._judges.index(judge)
             _LOG.warning("judge %d keeps failing: out of rotation for %g s", number, seconds)
 
-    def _in_background(self, judge: Handle) -> None:
-        task = asyncio.ensure_future(self._bring_up(judge))
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
 
-    async def _bring_up(self, judge: Handle) -> None:
-        """Put a judge into rotation as soon as it answers."""
-        number, pause = self._judges.index(judge), _REVIVAL_S
-        while True:
-            try:
-                await judge.revive()
-                break
-            except (EnvironmentNotReady, ConfigError) as exc:
-                _LOG.error("judge %d cannot work: %s", number, exc)
-                self._refusals[number] = exc
-                if len(self._refusals) == len(self._judges):
-                    self._turnstile.refuse(exc)
-                return
-            except InfraError as exc:
-                _LOG.warning("judge %d does not start, next try in %g s: %s", number, pause, exc)
-            if self._turnstile.deserted:  # requests must learn what is wrong rather than wait for ever
-                break
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_REVIVAL_S)
-        self._refusals.pop(number, None)
-        self._turnstile.up(judge)
-
-
-class UnfitTasks:
-    """References that cannot serve, so that each is tried once and not once per candidate."""
-
-    def __init__(self) -> None:
-        self._reasons: dict[str, str] = {}
-
-    def check(self, job: Job) -> None:
-        """Raise TaskError for a task that failed before."""
-        if job[0].fingerprint in self._reasons:
-            raise TaskError(self._reasons[job[0].fingerprint])
-
-    def remember(self, job: Job, failure: TaskError) -> TaskError:
-        """Note that a task cannot serve."""
-        self._reasons[job[0].fingerprint] = str(failure)
-        return TaskError(str(failure))
-
-
-def not_judged(job: Job, failure: Exception) -> EvalResult:
-    """The result of an evaluation that failed for reasons of ours, twice."""
+def not_judged(job: Job, failure: Exception, attempts: int) -> EvalResult:
+    """The result of an evaluation whose every attempt failed for reasons of ours."""
     task, _, kernel = job
     error = EvalError(stage="pool", type=type(failure).__name__, message=str(failure)[:2000])
     status = EvalStatus.INFRA_ERROR
-    return EvalResult(task_id=task.task_id, kernel=kernel, status=status, error=error, attempts=ATTEMPTS)
+    return EvalResult(task_id=task.task_id, kernel=kernel, status=status, error=error, attempts=attempts)

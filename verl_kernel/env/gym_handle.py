@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
-from verl_kernel.env.dispatcher import ATTEMPTS, Job, not_judged
+from verl_kernel.env.dispatcher import not_judged
+from verl_kernel.env.judge_handle import Job
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool_stats import PoolStats
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
+from verl_kernel.env.tries import ATTEMPTS
 from verl_kernel.errors import InfraError
 
 _LOG = logging.getLogger(__name__)
@@ -68,7 +70,7 @@ class KernelGym:
                 failure = exc
                 _LOG.warning("the pool %s is gone (attempt %d of %d): %s", self._name, attempt + 1, ATTEMPTS, exc)
                 await self._come_back()
-        return not_judged(job, failure)
+        return not_judged(job, failure, ATTEMPTS)
 
     def evaluate_many(self, jobs: Sequence[Job]) -> list[EvalResult]:
         """Judge candidates; results in the order of `jobs`. Not for use inside a running event loop."""
@@ -96,6 +98,27 @@ class KernelGym:
     def forget(self) -> None:
         """Forget all verdicts."""
         self._control("forget")
+
+    def drain(self, node: str | None = None, *, judge: int | None = None) -> list[int]:
+        """Let judges finish what they have and give them nothing new, before maintenance.
+
+        Args:
+            node: id (or its beginning), address or host name of a node whose judges are meant.
+            judge: number of one judge.
+
+        Returns:
+            Numbers of the judges that this concerns now; `stats` tells when they are `drained`.
+
+        Raises:
+            ConfigError: there is no such node or judge.
+        """
+        numbers: list[int] = self._control("drain", node, judge, True)
+        return numbers
+
+    def undrain(self, node: str | None = None, *, judge: int | None = None) -> list[int]:
+        """Take `drain` back."""
+        numbers: list[int] = self._control("drain", node, judge, False)
+        return numbers
 
     def close(self) -> None:
         """End the pool for everybody."""
@@ -125,14 +148,14 @@ class KernelGym:
         except ray.exceptions.RayTaskError as exc:
             raise cause_of(exc) from None
 
-    def _control(self, method: str) -> Any:
+    def _control(self, method: str, *args: Any) -> Any:
         import ray
 
         from verl_kernel.env.judge_actor import cause_of
         from verl_kernel.env.router import CONTROL
 
         try:
-            return ray.get(getattr(self._router, method).options(concurrency_group=CONTROL).remote())
+            return ray.get(getattr(self._router, method).options(concurrency_group=CONTROL).remote(*args))
         except ray.exceptions.RayTaskError as exc:
             raise cause_of(exc) from None
 

@@ -69,6 +69,11 @@ class Judge:
         folder = options.reference_cache
         self._store = None if folder is None else ReferenceStore(folder, self._device.name)
 
+    @property
+    def model(self) -> str:
+        """The GPU that its times are of: the real one, or the nominal one of a simulated clock."""
+        return str(self._device.facts().get("gpu_name") or f"{self._options.gpu_profile}, simulated")
+
     def evaluate(self, task: Task, source: str, kernel: str = "") -> EvalResult:
         """Judge one candidate.
 

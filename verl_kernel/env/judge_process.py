@@ -61,6 +61,8 @@ class JudgeProcess:
         self._connection: Connection[Any, Any] | None = None
         self._home: Home | None = None
         self._closed = False
+        self.model = ""
+        """GPU model that its times are of; known once it has started."""
 
     @property
     def pid(self) -> int | None:
@@ -87,7 +89,7 @@ class JudgeProcess:
         )  # fmt: skip
         theirs.close()
         self._connection = Connection(ours.detach())
-        self._ask((self._options, self._seed), _START_S)
+        self.model = self._ask((self._options, self._seed), _START_S)
 
     def evaluate(self, task: Task, source: str, kernel: str = "") -> EvalResult:
         """Judge one candidate.

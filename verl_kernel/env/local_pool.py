@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
-from verl_kernel.env.dispatcher import Dispatcher, Job
+from verl_kernel.env.dispatcher import Dispatcher
+from verl_kernel.env.judge_handle import Job, Placement
 from verl_kernel.env.judge_process import JudgeProcess
 from verl_kernel.env.loop_thread import LoopThread
 from verl_kernel.env.options import GymOptions
@@ -31,9 +32,9 @@ class LocalJudge:
         """Start the process unless it is running."""
         await asyncio.get_running_loop().run_in_executor(self._executor, self._process.start)
 
-    def describe(self) -> tuple[str, int | None]:
-        """No node, and the process id."""
-        return "", self._process.pid
+    def describe(self) -> Placement:
+        """No node; the process and its GPU."""
+        return Placement(pid=self._process.pid, model=self._process.model)
 
 
 class LocalPool:

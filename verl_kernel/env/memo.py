@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verdicts remembered by content: who asks again, or at the same time, gets the same evaluation.
 
-The key is a hash of the reference, the source and the step. Within a step a source has one verdict; another step
-draws other secrets, so that a lucky pass does not last. Without a step the memory's bound alone ends it.
+The key is a hash of the reference, the source, the step and the GPU model. Within a step a source has one verdict;
+another step draws other secrets, so that a lucky pass does not last. Without a step the memory's bound alone ends it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import hashlib
 from collections.abc import Awaitable, Callable
 
 from verl_kernel.env.cache import Recent
+from verl_kernel.env.pins import Pin
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.env.turnstile import Ticket
 
 
-def verdict_key(task: Task, source: str, step: int | None) -> str:
-    """What two requests must have in common to be one."""
-    text = f"{task.fingerprint}\0{step}\0{source}"
+def verdict_key(task: Task, source: str, step: int | None, pin: Pin) -> str:
+    """What two requests must have in common to be one; the pin's serial stands for the model, chosen yet or not."""
+    text = f"{task.fingerprint}\0{step}\0{pin.serial}\0{source}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -28,11 +29,11 @@ class Pending:
 
     Args:
         judge: does the work, given this object.
-        urgent: whether it goes before others.
+        ticket: its place in the queue.
     """
 
-    def __init__(self, judge: Callable[[Pending], Awaitable[EvalResult]], *, urgent: bool) -> None:
-        self.ticket = Ticket(urgent)
+    def __init__(self, judge: Callable[[Pending], Awaitable[EvalResult]], ticket: Ticket) -> None:
+        self.ticket = ticket
         self.started = False
         self._waiters = 0
         self._abandoned = False

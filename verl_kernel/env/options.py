@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from verl_kernel.env.judge_groups import parse_groups
 from verl_kernel.errors import ConfigError
 
 _CLOCK_BUDGETS = 16
@@ -34,6 +36,11 @@ class GymOptions:
     num_judges: int = 1
     cpus_per_judge: float = 1.0
     gpus_per_judge: float = 0.0
+    judge_resources: Any = None
+    """Ray resources of a judge besides, as in `{rack_a: 1}`, or groups of judges, as in
+    `[{resources: {rack_a: 1}, num_judges: 4}, ...]`; held as `JudgeGroup`s."""
+    model_wait_s: float = 60.0
+    """How long a prompt waits for judges of its GPU model, all of them down, before another model takes it over."""
     require_idle_gpu: bool = False
     """Refuse to time where a process that is no judge's uses the GPU, or where nobody can tell."""
     lock_dir: str = "/tmp"
@@ -90,8 +97,9 @@ class GymOptions:
             _at_least(key, getattr(self, key), 1)
         for key in ("load_timeout_s", "run_timeout_s", "reference_timeout_s"):
             _at_least(key, getattr(self, key), 0.1)
-        for key in ("cpus_per_judge", "gpus_per_judge", "quarantine_s"):
+        for key in ("cpus_per_judge", "gpus_per_judge", "quarantine_s", "model_wait_s"):
             _at_least(key, getattr(self, key), 0)
+        object.__setattr__(self, "judge_resources", parse_groups(self.judge_resources, self.num_judges))
         if not isinstance(self.require_idle_gpu, bool):
             raise ConfigError(f"kernelgym.require_idle_gpu is {self.require_idle_gpu!r}; it must be true or false")
         if not isinstance(self.lock_dir, str) or not self.lock_dir.startswith("/"):

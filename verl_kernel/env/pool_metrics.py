@@ -17,6 +17,7 @@ GAUGES = {
     "busy": "Judges at work.",
     "alive": "Judges whose process is up.",
     "quarantined": "Judges taken out of rotation for failing.",
+    "drained": "Judges that get nothing new, before maintenance.",
 }
 
 

@@ -22,10 +22,12 @@ class JudgeStats(_Record):
 
     number: int
     state: str
-    """`free`, `busy`, `down` (being started again) or `quarantined`."""
+    """`free`, `busy`, `down` (being started again), `quarantined`, `draining` (finishing its last) or `drained`."""
     node: str = ""
     pid: int | None = None
-    """Process of the judge; None before its first start."""
+    """Process of the judge; None before its first start and when its node is lost."""
+    model: str = ""
+    """GPU model, and the group of `kernelgym.judge_resources` where there are several."""
 
 
 class PoolStats(_Record):
@@ -54,12 +56,17 @@ class PoolStats(_Record):
     @property
     def busy(self) -> int:
         """Judges at work."""
-        return sum(judge.state == "busy" for judge in self.judges)
+        return sum(judge.state in ("busy", "draining") for judge in self.judges)
 
     @property
     def alive(self) -> int:
         """Judges whose process is up."""
         return sum(judge.state != "down" for judge in self.judges)
+
+    @property
+    def drained(self) -> int:
+        """Judges that get nothing new, whether they are still at work or not."""
+        return sum(judge.state in ("draining", "drained") for judge in self.judges)
 
     @property
     def quarantined(self) -> int:

@@ -12,9 +12,12 @@ from typing import Any
 
 import ray
 
-from verl_kernel.env.dispatcher import Dispatcher, Job
+from verl_kernel.env.dispatcher import Dispatcher
 from verl_kernel.env.judge_actor import RemoteJudge
+from verl_kernel.env.judge_groups import JudgeGroup
+from verl_kernel.env.judge_handle import Job
 from verl_kernel.env.loop_thread import LoopThread
+from verl_kernel.env.nodes import find_judge, find_nodes
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool_metrics import RayMetrics
 from verl_kernel.env.pool_stats import PoolStats
@@ -32,7 +35,7 @@ class Router:
     def __init__(self, options: GymOptions, seed: int | None, name: str) -> None:
         if ray.get_runtime_context().was_current_actor_reconstructed:
             _LOG.warning("the pool %s was lost and begins again with new judges and an empty memory", name)
-        self._judges = [RemoteJudge(options, seed) for _ in range(options.num_judges)]
+        self._judges = _make_judges(options, seed)
         self._dispatcher = Dispatcher(self._judges, options, RayMetrics(name))
         self._loop = LoopThread("pool")
 
@@ -56,6 +59,25 @@ class Router:
     async def forget(self) -> None:
         """Forget all verdicts."""
         await self._loop.run(self._dispatcher.forget())
+
+    async def drain(self, node: str | None, judge: int | None, on: bool) -> list[int]:
+        """Let the judges of a node, or one judge, finish and give them nothing new; or take that back.
+
+        Raises:
+            ConfigError: there is no such node or judge.
+        """
+        nodes = () if node is None else find_nodes(node)
+        judges = () if judge is None else find_judge(judge, len(self._judges))
+        return await self._loop.run(self._dispatcher.drain(nodes, judges, on))
+
+
+def _make_judges(options: GymOptions, seed: int | None) -> list[RemoteJudge]:
+    groups = options.judge_resources or (JudgeGroup(),)
+    return [
+        RemoteJudge(options, seed, group, label=group.name if len(groups) > 1 else "")
+        for group in groups
+        for _ in range(group.num_judges or options.num_judges)
+    ]
 
 
 def find_or_make_router(options: GymOptions, seed: int | None, name: str) -> Any:

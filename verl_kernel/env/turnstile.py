@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who gets which judge: urgent requests first, then in the order of arrival, and never a judge that is off duty.
 
-A judge is busy, free, down (its process is being started again) or quarantined until a point in time. As long as any
-judge is up, one of them is handed out: quarantine never empties the rotation. Used within one event loop.
+A judge is busy, free, down (its process is being started again), drained, or quarantined until a point in time. As
+long as any judge of a GPU model can serve, one of them is handed out: quarantine never empties the rotation. Requests
+for one prompt share a pin, which keeps them with one model. Used within one event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
-Judge = TypeVar("Judge")
+from verl_kernel.env.absences import Absences
+from verl_kernel.env.pins import Pin
+from verl_kernel.env.places import Judge, Place, present_models, rotation
+
 _LONGEST_FACTOR = 64
 
 
@@ -22,26 +27,14 @@ class Ticket:
 
     urgent: bool = False
     avoid: object = None
-    """A judge that has failed this request; taken again only where it is the only one in rotation."""
+    """A judge that has failed this request; taken again only where it is the only one of its model in rotation."""
+    pin: Pin = field(default_factory=Pin)
+    """What keeps this request and those like it with one model."""
     future: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def again(self, judge: object) -> Ticket:
         """The place of a second try: before others, and not with the judge that failed."""
-        return Ticket(urgent=True, avoid=judge)
-
-
-@dataclass(eq=False)
-class _Place(Generic[Judge]):
-    judge: Judge
-    busy: bool = False
-    down: bool = False
-    benched: asyncio.TimerHandle | None = None
-    strikes: int = 0
-    bans: int = 0
-
-    @property
-    def in_rotation(self) -> bool:
-        return not self.down and self.benched is None
+        return Ticket(urgent=True, avoid=judge, pin=self.pin)
 
 
 class Turnstile(Generic[Judge]):
@@ -52,13 +45,21 @@ class Turnstile(Generic[Judge]):
         strikes: failures in a row after which a judge is quarantined.
         back_off_s: length of the first quarantine; each further one is twice as long, up to 64 times.
         down: whether the judges have yet to be announced by `up`.
+        model_wait_s: how long requests wait for a model without judges before another model takes them.
     """
 
     def __init__(
-        self, judges: Sequence[Judge], strikes: int = 3, back_off_s: float = 30.0, *, down: bool = False
+        self,
+        judges: Sequence[Judge],
+        strikes: int = 3,
+        back_off_s: float = 30.0,
+        *,
+        down: bool = False,
+        model_wait_s: float = 60.0,
     ) -> None:
-        self._places = [_Place(judge, down=down) for judge in judges]
+        self._places = [Place(judge, down=down) for judge in judges]
         self._strikes, self._back_off_s = strikes, back_off_s
+        self._absences = Absences(model_wait_s, self._match)
         self._queue: list[Ticket] = []
         self._refusal: Exception | None = None
 
@@ -67,17 +68,9 @@ class Turnstile(Generic[Judge]):
         """Requests without a judge."""
         return sum(not ticket.future.done() for ticket in self._queue)
 
-    @property
-    def deserted(self) -> bool:
-        """Whether every judge is down."""
-        return all(place.down for place in self._places)
-
     def states(self) -> list[str]:
-        """One of `free`, `busy`, `down` and `quarantined` for each judge."""
-        return [
-            "down" if place.down else "busy" if place.busy else "quarantined" if place.benched else "free"
-            for place in self._places
-        ]
+        """`free`, `busy`, `down`, `quarantined`, `draining` (finishing its last) or `drained`, for each judge."""
+        return [place.state for place in self._places]
 
     async def enter(self, ticket: Ticket) -> Judge:
         """Wait for a judge; the caller gives it back with `leave`.
@@ -102,19 +95,39 @@ class Turnstile(Generic[Judge]):
 
     def leave(self, judge: Judge) -> None:
         """Give a judge back."""
-        self._place(judge).busy = False
+        place = self._place(judge)
+        place.busy = False
+        if place.drained:
+            self._take_attendance()
         self._match()
 
     def down(self, judge: Judge) -> None:
         """Take a judge whose process ended out of rotation until it is `up`."""
         self._place(judge).down = True
+        self._take_attendance()
         self._match()
 
-    def up(self, judge: Judge) -> None:
-        """Put a judge into rotation again."""
-        self._place(judge).down = False
+    def up(self, judge: Judge, model: str = "") -> None:
+        """Put a judge, whose times are of `model`, into rotation again."""
+        place = self._place(judge)
+        place.down, place.model = False, model
         self._refusal = None
+        self._take_attendance()
         self._match()
+
+    def drain(self, judge: Judge, on: bool) -> None:
+        """Give a judge nothing new; or take that back."""
+        self._place(judge).drained = on
+        self._take_attendance()
+        self._match()
+
+    def is_drained(self, judge: Judge) -> bool:
+        """Whether a judge gets nothing new."""
+        return self._place(judge).drained
+
+    def state(self, judge: Judge) -> str:
+        """The state of one judge."""
+        return self._place(judge).state
 
     def well(self, judge: Judge) -> None:
         """Note that a judge has served."""
@@ -125,7 +138,7 @@ class Turnstile(Generic[Judge]):
         """Note that a judge failed where another served; seconds of the quarantine that follows, mostly 0."""
         place = self._place(judge)
         place.strikes += 1
-        others = sum(other.in_rotation for other in self._places if other is not place)
+        others = sum(other.in_rotation for other in self._places if other is not place and other.model == place.model)
         if place.strikes < self._strikes or place.benched is not None or not others:
             return 0.0
         seconds = self._back_off_s * min(2**place.bans, _LONGEST_FACTOR)
@@ -141,24 +154,29 @@ class Turnstile(Generic[Judge]):
             if not ticket.future.done():
                 ticket.future.set_exception(reason)
 
-    def _unbench(self, place: _Place[Judge]) -> None:
+    def _unbench(self, place: Place[Judge]) -> None:
         place.benched = None
         self._match()
 
-    def _place(self, judge: Judge) -> _Place[Judge]:
+    def _place(self, judge: Judge) -> Place[Judge]:
         return next(place for place in self._places if place.judge is judge)
 
+    def _take_attendance(self) -> None:
+        self._absences.note(present_models(self._places))
+
     def _match(self) -> None:
-        rotation = [place for place in self._places if place.in_rotation]
-        if not rotation:  # the last judge standing may have gone down while others sat in quarantine
-            rotation = [place for place in self._places if not place.down]
-        for place in rotation:
-            ticket = None if place.busy else self._next(place, alone=len(rotation) == 1)
+        candidates = rotation(self._places)
+        peers = Counter(place.model for place in candidates)
+        for place in candidates:
+            ticket = None if place.busy else self._next(place, alone=peers[place.model] == 1)
             if ticket is not None:
                 place.busy = True
+                ticket.pin.take(place.model)
                 self._queue.remove(ticket)
                 ticket.future.set_result(place.judge)
 
-    def _next(self, place: _Place[Judge], *, alone: bool) -> Ticket | None:
-        fits = [t for t in self._queue if not t.future.done() and (alone or t.avoid is not place.judge)]
+    def _next(self, place: Place[Judge], *, alone: bool) -> Ticket | None:
+        models = {None, place.model, *self._absences.lost}
+        fits = [t for t in self._queue if not t.future.done() and t.pin.model in models]
+        fits = [t for t in fits if alone or t.avoid is not place.judge]
         return next((ticket for ticket in fits if ticket.urgent), fits[0] if fits else None)

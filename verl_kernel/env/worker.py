@@ -50,7 +50,7 @@ def main() -> None:
     try:
         judge = Judge(options, seed, lambda: _limit(options), twin)
         judge.warm_up()
-        connection.send(None)
+        connection.send(judge.model)
     except VerlKernelError as exc:
         connection.send(exc)
         return

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel serve-drain`: take a node, or one judge, out of a running cluster's pool before maintenance.
+
+Exit code 0 where judges were drained (or taken back), 2 with one sentence where there is nothing of that name.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from verl_kernel.commands.running_pools import ADDRESS, NAME, ask, running_pools
+from verl_kernel.env.pool_stats import PoolStats
+from verl_kernel.errors import ConfigError, EnvironmentNotReady
+
+_PAUSE_S = 1.0
+
+
+def command(
+    node: Annotated[
+        str | None, typer.Argument(help="Node whose judges are meant: host name, address, or beginning of its id.")
+    ] = None,
+    judge: Annotated[int | None, typer.Option(help="One judge, by its number in serve-status.")] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Let them serve again.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when they have finished what they had.")] = False,
+    address: Annotated[str, typer.Option(help=ADDRESS)] = "auto",
+    name: Annotated[str, typer.Option(help=NAME)] = "kernelgym",
+) -> None:
+    """Let judges finish what they have and give them nothing new."""
+    if (node is None) == (judge is None):
+        raise typer.BadParameter("name a node, or a judge with --judge")
+    try:
+        with running_pools(address, name) as routers:
+            for router in routers:
+                numbers = ask(router, "drain", node, judge, not undo)
+                if wait and not undo:
+                    _await_idle(router, numbers)
+                typer.echo(_sentence(name, numbers, ask(router, "stats"), undo))
+    except (EnvironmentNotReady, ConfigError) as exc:
+        typer.echo(f"Error: {exc}", err=True)
+        raise typer.Exit(2) from None
+
+
+def _await_idle(router: Any, numbers: list[int]) -> None:
+    while _at_work(ask(router, "stats"), numbers):
+        time.sleep(_PAUSE_S)
+
+
+def _at_work(stats: PoolStats, numbers: list[int]) -> list[int]:
+    return [number for number in numbers if stats.judges[number].state == "draining"]
+
+
+def _sentence(name: str, numbers: list[int], stats: PoolStats, undo: bool) -> str:
+    who = f"pool {name}: {'judges' if numbers else 'no judge'} {', '.join(map(str, numbers))}".rstrip()
+    if undo:
+        return f"{who} may serve again"
+    return f"{who} get nothing new; {len(_at_work(stats, numbers))} still at work"

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kernelgym.judge_resources`: where in a Ray cluster judges may live, by the names of Ray's resources.
+
+A mapping holds for all judges; a list of groups makes a pool of several kinds of judges, each with resources and a
+number of judges of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from verl_kernel.errors import ConfigError
+
+_KEY = "kernelgym.judge_resources"
+_OWN_OPTIONS = {"CPU": "kernelgym.cpus_per_judge", "GPU": "kernelgym.gpus_per_judge"}
+_FORMS = "{rack_a: 1}, or a list of groups, as in [{resources: {rack_a: 1}, num_judges: 4}]"
+
+
+@dataclass(frozen=True)
+class JudgeGroup:
+    """Judges that ask Ray for the same resources."""
+
+    resources: tuple[tuple[str, float], ...] = ()
+    """Name and amount of each, for one judge."""
+    num_judges: int | None = None
+    """None: all judges of the pool."""
+
+    @property
+    def name(self) -> str:
+        """The names of its resources; groups of the same name are one kind of judges."""
+        return "+".join(sorted(name for name, _ in self.resources))
+
+
+def parse_groups(given: Any, num_judges: int) -> tuple[JudgeGroup, ...]:
+    """The groups that a value of the option stands for; groups pass as they are.
+
+    Raises:
+        ConfigError: it is neither a mapping nor a list of groups, or an amount or a number of judges cannot be.
+    """
+    if given is None or isinstance(given, Mapping):
+        return (JudgeGroup(_resources(given)),) if given else ()
+    if not isinstance(given, list | tuple):
+        raise ConfigError(f"{_KEY} is {given!r}; it must be a mapping of Ray resources to amounts, as in {_FORMS}")
+    groups = tuple(group if isinstance(group, JudgeGroup) else _group(group) for group in given)
+    _check_sum(groups, num_judges)
+    return groups
+
+
+def _group(given: Any) -> JudgeGroup:
+    if not isinstance(given, Mapping) or set(given) != {"resources", "num_judges"} or not given["resources"]:
+        raise ConfigError(
+            f"{_KEY} holds the group {given!r}; a group has the keys resources and num_judges, as in "
+            "{resources: {rack_a: 1}, num_judges: 4}"
+        )
+    number = given["num_judges"]
+    if type(number) is not int or number < 1:
+        raise ConfigError(f"{_KEY} has a group whose num_judges is {number!r}; it must be a whole number of at least 1")
+    return JudgeGroup(_resources(given["resources"]), number)
+
+
+def _resources(given: Any) -> tuple[tuple[str, float], ...]:
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{_KEY} holds the resources {given!r}; they must be a mapping, as in {_FORMS}")
+    for name, amount in given.items():
+        _check_name(name)
+        _check_amount(name, amount)
+    return tuple((name, float(amount)) for name, amount in given.items())
+
+
+def _check_name(name: Any) -> None:
+    if name in _OWN_OPTIONS:
+        raise ConfigError(f"{_KEY} names {name}: set {_OWN_OPTIONS[name]} instead")
+    if not isinstance(name, str) or not name:
+        raise ConfigError(
+            f"{_KEY} names the resource {name!r}; it must be a word that `ray start --resources` declares"
+        )
+
+
+def _check_amount(name: str, amount: Any) -> None:
+    """Ray takes parts of a resource, or several whole ones, in units of 1/10,000."""
+    number = isinstance(amount, int | float) and not isinstance(amount, bool)
+    if not number or not (0.0001 <= amount <= 1 or (amount > 1 and float(amount).is_integer())):
+        raise ConfigError(
+            f"{_KEY} asks for {amount!r} of {name}; an amount is at least 0.0001, and whole where it is above 1"
+        )
+
+
+def _check_sum(groups: tuple[JudgeGroup, ...], num_judges: int) -> None:
+    numbers = [group.num_judges for group in groups if group.num_judges is not None]
+    if numbers and sum(numbers) != num_judges:
+        raise ConfigError(
+            f"kernelgym.num_judges is {num_judges} and the groups of {_KEY} have {sum(numbers)} judges: set "
+            f"kernelgym.num_judges to {sum(numbers)}"
+        )
