@@ -133,8 +133,9 @@ def profiling_reward(result: EvalResult, options: ProfilingReward | None = None)
 
 def _point(result: EvalResult) -> float | None:
     speedup = _measured(result, "speedup")
-    measured = speedup is not None and result.timing_source != "simulated"
-    return 1.0 if measured and is_parity(speedup) else speedup
+    if speedup is None or result.timing_source == "simulated":
+        return speedup
+    return 1.0 if is_parity(speedup) else speedup
 
 
 def _worth(speedup: float, options: ProfilingReward) -> float:

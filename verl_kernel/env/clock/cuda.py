@@ -21,10 +21,9 @@ import torch
 
 from verl_kernel.env.arena import place
 from verl_kernel.env.clock.base import Measurement, Session
-from verl_kernel.env.clock.crosscheck import TimedCall
 from verl_kernel.env.clock.cuda_profile import load_kernels, profile_kernels
 from verl_kernel.env.clock.roofline import bytes_read, floor_ms
-from verl_kernel.env.clock.samples import Samples
+from verl_kernel.env.clock.samples import Round, Samples
 from verl_kernel.env.clock.sides import Sides
 from verl_kernel.env.clock.statistics import timing
 from verl_kernel.env.clock.stopwatch import WARM_UPS, Stopwatch
@@ -35,7 +34,7 @@ from verl_kernel.env.trace import load_events
 
 _COMPILED_TRIAL = (1 << 16) - 1
 _WARM_UPS, _LEAST, _MOST, _PROFILES = 3, 10, 100, 2
-_REQUEST_MS, _FASTER, _MOST_FORWARDS, _HELD_BYTES = 1.0, 4.0, 16, 64 << 20
+_REQUEST_MS, _FASTER, _HELD_BYTES = 1.0, 4.0, 64 << 20
 """A request lasts so long even where the candidate is so much faster than the reference, within these bounds."""
 _PUBLISHED_CALLS = 100
 _COMPARED_BYTES, _SAMPLE = 16 << 20, 10
@@ -56,6 +55,8 @@ class CudaClock:
     """
 
     source = "cuda_event"
+    most_forwards = 16
+    """In a request."""
 
     def __init__(
         self,
@@ -78,9 +79,9 @@ class CudaClock:
             sides = Sides(session, model, self._stopwatch, self._options.run_timeout_s)
             (first,) = sides.draw(1)
             floor = self._floor(session, first)
-            count = _forwards(self._warm_up(sides), first)
+            count = self._forwards(self._warm_up(sides), first)
             before = self._stopwatch.under_load(self._state)
-            samples = {name: Samples(count, sides.null(name, count)) for name in self._protocols}
+            samples = {name: Samples(count) for name in self._protocols}
             throttled = self._run(session, sides, samples)
             profile = self._profile(session, sides)
             clocks = {"before": before, "after": self._state()}
@@ -102,7 +103,7 @@ class CudaClock:
         if self._options.reference_mode == "eager":
             return reference.model
         if reference not in self._compiled:
-            model = torch.compile(reference.model)
+            model: Any = torch.compile(reference.model)
             with self._shared(), torch.no_grad():
                 args, kwargs = session.trial(_COMPILED_TRIAL).inputs.build()
                 model(*args, **kwargs)
@@ -136,9 +137,15 @@ class CudaClock:
         times = []
         for _ in range(_WARM_UPS):
             trials = sides.draw(1)
-            times.append(sides.reference("device", trials))
+            times.append(sides.reference("device", trials).inner)
             sides.candidate("device", trials)
         return min(times)
+
+    def _forwards(self, reference_ms: float, trial: Trial) -> int:
+        """Forwards in a request, by what the judge knows alone: a candidate's word could make the check coarse."""
+        held = place(trial.inputs.tensors)[1] + place(trial.expected.tensors)[1]
+        wanted = math.ceil(_REQUEST_MS * _FASTER / max(reference_ms, 1e-6))
+        return max(1, min(wanted, self.most_forwards, _HELD_BYTES // max(held, 1)))
 
     def _run(self, session: Session, sides: Sides, samples: dict[str, Samples]) -> int | None:
         """Rounds until the chosen protocol has settled; those in which the device was slowed down are done again.
@@ -159,10 +166,10 @@ class CudaClock:
                 thrown_away += 1
                 time.sleep(_COOL_S)
                 continue
-            for name, times in found.items():
-                samples[name].add(*times)
+            for name, one in found.items():
+                samples[name].rounds.append(one)
             number += 1
-            if is_last:
+            if is_last and (late or chosen.settled):
                 break
         return None if reasons is None else thrown_away
 
@@ -173,18 +180,16 @@ class CudaClock:
         published = max(_LEAST, math.ceil(_PUBLISHED_CALLS / count))
         return published, published
 
-    def _round(
-        self, session: Session, sides: Sides, protocol: str, count: int, number: int, is_last: bool
-    ) -> tuple[TimedCall, float]:
+    def _round(self, session: Session, sides: Sides, protocol: str, count: int, number: int, is_last: bool) -> Round:
         trials = sides.batch(protocol, count)
         if number % 2:
-            reference_ms = sides.reference(protocol, trials)
+            reference = sides.reference(protocol, trials)
         call = sides.candidate(protocol, trials)
         timed = trials[WARM_UPS[protocol] :]
         sides.compare(timed, _compared(session.secret, protocol, number, timed, is_last))
         if not number % 2:
-            reference_ms = sides.reference(protocol, trials)
-        return call, reference_ms
+            reference = sides.reference(protocol, trials)
+        return Round(call, reference, *sides.empty(protocol, trials))
 
     def _profile(self, session: Session, sides: Sides) -> Profile | None:
         """The second of two: the first also starts the profiler, which may miss what runs meanwhile."""
@@ -196,13 +201,6 @@ class CudaClock:
             events = session.parse(lambda reply=reply: load_events(reply["events"]))  # type: ignore[misc]
             profile = profile_kernels(kernels, events, session.source)
         return profile
-
-
-def _forwards(reference_ms: float, trial: Trial) -> int:
-    """Forwards in a request, by what the judge knows alone: a candidate's word could make the check coarse."""
-    held = place(trial.inputs.tensors)[1] + place(trial.expected.tensors)[1]
-    wanted = math.ceil(_REQUEST_MS * _FASTER / max(reference_ms, 1e-6))
-    return max(1, min(wanted, _MOST_FORWARDS, _HELD_BYTES // max(held, 1)))
 
 
 def _compared(secret: bytes, protocol: str, number: int, trials: list[Trial], is_last: bool) -> list[int]:

@@ -2,7 +2,8 @@
 """Both sides of a comparison: the reference here, the candidate in its runner, on the same fresh inputs.
 
 Preparation is part of a call on either side (`Stopwatch.many`), so neither begins on a device or a processor that the
-other does not get.
+other does not get, and the same memory is poisoned before and kept after a forward. All times are those of a single
+forward.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from verl_kernel.env.arena import unflatten
 from verl_kernel.env.channel import Message
 from verl_kernel.env.clock.base import Session
-from verl_kernel.env.clock.crosscheck import NullCall, TimedCall
+from verl_kernel.env.clock.crosscheck import TimedCall
 from verl_kernel.env.clock.stopwatch import WARM_UPS, Forward, Stopwatch, warm
 from verl_kernel.env.reference import Trial
 
 _FIRST_TRIAL = 1 << 16
 """Numbers of timed trials start here, so that they share no inputs with the correctness trials."""
-_NULLS, _NULL_SLACK_MS, _NULL_SHARE = 7, 1.0, 1.25
 
 
 class Sides:
@@ -46,12 +48,14 @@ class Sides:
         """Trials for one measurement: those of its warm-up calls first."""
         return self.draw(WARM_UPS[protocol] + count)
 
-    def reference(self, protocol: str, trials: Sequence[Trial]) -> float:
-        """Mean milliseconds of the reference on a batch."""
+    def reference(self, protocol: str, trials: Sequence[Trial]) -> TimedCall:
+        """The reference on a batch, by both clocks as well: so much does an honest program take beyond its events."""
         forwards, first = [self._forward(trial, protocol) for trial in trials], WARM_UPS[protocol]
         if first:
             self._stopwatch.many(protocol, forwards[:first])
-        return self._stopwatch.many(protocol, forwards[first:])[1]
+        times: list[float] = []
+        wall = self._wall(lambda: times.append(self._stopwatch.many(protocol, forwards[first:])[1]))
+        return TimedCall(times[0], wall / (len(trials) - first))
 
     def candidate(self, protocol: str, trials: Sequence[Trial]) -> TimedCall:
         """One request by both clocks; ends the evaluation where an output has not the reference's form."""
@@ -68,16 +72,12 @@ class Sides:
             self._ask({"step": "output", "number": number})
             self._session.accept(trials[number], self._forms[number], values=True)
 
-    def null(self, protocol: str, count: int) -> NullCall:
-        """What a request costs without forwards, in the rhythm of the rounds; capped by what it costs here."""
-        trials = self.batch(protocol, count)
-        nothing, request = [_nothing(trials[0])] * count, {"step": "null", "protocol": protocol, "count": count}
-        walls, own = [], []
-        for _ in range(_NULLS):
-            self.reference(protocol, trials)
-            walls.append(self._wall(lambda: self._ask(request)))
-            own.append(self._wall(lambda: self._stopwatch.many(protocol, nothing)))
-        return NullCall.of(walls, _NULL_SLACK_MS + _NULL_SHARE * max(own))
+    def empty(self, protocol: str, trials: Sequence[Trial]) -> tuple[float, float]:
+        """What a request costs without its forwards, in the runner and here."""
+        count = len(trials) - WARM_UPS[protocol]
+        request, nothing = {"step": "null", "protocol": protocol, "count": count}, [_nothing(trials[0])] * count
+        theirs = self._wall(lambda: self._ask(request))
+        return theirs / count, self._wall(lambda: self._stopwatch.many(protocol, nothing)) / count
 
     def offer(self, trial: Trial) -> None:
         """Put a trial's inputs on the runner's device."""
@@ -87,19 +87,25 @@ class Sides:
 
     def _call(self, protocol: str, trials: Sequence[Trial]) -> TimedCall:
         replies: list[Message] = []
-        request = {"step": "call", "protocol": protocol, "count": len(trials)}
+        count, request = len(trials), {"step": "call", "protocol": protocol, "count": len(trials)}
         wall = self._wall(lambda: replies.append(self._ask(request)))
         reply = replies[0]
-        self._forms = self._session.parse(lambda: [reply["forms"][number] for number in range(len(trials))])
+        self._forms = self._session.parse(lambda: [reply["forms"][number] for number in range(count)])
         for trial, form in zip(trials, self._forms, strict=True):
             self._session.accept(trial, form, values=False)
-        return self._session.parse(lambda: TimedCall(reply["inner_ms"], wall))
+        return self._session.parse(lambda: TimedCall(reply["inner_ms"], wall / count))
 
     def _forward(self, trial: Trial, protocol: str) -> Forward[Any]:
         inputs = [tensor.clone() for tensor in trial.inputs.tensors]
         args, kwargs = unflatten(trial.inputs.tree, inputs)
-        ready = (lambda: warm(inputs)) if protocol == "kernelgym" else (lambda: None)
-        return Forward(run=lambda: self._model(*args, **kwargs), ready=ready)
+        like = _nothing(trial)
+
+        def ready() -> None:
+            like.ready()
+            if protocol == "kernelgym":
+                warm(inputs)
+
+        return Forward(run=lambda: self._model(*args, **kwargs), ready=ready, keep=like.keep)
 
     def _wall(self, act: Callable[[], object]) -> float:
         self._stopwatch.wait()
@@ -114,7 +120,7 @@ class Sides:
 def _nothing(trial: Trial) -> Forward[Any]:
     """A call that only copies the output, as a runner does: twice to poison memory before it, once to keep it."""
 
-    def copies() -> list[Any]:
+    def copies() -> list[torch.Tensor]:
         return [tensor.clone() for tensor in trial.expected.tensors]
 
     return Forward(run=lambda: None, ready=lambda: [copies(), copies()], keep=lambda _: copies())
