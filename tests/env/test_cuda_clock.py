@@ -14,7 +14,7 @@ from tests.env import programs
 from tests.env.pretend.pretend_gpu import PretendGpu
 from tests.env.pretend.simulated_gpu import Clock, SimulatedGpu
 from verl_kernel.env.arena import POISON, Arena, TensorSpec, flatten, place
-from verl_kernel.env.clock import cuda, sides, timed_calls
+from verl_kernel.env.clock import request_size, rounds, sides, timed_calls
 from verl_kernel.env.clock.cuda import CudaClock
 from verl_kernel.env.clock.samples import Round, Samples
 from verl_kernel.env.clock.stopwatch import Stopwatch
@@ -124,7 +124,7 @@ def reference():
 @pytest.fixture
 def measure(monkeypatch, reference):
     def run(world, model=None, peak=None, reference_ms=3.0, kernels=(), slowed=lambda: None, **options):
-        monkeypatch.setattr(cuda, "time", world)
+        monkeypatch.setattr(rounds, "time", world)
         monkeypatch.setattr(sides, "time", world)
         monkeypatch.setattr(timed_calls, "device_kernels", lambda: nullcontext(dict(kernels)))
         alone = []
@@ -226,8 +226,8 @@ def test_a_program_beside_itself_has_no_speedup(measure):
 def test_sides_take_turns_in_both_orders(measure):
     world = World(kernel=20.0)
     measure(world, reference_ms=20.0)
-    rounds = world.order[2 * 3 :]  # after the warm-up; a round is of two protocols
-    assert rounds[:16] == (["kernel", "reference"] * 2 + ["reference", "kernel"] * 2) * 2
+    timed = world.order[2 * 3 :]  # after the warm-up; a round is of two protocols
+    assert timed[:16] == (["kernel", "reference"] * 2 + ["reference", "kernel"] * 2) * 2
 
 
 def test_short_kernels_get_several_forwards_in_a_request(measure):
@@ -238,13 +238,28 @@ def test_short_kernels_get_several_forwards_in_a_request(measure):
     assert measure(World(kernel=8.0), reference_ms=8.0)[0].facts["forwards"] == 1
 
 
-def test_a_candidate_has_no_say_in_the_number_of_forwards(measure):
-    claims, _ = measure(World(kernel=500.0), reference_ms=0.05, run_timeout_s=0.1)
-    assert claims.facts["forwards"] == 16
+def test_a_slow_candidate_gets_few_forwards_in_a_request(measure):
+    slow, _ = measure(World(kernel=20.0), reference_ms=0.05)
+    assert slow.facts["forwards"] == 2 and slow.kernel_ms.median == pytest.approx(20.0)
+
+
+def test_a_candidate_that_is_slow_on_purpose_at_first_has_no_say_in_the_number_of_forwards(measure):
+    world = World(kernel=400.0)
+    quick = itertools.count()
+
+    def noise():
+        if next(quick) == 2 * (3 + 2 * 4):  # after some rounds of single forwards
+            world.kernel = 0.01
+        return 0.0
+
+    world.noise = noise
+    result, _ = measure(world, reference_ms=0.05)
+    assert result.facts["forwards"] == 16 and result.kernel_ms.n == 10
+    assert result.kernel_ms.mean == pytest.approx(0.01)
 
 
 def test_much_data_is_not_held_for_many_forwards(measure, monkeypatch):
-    monkeypatch.setattr(cuda, "_HELD_BYTES", 3 * 3 * 8 * 64 * 4)
+    monkeypatch.setattr(request_size, "_HELD_BYTES", 3 * 3 * 8 * 64 * 4)
     assert measure(World(kernel=0.01), reference_ms=0.05)[0].facts["forwards"] in (2, 3)
 
 
@@ -374,7 +389,7 @@ def test_timed_outputs_are_verified(measure, reference):
 
 
 def test_of_large_outputs_a_secret_tenth_and_the_last_are_compared(measure, monkeypatch):
-    monkeypatch.setattr(cuda, "_COMPARED_BYTES", 0)
+    monkeypatch.setattr(rounds, "_COMPARED_BYTES", 0)
     rng = random.Random(4)
     _, session = measure(World(noise=rng.random))
     assert 3 <= session.compared <= 25

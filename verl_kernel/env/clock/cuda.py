@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The clock of a GPU: candidate and reference in turns on the same device, until the medians are known to 1 %.
 
-Each round draws fresh inputs and times both sides on them, first one, then the other, by every protocol asked for
-(`stopwatch`). A request holds several forwards where they are short, so that the judge's own clock, which the
-candidate's times have to agree with (`crosscheck`), resolves them. Outputs are compared as in the correctness trials,
-and no median may lie under the roofline. The device is locked from the first warm-up to the last profile.
+Each round draws fresh inputs and times both sides on them by every protocol asked for (`rounds`, `stopwatch`). The
+candidate's time is what the judge's own clock lets stand of the runner's claim (`crosscheck`), its outputs are compared
+as in the correctness trials, and no cold median may lie under the roofline. The device is locked from the first
+warm-up to the last profile.
 """
 
 from __future__ import annotations
 
-import hashlib
-import math
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -22,23 +19,20 @@ import torch
 from verl_kernel.env.arena import place
 from verl_kernel.env.clock.base import Measurement, Session
 from verl_kernel.env.clock.cuda_profile import load_kernels, profile_kernels
+from verl_kernel.env.clock.request_size import RequestSize
 from verl_kernel.env.clock.roofline import bytes_read, floor_ms
-from verl_kernel.env.clock.samples import Round, Samples
+from verl_kernel.env.clock.rounds import Rounds
+from verl_kernel.env.clock.samples import Samples
 from verl_kernel.env.clock.sides import Sides
 from verl_kernel.env.clock.statistics import timing
-from verl_kernel.env.clock.stopwatch import WARM_UPS, Stopwatch
+from verl_kernel.env.clock.stopwatch import Stopwatch
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.profile import Profile
 from verl_kernel.env.reference import Reference, Trial
 from verl_kernel.env.trace import load_events
 
 _COMPILED_TRIAL = (1 << 16) - 1
-_WARM_UPS, _LEAST, _MOST, _PROFILES = 3, 10, 100, 2
-_REQUEST_MS, _FASTER, _HELD_BYTES = 1.0, 4.0, 64 << 20
-"""A request lasts so long even where the candidate is so much faster than the reference, within these bounds."""
-_PUBLISHED_CALLS = 100
-_COMPARED_BYTES, _SAMPLE = 16 << 20, 10
-_SPARE_ROUNDS, _COOL_S = 20, 0.05
+_WARM_UPS, _PROFILES = 3, 2
 
 
 class CudaClock:
@@ -79,23 +73,18 @@ class CudaClock:
             sides = Sides(session, model, self._stopwatch, self._options.run_timeout_s)
             (first,) = sides.draw(1)
             floor = self._floor(session, first)
-            count = self._forwards(self._warm_up(sides), first)
+            size, wall_ms = self._warm_up(sides, first)
             before = self._stopwatch.under_load(self._state)
-            samples = {name: Samples(count) for name in self._protocols}
-            throttled = self._run(session, sides, samples)
+            options, slowed = self._options, self._slowed
+            rounds = Rounds(sides, options.timing, session.secret, options.run_timeout_s, size, slowed)
+            rounds.run(wall_ms)
             profile = self._profile(session, sides)
             clocks = {"before": before, "after": self._state()}
-        chosen = samples[self._options.timing]
         facts = {
-            "clocks": clocks, "throttled": throttled, "null_ms": chosen.null.typical, "floor_ms": floor,
-            "timing": self._options.timing, "forwards": count, "settled": chosen.settled,
+            "clocks": clocks, "throttled": rounds.throttled, "null_ms": rounds.chosen.null.typical, "floor_ms": floor,
+            "timing": options.timing, "forwards": rounds.chosen.count, "settled": rounds.chosen.settled,
         }  # fmt: skip
-        return self._verdict(samples, floor, profile, facts)
-
-    @property
-    def _protocols(self) -> tuple[str, ...]:
-        """Both times always; the published one, whose calls flush nothing, where it is asked for."""
-        return tuple(name for name in WARM_UPS if name in ("device", "latency", self._options.timing))
+        return self._verdict(rounds.samples, floor, profile, facts)
 
     def _timed_model(self, session: Session) -> Any:
         """The reference as `reference_mode` wants it, compiled once, while others may use the device."""
@@ -132,64 +121,15 @@ class CudaClock:
         written = sum(tensor.numel() * tensor.element_size() for tensor in trial.expected.tensors)
         return floor_ms(read, written, self._peak, self._stopwatch.l2_bytes)
 
-    def _warm_up(self, sides: Sides) -> float:
-        """Milliseconds of the reference, which is quickest when everything has been loaded."""
-        times = []
+    def _warm_up(self, sides: Sides, first: Trial) -> tuple[RequestSize, float]:
+        """The size of requests and the candidate's wall time; programs are quickest when everything has been loaded."""
+        ours, theirs = [], []
         for _ in range(_WARM_UPS):
             trials = sides.draw(1)
-            times.append(sides.reference("device", trials).inner)
-            sides.candidate("device", trials)
-        return min(times)
-
-    def _forwards(self, reference_ms: float, trial: Trial) -> int:
-        """Forwards in a request, by what the judge knows alone: a candidate's word could make the check coarse."""
-        held = place(trial.inputs.tensors)[1] + place(trial.expected.tensors)[1]
-        wanted = math.ceil(_REQUEST_MS * _FASTER / max(reference_ms, 1e-6))
-        return max(1, min(wanted, self.most_forwards, _HELD_BYTES // max(held, 1)))
-
-    def _run(self, session: Session, sides: Sides, samples: dict[str, Samples]) -> int | None:
-        """Rounds until the chosen protocol has settled; those in which the device was slowed down are done again.
-
-        Returns:
-            How many those were, None where nobody knows.
-        """
-        chosen, begun = samples[self._options.timing], time.monotonic()
-        least, most = self._rounds(chosen.count)
-        number, thrown_away = 0, 0
-        while number < most:
-            late = time.monotonic() - begun > self._options.run_timeout_s
-            is_last = number + 1 >= least and (number + 1 == most or late or chosen.settled)
-            names = [name for name in samples if number < _LEAST or samples[name] is chosen]
-            found = {name: self._round(session, sides, name, chosen.count, number, is_last) for name in names}
-            reasons = self._slowed()
-            if reasons and thrown_away < _SPARE_ROUNDS:
-                thrown_away += 1
-                time.sleep(_COOL_S)
-                continue
-            for name, one in found.items():
-                samples[name].rounds.append(one)
-            number += 1
-            if is_last and (late or chosen.settled):
-                break
-        return None if reasons is None else thrown_away
-
-    def _rounds(self, count: int) -> tuple[int, int]:
-        """Fewest and most rounds."""
-        if self._options.timing != "kernelgym":
-            return _LEAST, _MOST
-        published = max(_LEAST, math.ceil(_PUBLISHED_CALLS / count))
-        return published, published
-
-    def _round(self, session: Session, sides: Sides, protocol: str, count: int, number: int, is_last: bool) -> Round:
-        trials = sides.batch(protocol, count)
-        if number % 2:
-            reference = sides.reference(protocol, trials)
-        call = sides.candidate(protocol, trials)
-        timed = trials[WARM_UPS[protocol] :]
-        sides.compare(timed, _compared(session.secret, protocol, number, timed, is_last))
-        if not number % 2:
-            reference = sides.reference(protocol, trials)
-        return Round(call, reference, *sides.empty(protocol, trials))
+            ours.append(sides.reference("device", trials).inner)
+            theirs.append(sides.candidate("device", trials).wall)
+        held = place(first.inputs.tensors)[1] + place(first.expected.tensors)[1]
+        return RequestSize(min(ours), held, self.most_forwards), min(theirs)
 
     def _profile(self, session: Session, sides: Sides) -> Profile | None:
         """The second of two: the first also starts the profiler, which may miss what runs meanwhile."""
@@ -201,14 +141,6 @@ class CudaClock:
             events = session.parse(lambda reply=reply: load_events(reply["events"]))  # type: ignore[misc]
             profile = profile_kernels(kernels, events, session.source)
         return profile
-
-
-def _compared(secret: bytes, protocol: str, number: int, trials: list[Trial], is_last: bool) -> list[int]:
-    """Places of the outputs to compare: all where that is cheap, else one of a secret tenth of the requests."""
-    if sum(place(trial.expected.tensors)[1] for trial in trials) <= _COMPARED_BYTES:
-        return list(range(len(trials)))
-    drawn = hashlib.sha256(secret + f"compared {protocol} {number}".encode()).digest()
-    return [drawn[1] % len(trials)] if is_last or drawn[0] % _SAMPLE == 0 else []
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
