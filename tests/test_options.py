@@ -43,6 +43,13 @@ def test_bad_ends_and_forms_are_refused_by_name(key, value, remedy):
         parse_options({key: value})
 
 
+def test_which_time_counts_is_one_of_three():
+    assert parse_options(None).env.timing == "device"
+    assert parse_options({"timing": "kernelgym", "device": "cpu"}).env.timing == "kernelgym"
+    with pytest.raises(ConfigError, match="kernelgym.timing is 'cold'; it must be one of device, latency, kernelgym"):
+        parse_options({"timing": "cold"})
+
+
 def test_an_unknown_key_is_refused_with_the_known_ones():
     with pytest.raises(ConfigError, match=r"kernelgym.max_turn is not an option.*max_turns"):
         parse_options({"max_turn": 2})

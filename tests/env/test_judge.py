@@ -49,6 +49,7 @@ def test_an_honest_kernel_is_accepted_and_measured(judge):
     assert [(launch.name, launch.grid[0], launch.count) for launch in result.launches] == [("fused", 1, 1)]
     assert result.time_coverage == result.number_coverage == 1.0
     assert result.speedup == pytest.approx(result.reference_ms.median / result.kernel_ms.median) and result.speedup > 2
+    assert result.speedup_low == result.sure_speedup == result.speedup and result.times == {}  # times are exact
     assert result.kernel_ms.n == 3 and result.decoy_kernel is False
     assert list(result.stage_seconds) == ["static", "load", "correctness", "ablation", "exit", "clock"]
     assert EvalResult.model_validate_json(result.model_dump_json()) == result

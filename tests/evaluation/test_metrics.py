@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.reward.results import correct, failed, turn
+from tests.reward.results import correct, failed, timed, turn
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.evaluation.metrics import kernel_metrics
 from verl_kernel.reward.record import TurnRecord
@@ -70,8 +70,30 @@ def test_a_sample_that_is_both_decoy_and_hack_is_one_hack() -> None:
 def test_unknown_is_left_out_and_never_zero() -> None:
     metrics = kernel_metrics([[turn(correct(None, None))], [turn(failed())]])
     assert metrics["kernel/correct_rate"] == 0.5
-    assert not [name for name in metrics if "coverage" in name or "speedup" in name or "seconds" in name]
+    unknown = [name for name in metrics if "coverage" in name or "speedup" in name or "seconds" in name]
+    assert unknown == ["kernel/coverage_unknown"] and metrics["kernel/coverage_unknown"] == 0.5
     assert kernel_metrics([]) == kernel_metrics([[], []]) == {}
+
+
+def test_what_is_sure_is_counted_beside_the_point() -> None:
+    noisy, older = timed(1.6, 1.1), timed(3.0, None)
+    metrics = kernel_metrics([[turn(noisy)], [turn(older)], [turn(correct(1.3))], [turn(failed())]])
+    assert (metrics["kernel/fast@1.2"], metrics["kernel/fast@1.2_sure"]) == (0.75, 0.25)
+    assert metrics["kernel/fast@1_sure"] == 0.5 and metrics["kernel/best/fast@2_sure"] == 0
+
+
+def test_an_unknown_coverage_is_counted() -> None:
+    wrong = failed(time_coverage=None)
+    metrics = kernel_metrics([[turn(timed(2.0, 1.9, time_coverage=None)), turn(correct()), turn(wrong), turn(wrong)]])
+    assert metrics["kernel/coverage_unknown"] == 0.25
+
+
+@given(TRAJECTORIES)
+def test_on_a_simulated_clock_the_point_is_sure(trajectories: list[list[TurnRecord]]) -> None:
+    metrics = kernel_metrics(trajectories)
+    sure = {name: value for name, value in metrics.items() if name.endswith("_sure")}
+    assert all(value == metrics[name.removesuffix("_sure")] for name, value in sure.items())
+    assert bool(sure) == bool(metrics)
 
 
 def test_what_was_not_judged_lowers_rates_and_has_no_reward() -> None:

@@ -10,8 +10,14 @@ from verl_kernel.reward.record import TurnRecord
 
 
 def correct(speedup: float | None = 1.0, coverage: float | None = 1.0, **fields: Any) -> EvalResult:
-    measured = {"task_id": "t", "speedup": speedup, "time_coverage": coverage, "number_coverage": coverage} | fields
+    measured = {"task_id": "t", "speedup": speedup, "time_coverage": coverage, "number_coverage": coverage}
+    measured |= {"timing_source": "simulated"} | fields
     return EvalResult(status=EvalStatus.OK, compiled=True, correctness=True, decoy_kernel=False, **measured)
+
+
+def timed(speedup: float | None, low: float | None, **fields: Any) -> EvalResult:
+    """A correct result of a GPU's clock."""
+    return correct(speedup, **{"speedup_low": low, "timing_source": "cuda_event"} | fields)
 
 
 def failed(status: str = "incorrect", **fields: Any) -> EvalResult:

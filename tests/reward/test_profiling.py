@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.reward.results import correct, failed
+from tests.reward.results import correct, failed, timed
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.errors import ConfigError, InfraError
 from verl_kernel.reward.profiling import PENALTIES, VARIANTS, ProfilingReward, profiling_reward
@@ -61,7 +61,8 @@ def test_reward_is_bounded_and_grows_with_speedup(speedup: float, more: float, c
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("scale", -1), ("speedup_cap", math.inf), ("coverage_weight", "1"), ("coverage", "bytes")]
+    ("key", "value"),
+    [("scale", -1), ("speedup_cap", math.inf), ("coverage_weight", "1"), ("coverage", "bytes"), ("speedup", "mean")],
 )
 def test_bad_options_are_refused_by_name(key: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"kernelgym.reward.{key} "):
@@ -158,6 +159,54 @@ def test_a_decoy_that_was_refused_is_not_paid_even_if_it_computed_the_right_thin
 def test_an_ok_that_is_not_known_to_be_correct_loses_what_a_wrong_answer_loses(correctness: bool | None) -> None:
     options = ProfilingReward(incorrect_penalty=0.3, failure_penalty=0.7, pay_decoys=True)
     assert profiling_reward(correct(9.0).model_copy(update={"correctness": correctness}), options) == -0.3
+
+
+SPEED_ALONE = {"scale": 1.0, "correct_weight": 0.0, "coverage_weight": 0.0}
+LOW, POINT = ProfilingReward(**SPEED_ALONE), ProfilingReward(**SPEED_ALONE, speedup="point")
+
+
+def test_noise_does_not_pay() -> None:
+    assert profiling_reward(timed(1.5, 1.1), LOW) == 1.1
+    assert profiling_reward(timed(1.5, 1.1), POINT) == 1.5
+    milestones = ProfilingReward(**SPEED_ALONE, variant="milestone")
+    assert profiling_reward(timed(1.6, 1.1), milestones) == 0.2  # 1.6 would reach 1.5
+    weighted = ProfilingReward(**SPEED_ALONE, variant="weighted")
+    assert profiling_reward(timed(1.03, 0.99), weighted) == 0.0
+
+
+@pytest.mark.parametrize("speedup", [0.98, 0.995, 1.005, 1.02])
+def test_a_measured_speedup_within_the_band_of_a_program_beside_itself_is_none(speedup: float) -> None:
+    assert profiling_reward(timed(speedup, 1.0), LOW) == profiling_reward(timed(speedup, 1.0), POINT) == 1.0
+    slow = ProfilingReward(**SPEED_ALONE, slow_penalty=5.0)
+    assert profiling_reward(timed(speedup, 1.0), slow) == 1.0
+
+
+def test_only_a_point_below_the_band_is_slow() -> None:
+    slow = ProfilingReward(**SPEED_ALONE, slow_penalty=5.0)
+    assert profiling_reward(timed(1.5, 0.9), slow) == 0.9
+    assert profiling_reward(timed(0.97, 0.9), slow) == pytest.approx(0.9 - 5.0)
+
+
+def test_a_measured_record_without_a_lower_end_earns_nothing_for_its_speedup() -> None:
+    assert profiling_reward(timed(2.0, None), LOW) == 0.0
+    assert profiling_reward(correct(2.0, timing_source=None), LOW) == 0.0
+    assert profiling_reward(timed(2.0, None), POINT) == 2.0
+
+
+@given(speedup=st.none() | st.floats(0, 10), coverage=st.none() | st.floats(0, 1), variant=st.sampled_from(VARIANTS))
+def test_on_a_simulated_clock_both_speedups_earn_the_same(
+    speedup: float | None, coverage: float | None, variant: str
+) -> None:
+    low, point = (ProfilingReward(variant=variant, slow_penalty=0.1, speedup=name) for name in ("low", "point"))
+    old, new = correct(speedup, coverage), correct(speedup, coverage, speedup_low=speedup)
+    rewards = [profiling_reward(result, options) for result in (old, new) for options in (low, point)]
+    assert rewards == [rewards[0]] * 4 and rewards[0] == pytest.approx(oracle(old, low))
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf, -1.0])
+def test_a_broken_lower_end_is_our_failure(broken: float) -> None:
+    with pytest.raises(InfraError, match="speedup"):
+        profiling_reward(timed(2.0, broken))
 
 
 def test_a_kernel_exactly_as_fast_as_the_reference_is_not_slow() -> None:

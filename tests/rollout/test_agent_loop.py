@@ -26,7 +26,7 @@ ROW = {
     "extra_info": {"task_id": "t1"},
 }
 ANSWER = "Here.\n```python\nx = 1\n```"
-FACTS = {"correctness": True, "decoy_kernel": False, "speedup": 2.0, "time_coverage": 1.0}
+FACTS = {"correctness": True, "decoy_kernel": False, "speedup": 2.0, "time_coverage": 1.0, "timing_source": "simulated"}
 OK = EvalResult(task_id="t1", status=EvalStatus.OK, **FACTS)
 WRONG = EvalResult(task_id="t1", status=EvalStatus.INCORRECT, correctness=False)
 LOST = EvalResult(task_id="t1", status=EvalStatus.INFRA_ERROR)

@@ -34,6 +34,15 @@ def test_a_correct_kernel_is_told_speedup_coverage_and_top_kernels():
     assert text.endswith("defines ModelNew.")
 
 
+@pytest.mark.parametrize("form", ["short", "full"])
+def test_what_a_measurement_supports_is_told_where_there_is_noise(form):
+    facts = {"correctness": True, "speedup": 1.5, "speedup_low": 1.25}
+    told = format_feedback(result(EvalStatus.OK, timing_source="cuda_event", **facts), form=form)
+    assert ("at least 1.25x" if form == "short" else '"speedup_low": 1.25') in told
+    exact = format_feedback(result(EvalStatus.OK, timing_source="simulated", **facts), form=form)
+    assert "1.25" not in exact and "1.5" in exact
+
+
 def test_a_wrong_kernel_is_told_how_wrong():
     trials = Trials(passed=1, total=5, max_abs=0.5, max_rel=2.0)
     text = format_feedback(result(EvalStatus.INCORRECT, correctness=False, trials=trials))

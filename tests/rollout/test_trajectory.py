@@ -8,7 +8,9 @@ from verl_kernel.reward.record import load_turns
 from verl_kernel.rollout.trajectory import Trajectory, summarise
 from verl_kernel.rollout.turn_end import TurnEnd
 
-OK = EvalResult(task_id="t", status=EvalStatus.OK, correctness=True, decoy_kernel=False, speedup=2.0)
+OK = EvalResult(
+    task_id="t", status=EvalStatus.OK, correctness=True, decoy_kernel=False, speedup=2.0, timing_source="simulated"
+)
 BAD = EvalResult(task_id="t", status=EvalStatus.INCORRECT, correctness=False)
 END = 9
 
@@ -83,12 +85,23 @@ def test_only_a_correct_turn_has_a_speedup():
     assert summarise([exact, fast])["last_turn_fast@1.2"] == 0.0
 
 
+def test_what_is_sure_has_figures_of_its_own():
+    sure = OK.model_copy(update={"timing_source": "cuda_event", "speedup_low": 1.1})
+    turns = [
+        turn.model_copy(update={"result": result}) for turn in two_turns(1.0, 1.0).turns[:1] for result in (OK, sure)
+    ]
+    figures = summarise(turns)
+    assert figures["last_turn_fast@1.2"] == 1.0 and figures["last_turn_fast@1.2_sure"] == 0.0
+    assert figures["best_turn_fast@1.2_sure"] == 1.0
+
+
 def test_validation_figures_name_last_and_best_turn():
     turns = two_turns(0.0, 1.5).turns
     best = {"best_turn_acc": 1.0, "best_turn_fast@1.2": 1.0, "best_turn_speedup": 2.0}
-    best["unjudged"] = 0.0
-    assert summarise(turns) == best | {"acc": 1.0, "last_turn_fast@1.2": 1.0, "last_turn_speedup": 2.0}
-    assert summarise(turns[::-1]) == best | {"acc": 0.0, "last_turn_fast@1.2": 0.0, "last_turn_speedup": 0.0}
+    best |= {"unjudged": 0.0, "best_turn_fast@1.2_sure": 1.0}
+    last = dict.fromkeys(["last_turn_fast@1.2", "last_turn_fast@1.2_sure"], 1.0) | {"last_turn_speedup": 2.0}
+    assert summarise(turns) == best | last | {"acc": 1.0}
+    assert summarise(turns[::-1]) == best | dict.fromkeys(last, 0.0) | {"acc": 0.0}
     assert set(summarise(turns[:1]).values()) == {0.0}
 
 

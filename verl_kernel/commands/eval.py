@@ -199,13 +199,21 @@ def _cells(result: EvalResult) -> tuple[str, ...]:
         result.kernel,
         result.status.value,
         "" if result.correctness is None else "yes" if result.correctness else "no",
-        "" if result.speedup is None else f"{result.speedup:.2f}x",
+        _speedup(result),
         "" if result.kernel_ms is None else f"{result.kernel_ms.median:.4f}",
         "" if result.reference_ms is None else f"{result.reference_ms.median:.4f}",
         "" if result.time_coverage is None else f"{result.time_coverage:.0%}",
         "" if total is None else f"{result.num_custom_kernels} of {total}",
         _remark(result),
     )
+
+
+def _speedup(result: EvalResult) -> str:
+    """The speedup, and where it was measured what it is at least."""
+    if result.speedup is None:
+        return ""
+    noisy = result.speedup_low is not None and result.timing_source != "simulated"
+    return f"{result.speedup:.2f}x" + (f" (>= {result.speedup_low:.2f}x)" if noisy else "")
 
 
 def _remark(result: EvalResult) -> str:

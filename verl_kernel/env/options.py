@@ -58,6 +58,10 @@ class GymOptions:
     decoys: str = "refuse"
     """`refuse`, or `record`: a correct decoy is timed as a kernel is and marked `decoy_kernel`, for ablations."""
     reference_mode: str = "eager"
+    timing: str = "device"
+    """Which of a GPU's times `speedup` and its like come from: `device` (host work hidden behind the flush of L2),
+    `latency` (a cold call, host work included) or `kernelgym` (as published: warm L2). A simulated clock has one time
+    only and does not look at it."""
     gpu_profile: str = "h100"
     """Nominal GPU of the simulated clock."""
     load_timeout_s: float = 20.0
@@ -90,6 +94,7 @@ class GymOptions:
         _choice("tolerance", self.tolerance, ("scaled", "parity"))
         _choice("float32", self.float32, ("ieee", "tf32"))
         _choice("reference_mode", self.reference_mode, ("eager", "compile"))
+        _choice("timing", self.timing, ("device", "latency", "kernelgym"))
         _choice("gpu_profile", self.gpu_profile, ("h100", "a100"))
         for key in ("num_judges", "correctness_trials", "queue_size", "memory_mb", "disk_mb", "output_kb"):
             _at_least(key, getattr(self, key), 1)

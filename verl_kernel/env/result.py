@@ -46,6 +46,17 @@ class Timing(_Record):
     n: int
 
 
+class Comparison(_Record):
+    """Candidate and reference by one protocol of a measuring clock."""
+
+    kernel_ms: Timing
+    reference_ms: Timing
+    speedup: float
+    """reference_ms.median / kernel_ms.median."""
+    speedup_low: float | None
+    """Lower end of the speedup's confidence interval (`clock.statistics.compared`); null for too few calls."""
+
+
 class Launch(_Record):
     """Launches of one kernel with one grid during a single forward."""
 
@@ -87,6 +98,11 @@ class EvalResult(_Record):
     hack_flags: tuple[str, ...] = ()
     speedup: float | None = None
     """reference_ms.median / kernel_ms.median; null for a correct candidate where an op has no price."""
+    speedup_low: float | None = None
+    """Lower end of the speedup's confidence interval, 1 within the A/A band; `speedup` itself on a simulated clock."""
+    times: dict[str, Comparison] = {}
+    """By protocol (`device`, `latency`, `kernelgym`) on a GPU; one of them is also `kernel_ms`, `reference_ms`,
+    `speedup` and `speedup_low`. Empty on a simulated clock."""
     unpriced_ops: tuple[str, ...] = ()
     """Torch ops whose time the simulated clock does not know: why `speedup` is null although the candidate is right."""
     kernel_ms: Timing | None = None
@@ -126,6 +142,13 @@ class EvalResult(_Record):
         """Whether this result may earn more than zero."""
         fit = "constant_output" not in self.task_flags
         return self.status is EvalStatus.OK and bool(self.correctness) and not self.decoy_kernel and fit
+
+    @property
+    def sure_speedup(self) -> float | None:
+        """What the measurement supports: `speedup_low`; in records without one the speedup, if no noise is in it."""
+        if self.speedup_low is None and self.timing_source == "simulated":
+            return self.speedup
+        return self.speedup_low
 
     @model_validator(mode="before")
     @classmethod

@@ -16,7 +16,10 @@ from verl_kernel.evaluation.steps import Step, series
 PANELS = {
     "reward": ("critic/score/mean", "kernel/turn_{}/reward/mean", "held:reward"),
     "correct rate": ("kernel/correct_rate", "kernel/turn_{}/correct_rate", "kernel/best/correct_rate", "held:acc"),
-    "fast@1.2": ("kernel/fast@1.2", "kernel/turn_{}/fast@1.2", "kernel/best/fast@1.2", "held:last_turn_fast@1.2"),
+    "fast@1.2": (
+        *("kernel/fast@1.2", "kernel/fast@1.2_sure", "kernel/turn_{}/fast@1.2", "kernel/best/fast@1.2"),
+        "held:last_turn_fast@1.2",
+    ),
     "time coverage of correct kernels": ("kernel/time_coverage/mean", "kernel/turn_{}/time_coverage/mean"),
     "hacks and decoys": ("kernel/hack_rate", "kernel/decoy_rate", "kernel/hacked_rate"),
     "entropy": ("actor/entropy",),

@@ -6,10 +6,13 @@ Conventions:
     candidate of each trajectory (k from 1), `kernel/best/...` over each trajectory's fastest correct candidate.
     Rates divide by ALL samples: a candidate that failed, was not reached or could not be judged (`infra_error`)
     lowers a rate, so nothing is gained by failing to be measured. `fast@p` is the share of samples that are
-    correct and at least p times as fast as the reference (>=).
+    correct and at least p times as fast as the reference (>=); `fast@p_sure` asks that of the lower end of the
+    speedup's confidence interval, so that noise does not count.
     Means and maxima are over the correct samples whose value is known. A value over no sample is left
     out, never 0.
     `hack_rate` is the share of decoys and hacks together, a sample that is both counted once.
+    `kernel/coverage_unknown` is the share of samples that are correct and whose coverage nobody knows, because the
+    profiler saw nothing or an op has no price; they earn nothing for coverage.
     `kernel/simulated_clock` is the share of timed samples whose time is simulated, not measured.
     "Correct" is `EvalResult.rewarded`: a decoy or a hack is not correct.
 """
@@ -39,6 +42,7 @@ def kernel_metrics(trajectories: Sequence[Sequence[TurnRecord]]) -> dict[str, fl
     if not results:
         return {}
     metrics = _summary("kernel", results, len(results)) | _statuses(results) | _seconds(results)
+    metrics["kernel/coverage_unknown"] = sum(r.rewarded and r.time_coverage is None for r in results) / len(results)
     metrics |= mean("kernel/simulated_clock", (r.timing_source == "simulated" for r in results if r.kernel_ms))
     for number in range(max(map(len, trajectories))):
         reached = [turns[number] for turns in trajectories if len(turns) > number]
@@ -72,7 +76,9 @@ def quality(prefix: str, results: Sequence[EvalResult], samples: int) -> dict[st
     correct = [result for result in results if result.rewarded]
     speedups = [result.speedup for result in correct if result.speedup is not None]
     metrics = {f"{prefix}/correct_rate": len(correct) / samples}
-    metrics |= {f"{prefix}/fast@{p:g}": sum(speedup >= p for speedup in speedups) / samples for p in FAST_THRESHOLDS}
+    sure = [result.sure_speedup for result in correct if result.sure_speedup is not None]
+    for suffix, values in (("", speedups), ("_sure", sure)):
+        metrics |= {f"{prefix}/fast@{p:g}{suffix}": sum(v >= p for v in values) / samples for p in FAST_THRESHOLDS}
     metrics |= mean(f"{prefix}/speedup/mean", speedups) | maximum(f"{prefix}/speedup/max", speedups)
     for key in ("time_coverage", "number_coverage"):
         metrics |= mean(f"{prefix}/{key}/mean", (getattr(result, key) for result in correct))

@@ -15,6 +15,7 @@ _TRAINING = {
     "reward": ("critic/score/mean", True),
     "correct rate": ("kernel/correct_rate", False),
     "fast@1.2": ("kernel/fast@1.2", False),
+    "fast@1.2, sure": ("kernel/fast@1.2_sure", False),
     "time coverage": ("kernel/time_coverage/mean", False),
     "hack rate": ("kernel/hack_rate", False),
 }
@@ -24,6 +25,8 @@ _HELD_OUT = {
     "best_turn_acc": "correct rate, best turn",
     "last_turn_fast@1.2": "fast@1.2, last turn",
     "best_turn_fast@1.2": "fast@1.2, best turn",
+    "last_turn_fast@1.2_sure": "fast@1.2 sure, last turn",
+    "best_turn_fast@1.2_sure": "fast@1.2 sure, best turn",
     "last_turn_speedup": "speedup, last turn",
     "best_turn_speedup": "speedup, best turn",
     "speedup": "speedup",

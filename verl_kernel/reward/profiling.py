@@ -10,6 +10,9 @@
     weighted    1 where speedup >= 1 + margin, else 0
     milestone   the value of the highest of `MILESTONES` that the speedup reaches, 0 below the first
 
+The speedup is the lower end of its confidence interval unless `speedup` is `point`, so that noise never pays; measured
+ones within 2 % of 1 count as 1 either way. On a simulated clock there is no noise, and the two are the same.
+
 Any other candidate earns 0 less the penalty of its kind. Penalties are 0 by default and not scaled. A measurement
 that is unknown earns nothing and costs nothing.
 """
@@ -19,10 +22,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from verl_kernel.env.clock.statistics import is_parity
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.errors import ConfigError, InfraError
 
 COVERAGES = {"time": "time_coverage", "number": "number_coverage"}
+SPEEDUPS = ("point", "low")
 VARIANTS = ("sum", "weighted", "milestone")
 MILESTONES = ((3.0, 1.0), (2.0, 0.8), (1.5, 0.6), (1.2, 0.4), (1.0, 0.2))
 """(speedup reached, value), highest first."""
@@ -43,6 +48,8 @@ class ProfilingReward:
 
     variant: str = "sum"
     """What a speedup is worth: `sum`, `weighted` or `milestone`."""
+    speedup: str = "low"
+    """Which speedup: `low` (the lower end of its interval; unknown in a measured record without one) or `point`."""
     scale: float = 0.5
     speedup_cap: float = 3.0
     """Speedup beyond which `sum` earns nothing more."""
@@ -61,13 +68,15 @@ class ProfilingReward:
     failure_penalty: float = 0.0
     """Taken from candidates that raised, crashed, timed out or ran out of memory."""
     slow_penalty: float = 0.0
-    """Taken from correct candidates that are slower than the reference."""
+    """Taken from correct candidates whose point speedup is below 1, beyond the A/A band where it was measured."""
     pay_decoys: bool = False
     """Whether a correct decoy earns what a kernel earns, for ablations; needs `kernelgym.decoys: record`."""
 
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
             raise ConfigError(f"kernelgym.reward.variant is {self.variant!r}; it must be one of {', '.join(VARIANTS)}")
+        if self.speedup not in SPEEDUPS:
+            raise ConfigError(f"kernelgym.reward.speedup is {self.speedup!r}; it must be one of {', '.join(SPEEDUPS)}")
         for key in ("scale", "speedup_cap", "margin", *WEIGHTS, *PENALTIES):
             value = getattr(self, key)
             numeric = isinstance(value, int | float) and not isinstance(value, bool)
@@ -113,12 +122,20 @@ def profiling_reward(result: EvalResult, options: ProfilingReward | None = None)
     paid_decoy = options.pay_decoys and result.status is EvalStatus.OK and result.correctness
     if not (result.rewarded or paid_decoy):
         return 0.0 - _penalty(result, options)
-    speedup = _measured(result, "speedup")
+    point = _point(result)
+    speedup = point if options.speedup == "point" else _measured(result, "sure_speedup")
     coverage = min(_measured(result, COVERAGES[options.coverage]) or 0.0, 1.0)
     worth = 0.0 if speedup is None else _worth(speedup, options)
     earned = options.correct_weight + options.speedup_weight * worth + options.coverage_weight * coverage
-    slow = speedup is not None and speedup < 1.0
+    slow = point is not None and point < 1.0
     return options.scale * earned - (options.slow_penalty if slow else 0.0)
+
+
+def _point(result: EvalResult) -> float | None:
+    speedup = _measured(result, "speedup")
+    if speedup is None or result.timing_source == "simulated":
+        return speedup
+    return 1.0 if is_parity(speedup) else speedup
 
 
 def _worth(speedup: float, options: ProfilingReward) -> float:

@@ -19,7 +19,7 @@ _ADVICE = {
 }
 _REPAIR = "Fix the error."
 _REPORT = (
-    *("compiled", "correctness", "decoy_kernel", "hack_flags", "speedup", "kernel_ms", "reference_ms"),
+    *("compiled", "correctness", "decoy_kernel", "hack_flags", "speedup", "speedup_low", "kernel_ms", "reference_ms"),
     *("reference_mode", "timing_source", "time_coverage", "number_coverage", "num_custom_kernels", "num_total_kernels"),
     *("top_kernels", "launches", "fallback_ops", "trials", "error"),
 )
@@ -72,6 +72,8 @@ def _cut_middle(text: str, room: int) -> str:
 
 def _report(result: EvalResult) -> str:
     dumped = result.model_dump(mode="json", exclude_none=True)
+    if result.timing_source == "simulated":  # where it says nothing new
+        dumped.pop("speedup_low", None)
     return json.dumps({key: dumped[key] for key in _REPORT if key in dumped}, indent=1, ensure_ascii=False)
 
 
@@ -84,7 +86,9 @@ def _facts(result: EvalResult) -> list[str]:
     if result.hack_flags:
         lines.append(f"Flags: {', '.join(result.hack_flags)}")
     if result.speedup is not None:
-        lines.append(f"Speedup: {result.speedup:.2f}x")
+        noisy = result.speedup_low is not None and result.timing_source != "simulated"
+        sure = f" (at least {result.speedup_low:.2f}x, noise considered)" if noisy else ""
+        lines.append(f"Speedup: {result.speedup:.2f}x{sure}")
     if result.time_coverage is not None:
         lines.append(f"Coverage: {result.time_coverage:.0%} of device time in Triton kernels")
     if result.top_kernels:

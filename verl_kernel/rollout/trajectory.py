@@ -97,8 +97,10 @@ def summarise(turns: list[TurnRecord]) -> dict[str, float]:
     """
     correct = [turn.result.rewarded for turn in turns]
     speedups = [turn.result.speedup or 0.0 if turn.result.rewarded else 0.0 for turn in turns]
+    sure = [turn.result.sure_speedup or 0.0 if turn.result.rewarded else 0.0 for turn in turns]
     lost = any(turn.result.status is EvalStatus.INFRA_ERROR for turn in turns)
     figures = {"acc": float(correct[-1]), "best_turn_acc": float(any(correct)), UNJUDGED: float(lost)}
-    for name, speedup in (("last_turn", speedups[-1]), ("best_turn", max(speedups))):
-        figures |= {f"{name}_fast@1.2": float(speedup >= 1.2), f"{name}_speedup": speedup}
+    for name, best in (("last_turn", lambda values: values[-1]), ("best_turn", max)):
+        figures |= {f"{name}_fast@1.2": float(best(speedups) >= 1.2), f"{name}_speedup": best(speedups)}
+        figures[f"{name}_fast@1.2_sure"] = float(best(sure) >= 1.2)
     return figures

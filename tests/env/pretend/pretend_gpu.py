@@ -7,24 +7,39 @@ from contextlib import nullcontext
 from time import perf_counter
 
 from verl_kernel.env.clock import cuda, timed_calls
+from verl_kernel.env.clock.stopwatch import Stopwatch
 from verl_kernel.env.devices.interpreter import InterpreterDevice
 
 
-class Watch:
-    l2_bytes = 0
+class HostTimeline:
+    """Events of the host's clock: whatever is queued has already happened."""
 
-    def chill(self):
+    l2_bytes = flush_bytes = 0
+
+    def event(self):
+        return [0.0]
+
+    def record(self, event):
+        event[0] = perf_counter()
+
+    def elapsed_ms(self, start, stop):
+        return (stop[0] - start[0]) * 1e3
+
+    def wait(self):
         pass
 
-    wait = chill
+    unpin = flush = stall = wait
 
-    def time(self, call):
-        start = perf_counter()
-        result = call()
-        return result, (perf_counter() - start) * 1e3
+    def hold(self, event):
+        pass
 
-    def copy_ms(self, tensors):
-        return 0.5
+
+def stopwatch():
+    return Stopwatch(HostTimeline())
+
+
+class QuickClock(cuda.CudaClock):
+    most_forwards = 2  # of what the interpreter takes milliseconds for
 
 
 class PretendGpu(InterpreterDevice):
@@ -35,10 +50,10 @@ class PretendGpu(InterpreterDevice):
         return tensor.clone()
 
     def clock(self, options):
-        return cuda.CudaClock(options, Watch(), nullcontext, lambda: {"sm_mhz": None}, None)
+        return QuickClock(options, stopwatch(), nullcontext, lambda: {"sm_mhz": None}, None)
 
     def timed_calls(self, arena, put):
-        return timed_calls.TimedCalls(self, arena, put, Watch())
+        return timed_calls.TimedCalls(self, arena, put, stopwatch())
 
     def facts(self):
         return {"gpu_name": "none"}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from verl_kernel.env.profile import Profile
-from verl_kernel.env.result import Timing
+from verl_kernel.env.result import Comparison, Timing
 from verl_kernel.env.trace import TraceEvent
 
 if TYPE_CHECKING:  # the reference imports devices, which import clocks
@@ -34,6 +34,10 @@ class Measurement:
     """Names of the ops that have no price."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Circumstances for `EvalResult.env`: clocks, throttling, calibration."""
+    times: dict[str, Comparison] = field(default_factory=dict)
+    """By protocol, of a clock that measures."""
+    sure: float | None = None
+    """Lower end of the speedup's interval, of a clock that measures."""
 
     @property
     def speedup(self) -> float | None:
@@ -46,6 +50,7 @@ class Measurement:
         """The fields of `EvalResult` that this settles, `env` aside."""
         measured = {
             "kernel_ms": self.kernel_ms, "reference_ms": self.reference_ms, "speedup": self.speedup,
+            "speedup_low": self.sure if self.times else self.speedup, "times": self.times,
             "unpriced_ops": self.unpriced,
         }  # fmt: skip
         return measured if self.profile is None else {**measured, **vars(self.profile)}

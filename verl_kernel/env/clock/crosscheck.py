@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two clocks on one call: the runner's (CUDA events, a claim) and the judge's (wall time, a fact).
 
-A timed call is one request. Its wall time holds the forward and a constant rest (wake-up, device-wide
-synchronisation, copying the output out): the null call, which is the same request without the forward. What the
-median call takes beyond its events and the slowest null call is hidden work, and every call is charged with it. A
+A timed call is one request of several forwards, by the forward. Its wall time holds the forwards and a constant rest
+(wake-up, flushes, device-wide synchronisation, copies of the outputs): the null call, which is the same request without
+the forwards, made in every round because a host's load changes, and what the judge sees its own reference take beyond
+events and null calls. What the median call takes beyond all that is hidden work, and every call is charged with it. A
 runner that hides work in fewer than half of its calls gains nothing, for the median is what counts; one that hides it
-in more of them gains at most the spread of the null calls.
+in more of them gains at most how badly the median of the null calls is known, which is divided among the forwards.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
+from verl_kernel.env.clock.statistics import median_interval
+
 HONEST_SHARE = 0.5
 """Least share of the wall time beyond the null call that honest events explain."""
 JITTER_MS = 1.0
@@ -23,7 +26,7 @@ JITTER_MS = 1.0
 
 @dataclass(frozen=True)
 class TimedCall:
-    """One call by both clocks, in milliseconds.
+    """One call by both clocks, in milliseconds of a forward.
 
     Raises:
         ValueError: a time that no call can take.
@@ -40,7 +43,7 @@ class TimedCall:
 
 @dataclass(frozen=True)
 class NullCall:
-    """What a request costs without a forward, in milliseconds."""
+    """What a request costs without its forwards, in milliseconds of a forward."""
 
     typical: float
     high: float
@@ -53,7 +56,17 @@ class NullCall:
             walls: of null calls, which the runner can slow down as it likes.
             ceiling: what the judge holds for the most such a call can cost.
         """
-        return cls(min(statistics.median(walls), ceiling), min(max(walls), ceiling))
+        return cls(min(statistics.median(walls), ceiling), min(upper(walls), ceiling))
+
+    def and_also(self, milliseconds: float) -> NullCall:
+        """A call that costs so much more."""
+        return NullCall(self.typical + milliseconds, self.high + milliseconds)
+
+
+def upper(values: Sequence[float]) -> float:
+    """Upper end of the median's 95 % confidence interval; the largest value where there are too few for one."""
+    interval = median_interval(values)
+    return max(values) if interval is None else interval[1]
 
 
 def hidden_ms(calls: Sequence[TimedCall], null: NullCall) -> float:

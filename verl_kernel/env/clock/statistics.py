@@ -13,7 +13,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import comb
 
-from verl_kernel.env.result import Timing
+from verl_kernel.env.result import Comparison, Timing
+
+AA_BAND = 0.02
+"""Of a speedup: how far a program may lie from itself. What lies within counts as 1."""
 
 
 def timing(times: Sequence[float]) -> Timing:
@@ -48,6 +51,40 @@ def median_interval(times: Sequence[float], confidence: float = 0.95) -> tuple[f
         return None
     ordered = sorted(times)
     return ordered[rank - 1], ordered[-rank]
+
+
+def compared(kernel: Sequence[float], reference: Sequence[float], confidence: float = 0.95) -> Comparison:
+    """Times of two programs and what they say about the speedup.
+
+    `speedup_low` is the reference's lower order statistic over the candidate's upper one. Each misses its median on
+    that side with probability (1 - confidence) / 2 at most (Conover, Practical Nonparametric Statistics, 3.2), so by
+    Bonferroni's inequality the ratio of the true medians is at least `speedup_low` with `confidence`, whatever the
+    distributions are and however the two samples depend on each other. Calls must be independent within a sample;
+    that rounds end when intervals are narrow looks at widths alone. A speedup within `AA_BAND` of 1 is not told from
+    none: there `speedup_low` is 1.
+
+    Args:
+        kernel: milliseconds of the candidate's calls, positive.
+        reference: of the reference's.
+        confidence: of `speedup_low`.
+    """
+    kernel_ms, reference_ms = timing(kernel), timing(reference)
+    speedup = reference_ms.median / kernel_ms.median
+    low = lowest_ratio(kernel, reference, confidence)
+    if low is not None and is_parity(speedup):
+        low = 1.0
+    return Comparison(kernel_ms=kernel_ms, reference_ms=reference_ms, speedup=speedup, speedup_low=low)
+
+
+def lowest_ratio(kernel: Sequence[float], reference: Sequence[float], confidence: float = 0.95) -> float | None:
+    """Lower confidence bound of the reference's median over the candidate's; None where a sample is too small."""
+    ours, theirs = median_interval(kernel, confidence), median_interval(reference, confidence)
+    return None if ours is None or theirs is None else theirs[0] / ours[1]
+
+
+def is_parity(speedup: float) -> bool:
+    """Whether a measured speedup lies within the band in which a program lies to itself."""
+    return abs(speedup - 1.0) <= AA_BAND + 1e-12
 
 
 def is_settled(times: Sequence[float], width: float = 0.01, confidence: float = 0.95) -> bool:

@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The runner's part of timing on a GPU: one request, one step.
 
-`offer`: inputs to the device, stale memory poisoned, L2 chilled. `call`: one forward between events, then its output
-into the arena, so that the judge finds it there with the reply. `null`: the same without the forward. `profile`: one
-forward under torch's profiler, device kernels only.
+`offer`: inputs to the device, where they wait for their call. `call`: forwards on the inputs offered, in order, each
+prepared and timed by a protocol of the stopwatch; a copy of each output stays on the device and its form is in the
+reply. `null`: the same without the forwards. `output`: one of the copies into the arena. `profile`: one forward under
+torch's profiler, device kernels only.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from verl_kernel.env.arena import Arena, TensorSpec, unflatten
-from verl_kernel.env.clock.stopwatch import Stopwatch
+from verl_kernel.env.arena import Arena, TensorSpec, flatten, unflatten
+from verl_kernel.env.clock.stopwatch import Forward, Stopwatch, warm
 from verl_kernel.env.trace import dump_events
 
 if TYPE_CHECKING:  # devices import clocks
@@ -26,6 +28,25 @@ if TYPE_CHECKING:  # devices import clocks
 _SYNC_MARKS = ("Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event")
 Put = Callable[[Any, list[torch.Tensor], list[dict[str, Any]]], "Message"]
 """Copies an output to its places in the arena and says what it is, given the inputs."""
+
+
+@dataclass(frozen=True)
+class _Offer:
+    """Inputs on the device and the places of their output in the arena."""
+
+    args: Any
+    kwargs: Any
+    inputs: list[torch.Tensor]
+    places: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class _Output:
+    """What a forward returned: its form, and copies that no later forward can change."""
+
+    form: Message
+    tensors: tuple[torch.Tensor, ...]
+    places: list[dict[str, Any]]
 
 
 class TimedCalls:
@@ -40,9 +61,8 @@ class TimedCalls:
 
     def __init__(self, device: DeviceBackend, arena: Arena, put: Put, stopwatch: Stopwatch) -> None:
         self._device, self._arena, self._put, self._stopwatch = device, arena, put, stopwatch
-        self._call: tuple[Any, Any] = ((), {})
-        self._inputs: list[torch.Tensor] = []
-        self._places: list[dict[str, Any]] = []
+        self._offers: deque[_Offer] = deque()
+        self._outputs: list[_Output] = []
         self._blanks: list[torch.Tensor] = []
 
     def answer(self, request: Message, model: Callable[..., Any]) -> Message:
@@ -50,39 +70,62 @@ class TimedCalls:
         step = request["step"]
         if step == "offer":
             return self._offer(request)
-        if step == "call":
-            return self._timed(model)
-        if step == "null":
-            return self._null()
-        return self._profiled(model)
+        if step == "output":
+            return self._output(request["number"])
+        if step == "profile":
+            return self._profiled(model)
+        runs = range(request["count"])
+        forwards = [self._forward(model, request["protocol"]) if step == "call" else self._nothing() for _ in runs]
+        with torch.no_grad():
+            self._outputs, mean_ms = self._stopwatch.many(request["protocol"], forwards)
+        return {"inner_ms": mean_ms, "forms": [output.form for output in self._outputs]}
 
     def _offer(self, request: Message) -> Message:
         tensors = [self._device.to_device(self._view(spec)) for spec in request["specs"]]
-        self._call, self._inputs, self._places = unflatten(request["inputs"], tensors), tensors, request["outputs"]
+        args, kwargs = unflatten(request["inputs"], tensors)
+        self._offers.append(_Offer(args, kwargs, tensors, request["outputs"]))
         if not self._blanks:
-            self._blanks = [self._device.to_device(self._view(spec)) for spec in self._places]
-        self._device.poison(self._blanks)
-        self._stopwatch.chill()
+            self._blanks = [self._device.to_device(self._view(spec)) for spec in request["outputs"]]
         return {"offered": True}
 
-    def _timed(self, model: Callable[..., Any]) -> Message:
-        (args, kwargs), self._call = self._call, ((), {})
-        with torch.no_grad():
-            output, inner_ms = self._stopwatch.time(lambda: model(*args, **kwargs))
-        inputs, self._inputs = self._inputs, []
-        return {**self._put(output, inputs, self._places), "inner_ms": inner_ms}
+    def _forward(self, model: Callable[..., Any], protocol: str) -> Forward[Any]:
+        offer = self._offers.popleft()
 
-    def _null(self) -> Message:
-        _, inner_ms = self._stopwatch.time(lambda: None)
-        return {**self._put(self._blanks, self._inputs, self._places), "inner_ms": inner_ms}
+        def ready() -> None:
+            self._device.poison(self._blanks)
+            if protocol == "kernelgym":
+                warm(offer.inputs)
+
+        return Forward(
+            run=lambda: model(*offer.args, **offer.kwargs), ready=ready,
+            keep=lambda output: self._kept(output, offer.inputs, offer.places),
+        )  # fmt: skip
+
+    def _nothing(self) -> Forward[Any]:
+        return Forward(
+            run=lambda: None, ready=lambda: self._device.poison(self._blanks),
+            keep=lambda _: self._kept(tuple(self._blanks), [], []),
+        )  # fmt: skip
+
+    def _kept(self, output: Any, inputs: list[torch.Tensor], places: list[dict[str, Any]]) -> _Output:
+        tensors: list[torch.Tensor] = []
+        with suppress(TypeError):  # the judge sees from the form that it is no output
+            flatten(output, tensors)
+        copies = tuple(tensor.detach().clone() for tensor in tensors)
+        return _Output(self._put(output, inputs, []), copies, places)
+
+    def _output(self, number: int) -> Message:
+        output = self._outputs[number]
+        self._put(output.tensors, [], output.places)
+        return {"shown": True}
 
     def _view(self, spec: dict[str, Any]) -> torch.Tensor:
         return self._arena.view(TensorSpec.from_json(spec))
 
     def _profiled(self, model: Callable[..., Any]) -> Message:
-        (args, kwargs), self._call = self._call, ((), {})
+        offer = self._offers.popleft()
         with torch.no_grad(), device_kernels() as kernels, self._device.record() as events:
-            model(*args, **kwargs)
+            model(*offer.args, **offer.kwargs)
             self._stopwatch.wait()
         return {"kernels": kernels, "events": dump_events(events)}
 

@@ -177,11 +177,13 @@ class CudaDevice(SharedDevice):
         """CUDA events, cross-checked."""
         from verl_kernel.env.clock.cuda import CudaClock
         from verl_kernel.env.clock.roofline import peak_gbs
+        from verl_kernel.env.devices.throttle import Throttle
 
         properties = self._properties
         clock_khz, bits = (int(getattr(properties, key, 0)) for key in ("memory_clock_rate", "memory_bus_width"))
         peak = peak_gbs(properties.name, clock_khz, bits)
-        return CudaClock(options, self.stopwatch, self.sharing.alone, lambda: gpu_state(self._uuid), peak)
+        state, slowed = lambda: gpu_state(self._uuid), Throttle(self._uuid).reasons
+        return CudaClock(options, self.stopwatch, self.sharing.alone, state, peak, slowed, self.shared)
 
     def timed_calls(self, arena: Arena, put: Put) -> TimedCalls:
         """The runner's side of the clock."""
