@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from verl_kernel.env.judge import Judge
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 
@@ -13,15 +14,14 @@ from .products import DEFAULT, EXACT, REFERENCE, SEVEN_BITS, candidate
 
 @pytest.fixture(scope="module")
 def verdict(judge):
-    """Verdict on a candidate in a mode, by the session's judge."""
-    options = judge._options
+    """Verdict on a candidate in a mode, by a judge with the session's zygote."""
 
     def run(mode, source):
-        judge._options = replace(options, float32=mode)
-        return judge.evaluate(Task(REFERENCE), source)
+        other = Judge(replace(judge._options, float32=mode), seed=2)
+        other._zygote = judge._zygote
+        return other.evaluate(Task(REFERENCE), source)
 
-    yield run
-    judge._options = options
+    return run
 
 
 @pytest.mark.parametrize("mode", ["ieee", "tf32"])
