@@ -20,7 +20,7 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
-RAY_FILES = {"judge_actor", "pool_metrics", "router"}
+RAY_FILES = {"judge_actor", "nodes", "pool_metrics", "router"}
 """Of the pool on a Ray cluster; the rest of the package must do without."""
 FOREIGN = ("verl", "ray", "vllm", "hydra", "omegaconf", "transformers", "tokenizers", "pandas", "pyarrow", "rich",
            "typer", "tensordict", "safetensors", "jinja2")  # fmt: skip
