@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from verl_kernel import machine
+
 _SETUP = """
 import ctypes, errno, json, os, signal, socket, subprocess, sys, threading
 from verl_kernel.env import gpu_isolation, jail
@@ -130,6 +132,10 @@ def outcomes(tmp_path_factory):
     make_nodes(folder := tmp_path_factory.mktemp("gpu"))
     make_tools(folder)
     return enter(code, folder)
+
+
+def test_no_mechanism_is_lost(outcomes):
+    assert outcomes["report"] == machine.isolation("cpu")
 
 
 @pytest.mark.parametrize("expression", ALLOWED)
