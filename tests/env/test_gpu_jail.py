@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from verl_kernel import machine
+
 _SETUP = """
 import ctypes, errno, json, os, signal, socket, subprocess, sys, threading
 from verl_kernel.env import gpu_isolation, jail
@@ -123,13 +125,26 @@ def make_tools(folder):
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
+def open_folder():
+    """One that other users can look into, as runners of root's judges may be; pytest's own are closed to them."""
+    with tempfile.TemporaryDirectory() as name:
+        (folder := Path(name)).chmod(0o755)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def outcomes(open_folder):
     """What came of every attempt, and the mechanisms that were in force."""
     attempts = [*ALLOWED, *(expression for group in REFUSED.values() for expression in group)]
     code = f"print(json.dumps({{'report': report, **{{text: attempt(text) for text in {attempts!r}}}}}))"
-    make_nodes(folder := tmp_path_factory.mktemp("gpu"))
+    (folder := open_folder / "gpu").mkdir()
+    make_nodes(folder)
     make_tools(folder)
     return enter(code, folder)
+
+
+def test_no_mechanism_is_lost(outcomes):
+    assert outcomes["report"] == machine.isolation("cpu")
 
 
 @pytest.mark.parametrize("expression", ALLOWED)
@@ -157,18 +172,17 @@ def test_the_folder_of_its_threads_is_held(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_a_user_of_its_own_names_its_threads_and_keeps_the_group_of_its_nodes():
+def test_a_user_of_its_own_names_its_threads_and_keeps_the_group_of_its_nodes(open_folder):
     """Its files under /proc belong to root, since no other process may look into it; its node is open to one group."""
     code = """
     opened = [attempt(f"os.close(os.open(dev + '/{name}', os.O_RDWR))") for name in ("nvidia1", "nvidiactl")]
     print(json.dumps([os.getuid(), os.getgroups(), a_named_thread(), opened]))
     """
-    with tempfile.TemporaryDirectory() as name:  # pytest's own are closed to other users
-        (folder := Path(name)).chmod(0o755)
-        make_nodes(folder)
-        for node, group in (("nvidia1", 44), ("nvidiactl", 0)):
-            os.chown(folder / "dev" / node, 0, group)
-            (folder / "dev" / node).chmod(0o660)
-        uid, groups, thread, opened = enter(code, folder, own_user=True)
+    (folder := open_folder / "own").mkdir()
+    make_nodes(folder)
+    for node, group in (("nvidia1", 44), ("nvidiactl", 0)):
+        os.chown(folder / "dev" / node, 0, group)
+        (folder / "dev" / node).chmod(0o660)
+    uid, groups, thread, opened = enter(code, folder, own_user=True)
     assert uid >= 61184 and groups == [44] and thread == "cuda00001400006"
     assert opened == ["None", "refused EACCES"]  # root's group is never kept

@@ -5,6 +5,7 @@ The zygote has imported `dill`, as verl's processes do, and Triton's cache is em
 """
 
 import os
+import tempfile
 from contextlib import closing
 from pathlib import Path
 
@@ -79,11 +80,15 @@ class ModelNew(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def zygote(tmp_path_factory):
-    home, dev = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("dev")
-    for name in ("nvidiactl", "nvidia0", "nvidia1"):
-        (dev / name).touch()
-    with pytest.MonkeyPatch.context() as patch:
+def zygote():
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        home, dev = Path(name) / "home", Path(name) / "dev"
+        for path in (home, dev):
+            path.mkdir()
+        for node in ("nvidiactl", "nvidia0", "nvidia1"):
+            (dev / node).touch()
+            (dev / node).chmod(0o666)
+        Path(name).chmod(0o755)  # runners of root's judges may be other users
         folder = str(Path(__file__).with_name("pretend"))
         patch.setenv("PYTHONPATH", os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")]))
         patch.setenv("TMPDIR", str(home))
