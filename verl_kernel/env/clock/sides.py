@@ -38,6 +38,7 @@ class Sides:
     def __init__(self, session: Session, model: Any, stopwatch: Stopwatch, timeout_s: float) -> None:
         self._session, self._model, self._stopwatch, self._timeout_s = session, model, stopwatch, timeout_s
         self._drawn = _FIRST_TRIAL
+        self._forms: list[Message] = []
 
     def draw(self, count: int) -> list[Trial]:
         """Trials that nobody has seen."""
