@@ -244,6 +244,19 @@ def test_zeros_are_no_result_of_rounding_however_much_cancels():
     assert not accepts(expected, rounded(x) @ rounded(w) - rounded(x) @ rounded(w + tiny), room)
 
 
+def test_a_large_element_has_room_in_a_row_that_few_are_as_large_as():
+    """The scale of its column is that of the other rows."""
+    s, c = torch.linspace(0.01, 20, 500)[:, None], torch.randn(500, 64, generator=rng(0))
+    a, b = torch.randn(500, 64, generator=rng(1)), torch.randn(64, 1, generator=rng(2))
+    a += (s - a @ b) / b.square().sum() * b.T  # so that a @ b is s
+    program, fused, *_ = PROGRAMS["normalised rows"]
+    expected, room = room_of(program, a, b, c)
+    for seed in range(20):
+        with torch.no_grad(), Rounding(100 + seed):
+            moved = program(a, b, c)
+        assert accepts(expected, moved, room)
+
+
 def test_a_small_row_beside_large_ones_has_small_room():
     a, b = drawn(0, (64, 64), (64, 64))
     a[5] *= 1e-3

@@ -5,7 +5,7 @@ The reference is run again with the factors of its products rounded (`tf32`). To
 element reaches from the expected value to that one. At random gives a spread, of at least what any rounding of single
 numbers has (twice that of rounding to nearest): beyond both ends the room goes on for `_FACTOR` standard deviations,
 estimated from the element's own moves and from those of its neighbours. What all this comes to is bounded by a part of
-the scale around the element, so that noise never excuses what is missing.
+the element and the scale around it, so that noise never excuses what is missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RUNS = 12
 """Random roundings: of a normal error, about one in a million is beyond `_FACTOR` times its deviation in so many."""
 _FACTOR = 8.0
 _MOST = 0.1
-"""Of the scale around an element; products of 4096 terms need a fifteenth of it."""
+"""Of an element and the scale around it; products of 4096 terms need a fifteenth of that."""
 _FEWEST_ROWS = 4
 """With fewer, columns say no more than their elements."""
 _PIECE, _FAR = 1 << 20, 1e9
@@ -153,7 +153,7 @@ def _limit(expected: torch.Tensor, least: float | None) -> Room:
     most = torch.empty(flat.shape, dtype=torch.float32, device=flat.device)
     for start in range(0, flat.numel(), scale.step):
         part = slice(start, start + scale.step)
-        most[part] = _MOST * scale.around(flat[part])
+        most[part] = _MOST * (scale.around(flat[part]) + flat[part].abs())
     most = most.view(expected.shape)
     return Room(most, most)
 
