@@ -173,17 +173,19 @@ def test_every_user_may_lock_whatever_the_first_ones_umask():
         shutil.rmtree(folder)
 
 
-def test_a_file_that_is_removed_meanwhile_locks_nothing_and_is_not_kept(tmp_path, monkeypatch):
-    def flock(fd, kind):
-        monkeypatch.setattr(device_lock.fcntl, "flock", fcntl_flock)
-        for path in tmp_path.iterdir():
-            path.unlink()
-        fcntl_flock(fd, kind)
+def test_a_lock_on_a_file_that_was_removed_meanwhile_is_no_lock(tmp_path, monkeypatch):
+    real, locked = fcntl.flock, []
 
-    fcntl_flock = fcntl.flock
-    monkeypatch.setattr(device_lock.fcntl, "flock", flock)
-    with lock(tmp_path, 1.0).exclusive():
-        assert not is_free(tmp_path, "shared")
+    def flock(fd, kind):
+        locked.append(kind)
+        if len(locked) == 2:  # after the gate, the device
+            for path in tmp_path.glob("*.device.lock"):
+                path.unlink()
+        real(fd, kind)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with lock(tmp_path, 1.0).shared():
+        assert not is_free(tmp_path, "exclusive")
 
 
 def test_a_link_is_not_followed(tmp_path):

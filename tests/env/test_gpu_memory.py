@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory of a GPU, with a driver that is made up: who has how much, and whose failure it is when there is none left."""
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from tests.env.programs import HONEST, REFERENCE
+from tests.env.pretend.pretend_gpu import PretendGpu
+from tests.env.programs import HONEST, REFERENCE, candidate
 from verl_kernel.env import judge as judges
 from verl_kernel.env.devices import memory_shares, resolve_device
 from verl_kernel.env.devices.device_lock import DeviceLock
@@ -111,6 +113,32 @@ def test_a_judge_without_memory_says_nothing_about_the_task(judge):
         judge.evaluate(task, HONEST)
     del torch.shortage
     assert judge.evaluate(task, HONEST).status is EvalStatus.OK
+
+
+HOARDER = """
+import sys
+if "verl_kernel.env.zygote" in sys.orig_argv:
+    import torch
+    from pretend_gpu import PretendGpu
+    from verl_kernel.env import devices
+    class Full(PretendGpu):
+        def to_device(self, tensor):
+            if hasattr(sys, "hoard"):
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return super().to_device(tensor)
+    devices.resolve_device = lambda name, probe=True: Full()
+"""
+
+
+def test_a_candidate_that_leaves_no_room_for_the_next_inputs_is_out_of_memory_itself(monkeypatch, tmp_path):
+    pretend = str(Path(__file__).with_name("pretend"))
+    (tmp_path / "sitecustomize.py").write_text(HOARDER)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), pretend, os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setattr(judges, "resolve_device", lambda name: PretendGpu())
+    with judges.Judge(OPTIONS, seed=1) as judge:
+        result = judge.evaluate(Task(REFERENCE), candidate("import sys\nsys.hoard = 1\nreturn self.right(x, y)"))
+    assert (result.status, result.error.stage) == (EvalStatus.OOM, "correctness"), result.error
+    assert not result.rewarded
 
 
 def test_a_task_that_no_runner_could_hold_is_named_before_any_candidate(judge):

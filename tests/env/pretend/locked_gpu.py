@@ -6,9 +6,8 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from pretend_gpu import PretendGpu, Watch
+from pretend_gpu import PretendGpu
 
-from verl_kernel.env.clock import cuda
 from verl_kernel.env.devices.sharing import SharedDevice, Sharing
 
 
@@ -22,7 +21,9 @@ class LockedGpu(SharedDevice, PretendGpu):
         self.sharing, self.is_judges = Sharing(self.uuid, options, self.census), True
 
     def clock(self, options):
-        return cuda.CudaClock(options, Watch(), self.alone, lambda: {"sm_mhz": None}, None)
+        clock = super().clock(options)
+        clock._alone = self.alone
+        return clock
 
     @contextmanager
     def alone(self):
