@@ -61,7 +61,7 @@ def files(tmp_path_factory):
         "reference.py": REFERENCE,
         "good.py": KERNEL.replace("FACTOR", "2.0"),
         "wrong.py": KERNEL.replace("FACTOR", "3.0"),
-        "undefined.py": KERNEL,
+        "unlike_shapes.py": KERNEL.replace("FACTOR", "tl.zeros([8], tl.float32)"),
         "torch_only.py": "import torch\nclass ModelNew(torch.nn.Module):\n"
         "    def forward(self, x, y):\n        return torch.relu(x + y) * 2.0\n",
         "forbidden.py": "import os\n" + KERNEL,
@@ -124,7 +124,7 @@ def in_one_process(root, commands, before=""):
     return json.loads(done.stdout)
 
 
-NAMES = ["good.py", "wrong.py", "undefined.py", "torch_only.py", "forbidden.py", "empty.py"]
+NAMES = ["good.py", "wrong.py", "unlike_shapes.py", "torch_only.py", "forbidden.py", "empty.py"]
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +146,7 @@ def test_json_lines_in_order(judged):
     assert [json.loads(line)["rewarded"] for line in judged.stdout.splitlines()] == [True] + 5 * [False]
     assert good.timing_source == "simulated" and good.time_coverage == good.number_coverage == 1.0
     assert 2.5 < good.speedup < 3.5
-    assert results[2].error.message.startswith("name 'FACTOR' is not defined")
+    assert results[2].error.message.startswith("Cannot make_shape_compatible")
     assert {result.status for result in results[4:]} == {EvalStatus.REJECTED_STATIC}
 
 

@@ -6,7 +6,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from pretend_gpu import PretendGpu
+from pretend_gpu import PretendGpu, QuickClock, stopwatch
 
 from verl_kernel.env.devices.sharing import SharedDevice, Sharing
 
@@ -21,9 +21,7 @@ class LockedGpu(SharedDevice, PretendGpu):
         self.sharing, self.is_judges = Sharing(self.uuid, options, self.census), True
 
     def clock(self, options):
-        clock = super().clock(options)
-        clock._alone = self.alone
-        return clock
+        return QuickClock(options, stopwatch(), self.alone, lambda: {"sm_mhz": None}, None)
 
     @contextmanager
     def alone(self):

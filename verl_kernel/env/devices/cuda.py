@@ -153,7 +153,9 @@ class CudaDevice(SharedDevice):
 
     def misfit(self, reference: Reference, options: GymOptions) -> str | None:
         """Why the grant of a runner is too small for the task, or None."""
-        return memory_shares.misfit(reference, options, 2 * self.stopwatch.l2_bytes)
+        from verl_kernel.env.clock.request_size import HELD_BYTES
+
+        return memory_shares.misfit(reference, options, self.stopwatch.flush_bytes + HELD_BYTES)
 
     def grant(self, memory_mb: int) -> None:
         """Look whether the GPU has that much left.
