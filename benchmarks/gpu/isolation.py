@@ -8,7 +8,10 @@ seccomp would have to allow, which folder Landlock.
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 
 from benchmarks.gpu.attempt import Outcome, attempt
 from benchmarks.gpu.findings import Findings
@@ -18,12 +21,20 @@ from verl_kernel.env import jail, zygote
 from verl_kernel.env.devices.base import DeviceBackend
 
 _SPARE_S = 3.0
+_JUDGE = """
+import json
+from verl_kernel.env.devices import resolve_device
+device = resolve_device({name!r})
+device.setup()
+print(json.dumps(device.zygote_env()))
+"""
 
 
 def run(setting: Setting, findings: Findings) -> None:
     """One row per combination of layers; then, where the whole jail fails, one per relief that helps."""
-    os.environ.update(zygote.resolve_device(setting.device_name, probe=False).zygote_env())
+    os.environ.update(_told(setting))
     device, _ = zygote._prepare(setting.device_name)
+    findings.fact("profile", str(device.isolation()))
     outcomes = {}
     for left_out in combinations():
         if setting.left_s() < _SPARE_S:
@@ -37,6 +48,14 @@ def run(setting: Setting, findings: Findings) -> None:
     findings.check("a runner works in the whole jail", whole.works, whole.words)
     if not whole.works:
         _take_apart(setting, device, outcomes, findings)
+
+
+def _told(setting: Setting) -> dict[str, str]:
+    """What a judge tells its zygote; it knows it from a context, and this process must have none."""
+    code = _JUDGE.format(name=setting.device_name)
+    said = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout
+    told: dict[str, str] = json.loads(said)
+    return told
 
 
 def combinations() -> list[tuple[str, ...]]:

@@ -54,7 +54,7 @@ class Setting:
         """Options of a gym on this device, without the gate."""
         from verl_kernel.env.options import GymOptions
 
-        host = {"memory_mb": 1024, "run_timeout_s": 2.0} if self.pretend else {"memory_mb": 8192}
+        host = {"memory_mb": 1024, "run_timeout_s": 2.0} if self.pretend else {"memory_mb": 4096}
         usual = {"device": self.device_name, "static_check": "off", "load_timeout_s": 60.0, **host}
         return GymOptions(**{**usual, **chosen})
 
