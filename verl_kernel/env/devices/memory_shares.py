@@ -39,13 +39,13 @@ def judge_share_mb(total_mb: int, options: GymOptions) -> int:
     return share
 
 
-def runner_needs_mb(reference: Reference, scrub_bytes: int) -> int:
+def runner_needs_mb(reference: Reference, clock_bytes: int) -> int:
     """Megabytes without which no runner can be asked.
 
     They hold the reference's weights and the candidate's, the inputs, the places of the outputs and the outputs, and
-    `scrub_bytes` that clear the cache.
+    `clock_bytes` of the clock.
     """
-    needed = 2 * tensor_bytes(reference) + reference.input_bytes + 2 * reference.output_bytes + scrub_bytes
+    needed = 2 * tensor_bytes(reference) + reference.input_bytes + 2 * reference.output_bytes + clock_bytes
     return -(-needed // (1 << 20))
 
 
@@ -55,9 +55,9 @@ def tensor_bytes(reference: Reference) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def misfit(reference: Reference, options: GymOptions, scrub_bytes: int) -> str | None:
+def misfit(reference: Reference, options: GymOptions, clock_bytes: int) -> str | None:
     """Why no runner with this grant could hold the task's tensors, or None."""
-    needed = runner_needs_mb(reference, scrub_bytes)
+    needed = runner_needs_mb(reference, clock_bytes)
     if needed <= options.memory_mb:
         return None
     return (
