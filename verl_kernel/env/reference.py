@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from verl_kernel.env import tf32
-from verl_kernel.env.arena import flatten, place, unflatten
+from verl_kernel.env.arena import place, unflatten
 from verl_kernel.env.compare import compare
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.float32 import precision
@@ -34,8 +34,9 @@ from verl_kernel.env.scale import SHARP
 from verl_kernel.env.task import Task
 from verl_kernel.env.terms import ineffective
 from verl_kernel.env.trace import TraceEvent
+from verl_kernel.env.value import Value
 from verl_kernel.env.variation import Variation, jittered, learn, same_bytes
-from verl_kernel.env.weights import Constants, constant_value, copy_state, find_constants, renewed, state_of
+from verl_kernel.env.weights import Constants, copy_state, find_constants, renewed, state_of
 from verl_kernel.errors import TaskError
 
 _WEIGHTS, _PROBE, _FLAGS = b"weights", b"probe", b"flags"
@@ -45,29 +46,6 @@ _MARGIN = 2
 """Room for draws larger than all those of a preparation, where sizes change."""
 _ROOM = 3
 """How often the noise of jittered inputs (8 units in the last place of float32) must fit into a sharper tolerance."""
-
-
-@dataclass(frozen=True)
-class Value:
-    """Nested data as a JSON tree and the tensors its leaves name."""
-
-    tree: Any
-    tensors: list[torch.Tensor]
-
-    @classmethod
-    def of(cls, data: Any) -> Value:
-        """Flatten `data`; raises TypeError for a leaf that cannot cross processes."""
-        tensors: list[torch.Tensor] = []
-        tree = flatten(data, tensors)
-        return cls(tree, [tensor.detach() for tensor in tensors])
-
-    def on(self, device: DeviceBackend) -> Value:
-        """The same on a device."""
-        return Value(self.tree, [device.to_device(tensor) for tensor in self.tensors])
-
-    def build(self) -> Any:
-        """The data again, with copies of its tensors."""
-        return unflatten(self.tree, [tensor.clone() for tensor in self.tensors])
 
 
 @dataclass(frozen=True)
@@ -84,7 +62,7 @@ class Trial:
     @property
     def written_bytes(self) -> int:
         """Size of the outputs."""
-        return _bytes(self.expected)
+        return self.expected.nbytes
 
 
 @dataclass(frozen=True)
@@ -171,7 +149,7 @@ class Reference:
         self._change_weights(probe)
         expected, self.events = self._traced(probe)
         self._check(probe, expected)
-        self.is_finite = _finite(expected)
+        self.is_finite = expected.is_finite
         self.mutates_inputs = self._mutates(probe)
         self._explore(probe, expected)
 
@@ -188,7 +166,7 @@ class Reference:
         self.state = self._state()  # tensors that are tied agree again
         with contextlib.suppress(TaskError):
             changed = self._forward(probe)
-            if not _is_worse(changed, expected) and self._is_steady(probe, changed) >= was_steady:
+            if not changed.is_worse(expected) and self._is_steady(probe, changed) >= was_steady:
                 copy_state(self.model, self.state)
                 return
         self.state, self.constants = before, {}
@@ -199,7 +177,7 @@ class Reference:
         draws = [probe, *(self._draw(_seed(_PROBE, b"%d" % number)) for number in range(1, _DRAWS))]
         sizes = [[tensor.shape for tensor in draw.tensors] for draw in draws]
         outputs = [expected, *map(self._forward, draws[1:2])]
-        self.is_sized = sizes[1:] != sizes[:-1] or _shapes(outputs[0]) != _shapes(outputs[1])
+        self.is_sized = sizes[1:] != sizes[:-1] or outputs[0].shapes != outputs[1].shapes
         if self.is_sized:
             draws += [self._draw(_seed(_PROBE, b"%d" % number)) for number in range(_DRAWS, _SIZED_DRAWS)]
             outputs += map(self._forward, draws[2:])
@@ -222,7 +200,7 @@ class Reference:
             first, second = (self._tried(Value(probe.tree, some)) for some in (one, other))
             if first is None or second is None:
                 return False
-            return _all_floating(expected) and _agree(first, second)
+            return expected.is_floating and first.agrees(second)
 
         return learn(draws, bears, is_steady, agree)
 
@@ -284,7 +262,7 @@ class Reference:
         inputs = self._draw(seed)
         with contextlib.suppress(TaskError):
             trial = self._trial(Value(inputs.tree, self.variation.apply(inputs.tensors, seed, large)))
-            if not self.is_finite or _finite(trial.expected):
+            if not self.is_finite or trial.expected.is_finite:
                 return trial
         return self._trial(inputs)
 
@@ -358,7 +336,7 @@ class Reference:
             raise self._unfit("it uses bfloat16, which the cpu device computes wrong: use float32 or float16")
         if any(tensor.device.type == "meta" for tensor in everything):
             raise self._unfit("it uses tensors without data (device meta)")
-        if not _agree(expected, self._forward(probe)):
+        if not expected.agrees(self._forward(probe)):
             raise self._unfit("two calls on the same inputs differ (dropout, or another use of random numbers?)")
 
     def _mutates(self, probe: Value) -> bool:
@@ -370,13 +348,13 @@ class Reference:
     def _bears(self, inputs: Value, usual: Value, is_steady: bool) -> bool:
         with contextlib.suppress(TaskError):
             output = self._forward(inputs)
-            return not _is_worse(output, usual) and (not is_steady or self._is_steady(inputs, output))
+            return not output.is_worse(usual) and (not is_steady or self._is_steady(inputs, output))
         return False
 
     def _is_steady(self, inputs: Value, output: Value) -> bool:
         """Whether changes in the last places of the inputs leave the output what it is."""
         with contextlib.suppress(TaskError):
-            return _agree(output, self._forward(Value(inputs.tree, jittered(inputs.tensors))))
+            return output.agrees(self._forward(Value(inputs.tree, jittered(inputs.tensors))))
         return False
 
     def _least(self, probe: Value, expected: Value) -> float | None:
@@ -398,7 +376,7 @@ class Reference:
         for number in range(_DRAWS):
             trial = self.trial(_FLAGS, number, varied=number > 0, large=number > 1)
             inputs, outputs = [*inputs, trial.inputs], [*outputs, trial.expected]
-        if not all(_agree(expected, output) or _same_constant(expected, output) for output in outputs):
+        if not all(expected.agrees(output) or expected.is_same_constant(output) for output in outputs):
             return self._ineffective_terms(list(zip(inputs, outputs, strict=True)))
         constant = all(
             value.tree == probe.tree and all(map(same_bytes, value.tensors, probe.tensors)) for value in inputs
@@ -416,7 +394,7 @@ class Reference:
         return None
 
     def _comes_out(self, expected: Value, output: Value | None) -> bool:
-        return output is not None and _agree(expected, output, self.least)
+        return output is not None and expected.agrees(output, self.least)
 
     def _value(self, what: str, data: Any) -> Value:
         try:
@@ -460,14 +438,6 @@ def _as_call(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return items, {}
 
 
-def _finite(value: Value) -> bool:
-    return all(bool(torch.isfinite(tensor).all()) for tensor in value.tensors)
-
-
-def _all_floating(value: Value) -> bool:
-    return all(tensor.is_floating_point() for tensor in value.tensors)
-
-
 def _has_room(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], least: float) -> bool:
     def exaggerated(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         return one + _ROOM * (other - one) if one.is_floating_point() else other
@@ -475,37 +445,6 @@ def _has_room(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], least: float) 
     return all(
         one.shape == other.shape and compare(one, exaggerated(one, other), "scaled", least).ok for one, other in pairs
     )
-
-
-def _is_worse(output: Value, usual: Value) -> bool:
-    """Whether an output has lost what the usual one has: finite numbers, more than one of them, its number of parts."""
-    if len(output.tensors) != len(usual.tensors) or (_finite(usual) and not _finite(output)):
-        return True
-    return _is_constant(output) and not _is_constant(usual)
-
-
-def _is_constant(value: Value) -> bool:
-    return all(constant_value(tensor.float()) is not None for tensor in value.tensors)
-
-
-def _same_constant(one: Value, other: Value) -> bool:
-    """Whether outputs of different sizes hold one number, the same."""
-    pairs = list(zip(one.tensors, other.tensors, strict=False))
-    values = [(constant_value(a.float()), constant_value(b.float())) for a, b in pairs]
-    return _shapes(one) != _shapes(other) and all(a is not None and a == b for a, b in values)
-
-
-def _shapes(value: Value) -> list[torch.Size]:
-    return [tensor.shape for tensor in value.tensors]
-
-
-def _bytes(value: Value) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in value.tensors)
-
-
-def _agree(one: Value, other: Value, least: float | None = None) -> bool:
-    same = one.tree == other.tree and _shapes(one) == _shapes(other)
-    return same and all(compare(a, b, least=least).ok for a, b in zip(one.tensors, other.tensors, strict=True))
 
 
 def _kind(data: Any) -> str:
