@@ -167,4 +167,4 @@ async def test_a_model_is_lost_only_where_its_last_judge_is_away_for_long():
     assert not waiting[1].done() and turnstile.states() == ["draining", "free"]  # it still serves its last
     turnstile.leave("a")
     assert turnstile.states() == ["drained", "free"]
-    assert await waiting[1] == "b" and ticket.pin.model == "a100"
+    assert await asyncio.wait_for(waiting[1], 60) == "b" and ticket.pin.model == "a100"
