@@ -64,4 +64,5 @@ def _kernelbench(call: Callable[[], object]) -> float:
 def _events() -> tuple[Any, Any]:
     import torch
 
-    return torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    event: Any = torch.cuda.Event
+    return event(enable_timing=True), event(enable_timing=True)

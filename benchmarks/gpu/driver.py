@@ -57,16 +57,24 @@ def _run(section: Section, out: Path, pretend: bool, ends_at: float, carried: st
     if limit < _LEAST_S:
         findings.outcome("left out", 0.0, "no time was left for it")
         return "left out"
-    setting = Setting(str(out), pretend, begun + limit)
-    with (out / LOG).open("ab") as log:
-        log.write(f"\n===== {section.name}\n".encode())
-        log.flush()
-        start = log.tell()
-        code = _wait(_start(section, setting, log.fileno(), carried), limit)
-    state = {0: "done", None: "stopped"}.get(code, "failed")
-    words = "" if state == "done" else f"status {code}: {_tail(out / LOG, start)}"
+    try:
+        state, words = _process(section, Setting(str(out), pretend, begun + limit), out / LOG, carried, limit)
+    except BaseException:  # whatever ends the whole ends the section, and is said in the report
+        findings.outcome("stopped", time.monotonic() - begun, "everything was stopped from outside")
+        raise
     findings.outcome(state, time.monotonic() - begun, words)
     return state
+
+
+def _process(section: Section, setting: Setting, log: Path, carried: str, limit: float) -> tuple[str, str]:
+    """How the section's process ended, and its last words where it did not do so by itself."""
+    with log.open("ab") as file:
+        file.write(f"\n===== {section.name}\n".encode())
+        file.flush()
+        start = file.tell()
+        code = _wait(_start(section, setting, file.fileno(), carried), limit)
+    state = {0: "done", None: "stopped"}.get(code, "failed")
+    return state, "" if state == "done" else f"status {code}: {_tail(log, start)}"
 
 
 def _start(section: Section, setting: Setting, log: int, carried: str) -> subprocess.Popen[bytes]:

@@ -35,7 +35,7 @@ def run(setting: Setting, findings: Findings) -> None:
     os.environ.update(_told(setting))
     device, _ = zygote._prepare(setting.device_name)
     findings.fact("profile", str(device.isolation()))
-    outcomes = {}
+    outcomes: dict[tuple[str, ...], Outcome] = {}
     for left_out in combinations():
         if setting.left_s() < _SPARE_S:
             findings.unknown(_title(left_out), "no time was left for it")

@@ -13,14 +13,14 @@ Call = Callable[[], object]
 _BLOCK, _COLUMNS = 1024, 256
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _fused(x, y, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + i, mask=i < n) * tl.load(y + i, mask=i < n) + 1.0
     tl.store(out + i, tl.maximum(value, 0.0) * 2.0, mask=i < n)
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _softmax(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     i = tl.program_id(0).to(tl.int64) * n + tl.arange(0, BLOCK)
     value = tl.load(x + i)

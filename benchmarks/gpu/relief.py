@@ -35,7 +35,8 @@ class Relief:
 
     def apply(self) -> None:
         """Change the jail of this process, which has not entered it yet."""
-        jail.MECHANISMS = tuple(one for one in jail.MECHANISMS if one.name not in self.layers)
+        kept = tuple(one for one in jail.MECHANISMS if one.name not in self.layers)
+        jail.MECHANISMS = kept  # type: ignore[assignment]  # a constant of a certain length otherwise
         seccomp.program = _allowing(seccomp.program, self.calls)
         landlock.restrict = _wider(landlock.restrict, self.readable, self.writable)
 

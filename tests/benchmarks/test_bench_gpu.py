@@ -67,6 +67,20 @@ def test_a_crash_loses_half_a_line_at_most(tmp_path):
 
 
 @pytest.mark.slow
+def test_what_was_found_is_reported_when_all_is_ended_from_outside(tmp_path):
+    command = [sys.executable, "benchmarks/bench_gpu.py", "--out", str(tmp_path), "--pretend", "--sections"]
+    with subprocess.Popen([*command, "environment", "corpus"], cwd=ROOT, stdout=subprocess.DEVNULL) as whole:
+        log, deadline = tmp_path / "output.log", time.monotonic() + 120
+        while time.monotonic() < deadline and not (log.exists() and "= corpus" in log.read_text()):
+            time.sleep(0.1)
+        whole.terminate()
+        assert whole.wait(30) == 1
+    found, _ = read(tmp_path)
+    assert found["environment"]["state"] == "done" and found["environment"]["tables"]["packages"]
+    assert found["corpus"]["state"] == "stopped" and "from outside" in found["corpus"]["last_words"]
+
+
+@pytest.mark.slow
 def test_what_does_not_fit_into_the_time_is_left_out(tmp_path):
     start = time.monotonic()
     assert not run_sections([*sections("hangs", limit_s=300.0), *sections("works")], tmp_path, pretend=True, seconds=19)
