@@ -172,6 +172,27 @@ def test_a_reference_is_compiled_and_called_before_the_device_is_locked(monkeypa
     assert seen[:2] == [("compile",), ("call", "shared")] and set(seen[2:]) == {("call", "alone")}
 
 
+@pytest.mark.parametrize("mode", ["ieee", "tf32"])
+def test_every_call_of_the_reference_that_is_timed_or_compiled_has_the_mode_of_the_options(
+    monkeypatch, reference, mode
+):
+    """What is expected is computed between these calls, exactly."""
+    seen = []
+
+    def compiled(model):
+        return lambda *args: seen.append(torch.backends.cuda.matmul.allow_tf32) or model(*args)
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setattr(timed_calls, "device_kernels", lambda: nullcontext({}))
+    world = World()
+    options = GymOptions(device="cpu", reference_mode="compile", float32=mode)
+    before = torch.backends.cuda.matmul.allow_tf32
+    clock = CudaClock(options, Stopwatch(world.gpus["reference"]), nullcontext, dict, None)
+    clock.measure(PretendSession(world, reference, reference.model))
+    assert len(seen) > 20 and set(seen) == {mode == "tf32"}
+    assert torch.backends.cuda.matmul.allow_tf32 is before
+
+
 def calls(session, protocol="device"):
     return [one for one in session.requests if one["step"] == "call" and one["protocol"] == protocol]
 
@@ -259,7 +280,7 @@ def test_a_candidate_that_is_slow_on_purpose_at_first_has_no_say_in_the_number_o
 
 
 def test_much_data_is_not_held_for_many_forwards(measure, monkeypatch):
-    monkeypatch.setattr(request_size, "_HELD_BYTES", 3 * 3 * 8 * 64 * 4)
+    monkeypatch.setattr(request_size, "HELD_BYTES", 3 * 3 * 8 * 64 * 4)
     assert measure(World(kernel=0.01), reference_ms=0.05)[0].facts["forwards"] in (2, 3)
 
 

@@ -3,7 +3,6 @@
 
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -111,36 +110,3 @@ def test_what_a_program_chooses_reaches_no_other(start):
     assert chosen() == before
     task.trial(b"s", 0, False)
     assert chosen() == before
-
-
-def test_the_reference_is_timed_in_the_mode_of_the_options(monkeypatch):
-    """Expected outputs, which are made between timed calls, stay exact."""
-    from verl_kernel.env.clock import cuda
-    from verl_kernel.env.options import GymOptions
-
-    seen = []
-
-    class Stopped(Exception):
-        pass
-
-    def run(clock, session, reference, null):
-        reference(torch.ones(1))
-        with float32.precision("ieee"):
-            seen.append(allowed())
-        reference(torch.ones(1))
-        raise Stopped
-
-    for name in ("_floor", "_warm_up", "_calibrate"):
-        monkeypatch.setattr(cuda.CudaClock, name, lambda *arguments: None)
-    monkeypatch.setattr(cuda.CudaClock, "_run", run)
-    session = SimpleNamespace(
-        reference=SimpleNamespace(model=lambda x: seen.append(allowed())), trial=lambda number: None
-    )
-    for mode in ("ieee", "tf32"):
-        seen.clear()
-        clock = cuda.CudaClock(
-            GymOptions(device="cpu", float32=mode), None, lambda: float32.precision("ieee"), lambda: {}, None
-        )
-        with pytest.raises(Stopped):
-            clock.measure(session)
-        assert seen == [(mode == "tf32",) * 2, (False, False), (mode == "tf32",) * 2]
