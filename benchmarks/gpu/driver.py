@@ -81,6 +81,8 @@ def _start(section: Section, setting: Setting, log: int, carried: str) -> subpro
     command = [sys.executable, "-m", "benchmarks.gpu.section", section.name, section.module, setting.to_json()]
     paths = [str(ROOT), carried, str(PRETENDED_GPU) if setting.pretend else "", os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUNBUFFERED": "1"}
+    if setting.pretend:
+        environment["CUDA_VISIBLE_DEVICES"] = ""  # where there is a GPU, it is not pretended to be another
     return subprocess.Popen(
         command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
     )

@@ -35,7 +35,7 @@ def needs(names: tuple[str, ...]) -> dict[str, importlib.metadata.Distribution]:
 
 def make_machine(folder: Path) -> dict[str, str]:
     """Lay it out; the variables of a shell on it."""
-    venv.create(folder / "venv", with_pip=False)
+    venv.create(folder / "venv", symlinks=True, with_pip=False)
     (site,) = (folder / "venv").glob("lib/python*/site-packages")
     for name, distribution in needs(THERE).items():
         place = folder / "elsewhere" if name == "psutil" else site
