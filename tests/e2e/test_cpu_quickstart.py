@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import ray
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -25,23 +26,29 @@ THRESHOLD, WIDTH = 0.9, 0.2
 @pytest.fixture(scope="module")
 def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("trloo")
-    return train(
-        quickstart,
-        folder,
-        "trainer.total_training_steps=2",
-        "trainer.save_freq=1",
-        f"trainer.default_local_dir={folder}/checkpoints",
-        "actor_rollout_ref.actor.checkpoint.save_contents=[hf_model]",
-        # Large enough that stale weights in vLLM would show in its log-probs.
-        "actor_rollout_ref.actor.optim.lr=1e-3",
-        "trainer.test_freq=2",
-        "actor_rollout_ref.rollout.val_kwargs.n=1",
-        f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
-        f"trainer.v1.sampler.sampler_kwargs.best_kernels={folder}/kernels.jsonl",
-        f"trainer.v1.sampler.sampler_kwargs.threshold={THRESHOLD}",
-        f"trainer.v1.sampler.sampler_kwargs.width={WIDTH}",
-        f"algorithm.trloo.record_dir={folder}/advantages",
-    )
+    ray.init(
+        "local", num_cpus=1, include_dashboard=False, log_to_driver=False
+    )  # somebody else's, which it must not join
+    try:
+        return train(
+            quickstart,
+            folder,
+            "trainer.total_training_steps=2",
+            "trainer.save_freq=1",
+            f"trainer.default_local_dir={folder}/checkpoints",
+            "actor_rollout_ref.actor.checkpoint.save_contents=[hf_model]",
+            # Large enough that stale weights in vLLM would show in its log-probs.
+            "actor_rollout_ref.actor.optim.lr=1e-3",
+            "trainer.test_freq=2",
+            "actor_rollout_ref.rollout.val_kwargs.n=1",
+            f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
+            f"trainer.v1.sampler.sampler_kwargs.best_kernels={folder}/kernels.jsonl",
+            f"trainer.v1.sampler.sampler_kwargs.threshold={THRESHOLD}",
+            f"trainer.v1.sampler.sampler_kwargs.width={WIDTH}",
+            f"algorithm.trloo.record_dir={folder}/advantages",
+        )
+    finally:
+        ray.shutdown()
 
 
 def advantages(run: Run, step: int) -> dict[str, np.ndarray]:
