@@ -26,9 +26,8 @@ THRESHOLD, WIDTH = 0.9, 0.2
 @pytest.fixture(scope="module")
 def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("trloo")
-    ray.init(
-        "local", num_cpus=1, include_dashboard=False, log_to_driver=False
-    )  # somebody else's, which it must not join
+    # Somebody else's Ray on the machine, which the run must not join.
+    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
     try:
         return train(
             quickstart,
