@@ -187,12 +187,16 @@ def test_what_does_not_import_is_never_marked_as_whole(checkout):
         assert "does not import (ImportError: libnothing.so.9): remove" in done.stderr and done.stderr.count("\n") == 1
 
 
+def _hears_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore them, and so do their children
+
+
 def test_an_interrupted_installation_goes_on(checkout):
     slow = checkout.folder / "slow"
     slow.touch()
     with subprocess.Popen(
         checkout.command, env=checkout.variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
+        start_new_session=True, preexec_fn=_hears_interrupts,
     ) as process:  # fmt: skip
         deadline = time.monotonic() + 300
         while not (checkout.folder / "slow.started").exists() and time.monotonic() < deadline:
