@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import random
 import signal
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -117,11 +118,18 @@ def named_memory() -> set[str]:
     return {text for text in found if text.startswith("/dev/shm/")}
 
 
+@pytest.fixture
+def short_path():
+    """Ray's sockets lie in it, and the path of a socket has 107 characters at most."""
+    with tempfile.TemporaryDirectory(prefix="storm", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
 @pytest.mark.slow
 @pytest.mark.ray
-def test_storm(tmp_path, monkeypatch):
+def test_storm(short_path, monkeypatch):
     pytest.importorskip("ray")
-    monkeypatch.setenv("TMPDIR", str(tmp_path))  # of every process that Ray starts from here
+    monkeypatch.setenv("TMPDIR", str(short_path))  # of every process that Ray starts from here
     storm, wanted = Storm(), jobs()
     with ray_gym(OPTIONS, "storm", seed=3) as gym:
 
@@ -151,7 +159,7 @@ def test_storm(tmp_path, monkeypatch):
         stats = gym.stats()
         print(f"{seconds:.0f} s, killed {dict(storm.killed)}, {len(infra)} infra errors, {stats.retries} retries")
         assert len(results) == EVALUATIONS and wrong == [] and len(killed) <= storm.killed["runner"]
-        assert sum(storm.killed.values()) >= 40 and all(result.attempts == 2 for result in infra)
+        assert sum(storm.killed.values()) >= 40 and all(result.attempts >= 2 for result in infra)
         hit = sum(storm.killed.values()) - len(killed)
         assert stats.retries + len(infra) <= hit  # no attempt failed that was not hit
         until(lambda: (stats := gym.stats()).queue + stats.held_back + stats.busy == 0)
@@ -159,8 +167,8 @@ def test_storm(tmp_path, monkeypatch):
         until(lambda: not [victim for victim in storm.victims if victim.is_running()])
         until(lambda: not zombies())
         until(lambda: not shared_memory())
-        left = [path.name for path in tmp_path.glob("verl_kernel_*/verl_kernel_*")]
+        left = [path.name for path in short_path.glob("verl_kernel_*/verl_kernel_*")]
         assert left == [], "scratch directories of candidates"
-        assert len(list(tmp_path.glob("verl_kernel_judge_*"))) == 2
-    until(lambda: not list(tmp_path.glob("verl_kernel_*/verl_kernel_*")))
+        assert len(list(short_path.glob("verl_kernel_judge_*"))) == 2
+    until(lambda: not list(short_path.glob("verl_kernel_*/verl_kernel_*")))
     until(lambda: not [name for name in storm.memory if Path(name).exists()])

@@ -15,7 +15,7 @@ from tests.sampler.memory_queue import MemoryQueue
 
 @pytest.fixture(scope="package")
 def transfer_queue() -> Iterator[None]:
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False)
     tq.init(OmegaConf.create({"backend": {"SimpleStorage": {"num_data_storage_units": 1}}}))
     yield
     tq.close()
