@@ -6,9 +6,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
+import pytest
 
+from tests.env.pretend.pretend_gpu import PretendGpu
+from verl_kernel.env import judge as judges
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool import KernelGym
 
@@ -25,6 +29,17 @@ def ray_gym(options: GymOptions, name: str, seed: int | None = None) -> Iterator
             yield gym
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def pretended_judge(options: GymOptions) -> Iterator[judges.Judge]:
+    """A judge whose clock times both sides through real processes, on a pretended device."""
+    folder = str(Path(__file__).with_name("pretend"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")]))
+        patch.setattr(judges, "resolve_device", lambda name: PretendGpu())
+        with judges.Judge(options, seed=3) as judge:
+            yield judge
 
 
 def family(pid: int | None = None) -> list[psutil.Process]:

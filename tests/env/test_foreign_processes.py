@@ -45,9 +45,12 @@ def driver(monkeypatch):
 
     def pretend(*pids):
         def processes(handle):
-            return [SimpleNamespace(pid=pid, usedGpuMemory=1 << 30) for pid in pids] if handle == "GPU-1" else 1 / 0
+            if handle != "GPU-1":
+                raise LookupError(handle)
+            return [SimpleNamespace(pid=pid, usedGpuMemory=1 << 30) for pid in pids]
 
         package = SimpleNamespace(
+            NVMLError=LookupError,
             nvmlInit=lambda: None,
             nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
             nvmlDeviceGetComputeRunningProcesses=processes,

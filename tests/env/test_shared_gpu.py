@@ -144,10 +144,10 @@ def test_waiting_for_the_gpu_is_charged_to_nobody(gpu):
     start = time.monotonic()
     result = judge.evaluate(TASK, HONEST)
     thread.join()
-    assert time.monotonic() - start > 3.0 > 2 * OPTIONS["run_timeout_s"]
+    seconds = time.monotonic() - start
     assert result.status is EvalStatus.OK, result.error
-    assert result.stage_seconds["wait"] > 3.0
-    assert result.stage_seconds["static"] + result.stage_seconds["load"] < 2.0
+    assert result.stage_seconds["wait"] > 2 * OPTIONS["run_timeout_s"]
+    assert sum(result.stage_seconds.values()) <= seconds, "no other stage holds the wait too"
     assert judge.evaluate(TASK, HONEST).stage_seconds.get("wait", 0.0) < 1.0  # it is counted anew
 
 

@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verdicts on fused kernels whose products are TF32's, simulated by cutting their factors to ten bits."""
 
-import os
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from tests.env.pretend.pretend_gpu import PretendGpu
+from tests.env.gyms import pretended_judge
 from tests.env.programs import HONEST
 from tests.env.programs import REFERENCE as PRODUCTLESS
 from tests.gpu.products import EXACT, REFERENCE, SEVEN_BITS, TEN_BITS, candidate
-from verl_kernel.env import judge as judges
 from verl_kernel.env.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference import Reference
@@ -204,13 +201,8 @@ def test_each_run_of_the_reference_has_its_time_limit(judge):
 @pytest.fixture(scope="module")
 def measured():
     """A judge whose clock times both sides through real processes, on a pretended device."""
-    folder = str(Path(__file__).with_name("pretend"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")]))
-        patch.setattr(judges, "resolve_device", lambda name: PretendGpu())
-        options = replace(OPTIONS, correctness_trials=2, run_timeout_s=1.0, float32="tf32")
-        with judges.Judge(options, seed=3) as judge:
-            yield lambda source: judge.evaluate(Task(REFERENCE), source)
+    with pretended_judge(replace(OPTIONS, correctness_trials=2, run_timeout_s=1.0, float32="tf32")) as judge:
+        yield lambda source: judge.evaluate(Task(REFERENCE), source)
 
 
 def test_timed_outputs_have_the_room_too(measured):

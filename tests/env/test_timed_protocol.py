@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A clock that talks to the runner, through real processes and the jail, on a device with memory of its own."""
 
-import os
-from pathlib import Path
-
 import pytest
 
-from tests.env.pretend.pretend_gpu import PretendGpu
+from tests.env.gyms import pretended_judge
 from tests.env.programs import HONEST, REFERENCE, candidate
-from verl_kernel.env import judge as judges
 from verl_kernel.env.aa import aa_options, judged_against_itself, same_program
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalResult, EvalStatus
@@ -17,18 +13,14 @@ from verl_kernel.env.task import Task
 
 @pytest.fixture(scope="module")
 def evaluate():
-    folder = str(Path(__file__).with_name("pretend"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")]))
-        patch.setattr(judges, "resolve_device", lambda name: PretendGpu())
-        options = GymOptions(device="cpu", correctness_trials=2, static_check="off", run_timeout_s=1.0)
-        with judges.Judge(options, seed=3) as judge:
-            yield lambda source: judge.evaluate(Task(REFERENCE), source)
+    options = GymOptions(device="cpu", correctness_trials=2, static_check="off", run_timeout_s=1.0)
+    with pretended_judge(options) as judge:
+        yield lambda source: judge.evaluate(Task(REFERENCE), source)
 
 
 @pytest.fixture(scope="module")
-def aa_judge(evaluate):
-    with judges.Judge(aa_options(GymOptions(device="cpu", correctness_trials=1, run_timeout_s=1.0)), seed=3) as judge:
+def aa_judge():
+    with pretended_judge(aa_options(GymOptions(device="cpu", correctness_trials=1, run_timeout_s=1.0))) as judge:
         yield judge
 
 

@@ -192,7 +192,7 @@ class Dispatcher(Generic[Handle]):
         self._tally.retries += tries.left
         self._upkeep.repair(judge)
         if isinstance(exc, JudgeLost):
-            self._upkeep.doubt_node(judge)
+            self._upkeep.ask_neighbours(judge)
 
     def _served(self, judge: Handle, suspect: Handle | None) -> None:
         """A failure is held against a judge only where another one served: else it may be the job's."""

@@ -82,15 +82,15 @@ def program(machine: str, pid: int, profile: Profile) -> list[_Instruction]:
     if not profile.may_start_programs:
         lines += _when(_CLONE3[column], [_deny(errno.ENOSYS)])
         lines += _when(_CLONE[column], [_deny(errno.EPERM)])
-    lines += _when(_SOCKETPAIR[column], _lonely_socket())
-    lines += _when(_SOCKET[column], _lonely_socket() if profile.may_listen else [_deny(errno.EPERM)])
+    lines += _when(_SOCKETPAIR[column], _connected_socket())
+    lines += _when(_SOCKET[column], _connected_socket() if profile.may_listen else [_deny(errno.EPERM)])
     for call, signal_at in ((_KILL_CALL, _ARG1), (_TGKILL, _ARG2)):
         lines += _when(call[column], _only_to_itself(pid, signal_at))
     return [*lines, *_when(_PRLIMIT[column], _no_new_limit()), _return(_ALLOW)]
 
 
-def _lonely_socket() -> list[_Instruction]:
-    """A unix socket that sends to nobody without a connection, as one for datagrams would, to any path that is bound.
+def _connected_socket() -> list[_Instruction]:
+    """A unix socket that must be connected before it sends; one for datagrams could send to any path that is bound.
 
     The kernel takes family and type as 32 bits: what stands in the upper halves is nothing to it.
     """

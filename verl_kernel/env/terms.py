@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from verl_kernel.env.op_mode import OpMode
 from verl_kernel.env.scores import is_moving
 from verl_kernel.env.trace import TraceEvent
 
@@ -48,7 +48,7 @@ def _run(run: Callable[[], Output], without: _Without) -> Output:
         return run()
 
 
-class _Without(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Without(OpMode):
     """Replaces the result of the computing op of this number by zeros."""
 
     def __init__(self, number: int) -> None:
@@ -57,18 +57,8 @@ class _Without(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.name = ""
         """Name of the op; empty where the forward has fewer."""
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # or torch imports its compiler
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        with self:  # in inference mode composite ops arrive whole
-            result = func.decompose(*args, **(kwargs or {}))
-        if result is not NotImplemented:
-            return result
-        result = func(*args, **(kwargs or {}))
+    def run_op(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        result = func(*args, **kwargs)
         first = result[0] if isinstance(result, tuple) and result else result
         if isinstance(first, torch.Tensor) and first.is_floating_point() and not _is_plain(func):
             if self._left == 0:

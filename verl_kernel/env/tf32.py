@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from verl_kernel.env import float32
+from verl_kernel.env.op_mode import OpMode
 from verl_kernel.env.trace import TraceEvent
 
 _DROPPED = (1 << 13) - 1
@@ -55,7 +55,7 @@ def rounded_products(events: Iterable[TraceEvent], seed: int | None) -> Iterator
             yield rounding
 
 
-class Rounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Rounding(OpMode):
     """Rounds the factors of each product."""
 
     def __init__(self, seed: int | None) -> None:
@@ -65,20 +65,11 @@ class Rounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.was_used = False
         """Whether there was a factor to round."""
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # or torch imports its compiler
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        with self:  # in inference mode composite ops arrive whole
-            result = func.decompose(*args, **(kwargs or {}))
-        if result is not NotImplemented:
-            return result
+    def run_op(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Run an op with its factors rounded."""
         places = _OPERANDS.get(_plain(func._schema.name), ())
         args = tuple(self._rounded(value) if place in places else value for place, value in enumerate(args))
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
     def _rounded(self, factor: Any) -> Any:
         if factor.dtype is not torch.float32 or factor.layout is not torch.strided:

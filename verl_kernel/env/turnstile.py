@@ -98,13 +98,13 @@ class Turnstile(Generic[Judge]):
         place = self._place(judge)
         place.busy = False
         if place.drained:
-            self._take_attendance()
+            self._note_models()
         self._match()
 
     def down(self, judge: Judge) -> None:
         """Take a judge whose process ended out of rotation until it is `up`."""
         self._place(judge).down = True
-        self._take_attendance()
+        self._note_models()
         self._match()
 
     def up(self, judge: Judge, model: str = "") -> None:
@@ -112,13 +112,13 @@ class Turnstile(Generic[Judge]):
         place = self._place(judge)
         place.down, place.model = False, model
         self._refusal = None
-        self._take_attendance()
+        self._note_models()
         self._match()
 
     def drain(self, judge: Judge, on: bool) -> None:
         """Give a judge nothing new; or take that back."""
         self._place(judge).drained = on
-        self._take_attendance()
+        self._note_models()
         self._match()
 
     def is_drained(self, judge: Judge) -> bool:
@@ -161,7 +161,7 @@ class Turnstile(Generic[Judge]):
     def _place(self, judge: Judge) -> Place[Judge]:
         return next(place for place in self._places if place.judge is judge)
 
-    def _take_attendance(self) -> None:
+    def _note_models(self) -> None:
         self._absences.note(present_models(self._places))
 
     def _match(self) -> None:

@@ -59,7 +59,7 @@ class Upkeep(Generic[Handle]):
         self._turnstile.down(judge)
         self._in_background(self._bring_up(judge))
 
-    def doubt_node(self, judge: Handle) -> None:
+    def ask_neighbours(self, judge: Handle) -> None:
         """Ask the idle judges on a lost judge's node whether they are still there before they get anything."""
         node = judge.describe().node
         for other in self._judges:

@@ -254,10 +254,8 @@ def _with_a_row_of(size: float, tensor: torch.Tensor, generator: torch.Generator
     row = int(torch.randint(tensor.shape[axis], (1,), generator=generator))
     changed = tensor.clone()
     part = changed.select(axis, row)
-    limits = torch.finfo(tensor.dtype)
-    part.copy_(
-        torch.rand(part.shape, generator=generator) * (max(size, limits.smallest_normal * limits.eps) * (size > 0))
-    )
+    least = torch.finfo(tensor.dtype).smallest_normal * torch.finfo(tensor.dtype).eps
+    part.copy_(torch.rand(part.shape, generator=generator) * max(size, least) if size else torch.zeros(()))
     return changed
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from verl_kernel.env.clock.op_cost import FREE_OPS, GATHERING_OPS, OVERWRITING_OPS
+from verl_kernel.env.op_mode import OpMode
 
 _READ_SHARE = 0.25
 # Data sheets, GB/s of device memory; the longest name found in the device's name wins.
@@ -73,7 +73,7 @@ def bytes_read(run: Callable[[], object], tensors: Sequence[torch.Tensor]) -> in
     return sum(reads.largest.values())
 
 
-class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Reads(OpMode):
     """Notes per storage the largest part that one op reads."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -81,18 +81,8 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._limits = {_storage(tensor): tensor.untyped_storage().nbytes() for tensor in tensors if tensor.numel()}
         self.largest: dict[int, int] = {}
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # or torch imports its compiler, 80 MB and a second in every process that does this
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        with self:  # in inference mode composite ops arrive whole; their parts are what a device runs
-            result = func.decompose(*args, **(kwargs or {}))
-        if result is not NotImplemented:
-            return result
-        result = func(*args, **(kwargs or {}))
+    def run_op(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        result = func(*args, **kwargs)
         name = func._schema.name
         is_view = any(item.alias_info is not None and not item.alias_info.is_write for item in func._schema.returns)
         if not is_view and name not in FREE_OPS:

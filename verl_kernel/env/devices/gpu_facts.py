@@ -6,10 +6,11 @@ Asked through NVML where the package `nvidia-ml-py` is installed, else through `
 
 from __future__ import annotations
 
-import importlib
 import shutil
 import subprocess
 from typing import Any
+
+from verl_kernel.env.devices.nvml import Nvml
 
 REASONS = {
     0x1: "gpu_idle",
@@ -29,12 +30,12 @@ _SMI_TIMEOUT_S = 10.0
 
 def gpu_state(uuid: str) -> dict[str, Any]:
     """Driver, clocks in MHz, reasons that hold them down, temperature and power of the GPU with this UUID."""
-    return _by_nvml(uuid) or _by_smi(uuid) or dict.fromkeys(_fields(*[None] * 6))
+    return Nvml(uuid).ask(_state) or _by_smi(uuid) or dict.fromkeys(_fields(*[None] * 6))
 
 
 def compute_processes(uuid: str) -> set[int] | None:
     """Process ids, as the driver numbers them, of all that computes on the GPU with this UUID; None is unknown."""
-    by_nvml = _processes_by_nvml(uuid)
+    by_nvml = Nvml(uuid).ask(_processes)
     return _processes_by_smi(uuid) if by_nvml is None else by_nvml
 
 
@@ -52,32 +53,20 @@ def _fields(
     }  # fmt: skip
 
 
-def _by_nvml(uuid: str) -> dict[str, Any] | None:
-    try:
-        nvml: Any = importlib.import_module("pynvml")
-        nvml.nvmlInit()
-        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
-        driver = nvml.nvmlSystemGetDriverVersion()
-        return _fields(
-            driver.decode() if isinstance(driver, bytes) else driver,
-            nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
-            nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
-            reason_names(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
-            nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
-            nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
-        )
-    except Exception:  # no package, no driver, no permission, a card without that sensor: all mean unknown
-        return None
+def _state(nvml: Any, handle: Any) -> dict[str, Any]:
+    driver = nvml.nvmlSystemGetDriverVersion()
+    return _fields(
+        driver.decode() if isinstance(driver, bytes) else driver,
+        nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+        nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+        reason_names(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
+        nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+        nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
+    )
 
 
-def _processes_by_nvml(uuid: str) -> set[int] | None:
-    try:
-        nvml: Any = importlib.import_module("pynvml")
-        nvml.nvmlInit()
-        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
-        return {int(process.pid) for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
-    except Exception:  # as above
-        return None
+def _processes(nvml: Any, handle: Any) -> set[int]:
+    return {int(process.pid) for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
 
 
 def _by_smi(uuid: str) -> dict[str, Any] | None:

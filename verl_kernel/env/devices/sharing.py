@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One judge's turns on a GPU that others use too: its lock, how long it waited, and who was there uninvited."""
+"""One judge's turns on a GPU that others use too: its lock, how long it waited, which foreign processes it saw."""
 
 from __future__ import annotations
 

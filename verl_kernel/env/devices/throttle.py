@@ -8,33 +8,19 @@ a few per cent, and would never end. nvbench draws the line likewise, at clocks 
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
 from verl_kernel.env.devices.gpu_facts import reason_names
+from verl_kernel.env.devices.nvml import Nvml
 
 SLOWING = frozenset({"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})
 
 
 class Throttle:
-    """Asks NVML about the GPU with this UUID; without the package `nvidia-ml-py` everything is unknown."""
+    """Asks NVML about the GPU with this UUID."""
 
     def __init__(self, uuid: str) -> None:
-        self._nvml: Any = None
-        self._handle: Any = None
-        try:
-            nvml = importlib.import_module("pynvml")
-            nvml.nvmlInit()
-            self._nvml, self._handle = nvml, nvml.nvmlDeviceGetHandleByUUID(uuid)
-        except Exception:  # no package, no driver, no permission: all mean unknown
-            return
+        self._nvml = Nvml(uuid)
 
     def reasons(self) -> list[str] | None:
         """Names of the reasons that slow it down now, none of them if empty; None where that is unknown."""
-        if self._handle is None:
-            return None
-        try:
-            mask = self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle)
-        except self._nvml.NVMLError:
-            return None
-        return sorted(SLOWING.intersection(reason_names(mask)))
+        mask = self._nvml.ask(lambda nvml, handle: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)))
+        return None if mask is None else sorted(SLOWING.intersection(reason_names(mask)))
