@@ -8,7 +8,7 @@ import torch
 
 from tests.env.programs import HEADER
 from tests.exploits.tasks import TASKS
-from verl_kernel.env.devices import resolve_device
+from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference import Reference

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.env.programs import REFERENCE
-from verl_kernel.env.devices import resolve_device
+from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.reference import Reference
 from verl_kernel.env.reference_store import ReferenceStore
 from verl_kernel.env.task import Task

@@ -4,7 +4,7 @@
 import pytest
 
 from tests.exploits.tasks import TASKS
-from verl_kernel.env.devices import resolve_device
+from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.reference import Reference
 from verl_kernel.env.task import Task
 

@@ -29,8 +29,8 @@ from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.float32 import precision
 from verl_kernel.env.form import Facts, storages, tensor_facts
 from verl_kernel.env.room import Room, rooms
-from verl_kernel.env.runner import seed_everything
 from verl_kernel.env.scale import SHARP
+from verl_kernel.env.seeding import seed_everything
 from verl_kernel.env.task import Task
 from verl_kernel.env.terms import ineffective
 from verl_kernel.env.trace import TraceEvent
@@ -121,6 +121,17 @@ class Reference:
             if known is None or not self._recall(known):
                 self._prepare()
         self._has_initial = False
+
+    @property
+    def weight_bytes(self) -> int:
+        """Size of its weights and arguments."""
+        tensors = [*self.init.tensors, *self.state.values()]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+    @property
+    def runner_bytes(self) -> int:
+        """What a runner holds of it: weights and the candidate's, inputs, places of outputs and the outputs."""
+        return 2 * self.weight_bytes + self.input_bytes + 2 * self.output_bytes
 
     def prepared(self) -> Preparation:
         """What another judge needs in order not to prepare this reference again."""

@@ -18,7 +18,7 @@ from verl_kernel.env.arena import unflatten
 from verl_kernel.env.channel import Message
 from verl_kernel.env.clock.base import Session
 from verl_kernel.env.clock.crosscheck import TimedCall
-from verl_kernel.env.clock.stopwatch import WARM_UPS, Forward, Stopwatch, warm
+from verl_kernel.env.devices.stopwatch import WARM_UPS, Forward, Stopwatch, warm
 from verl_kernel.env.reference import Trial
 
 _FIRST_TRIAL = 1 << 16

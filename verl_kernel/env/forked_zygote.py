@@ -3,7 +3,7 @@
 
 Both need torch, and a copy of it costs 150 MB of private memory and a second of processor time; a fork shares them. It
 happens before options, seed and tasks arrive, so the zygote knows what any zygote knows. One that dies later is
-replaced by a process of its own (`verl_kernel.env.process`): by then the judge has secrets.
+replaced by a process of its own (`verl_kernel.env.zygote_process`): by then the judge has secrets.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ import os
 import socket
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, NoReturn
 
 import torch
 
 from verl_kernel.env import channel as channels
-from verl_kernel.env.devices import INTERPRETER_VARIABLES, resolve_device
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.devices import INTERPRETER_VARIABLES
 
 
-class Twin:
+class ForkedZygote:
     """A forked child with the part of `subprocess.Popen` that its owner uses."""
 
     def __init__(self, pid: int, sock: socket.socket, errors: IO[bytes]) -> None:
@@ -45,10 +47,14 @@ class Twin:
         return self._code
 
 
-def fork_zygote(name: str) -> Twin | None:
+def fork_zygote(name: str, serve: Callable[[int, str], None]) -> ForkedZygote | None:
     """Fork a zygote for the device `name`; None where that is a GPU, whose driver does not survive a fork.
 
     Call it before anything imports triton.
+
+    Args:
+        name: of the device.
+        serve: what a zygote does with its end of a socket and the name of its device (`verl_kernel.env.zygote.serve`).
     """
     if name == "cuda" or (name == "auto" and torch.cuda.is_available()):
         return None
@@ -62,12 +68,12 @@ def fork_zygote(name: str) -> Twin | None:
     errors = tempfile.TemporaryFile()
     pid = os.fork()
     if pid == 0:
-        _become_zygote(theirs, errors)
+        _become_zygote(theirs, errors, serve)
     theirs.close()
-    return Twin(pid, ours, errors)
+    return ForkedZygote(pid, ours, errors)
 
 
-def _become_zygote(sock: socket.socket, errors: IO[bytes]) -> NoReturn:
+def _become_zygote(sock: socket.socket, errors: IO[bytes], serve: Callable[[int, str], None]) -> NoReturn:
     status = 1
     try:
         os.setsid()
@@ -78,8 +84,6 @@ def _become_zygote(sock: socket.socket, errors: IO[bytes]) -> NoReturn:
         keep = sock.detach()
         os.closerange(3, keep)
         os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
-        from verl_kernel.env.zygote import serve
-
         serve(keep, "cpu")
         status = 0
     except BaseException:  # its last words go where the judge looks for them; this copy must not return
