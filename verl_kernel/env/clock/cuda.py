@@ -29,7 +29,8 @@ from verl_kernel.env.clock.stopwatch import Stopwatch
 from verl_kernel.env.float32 import precision
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.profile import Profile
-from verl_kernel.env.reference import Reference, Trial
+from verl_kernel.env.reference import Reference
+from verl_kernel.env.reference_trial import Trial
 from verl_kernel.env.trace import load_events
 
 _COMPILED_TRIAL = (1 << 16) - 1
