@@ -34,7 +34,7 @@ def device():
 def flags(device, result, options=""):
     task = Task(FORM.format(result=result, options=options))
     known = Reference(task, device)
-    again = Reference(task, device, known.prepared())
+    again = Reference(task, device, known.preparation)
     assert again.task_flags == known.task_flags
     return known.task_flags
 

@@ -144,7 +144,7 @@ class Judge:
         if reason := self._device.misfit(reference.runner_bytes, self._options):
             return TaskError(f"reference {task.task_id} cannot serve as a task: {reason}")
         if self._store is not None and stored is None:
-            self._store.save(task, reference.prepared())
+            self._store.save(task, reference.preparation)
         return reference
 
     def _secret(self, task: Task, source: str) -> Callable[[], bytes]:

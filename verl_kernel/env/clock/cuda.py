@@ -32,7 +32,8 @@ from verl_kernel.env.devices.throttle import Throttle
 from verl_kernel.env.float32 import precision
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.profile import Profile
-from verl_kernel.env.reference import Reference, Trial
+from verl_kernel.env.reference import Reference
+from verl_kernel.env.reference_trial import Trial
 from verl_kernel.env.trace import load_events
 
 _COMPILED_TRIAL = (1 << 16) - 1
