@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from verl_kernel.evaluation.curves import PANELS, plot_run
+from verl_kernel.reporting.curves import PANELS, plot_run
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
 

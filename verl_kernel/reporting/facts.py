@@ -10,7 +10,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from verl_kernel.evaluation.steps import Step, number, series
+from verl_kernel.reporting.steps import Step, number, series
 
 _KEYS = {
     "experiment": "trainer.experiment_name",

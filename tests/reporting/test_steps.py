@@ -2,9 +2,9 @@
 import pytest
 from rich.console import Console
 
-from tests.evaluation.runs import step, validation, write_lines
+from tests.reporting.runs import step, validation, write_lines
 from verl_kernel.errors import DataError
-from verl_kernel.evaluation.steps import read_steps, read_validations, series, steps_table
+from verl_kernel.reporting.steps import read_steps, read_validations, series, steps_table
 
 
 def test_steps_are_read_in_order_and_validation_records_left_out(tmp_path):

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader
 
-from verl_kernel.evaluation.facts import run_facts
-from verl_kernel.evaluation.kernels import best_kernels, read_kernels
-from verl_kernel.evaluation.steps import COLUMNS, Step, cell, step_rows
-from verl_kernel.evaluation.summary import before_and_after, first_and_last, window
+from verl_kernel.reporting.facts import run_facts
+from verl_kernel.reporting.kernels import best_kernels, read_kernels
+from verl_kernel.reporting.steps import COLUMNS, Step, cell, step_rows
+from verl_kernel.reporting.summary import before_and_after, first_and_last, window
 
 KERNELS_SHOWN = 10
 
@@ -32,7 +32,7 @@ def write_page(folder: Path, steps: Sequence[Step], validations: Sequence[Step],
     Returns:
         The page's path.
     """
-    environment = Environment(loader=PackageLoader("verl_kernel.evaluation"), autoescape=True, trim_blocks=True)
+    environment = Environment(loader=PackageLoader("verl_kernel.reporting"), autoescape=True, trim_blocks=True)
     environment.filters["cell"] = cell
     page = environment.get_template("report.html").render(
         name=folder.resolve().name,

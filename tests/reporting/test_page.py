@@ -4,8 +4,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from tests.evaluation.runs import kernel, write_lines
-from verl_kernel.evaluation.page import KERNELS_SHOWN, write_page
+from tests.reporting.runs import kernel, write_lines
+from verl_kernel.reporting.page import KERNELS_SHOWN, write_page
 
 STEPS = [{"step": n, "critic/score/mean": float(n), "kernel/simulated_clock": 1.0} for n in (1, 2)]
 HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)> & '\" {{ 7 * 7 }} {% raw %}"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-from tests.evaluation.runs import kernel, write_lines
-from verl_kernel.evaluation.kernels import best_kernels, read_kernels
+from tests.reporting.runs import kernel, write_lines
+from verl_kernel.reporting.kernels import best_kernels, read_kernels
 
 
 def test_the_fastest_of_each_task_come_first(tmp_path):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from verl_kernel.evaluation.summary import Change, before_and_after, first_and_last, window
+from verl_kernel.reporting.summary import Change, before_and_after, first_and_last, window
 
 
 def steps(rewards, correct):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from verl_kernel.evaluation.steps import Step, series
+from verl_kernel.reporting.steps import Step, series
 
 PANELS = {
     "reward": ("critic/score/mean", "kernel/turn_{}/reward/mean", "held:reward"),

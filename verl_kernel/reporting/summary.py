@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from verl_kernel.evaluation.steps import Step, number
+from verl_kernel.reporting.steps import Step, number
 
 WINDOW = 5
 _TRAINING = {
