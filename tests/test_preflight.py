@@ -37,7 +37,7 @@ def get_init_inputs():
 
 def row(**changes: object) -> dict:
     messages = [{"role": "user", "content": "Write a kernel."}]
-    return make_row(messages, REFERENCE, task_id="relu", split="train", index=0) | changes
+    return make_row(messages, REFERENCE, data_source="own", task_id="relu", split="train", index=0) | changes
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from __future__ import annotations
 from random import Random
 from typing import TypeVar
 
-from verl_kernel.data.tasks import Program, draw_program
-from verl_kernel.data.variants import Kind, Variant, variants
-from verl_kernel.data.verdicts import expected_verdict
+from verl_kernel.quickstart.tasks import Program, draw_program
+from verl_kernel.quickstart.variants import Kind, Variant, variants
+from verl_kernel.quickstart.verdicts import expected_verdict
 from verl_kernel.rollout.feedback import format_feedback
 
 Message = dict[str, str]

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from verl_kernel.data.corpus import Message
-from verl_kernel.data.tasks import NUMBERS
+from verl_kernel.quickstart.corpus import Message
+from verl_kernel.quickstart.tasks import NUMBERS
 
 END, PAD = "<|im_end|>", "<|pad|>"
 """verl continues a Qwen conversation behind this very token, with a line break of its own."""

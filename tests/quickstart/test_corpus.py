@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from verl_kernel.data.corpus import (
+from verl_kernel.quickstart.corpus import (
     FIRST,
     SECOND,
     answer_text,
@@ -14,8 +14,8 @@ from verl_kernel.data.corpus import (
     draw_variant,
     task_messages,
 )
-from verl_kernel.data.tasks import draw_program
-from verl_kernel.data.variants import Kind
+from verl_kernel.quickstart.tasks import draw_program
+from verl_kernel.quickstart.variants import Kind
 from verl_kernel.reward.extract import extract_code
 
 

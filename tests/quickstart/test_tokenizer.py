@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_kernel.data.corpus import draw_corpus
-from verl_kernel.data.tasks import NUMBERS
-from verl_kernel.data.tokenizer import END, encode_conversation, train_tokenizer
+from verl_kernel.quickstart.corpus import draw_corpus
+from verl_kernel.quickstart.tasks import NUMBERS
+from verl_kernel.quickstart.tokenizer import END, encode_conversation, train_tokenizer
 
 CORPUS = draw_corpus(60, Random(0), set())
 

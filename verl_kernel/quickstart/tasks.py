@@ -12,7 +12,7 @@ import hashlib
 from dataclasses import dataclass
 from random import Random
 
-from verl_kernel.data.ops import MATMUL, OPS, Step
+from verl_kernel.quickstart.ops import MATMUL, OPS, Step
 
 Chain = tuple[str, ...]
 FAMILIES: dict[str, dict[Chain, int]] = {

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from verl_kernel.data.ops import MATMUL, REDUCTIONS, Step
-from verl_kernel.data.tasks import Program
+from verl_kernel.quickstart.ops import MATMUL, REDUCTIONS, Step
+from verl_kernel.quickstart.tasks import Program
 
 Steps = tuple[Step, ...]
 Lines = tuple[str, ...]

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from random import Random
 
-from verl_kernel.data.kernels import Layout, layouts, module, render
-from verl_kernel.data.ops import MAPS, Step
-from verl_kernel.data.tasks import Program
+from verl_kernel.quickstart.kernels import Layout, layouts, module, render
+from verl_kernel.quickstart.ops import MAPS, Step
+from verl_kernel.quickstart.tasks import Program
 
 _PADDING_COUNTS = ("layer", "softmax", "log_softmax")
 """Operations that zeros beyond the end of a row disturb."""

@@ -12,10 +12,10 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from verl_kernel.data.tasks import Program
-from verl_kernel.data.variants import Kind, Variant
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
 from verl_kernel.env.static_check import check
+from verl_kernel.quickstart.tasks import Program
+from verl_kernel.quickstart.variants import Kind, Variant
 
 _OP_MS = 0.004
 """One small kernel on the simulated clock: launch overhead, mostly."""

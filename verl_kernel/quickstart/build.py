@@ -28,17 +28,23 @@ import torch
 import transformers
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from verl_kernel.data.corpus import Message, draw_corpus, task_messages
-from verl_kernel.data.rows import group_by_length, make_row, write_rows, write_talks
-from verl_kernel.data.tasks import Program, draw_distinct
-from verl_kernel.data.tokenizer import encode_conversation, train_tokenizer
-from verl_kernel.data.warm_start import RECIPE, WarmStart, build_model, train
+from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.errors import ConfigError
+from verl_kernel.quickstart.corpus import Message, draw_corpus, task_messages
+from verl_kernel.quickstart.sft_rows import group_by_length, write_talks
+from verl_kernel.quickstart.tasks import Program, draw_distinct
+from verl_kernel.quickstart.tokenizer import encode_conversation, train_tokenizer
+from verl_kernel.quickstart.warm_start import RECIPE, WarmStart, build_model, train
 
+DATA_SOURCE = "kernel_quickstart"
 logger = logging.getLogger(__name__)
 Progress = Callable[[int, int, float], None]
 """Receives step, steps and the step's loss."""
-_SOURCES = (RECIPE, *Path(__file__).parent.glob("*.py"), Path(__file__).parents[1] / "rollout" / "feedback.py")
+_PACKAGE = Path(__file__).parents[1]
+_SOURCES = (
+    *(RECIPE, _PACKAGE / "data" / "rows.py", _PACKAGE / "rollout" / "feedback.py"),
+    *Path(__file__).parent.glob("*.py"),
+)
 
 
 @dataclass(frozen=True)
@@ -136,6 +142,7 @@ def _rows(programs: list[Program], split: str) -> list[dict[str, Any]]:
         make_row(
             task_messages(program),
             program.reference,
+            data_source=DATA_SOURCE,
             task_id=program.task_id,
             split=split,
             index=index,

@@ -8,12 +8,12 @@ import torch
 from typer.testing import CliRunner
 
 from verl_kernel.commands.data import app
-from verl_kernel.data import quickstart
-from verl_kernel.data.quickstart import Quickstart, build, is_complete
 from verl_kernel.data.rows import check_rows
-from verl_kernel.data.tokenizer import encode_conversation
-from verl_kernel.data.warm_start import WarmStart, train
 from verl_kernel.errors import ConfigError
+from verl_kernel.quickstart import build as quickstart
+from verl_kernel.quickstart.build import Quickstart, build, is_complete
+from verl_kernel.quickstart.tokenizer import encode_conversation
+from verl_kernel.quickstart.warm_start import WarmStart, train
 
 SMALL = Quickstart(
     train_tasks=8, val_tasks=4, conversations=64, warm_start=WarmStart(layers=1, width=64, heads=1, batch_size=4)
@@ -90,8 +90,8 @@ def test_assistant_tokens_alone_carry_loss(made):
 
 
 def test_default_model_has_one_to_four_million_parameters():
-    from verl_kernel.data.tokenizer import train_tokenizer
-    from verl_kernel.data.warm_start import build_model
+    from verl_kernel.quickstart.tokenizer import train_tokenizer
+    from verl_kernel.quickstart.warm_start import build_model
 
     tokenizer = train_tokenizer(["x = x + 1"], 1024)
     assert 1e6 <= build_model(WarmStart(), tokenizer, 0).num_parameters() <= 4e6
