@@ -17,7 +17,7 @@ from verl.workers.engine_workers import TrainingWorkerConfig
 
 from verl_kernel.advantage.options import check_algorithm
 from verl_kernel.options import parse_options
-from verl_kernel.preflight import check_judges_gpus, check_mismatch, check_sampler
+from verl_kernel.preflight.checks import check_judges_gpus, check_mismatch, check_sampler
 from verl_kernel.sampler.options import PRSOptions
 
 RL = ["drkernel_8b", "drkernel_14b"]

@@ -3,7 +3,7 @@ from random import Random
 
 import pytest
 
-from tests.data.test_tasks import CHAINS, make_program
+from tests.quickstart.test_tasks import CHAINS, make_program
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool import LocalPool
 from verl_kernel.env.task import Task

@@ -101,8 +101,9 @@ def test_registering_twice_changes_nothing():
 
 def test_missing_names_the_holder(monkeypatch):
     from verl_kernel import plugin
+    from verl_kernel.plugin import registration
 
-    registry = plugin._registry("agent loop")
+    registry = registration._registry("agent loop")
     monkeypatch.setitem(registry, "kernel_agent", {"_target_": "other.Loop"})
     assert plugin.missing() == {("agent loop", "kernel_agent"): "other.Loop"}
     monkeypatch.delitem(registry, "kernel_agent")

@@ -5,9 +5,9 @@ import socket
 import pytest
 from typer.testing import CliRunner
 
-from verl_kernel import plugin
 from verl_kernel.cli import app
 from verl_kernel.commands import doctor
+from verl_kernel.plugin import registration
 
 RUNNER = CliRunner()
 
@@ -43,7 +43,7 @@ def test_what_is_missing_comes_with_a_remedy_and_exit_1(monkeypatch, tmp_path):
     monkeypatch.delenv("VERL_PLATFORM")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setitem(plugin._registry("agent loop"), "kernel_agent", {"_target_": "other.Loop"})
+    monkeypatch.setitem(registration._registry("agent loop"), "kernel_agent", {"_target_": "other.Loop"})
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     found = findings(exit_code=1)
     assert "VERL_PLATFORM=cpu" in found["mode"]["remedy"]

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of a composed configuration and of the machine, before Ray, a model or a server starts.
-
-Recipes run them as a Hydra callback (`hydra.callbacks`). Hydra only warns of an exception in a callback, so a
-failed check ends the process with SystemExit, whose text is one sentence naming the key and the remedy.
-"""
+"""Checks of a composed configuration and of the machine, before Ray, a model or a server starts."""
 
 from __future__ import annotations
 
@@ -11,45 +7,15 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from verl_kernel import cpu, machine
+from verl_kernel import cpu
 from verl_kernel.env.options import GymOptions
-from verl_kernel.errors import ConfigError, DataError, EnvironmentNotReady, RegistrationError, VerlKernelError
+from verl_kernel.errors import ConfigError, DataError, EnvironmentNotReady, RegistrationError
+from verl_kernel.preflight import machine
 
 logger = logging.getLogger(__name__)
-
-
-class PreflightCallback(Callback):  # type: ignore[misc]
-    """Hydra callback that runs `preflight` before verl's main function."""
-
-    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Run all checks.
-
-        Raises:
-            SystemExit: one of them failed.
-        """
-        try:
-            preflight(config)
-        except VerlKernelError as exc:
-            raise SystemExit(f"verl-kernel: {exc}") from None
-        except Exception as exc:
-            # Hydra would turn it into a warning and go on.
-            logger.exception("a check before the start failed by itself")
-            raise SystemExit(1) from exc
-
-
-def preflight(config: DictConfig) -> None:
-    """Run all checks on a composed configuration.
-
-    Raises:
-        VerlKernelError: the first check that failed.
-    """
-    for check in CHECKS:
-        check(config)
 
 
 def check_platform(config: DictConfig) -> None:

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entry point `verl.plugins`: verl imports this module in every process (driver and Ray workers).
+"""What verl's registries hold of ours, put there as soon as verl has each of them.
 
-Registers our advantage estimators, policy losses, reward manager and agent loop as soon as verl's registry of each is
-there, and, where `VERL_PLATFORM=cpu`, the CPU platform. A name that verl already holds is never overwritten. verl
-reports a plugin that fails to load at DEBUG only, so this module logs its failure at ERROR first; `missing()` is what
-`doctor` and `preflight` ask.
+A name that verl already holds is never overwritten. `missing()` is what `doctor` and `preflight` ask.
 """
 
 from __future__ import annotations
@@ -18,9 +15,9 @@ from typing import Any
 
 from verl_kernel import cpu
 from verl_kernel.advantage import ESTIMATORS
-from verl_kernel.after_import import after_import
 from verl_kernel.errors import RegistrationError
 from verl_kernel.loss import LOSSES
+from verl_kernel.plugin.after_import import after_import
 
 logger = logging.getLogger(__name__)
 
@@ -133,10 +130,3 @@ _REGISTER = {
     "reward manager": _register_reward_manager,
     "agent loop": _register_agent_loop,
 }
-
-try:
-    register()
-except Exception:
-    # Whatever it was, verl would hide it.
-    logger.exception("verl_kernel could not register with verl")
-    raise

@@ -13,11 +13,12 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
 
-from verl_kernel import machine, plugin
 from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import EnvironmentNotReady, VerlKernelError
-from verl_kernel.preflight import PreflightCallback, check_judges_gpus, check_machine, preflight
+from verl_kernel.plugin import registration
+from verl_kernel.preflight import PreflightCallback, machine, preflight
+from verl_kernel.preflight.checks import check_judges_gpus, check_machine
 
 REFERENCE = """
 import torch
@@ -221,7 +222,7 @@ def test_a_machine_without_a_compiler_is_refused_where_triton_compiles(quickstar
 
 
 def test_a_name_lost_to_someone_else_is_refused(quickstart, monkeypatch):
-    monkeypatch.setitem(plugin._registry("agent loop"), "kernel_agent", {"_target_": "other.Loop"})
+    monkeypatch.setitem(registration._registry("agent loop"), "kernel_agent", {"_target_": "other.Loop"})
     sentence = refusal(quickstart)
     assert "kernel_agent" in sentence and "other.Loop" in sentence
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from verl_kernel.after_import import after_import
+from verl_kernel.plugin.after_import import after_import
 
 
 @pytest.fixture
