@@ -23,7 +23,7 @@ from verl_kernel.env.devices.base import DeviceBackend
 _SPARE_S = 3.0
 _JUDGE = """
 import json
-from verl_kernel.env.devices import resolve_device
+from verl_kernel.env.backends import resolve_device
 device = resolve_device({name!r})
 device.setup()
 print(json.dumps(device.zygote_env()))
@@ -33,7 +33,8 @@ print(json.dumps(device.zygote_env()))
 def run(setting: Setting, findings: Findings) -> None:
     """One row per combination of layers; then, where the whole jail fails, one per relief that helps."""
     os.environ.update(_told(setting))
-    device, _ = zygote._prepare(setting.device_name)
+    backend, _ = zygote._prepare(setting.device_name)
+    device = backend.device
     findings.fact("profile", str(device.isolation()))
     outcomes: dict[tuple[str, ...], Outcome] = {}
     for left_out in combinations():

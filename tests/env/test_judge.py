@@ -178,7 +178,7 @@ def test_a_token_launch_that_moves_torchs_result_has_no_coverage(judge):
 
 
 def test_kernels_of_other_files_do_not_count(judge):
-    before = "from verl_kernel.env import warmup"
+    before = "from verl_kernel.env.devices import warmup"
     body = "warmup._add[(1,)](x, y, torch.empty_like(x), 16, BLOCK=16); return self.torch_only(x, y)"
     assert judge.evaluate(TASK, candidate(body, before)).error.type == "NoLaunch"
 

@@ -4,7 +4,7 @@
 import pytest
 
 from tests.exploits.tasks import TASKS
-from verl_kernel.env.devices import resolve_device
+from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.reference import Reference
 from verl_kernel.env.task import Task
 
@@ -34,7 +34,7 @@ def device():
 def flags(device, result, options=""):
     task = Task(FORM.format(result=result, options=options))
     known = Reference(task, device)
-    again = Reference(task, device, known.prepared())
+    again = Reference(task, device, known.preparation)
     assert again.task_flags == known.task_flags
     return known.task_flags
 

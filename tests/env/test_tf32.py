@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from verl_kernel.env.devices import resolve_device
+from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.tf32 import Rounding, has_products, rounded, rounded_products
 
 floats = st.floats(-(2.0**126), 2.0**126, width=32, allow_subnormal=False)

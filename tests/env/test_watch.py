@@ -183,7 +183,7 @@ def test_a_store_outside_the_tensors_of_a_launch_is_a_crash(judge):
 
 
 def test_a_memory_hog_is_out_of_memory_even_where_no_limit_of_the_kernel_holds(judge, monkeypatch):
-    monkeypatch.setattr("verl_kernel.env.process._WATCH_S", 0.01)
+    monkeypatch.setattr("verl_kernel.env.runner_process._WATCH_S", 0.01)
     body = "import time\nhog = [bytearray(1 << 20) for _ in range(700)]; time.sleep(1); return self.right(x, y)"
     before = "import resource\n"
     result = judge.evaluate(TASK, candidate(body, before))

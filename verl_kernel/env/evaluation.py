@@ -30,14 +30,14 @@ from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.dialogue import Dialogue, Stop
 from verl_kernel.env.ledger import Entry, hidden_work
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.process import RunnerProcess, Zygote
 from verl_kernel.env.reference import Reference
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
-from verl_kernel.env.runner import CANDIDATE_FILE
+from verl_kernel.env.runner_process import RunnerProcess
 from verl_kernel.env.scores import lazy_flags, moves_too_little, own_launches
 from verl_kernel.env.scratch import Scratch
 from verl_kernel.env.session import BenchSession
 from verl_kernel.env.trials import Bench, Layout, difference
+from verl_kernel.env.zygote_process import Zygote
 from verl_kernel.errors import EnvironmentNotReady, InfraError
 
 STAGES = ("wait", "static", "load", "correctness", "ablation", "exit", "clock")
@@ -107,7 +107,7 @@ class Evaluation:
 
     def _dynamic(self, source: str) -> None:
         layout = Layout(self._reference)
-        with closing(Scratch(CANDIDATE_FILE, source)) as scratch, closing(Arena.create(layout.size)) as arena:
+        with closing(Scratch(source)) as scratch, closing(Arena.create(layout.size)) as arena:
             self._scratch = scratch
             try:
                 with self._stage("load"):

@@ -15,19 +15,17 @@ from types import TracebackType
 
 import torch
 
+from verl_kernel.env.backends import refuse_interpreting, resolve_backend
 from verl_kernel.env.cache import Recent
-from verl_kernel.env.devices import refuse_interpreting, resolve_device
-from verl_kernel.env.devices.memory_shares import tensor_bytes
 from verl_kernel.env.evaluation import Evaluation
-from verl_kernel.env.judge_process import slow_reference
+from verl_kernel.env.forked_zygote import ForkedZygote
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.own_time import OwnTime
-from verl_kernel.env.process import Zygote
 from verl_kernel.env.reference import Reference
 from verl_kernel.env.reference_store import ReferenceStore
 from verl_kernel.env.result import EvalResult
-from verl_kernel.env.task import Task
-from verl_kernel.env.twin import Twin
+from verl_kernel.env.task import Task, slow_reference
+from verl_kernel.env.zygote_process import Zygote
 from verl_kernel.errors import ConfigError, InfraError, TaskError
 
 _REFERENCES = 64
@@ -42,7 +40,7 @@ class Judge:
         options: how to judge.
         seed: makes verdicts reproducible (all fields but wall-clock ones); secret and fresh per evaluation without it.
         guard: context manager around everything the reference does, for a caller that can end a hung process.
-        twin: the first zygote, where the caller has forked one.
+        forked: the first zygote, where the caller has forked one.
 
     Raises:
         EnvironmentNotReady: the device or a required mechanism of isolation is missing, or the device is too small.
@@ -54,17 +52,18 @@ class Judge:
         options: GymOptions,
         seed: int | None = None,
         guard: Callable[[], AbstractContextManager[object]] = nullcontext,
-        twin: Twin | None = None,
+        forked: ForkedZygote | None = None,
     ) -> None:
         self._options, self._seed, self._guard = options, seed, guard
-        self._device = resolve_device(options.device)
+        backend = resolve_backend(options.device)
+        self._device = backend.device
         refuse_interpreting(options, self._device)
         if options.reference_mode == "compile" and self._device.timing_source == "simulated":
             raise ConfigError("kernelgym.reference_mode is 'compile', which a simulated clock cannot time: use 'eager'")
         self._device.setup()
         self._device.adopt(options)
-        self._clock = self._device.clock(options)
-        self._zygote = Zygote(self._device, twin)
+        self._clock = backend.clock(options)
+        self._zygote = Zygote(self._device, forked)
         self._references: Recent[Reference | TaskError] = Recent(_REFERENCES, self._device.cache_bytes)
         folder = options.reference_cache
         self._store = None if folder is None else ReferenceStore(folder, self._device.name)
@@ -126,7 +125,7 @@ class Judge:
         known = self._references.get(task.fingerprint)
         if known is None:
             known = self._prepare(task)
-            size = 0 if isinstance(known, TaskError) else _COPIES * tensor_bytes(known)
+            size = 0 if isinstance(known, TaskError) else _COPIES * known.weight_bytes
             self._references.put(task.fingerprint, known, size)
         if isinstance(known, TaskError):
             raise known
@@ -142,10 +141,10 @@ class Judge:
             return exc
         if used_s > self._options.reference_timeout_s:
             return slow_reference(task, self._options.reference_timeout_s)
-        if reason := self._device.misfit(reference, self._options):
+        if reason := self._device.misfit(reference.runner_bytes, self._options):
             return TaskError(f"reference {task.task_id} cannot serve as a task: {reason}")
         if self._store is not None and stored is None:
-            self._store.save(task, reference.prepared())
+            self._store.save(task, reference.preparation)
         return reference
 
     def _secret(self, task: Task, source: str) -> Callable[[], bytes]:

@@ -3,42 +3,23 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from verl_kernel.env import channel as channels
-from verl_kernel.env import gpu_variables
+from verl_kernel.env.child_environment import child_environment
 from verl_kernel.env.home import Home
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.own_time import backstop_s
 from verl_kernel.env.result import EvalResult
-from verl_kernel.env.task import Task
-from verl_kernel.errors import InfraError, TaskError
+from verl_kernel.env.task import Task, slow_reference
+from verl_kernel.errors import InfraError
 
 _START_S, _SLACK_S = 180.0, 60.0
-_PACKAGE_ROOT = Path(__file__).resolve().parents[2]
-_KEPT_VARIABLES = ("PATH", "TMPDIR", *gpu_variables.GPU_VARIABLES)
 REFERENCE_HUNG = 77
 """Exit status of a judge that gave up on its reference."""
-
-
-def child_environment() -> dict[str, str]:
-    """A small environment for a child: no secrets of the caller, this package importable, one thread."""
-    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
-    paths = [str(_PACKAGE_ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**kept, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
-
-
-def slow_reference(task: Task, limit_s: float) -> TaskError:
-    """The error for a reference that does not end in time."""
-    return TaskError(
-        f"reference {task.task_id} cannot serve as a task: it takes longer than "
-        f"kernelgym.reference_timeout_s = {limit_s:g} s; make it smaller or raise the limit"
-    )
 
 
 def evaluation_limit_s(options: GymOptions) -> float:

@@ -2,7 +2,7 @@
 """Preparations of references on disk, shared by judges and kept over restarts (`kernelgym.reference_cache`).
 
 A key is a hash of the task, the device, the versions of Python, torch and Triton, and this package's own code. Each
-key has an index file `<key>.json` (the tree of arguments, facts, trace, layout of tensors, name and SHA-256 of the
+key has an index file `<key>.json` (the tree of arguments, traits, trace, layout of tensors, name and SHA-256 of the
 tensor file) beside `<key>-<hash>.safetensors`. Files appear by rename, so that writers cannot disturb each other or a
 reader; an entry that does not check out counts as absent and is written again. Nothing is ever unpickled, and no
 expected output is stored.
@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from verl_kernel.env.arena import DTYPES, TensorSpec
-from verl_kernel.env.reference import FACTS, Preparation
+from verl_kernel.env.reference_preparation import Preparation, Traits
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import dump_events, load_events
 from verl_kernel.env.value import Value
@@ -107,7 +107,7 @@ def _named(preparation: Preparation) -> dict[str, torch.Tensor]:
 def _describe(preparation: Preparation, named: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     return {
         "init": preparation.init.tree,
-        "facts": preparation.facts,
+        "traits": preparation.traits.to_json(),
         "events": dump_events(preparation.events),
         "layout": {name: TensorSpec.of(tensor).to_json() for name, tensor in named.items()},
     }
@@ -120,8 +120,8 @@ def _read(index: dict[str, Any], data: bytes) -> Preparation:
     named = {name: _laid_out(flat[name], TensorSpec.from_json(spec)) for name, spec in index["layout"].items()}
     init = [tensor for name, tensor in named.items() if name.startswith("init.")]
     state = {name.removeprefix("state."): tensor for name, tensor in named.items() if name.startswith("state.")}
-    facts = {name: index["facts"][name] for name in FACTS}
-    return Preparation(Value(index["init"], init), state, load_events(index["events"]), facts)
+    events, traits = load_events(index["events"]), Traits.from_json(index["traits"])
+    return Preparation(Value(index["init"], init), state, events, traits)
 
 
 def _laid_out(flat: torch.Tensor, spec: TensorSpec) -> torch.Tensor:

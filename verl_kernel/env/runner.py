@@ -11,27 +11,26 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import random
 import sys
 import time
 import traceback
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from verl_kernel.env import candidate_code
 from verl_kernel.env.arena import Arena, TensorSpec, flatten, unflatten
+from verl_kernel.env.backends import Backend
 from verl_kernel.env.channel import Channel, ChannelClosed, Message, ProtocolError
-from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.devices.integrity import Snapshot
 from verl_kernel.env.devices.tripwire import WIRE
 from verl_kernel.env.form import same_place, storages, tensor_facts
+from verl_kernel.env.scratch import CANDIDATE_FILE
+from verl_kernel.env.seeding import seed_everything
 from verl_kernel.env.trace import dump_events
 from verl_kernel.env.weights import hand_over
 
-CANDIDATE_FILE = "kernel.py"
 _MODULE = "kernel"
 _MESSAGE_CHARS, _FRAMES = 4000, 8
 
@@ -39,13 +38,13 @@ _MESSAGE_CHARS, _FRAMES = 4000, 8
 class Runner:
     """Serves one judge over one channel; ends when told to, or when the judge is gone."""
 
-    def __init__(self, channel: Channel, arena: Arena, device: DeviceBackend, scratch: str, snapshot: Snapshot) -> None:
-        self._channel, self._arena, self._device = channel, arena, device
+    def __init__(self, channel: Channel, arena: Arena, backend: Backend, scratch: str, snapshot: Snapshot) -> None:
+        self._channel, self._arena, self._device = channel, arena, backend.device
         self._path = str(Path(scratch) / CANDIDATE_FILE)
         self._model: Any = None
         self._snapshot, self._begun = snapshot, 0
         self._constants: list[torch.Tensor] = []
-        self._timed = device.timed_calls(arena, self._put)
+        self._timed = backend.timed_calls(arena, self._put) if backend.timed_calls else None
 
     def serve(self) -> None:
         """Answer requests until `exit` or the end of the channel."""
@@ -172,15 +171,6 @@ class Runner:
         if self._device.is_compile_error(exc):
             return "compile_error"
         return "load_error" if stage == "load" else "runtime_error"
-
-
-def seed_everything(seed: int) -> None:
-    """Seed the three generators that programs draw weights and inputs from."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.default_generator.manual_seed(seed)  # a fifth of a millisecond less than torch.manual_seed without CUDA
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.manual_seed_all(seed)
 
 
 def _frames(exc: BaseException, path: str) -> list[str]:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from verl_kernel.errors import InfraError
 
+CANDIDATE_FILE = "kernel.py"
+"""Name of the file that holds a candidate's source, in its directory."""
 ENTRY_BYTES = 16 << 10
 """What a file or directory counts at least, so that a limit of bytes is one of entries too."""
 _DEEPEST = 64
@@ -24,8 +26,8 @@ class Scratch:
         InfraError: it cannot be made.
     """
 
-    def __init__(self, file_name: str, source: str) -> None:
-        self._file_name, self._source = file_name, source
+    def __init__(self, source: str) -> None:
+        self._source = source
         try:
             self.path = tempfile.mkdtemp(prefix="verl_kernel_")
             self._write()
@@ -46,7 +48,7 @@ class Scratch:
         remove(self.path)
 
     def _write(self) -> None:
-        (Path(self.path) / self._file_name).write_bytes(self._source.encode("utf-8", "surrogatepass"))
+        (Path(self.path) / CANDIDATE_FILE).write_bytes(self._source.encode("utf-8", "surrogatepass"))
 
 
 def used_bytes(path: str, limit: int) -> int:

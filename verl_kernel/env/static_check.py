@@ -8,21 +8,30 @@ The gate is the first layer, not the only one: what it misses runs in a jail and
 
 from __future__ import annotations
 
-from verl_kernel.env import static_classes, static_host, static_kernels, static_language, static_numbers
+from verl_kernel.env import (
+    static_assignments,
+    static_builtins,
+    static_classes,
+    static_host,
+    static_imports,
+    static_kernels,
+    static_language,
+    static_numbers,
+)
 from verl_kernel.env.static_names import Program
 from verl_kernel.env.static_parse import parse
 from verl_kernel.env.static_strict import torch_compute
 from verl_kernel.env.static_violation import Rule, Violation
 
 RULES: tuple[Rule, ...] = (
-    static_language.imports,
-    static_language.rebound,
-    static_language.builtins,
-    static_language.unbound,
-    static_language.calls,
-    static_language.names,
+    static_imports.imports,
+    static_imports.rebound,
+    static_builtins.builtins,
+    static_builtins.unbound,
+    static_builtins.calls,
+    static_builtins.names,
     static_language.statements,
-    static_language.assignments,
+    static_assignments.assignments,
     static_language.decorators,
     static_language.entry_class,
     static_classes.classes,

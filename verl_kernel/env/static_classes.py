@@ -9,10 +9,25 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from verl_kernel.env.static_language import BASES, METHODS, is_special
 from verl_kernel.env.static_names import Program
+from verl_kernel.env.static_syntax import is_special
 from verl_kernel.env.static_violation import Violation, at
 
+METHODS = frozenset("__init__ __post_init__ __repr__ __str__ __call__ __len__ __iter__ __getitem__".split())
+"""Special methods a candidate may define."""
+BASES = frozenset(
+    (
+        "torch.nn.Module",
+        "torch.autograd.Function",
+        "torch.autograd.function.Function",
+        "typing.NamedTuple",
+        "abc.ABC",
+        "enum.Enum",
+        "enum.IntEnum",
+        "enum.Flag",
+        "enum.IntFlag",
+    )
+)
 _MODULE = frozenset(("torch.nn.Module",))
 _OWN = frozenset("forward extra_repr __init__ __repr__ __str__ __len__ training".split())
 INTERNALS = frozenset((*dir(nn.Module), *vars(nn.Module()))) - _OWN

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from verl_kernel.env.static_language import is_special
-from verl_kernel.env.static_names import Function, Program, head, root
+from verl_kernel.env.static_names import Function, Program
 from verl_kernel.env.static_policy import ENVIRONMENT, OPEN_MODULES, SPECIAL_ATTRIBUTES, refusal
 from verl_kernel.env.static_scopes import FUNCTIONS
+from verl_kernel.env.static_syntax import head, is_special, root
 from verl_kernel.env.static_violation import Violation, at
 
 _COPY = "data may leave a tensor through kernels and torch ops only"

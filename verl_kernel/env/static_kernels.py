@@ -12,7 +12,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 
-from verl_kernel.env.static_language import ALL_BUILTINS
+from verl_kernel.env.static_builtins import ALL_BUILTINS
 from verl_kernel.env.static_names import Program
 from verl_kernel.env.static_policy import NUMPY_CONSTANTS
 from verl_kernel.env.static_scopes import FUNCTIONS

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the names in a source text stand for: imports and aliases resolved to dotted paths, scope by scope.
+"""A source text read once: its nodes, and what its names stand for (`static_aliases`), scope by scope.
 
-`import triton.language as tl; load = tl.load` makes `load` stand for `triton.language.load`. Resolution ignores
-the order of statements: within its scope a name stands for everything it is bound to anywhere. Each question is
-answered in time proportional to the text, however it is written: what was found out once is kept.
+Each question is answered in time proportional to the text, however it is written: what was found out once is kept.
 """
 
 from __future__ import annotations
@@ -15,17 +13,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
-from verl_kernel.env.static_scopes import FUNCTIONS, Scope, Scopes
+from verl_kernel.env.static_aliases import NOTHING, aliases, extended, plain_bindings
+from verl_kernel.env.static_scopes import FUNCTIONS, Key, Scope, Scopes
+from verl_kernel.env.static_syntax import head
 
-_DEPTH = 12
-"""Parts of a dotted path that are told apart; nothing a kernel needs lies deeper."""
-_MEANINGS = 32
 _NODES = 50_000
 _NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-Key = tuple[Scope, str]
 T = TypeVar("T")
-_NOTHING: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -142,26 +137,12 @@ class Program:
         Raises:
             ValueError: the text binds names in a way no kernel needs and no reader could follow.
         """
-        aliases: dict[Key, frozenset[str]] = {}
-        waiting: list[Key] = []
-        uses: dict[Key, set[tuple[Key, tuple[str, ...]]]] = defaultdict(set)
-        for at, name, value in self.bindings:
-            base, suffix = _chain(value)
-            if isinstance(base, ast.Name):
-                uses[self.key(base.id, base)].add((self.key(name, at), tuple(suffix)))
-        for node in self.nodes:
-            for name, path in _imported(node):
-                _learn(aliases, waiting, self.key(name, node), frozenset((path,)))
-        while waiting:
-            known = waiting.pop()
-            for key, names in uses[known]:
-                _learn(aliases, waiting, key, _extended(aliases[known], names))
-        return aliases
+        return aliases(self.nodes, self.bindings, self.key)
 
     @cached_property
     def bindings(self) -> list[tuple[ast.AST, str, ast.AST]]:
         """Plain bindings of names: (where, name, value)."""
-        return [(node, name, value) for node in self.nodes for name, value in _bindings(node)]
+        return [(node, name, value) for node in self.nodes for name, value in plain_bindings(node)]
 
     def paths(self, node: ast.AST) -> frozenset[str]:
         """Dotted paths an expression stands for; empty where it comes from no import."""
@@ -171,10 +152,10 @@ class Program:
             node = node.value
         known = self._known_paths.get(id(node))
         if known is None:
-            known = self.aliases.get(self.key(node.id, node), _NOTHING) if isinstance(node, ast.Name) else _NOTHING
+            known = self.aliases.get(self.key(node.id, node), NOTHING) if isinstance(node, ast.Name) else NOTHING
             self._known_paths[id(node)] = known
         for attribute in reversed(chain):
-            known = self._known_paths[id(attribute)] = _extended(known, (attribute.attr,))
+            known = self._known_paths[id(attribute)] = extended(known, (attribute.attr,))
         return known
 
     @cached_property
@@ -270,69 +251,3 @@ class Program:
                 inside[scope] = outer or own
             if (function := inside[scope]) is not None:
                 yield node, function
-
-
-def _learn(aliases: dict[Key, frozenset[str]], waiting: list[Key], key: Key, paths: frozenset[str]) -> None:
-    before = aliases.get(key, _NOTHING)
-    if paths <= before:
-        return
-    aliases[key] = before | paths
-    if len(aliases[key]) > _MEANINGS:
-        raise ValueError(f"{key[1]} stands for too many things to follow")
-    waiting.append(key)
-
-
-def _extended(paths: frozenset[str], suffix: tuple[str, ...]) -> frozenset[str]:
-    """Paths with attributes behind them, to the depth that is told apart."""
-    if not paths:
-        return _NOTHING
-    return frozenset(".".join((*path.split("."), *suffix)[:_DEPTH] if suffix else [path]) for path in paths)
-
-
-def _chain(node: ast.AST) -> tuple[ast.AST, list[str]]:
-    """The innermost value of a chain of attributes, and as many attributes as are told apart."""
-    suffix: list[str] = []
-    while isinstance(node, ast.Attribute):
-        suffix.append(node.attr)
-        node = node.value
-    return node, suffix[::-1][:_DEPTH]
-
-
-def head(node: ast.AST) -> ast.AST:
-    """What is called: `f` of `f(x)`, and the expression itself where nothing is."""
-    return node.func if isinstance(node, ast.Call) else node
-
-
-def root(node: ast.AST) -> ast.AST:
-    """The innermost value of a chain of attributes and subscripts."""
-    while isinstance(node, ast.Attribute | ast.Subscript):
-        node = node.value
-    return node
-
-
-def _imported(node: ast.AST) -> Iterator[tuple[str, str]]:
-    if isinstance(node, ast.Import):
-        for item in node.names:
-            top = item.name.partition(".")[0]
-            yield (item.asname, item.name) if item.asname else (top, top)
-    elif isinstance(node, ast.ImportFrom) and node.module:
-        for item in node.names:
-            if item.name != "*":
-                yield item.asname or item.name, f"{node.module}.{item.name}"
-
-
-def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    if isinstance(node, ast.Assign):
-        for target in node.targets:
-            yield from _pairs(target, node.value)
-    elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
-        yield from _pairs(node.target, node.value)
-
-
-def _pairs(target: ast.AST, value: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    if isinstance(target, ast.Name):
-        yield target.id, value
-    elif isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List):
-        for inner, item in zip(target.elts, value.elts, strict=False):
-            if isinstance(inner, ast.Name):
-                yield inner.id, item

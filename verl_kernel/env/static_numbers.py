@@ -11,9 +11,9 @@ import ast
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from verl_kernel.env.static_names import Key, Program
+from verl_kernel.env.static_names import Program
 from verl_kernel.env.static_policy import NUMPY_CONSTANTS
-from verl_kernel.env.static_scopes import FUNCTIONS
+from verl_kernel.env.static_scopes import FUNCTIONS, Key
 from verl_kernel.env.static_violation import Violation, at
 
 _ALWAYS = frozenset("int float bool len".split())

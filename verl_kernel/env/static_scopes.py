@@ -68,6 +68,10 @@ class Scope:
         return symbol is not None and symbol.is_local() and not _declared(symbol)
 
 
+Key = tuple[Scope, str]
+"""A name and the scope that binds it."""
+
+
 class Scopes:
     """The scopes of a tree, matched with the symbol tables of its text.
 
@@ -87,7 +91,7 @@ class Scopes:
         self._waiting: dict[int, Waiting] = {}
         self._match(tree)
 
-    def key(self, name: str, node: ast.AST) -> tuple[Scope, str]:
+    def key(self, name: str, node: ast.AST) -> Key:
         """The scope that binds `name` as `node` means it, and the name as the compiler writes it."""
         scope = self.of[id(node)]
         name = scope.mangled(name)

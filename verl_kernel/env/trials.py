@@ -15,7 +15,8 @@ from verl_kernel.env.compare import Agreement, compare
 from verl_kernel.env.dialogue import Dialogue, Stop
 from verl_kernel.env.form import disagreement
 from verl_kernel.env.ledger import Entry
-from verl_kernel.env.reference import Reference, Trial
+from verl_kernel.env.reference import Reference
+from verl_kernel.env.reference_trial import Trial
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.room import Room, limits
 from verl_kernel.env.scores import OwnWork, computes, own_work

@@ -34,9 +34,17 @@ class Value:
         """The same on a device."""
         return Value(self.tree, [device.to_device(tensor) for tensor in self.tensors])
 
+    def copy(self) -> Value:
+        """The same with tensors of its own."""
+        return Value(self.tree, [tensor.clone() for tensor in self.tensors])
+
+    def unflattened(self) -> Any:
+        """The data again; it shares the tensors."""
+        return unflatten(self.tree, self.tensors)
+
     def build(self) -> Any:
         """The data again, with copies of its tensors."""
-        return unflatten(self.tree, [tensor.clone() for tensor in self.tensors])
+        return self.copy().unflattened()
 
     @property
     def shapes(self) -> list[torch.Size]:

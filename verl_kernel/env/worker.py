@@ -35,9 +35,9 @@ def main() -> None:
         jail.hide_memory()
     try:
         from verl_kernel.env import float32
-        from verl_kernel.env.twin import fork_zygote
+        from verl_kernel.env.forked_zygote import fork_zygote
 
-        twin = fork_zygote(sys.argv[2])
+        forked = fork_zygote(sys.argv[2], _serve_as_zygote)
         from verl_kernel.env.judge import Judge  # imports triton, which the zygote must have done in its own way
     except ImportError as exc:
         Connection(int(sys.argv[1])).send(EnvironmentNotReady(cannot_load(exc)))
@@ -48,7 +48,7 @@ def main() -> None:
     jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(connection, jobs), daemon=True).start()
     try:
-        judge = Judge(options, seed, lambda: _limit(options), twin)
+        judge = Judge(options, seed, lambda: _limit(options), forked)
         judge.warm_up()
         connection.send(judge.model)
     except VerlKernelError as exc:
@@ -56,6 +56,12 @@ def main() -> None:
         return
     while True:
         connection.send(_answer(judge, jobs.get()))
+
+
+def _serve_as_zygote(fd: int, device: str) -> None:
+    from verl_kernel.env.zygote import serve  # in the forked process: the judge has no use for a runner's code
+
+    serve(fd, device)
 
 
 def _answer(judge: Judge, job: Any) -> object:

@@ -22,9 +22,8 @@ import torch
 
 from verl_kernel.env import float32, jail, landlock, own_paths
 from verl_kernel.env.arena import Arena
+from verl_kernel.env.backends import Backend, resolve_backend
 from verl_kernel.env.channel import Channel, ChannelClosed, Message
-from verl_kernel.env.devices import resolve_device
-from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.devices.integrity import Snapshot
 from verl_kernel.env.runner import Runner
 from verl_kernel.env.seals import SEALER
@@ -42,41 +41,41 @@ def main() -> None:
 def serve(fd: int, name: str) -> None:
     """Serve the judge behind the descriptor `fd` with runners for the device `name`."""
     channel = Channel(socket.socket(fileno=fd))
-    device, snapshot = _prepare(name)
+    backend, snapshot = _prepare(name)
     channel.send({"ready": {"torch": torch.__version__}})
     inherited_kb = _private_kb()
     with suppress(ChannelClosed):
         while True:
             request, fds = channel.recv_with_fds(max_fds=4)
             if "fork" in request:
-                channel.send({"pid": _fork(request["fork"], fds, channel, device, snapshot)})
+                channel.send({"pid": _fork(request["fork"], fds, channel, backend, snapshot)})
             else:
                 channel.send(_reap(request["reap"], inherited_kb))
 
 
-def _prepare(name: str) -> tuple[DeviceBackend, Snapshot]:
+def _prepare(name: str) -> tuple[Backend, Snapshot]:
     jail.hide_memory()
     jail.leave_network()
     jail.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)
     float32.use("ieee")
-    device = resolve_device(name, probe=False)
-    device.preload()
+    backend = resolve_backend(name, probe=False)
+    backend.device.preload()
     landlock.readable()
     snapshot = Snapshot()
     gc.collect()
     gc.freeze()
-    return device, snapshot
+    return backend, snapshot
 
 
-def _fork(request: Message, fds: list[int], channel: Channel, device: DeviceBackend, snapshot: Snapshot) -> int:
+def _fork(request: Message, fds: list[int], channel: Channel, backend: Backend, snapshot: Snapshot) -> int:
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
             channel.close()
-            _become_runner(request, fds, device, snapshot)
+            _become_runner(request, fds, backend, snapshot)
             status = 0
         finally:  # whatever happened, this copy of the zygote must not return to its loop
             os._exit(status)
@@ -85,8 +84,9 @@ def _fork(request: Message, fds: list[int], channel: Channel, device: DeviceBack
     return pid
 
 
-def _become_runner(request: Message, fds: list[int], device: DeviceBackend, snapshot: Snapshot) -> None:
+def _become_runner(request: Message, fds: list[int], backend: Backend, snapshot: Snapshot) -> None:
     sock, arena_fd, output, SEALER.fd = fds
+    device = backend.device
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -102,7 +102,7 @@ def _become_runner(request: Message, fds: list[int], device: DeviceBackend, snap
     except EnvironmentNotReady as exc:
         started["unfit"] = str(exc)
     channel.send(started)
-    Runner(channel, arena, device, limits.scratch, snapshot).serve()
+    Runner(channel, arena, backend, limits.scratch, snapshot).serve()
     _LIBC.malloc_trim(0)  # walks the heap: a candidate that wrote past its memory ends here with SIGABRT
 
 

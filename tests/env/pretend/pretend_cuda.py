@@ -14,7 +14,7 @@ from verl_kernel.env.devices.cuda import CudaDevice
 class PretendCuda(CudaDevice):
     to_device, place, poison = DeviceBackend.to_device, DeviceBackend.place, DeviceBackend.poison
     inputs_here, synchronize, shared = DeviceBackend.inputs_here, DeviceBackend.synchronize, DeviceBackend.shared
-    timed_calls, enter = DeviceBackend.timed_calls, DeviceBackend.enter
+    enter = DeviceBackend.enter
 
     def zygote_env(self):
         told = {name: os.environ[name] for name in ("PRETEND_DEV", gpu_isolation.MINOR) if name in os.environ}

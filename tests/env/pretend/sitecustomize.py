@@ -7,15 +7,15 @@ import sys
 CONCERNED = {"verl_kernel.env.zygote", "verl_kernel.env.worker", "benchmarks.gpu.section"}
 
 if CONCERNED & set(sys.orig_argv):
-    from verl_kernel.env import devices
+    from verl_kernel.env import backends
 
     def pretended(name, probe=True):  # imports late: they import triton, and a judge's process is not ready for that
         if name == "cuda":
             from pretend_cuda import PretendCuda
 
-            return PretendCuda()
-        from pretend_gpu import PretendGpu
+            return backends.Backend(PretendCuda(), None)
+        from pretend_gpu import backend
 
-        return PretendGpu()
+        return backend()
 
-    devices.resolve_device = pretended
+    backends.resolve_backend = pretended

@@ -13,7 +13,8 @@ from verl_kernel.env.trace import TraceEvent
 
 if TYPE_CHECKING:  # the reference imports devices, which import clocks
     from verl_kernel.env.channel import Message
-    from verl_kernel.env.reference import Reference, Trial
+    from verl_kernel.env.reference import Reference
+    from verl_kernel.env.reference_trial import Trial
     from verl_kernel.env.scores import OwnWork
 
 Parsed = TypeVar("Parsed")

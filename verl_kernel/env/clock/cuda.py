@@ -20,16 +20,20 @@ from verl_kernel.env.arena import place
 from verl_kernel.env.clock.base import Measurement, Session
 from verl_kernel.env.clock.cuda_profile import load_kernels, profile_kernels
 from verl_kernel.env.clock.request_size import RequestSize
-from verl_kernel.env.clock.roofline import bytes_read, floor_ms
+from verl_kernel.env.clock.roofline import bytes_read, floor_ms, peak_gbs
 from verl_kernel.env.clock.rounds import Rounds
 from verl_kernel.env.clock.samples import Samples
 from verl_kernel.env.clock.sides import Sides
 from verl_kernel.env.clock.statistics import timing
-from verl_kernel.env.clock.stopwatch import Stopwatch
+from verl_kernel.env.devices.cuda import CudaDevice
+from verl_kernel.env.devices.gpu_facts import gpu_state
+from verl_kernel.env.devices.stopwatch import Stopwatch
+from verl_kernel.env.devices.throttle import Throttle
 from verl_kernel.env.float32 import precision
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.profile import Profile
-from verl_kernel.env.reference import Reference, Trial
+from verl_kernel.env.reference import Reference
+from verl_kernel.env.reference_trial import Trial
 from verl_kernel.env.trace import load_events
 
 _COMPILED_TRIAL = (1 << 16) - 1
@@ -150,3 +154,12 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 def _parameters(model: Any) -> list[torch.Tensor]:
     return list(model.state_dict().values()) if isinstance(model, torch.nn.Module) else []
+
+
+def cuda_clock(device: CudaDevice, options: GymOptions) -> CudaClock:
+    """The clock of a GPU: its stopwatch, its lock, and what the driver says of it meanwhile."""
+    properties = device.properties
+    clock_khz, bits = (int(getattr(properties, key, 0)) for key in ("memory_clock_rate", "memory_bus_width"))
+    peak = peak_gbs(properties.name, clock_khz, bits)
+    state, slowed = lambda: gpu_state(device.uuid), Throttle(device.uuid).reasons
+    return CudaClock(options, device.stopwatch, device.sharing.alone, state, peak, slowed, device.shared)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from verl_kernel.env.devices import memory_shares
+
 _LEAST_MS, _FASTER, _MOST_MS = 1.0, 4.0, 50.0
 """A request lasts so long at least, were the candidate so much faster than the reference, and at most."""
-HELD_BYTES = 64 << 20
-"""Inputs and outputs of a request of several forwards, at most."""
 _GROWTH = 1.5
 
 
@@ -35,7 +35,7 @@ class RequestSize:
         """Forwards in a request, if the candidate's quickest forward so far took so long by the judge's clock."""
         wanted = math.ceil(_LEAST_MS * _FASTER / max(self.reference_ms, 1e-6))
         quick = int(_MOST_MS / max(wall_ms, 1e-6))
-        return max(1, min(wanted, quick, self.most, HELD_BYTES // max(self.held_bytes, 1)))
+        return max(1, min(wanted, quick, self.most, memory_shares.TIMED_BYTES // max(self.held_bytes, 1)))
 
     def has_grown(self, wall_ms: float, count: int) -> bool:
         """Whether a request of `count` forwards is much smaller than it would be now."""

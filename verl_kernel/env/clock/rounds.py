@@ -16,8 +16,8 @@ from verl_kernel.env.arena import place
 from verl_kernel.env.clock.request_size import RequestSize
 from verl_kernel.env.clock.samples import Round, Samples
 from verl_kernel.env.clock.sides import Sides
-from verl_kernel.env.clock.stopwatch import WARM_UPS
-from verl_kernel.env.reference import Trial
+from verl_kernel.env.devices.stopwatch import WARM_UPS
+from verl_kernel.env.reference_trial import Trial
 
 _LEAST, _MOST, _PUBLISHED_CALLS = 10, 100, 100
 _COMPARED_BYTES, _SAMPLE = 16 << 20, 10

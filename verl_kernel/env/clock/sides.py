@@ -18,8 +18,8 @@ from verl_kernel.env.arena import unflatten
 from verl_kernel.env.channel import Message
 from verl_kernel.env.clock.base import Session
 from verl_kernel.env.clock.crosscheck import TimedCall
-from verl_kernel.env.clock.stopwatch import WARM_UPS, Forward, Stopwatch, warm
-from verl_kernel.env.reference import Trial
+from verl_kernel.env.devices.stopwatch import WARM_UPS, Forward, Stopwatch, warm
+from verl_kernel.env.reference_trial import Trial
 
 _FIRST_TRIAL = 1 << 16
 """Numbers of timed trials start here, so that they share no inputs with the correctness trials."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from verl_kernel.env.arena import Arena, TensorSpec, flatten, unflatten
-from verl_kernel.env.clock.stopwatch import Forward, Stopwatch, warm
+from verl_kernel.env.devices.stopwatch import Forward, Stopwatch, warm
 from verl_kernel.env.trace import dump_events
 
 if TYPE_CHECKING:  # devices import clocks

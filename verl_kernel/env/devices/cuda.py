@@ -22,16 +22,12 @@ from verl_kernel.env.devices.gpu_facts import gpu_state
 from verl_kernel.env.devices.op_recorder import OpRecorder
 from verl_kernel.env.devices.sharing import SharedDevice, Sharing
 from verl_kernel.env.isolation import Profile
+from verl_kernel.env.options import GymOptions
 from verl_kernel.env.trace import TraceEvent
 from verl_kernel.errors import EnvironmentNotReady, InfraError
 
-if TYPE_CHECKING:
-    from verl_kernel.env.arena import Arena
-    from verl_kernel.env.clock.base import Clock
-    from verl_kernel.env.clock.stopwatch import Stopwatch
-    from verl_kernel.env.clock.timed_calls import Put, TimedCalls
-    from verl_kernel.env.options import GymOptions
-    from verl_kernel.env.reference import Reference
+if TYPE_CHECKING:  # a zygote loads it on purpose, in `preload`
+    from verl_kernel.env.devices.stopwatch import Stopwatch
 
 _CACHE_SHARE = 4
 """Which part of a judge's memory references may take that it keeps."""
@@ -76,7 +72,7 @@ class CudaDevice(SharedDevice):
         Raises:
             EnvironmentNotReady: the GPU is too small for the judges and runners that share it, or has no lock.
         """
-        self.sharing = Sharing(self._uuid, options)
+        self.sharing = Sharing(self.uuid, options)
         total = torch.cuda.mem_get_info()[1]
         self._share_bytes = memory_shares.judge_share_mb(total >> 20, options) << 20
         torch.cuda.set_per_process_memory_fraction(self._share_bytes / total)
@@ -92,9 +88,8 @@ class CudaDevice(SharedDevice):
         from triton.backends.nvidia.driver import CudaDriver
         from triton.runtime.driver import driver
 
-        from verl_kernel.env.clock import stopwatch, timed_calls  # noqa: F401
-        from verl_kernel.env.devices import cuda_launches, cuda_memory, tripwire  # noqa: F401
-        from verl_kernel.env.runner import seed_everything
+        from verl_kernel.env.devices import cuda_launches, cuda_memory, stopwatch, tripwire  # noqa: F401
+        from verl_kernel.env.seeding import seed_everything
 
         seed_everything(0)  # NumPy imports its generator when it is first used
         driver.set_active(CudaDriver())
@@ -151,11 +146,9 @@ class CudaDevice(SharedDevice):
             finally:
                 torch.cuda.empty_cache()
 
-    def misfit(self, reference: Reference, options: GymOptions) -> str | None:
-        """Why the grant of a runner is too small for the task, or None."""
-        from verl_kernel.env.clock.request_size import HELD_BYTES
-
-        return memory_shares.misfit(reference, options, self.stopwatch.flush_bytes + HELD_BYTES)
+    def misfit(self, needed_bytes: int, options: GymOptions) -> str | None:
+        """Why the grant of a runner is too small for the task, the clock's buffers included, or None."""
+        return memory_shares.misfit(needed_bytes + self.stopwatch.flush_bytes + memory_shares.TIMED_BYTES, options)
 
     def grant(self, memory_mb: int) -> None:
         """Look whether the GPU has that much left.
@@ -175,29 +168,11 @@ class CudaDevice(SharedDevice):
         """Room for references that a judge keeps."""
         return self._share_bytes // _CACHE_SHARE
 
-    def clock(self, options: GymOptions) -> Clock:
-        """CUDA events, cross-checked."""
-        from verl_kernel.env.clock.cuda import CudaClock
-        from verl_kernel.env.clock.roofline import peak_gbs
-        from verl_kernel.env.devices.throttle import Throttle
-
-        properties = self._properties
-        clock_khz, bits = (int(getattr(properties, key, 0)) for key in ("memory_clock_rate", "memory_bus_width"))
-        peak = peak_gbs(properties.name, clock_khz, bits)
-        state, slowed = lambda: gpu_state(self._uuid), Throttle(self._uuid).reasons
-        return CudaClock(options, self.stopwatch, self.sharing.alone, state, peak, slowed, self.shared)
-
-    def timed_calls(self, arena: Arena, put: Put) -> TimedCalls:
-        """The runner's side of the clock."""
-        from verl_kernel.env.clock.timed_calls import TimedCalls
-
-        return TimedCalls(self, arena, put, self.stopwatch)
-
     def facts(self) -> dict[str, Any]:
         """Name, UUID, driver, versions of CUDA and compute capability; which GPUs' nodes a runner may open."""
-        properties = self._properties
+        properties = self.properties
         return {
-            "gpu_name": properties.name, "gpu_uuid": self._uuid, "driver": gpu_state(self._uuid)["driver"],
+            "gpu_name": properties.name, "gpu_uuid": self.uuid, "driver": gpu_state(self.uuid)["driver"],
             "cuda": torch.version.cuda, "capability": f"{properties.major}.{properties.minor}",
             "gpu_nodes": f"nvidia{minor}" if (minor := self._own_gpu().get(gpu_isolation.MINOR)) else "all",
         }  # fmt: skip
@@ -237,17 +212,19 @@ class CudaDevice(SharedDevice):
     @cached_property
     def stopwatch(self) -> Stopwatch:
         """This process's stopwatch."""
-        from verl_kernel.env.clock.stopwatch import Stopwatch
+        from verl_kernel.env.devices.stopwatch import Stopwatch
 
         return Stopwatch()
 
     @cached_property
-    def _properties(self) -> Any:
+    def properties(self) -> Any:
+        """What torch knows of the GPU."""
         return torch.cuda.get_device_properties(torch.cuda.current_device())
 
     @cached_property
-    def _uuid(self) -> str:
-        return f"GPU-{str(self._properties.uuid).removeprefix('GPU-')}"
+    def uuid(self) -> str:
+        """Its UUID as the driver writes it."""
+        return f"GPU-{str(self.properties.uuid).removeprefix('GPU-')}"
 
     def _own_gpu(self) -> dict[str, str]:
         """What tells a zygote which GPU is its judge's, by names that hold where it alone can be opened.
@@ -259,7 +236,7 @@ class CudaDevice(SharedDevice):
             told = os.environ.get(gpu_isolation.MINOR)
             return {} if told is None else {gpu_isolation.MINOR: told}
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
-        gpu, name = self._gpu, visible if visible.startswith("MIG-") else self._uuid
+        gpu, name = self._gpu, visible if visible.startswith("MIG-") else self.uuid
         if gpu is None or name not in (gpu.uuid, visible):
             return {}
         return {gpu_isolation.MINOR: gpu.minor, "CUDA_VISIBLE_DEVICES": name}
@@ -267,5 +244,5 @@ class CudaDevice(SharedDevice):
     @cached_property
     def _gpu(self) -> gpu_isolation.Gpu | None:
         """By an address that no GPU has where torch does not know it."""
-        numbers: list[int] = [getattr(self._properties, f"pci_{part}_id", -1) for part in ("domain", "bus", "device")]
-        return gpu_isolation.find_gpu(self._uuid, "{:04x}:{:02x}:{:02x}.0".format(*numbers))
+        numbers: list[int] = [getattr(self.properties, f"pci_{part}_id", -1) for part in ("domain", "bus", "device")]
+        return gpu_isolation.find_gpu(self.uuid, "{:04x}:{:02x}:{:02x}.0".format(*numbers))

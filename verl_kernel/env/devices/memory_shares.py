@@ -7,19 +7,14 @@ that cannot prepare a reference says nothing about a candidate, and no candidate
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import torch
-
 from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import EnvironmentNotReady
-
-if TYPE_CHECKING:  # it imports devices
-    from verl_kernel.env.reference import Reference
 
 _CONTEXT_MB = 600
 """What a process takes by using a GPU at all."""
 _LEAST_MB = 256
+TIMED_BYTES = 64 << 20
+"""Inputs and outputs of a timed request of several forwards, at most."""
 
 
 def judge_share_mb(total_mb: int, options: GymOptions) -> int:
@@ -39,28 +34,12 @@ def judge_share_mb(total_mb: int, options: GymOptions) -> int:
     return share
 
 
-def runner_needs_mb(reference: Reference, clock_bytes: int) -> int:
-    """Megabytes without which no runner can be asked.
-
-    They hold the reference's weights and the candidate's, the inputs, the places of the outputs and the outputs, and
-    `clock_bytes` of the clock.
-    """
-    needed = 2 * tensor_bytes(reference) + reference.input_bytes + 2 * reference.output_bytes + clock_bytes
-    return -(-needed // (1 << 20))
-
-
-def tensor_bytes(reference: Reference) -> int:
-    """Size of a reference's weights and arguments."""
-    tensors: list[torch.Tensor] = [*reference.init.tensors, *reference.state.values()]
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def misfit(reference: Reference, options: GymOptions, clock_bytes: int) -> str | None:
-    """Why no runner with this grant could hold the task's tensors, or None."""
-    needed = runner_needs_mb(reference, clock_bytes)
-    if needed <= options.memory_mb:
+def misfit(needed_bytes: int, options: GymOptions) -> str | None:
+    """Why no runner with this grant could hold what it needs, or None."""
+    needed_mb = -(-needed_bytes // (1 << 20))
+    if needed_mb <= options.memory_mb:
         return None
     return (
-        f"a runner needs {needed} MB of the GPU for its weights, inputs and outputs and gets kernelgym.memory_mb = "
+        f"a runner needs {needed_mb} MB of the GPU for its weights, inputs and outputs and gets kernelgym.memory_mb = "
         f"{options.memory_mb}: raise it, or leave the task out"
     )
