@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 
-from verl_kernel.env import candidate_code
 from verl_kernel.env.arena import Arena, TensorSpec, flatten, unflatten
 from verl_kernel.env.backends import Backend
 from verl_kernel.env.channel import Channel, ChannelClosed, Message, ProtocolError
@@ -28,6 +27,7 @@ from verl_kernel.env.devices.tripwire import WIRE
 from verl_kernel.env.form import same_place, storages, tensor_facts
 from verl_kernel.env.scratch import CANDIDATE_FILE
 from verl_kernel.env.seeding import seed_everything
+from verl_kernel.env.static_check import candidate_code
 from verl_kernel.env.trace import dump_events
 from verl_kernel.env.weights import hand_over
 

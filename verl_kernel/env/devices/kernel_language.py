@@ -24,8 +24,8 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import ConstexprFunction, JITFunction
 
-from verl_kernel.env import candidate_code
 from verl_kernel.env.devices.kernel_form import translated
+from verl_kernel.env.static_check import candidate_code
 
 _CONSTANTS = (int, float, bool, str, type(None), tl.constexpr, tl.dtype)
 _BUILTINS = {

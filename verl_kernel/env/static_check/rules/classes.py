@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from verl_kernel.env.static_names import Program
-from verl_kernel.env.static_syntax import is_special
-from verl_kernel.env.static_violation import Violation, at
+from verl_kernel.env.static_check.names import Program
+from verl_kernel.env.static_check.syntax import is_special
+from verl_kernel.env.static_check.violation import Violation, at
 
 METHODS = frozenset("__init__ __post_init__ __repr__ __str__ __call__ __len__ __iter__ __getitem__".split())
 """Special methods a candidate may define."""

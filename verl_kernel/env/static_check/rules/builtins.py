@@ -7,11 +7,11 @@ import ast
 import builtins as python_builtins
 from collections.abc import Iterator
 
-from verl_kernel.env.static_names import Program
-from verl_kernel.env.static_policy import SPECIAL_NAMES, refusal
-from verl_kernel.env.static_scopes import Key
-from verl_kernel.env.static_syntax import bound_names, is_special
-from verl_kernel.env.static_violation import Violation, at
+from verl_kernel.env.static_check.allowlist import SPECIAL_NAMES, refusal
+from verl_kernel.env.static_check.names import Program
+from verl_kernel.env.static_check.scopes import Key
+from verl_kernel.env.static_check.syntax import bound_names, is_special
+from verl_kernel.env.static_check.violation import Violation, at
 
 BUILTINS = frozenset(
     "abs all any bool bytes callable chr complex dict divmod enumerate filter float format frozenset getattr hasattr "

@@ -11,7 +11,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
-from verl_kernel.env.static_scopes import Key
+from verl_kernel.env.static_check.scopes import Key
 
 _DEPTH = 12
 """Parts of a dotted path that are told apart; nothing a kernel needs lies deeper."""

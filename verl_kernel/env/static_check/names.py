@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
-from verl_kernel.env.static_aliases import NOTHING, aliases, extended, plain_bindings
-from verl_kernel.env.static_scopes import FUNCTIONS, Key, Scope, Scopes
-from verl_kernel.env.static_syntax import head
+from verl_kernel.env.static_check.aliases import NOTHING, aliases, extended, plain_bindings
+from verl_kernel.env.static_check.scopes import FUNCTIONS, Key, Scope, Scopes
+from verl_kernel.env.static_check.syntax import head
 
 _NODES = 50_000
 _NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

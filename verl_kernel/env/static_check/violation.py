@@ -7,7 +7,7 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from verl_kernel.env.static_names import Program
+from verl_kernel.env.static_check.names import Program
 
 
 @dataclass(frozen=True)

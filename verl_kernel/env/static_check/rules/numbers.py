@@ -11,10 +11,10 @@ import ast
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from verl_kernel.env.static_names import Program
-from verl_kernel.env.static_policy import NUMPY_CONSTANTS
-from verl_kernel.env.static_scopes import FUNCTIONS, Key
-from verl_kernel.env.static_violation import Violation, at
+from verl_kernel.env.static_check.allowlist import NUMPY_CONSTANTS
+from verl_kernel.env.static_check.names import Program
+from verl_kernel.env.static_check.scopes import FUNCTIONS, Key
+from verl_kernel.env.static_check.violation import Violation, at
 
 _ALWAYS = frozenset("int float bool len".split())
 _OF_NUMBERS = frozenset("abs round min max sum pow divmod".split())

@@ -6,9 +6,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from verl_kernel.env.static_names import Program
-from verl_kernel.env.static_syntax import head, is_import, sets_constant
-from verl_kernel.env.static_violation import Violation, at
+from verl_kernel.env.static_check.names import Program
+from verl_kernel.env.static_check.syntax import head, is_import, sets_constant
+from verl_kernel.env.static_check.violation import Violation, at
 
 DECORATORS = frozenset(
     "triton.jit triton.autotune triton.heuristics triton.constexpr_function torch.no_grad torch.inference_mode "

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from verl_kernel.env.static_names import Function, Program
-from verl_kernel.env.static_policy import ENVIRONMENT, OPEN_MODULES, SPECIAL_ATTRIBUTES, refusal
-from verl_kernel.env.static_scopes import FUNCTIONS
-from verl_kernel.env.static_syntax import head, is_special, root
-from verl_kernel.env.static_violation import Violation, at
+from verl_kernel.env.static_check.allowlist import ENVIRONMENT, OPEN_MODULES, SPECIAL_ATTRIBUTES, refusal
+from verl_kernel.env.static_check.names import Function, Program
+from verl_kernel.env.static_check.scopes import FUNCTIONS
+from verl_kernel.env.static_check.syntax import head, is_special, root
+from verl_kernel.env.static_check.violation import Violation, at
 
 _COPY = "data may leave a tensor through kernels and torch ops only"
 _HOOK = "hooks run where no clock looks: compute in forward"

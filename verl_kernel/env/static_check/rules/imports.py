@@ -6,10 +6,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from verl_kernel.env.static_names import Program
-from verl_kernel.env.static_policy import OPEN_MODULES, refusal
-from verl_kernel.env.static_syntax import bound_names, is_import, is_special, sets_constant
-from verl_kernel.env.static_violation import Violation, at
+from verl_kernel.env.static_check.allowlist import OPEN_MODULES, refusal
+from verl_kernel.env.static_check.names import Program
+from verl_kernel.env.static_check.syntax import bound_names, is_import, is_special, sets_constant
+from verl_kernel.env.static_check.violation import Violation, at
 
 
 def imports(program: Program) -> Iterator[Violation]:

@@ -12,11 +12,11 @@ import re
 import textwrap
 from collections.abc import Iterator
 
-from verl_kernel.env.static_builtins import ALL_BUILTINS
-from verl_kernel.env.static_names import Program
-from verl_kernel.env.static_policy import NUMPY_CONSTANTS
-from verl_kernel.env.static_scopes import FUNCTIONS
-from verl_kernel.env.static_violation import Violation, at
+from verl_kernel.env.static_check.allowlist import NUMPY_CONSTANTS
+from verl_kernel.env.static_check.names import Program
+from verl_kernel.env.static_check.rules.builtins import ALL_BUILTINS
+from verl_kernel.env.static_check.scopes import FUNCTIONS
+from verl_kernel.env.static_check.violation import Violation, at
 
 _KERNEL_BUILTINS = frozenset(
     "range min max len int float bool tuple list print isinstance abs sum pow str type".split()

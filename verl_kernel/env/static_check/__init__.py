@@ -8,20 +8,18 @@ The gate is the first layer, not the only one: what it misses runs in a jail and
 
 from __future__ import annotations
 
-from verl_kernel.env import (
-    static_assignments,
-    static_builtins,
-    static_classes,
-    static_host,
-    static_imports,
-    static_kernels,
-    static_language,
-    static_numbers,
-)
-from verl_kernel.env.static_names import Program
-from verl_kernel.env.static_parse import parse
-from verl_kernel.env.static_strict import torch_compute
-from verl_kernel.env.static_violation import Rule, Violation
+from verl_kernel.env.static_check.names import Program
+from verl_kernel.env.static_check.parse import parse
+from verl_kernel.env.static_check.rules import assignments as static_assignments
+from verl_kernel.env.static_check.rules import builtins as static_builtins
+from verl_kernel.env.static_check.rules import classes as static_classes
+from verl_kernel.env.static_check.rules import host as static_host
+from verl_kernel.env.static_check.rules import imports as static_imports
+from verl_kernel.env.static_check.rules import kernels as static_kernels
+from verl_kernel.env.static_check.rules import language as static_language
+from verl_kernel.env.static_check.rules import numbers as static_numbers
+from verl_kernel.env.static_check.rules.strict import torch_compute
+from verl_kernel.env.static_check.violation import Rule, Violation
 
 RULES: tuple[Rule, ...] = (
     static_imports.imports,
