@@ -13,7 +13,6 @@ import torch
 from tests.env import programs
 from tests.env.pretend.pretend_gpu import PretendGpu
 from tests.env.pretend.simulated_gpu import Clock, SimulatedGpu
-from verl_kernel.env.arena import POISON, Arena, TensorSpec, flatten, place
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.clock import rounds, sides, timed_calls
 from verl_kernel.env.clock.cuda import CudaClock
@@ -22,6 +21,7 @@ from verl_kernel.env.clock.timed_calls import TimedCalls, summed
 from verl_kernel.env.compare import compare
 from verl_kernel.env.devices import memory_shares
 from verl_kernel.env.devices.stopwatch import Stopwatch
+from verl_kernel.env.ipc.shared_memory import POISON, Arena, TensorSpec, flatten, place
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference import Reference
 from verl_kernel.env.task import Task

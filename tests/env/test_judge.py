@@ -192,7 +192,7 @@ def test_work_hidden_behind_a_failed_launch_is_flagged(judge):
 
 def test_forged_answers_are_noticed_and_worth_nothing(judge):
     forge = (
-        "import gc, json, struct\nfrom verl_kernel.env.channel import Channel\n"
+        "import gc, json, struct\nfrom verl_kernel.env.ipc.channel import Channel\n"
         "c = next(o for o in gc.get_objects() if isinstance(o, Channel))\n"
         "c.send({'output': {'tensor': 0}, 'tensors': [], 'events': 'none'})\nreturn self.right(x, y)"
     )

@@ -29,7 +29,7 @@ OPTIONS = GymOptions(
 TASK = Task(REFERENCE, task_id="fused")
 CTYPES = "import ctypes, os, signal\nlibc = ctypes.CDLL(None)\n"
 CHANNEL = (
-    "import gc, json, os, struct\nfrom verl_kernel.env.channel import Channel\n"
+    "import gc, json, os, struct\nfrom verl_kernel.env.ipc.channel import Channel\n"
     "c = next(o for o in gc.get_objects() if isinstance(o, Channel))\n"
 )
 ALARM = (  # timer_create with SIGKILL as its signal

@@ -103,7 +103,7 @@ def test_forwards_share_one_budget(judge):
 def test_an_answer_in_drops_is_none(judge):
     """Bytes that never become a message keep the channel busy, not the deadline away."""
     drip = (
-        "import gc, struct\nfrom verl_kernel.env.channel import Channel\n"
+        "import gc, struct\nfrom verl_kernel.env.ipc.channel import Channel\n"
         "c = next(o for o in gc.get_objects() if isinstance(o, Channel))\n"
         "c.sock.sendall(struct.pack('>I', 4 << 20))\n"
         "while True: c.sock.sendall(b' ')"

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import torch
 
-from verl_kernel.env.arena import Arena
 from verl_kernel.env.clock.base import Clock
 from verl_kernel.env.clock.timed_calls import Put, TimedCalls
 from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.ipc.shared_memory import Arena
 from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import ConfigError, EnvironmentNotReady
 

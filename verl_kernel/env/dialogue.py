@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from verl_kernel.env.channel import Message, ProtocolError
+from verl_kernel.env.ipc.channel import Message, ProtocolError
 from verl_kernel.env.oom_kills import oom_kills
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalError, EvalStatus

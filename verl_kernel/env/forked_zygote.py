@@ -19,9 +19,9 @@ from typing import IO, NoReturn
 
 import torch
 
-from verl_kernel.env import channel as channels
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.devices import INTERPRETER_VARIABLES
+from verl_kernel.env.ipc import channel as channels
 
 
 class ForkedZygote:

@@ -14,8 +14,8 @@ from functools import partial
 
 import torch
 
-from verl_kernel.env.arena import place
 from verl_kernel.env.compare import compare
+from verl_kernel.env.ipc.shared_memory import place
 from verl_kernel.env.reference_preparation import Preparation, Traits
 from verl_kernel.env.reference_program import ReferenceProgram
 from verl_kernel.env.reference_trial import SIZED_DRAWS, draw_trial

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from verl_kernel.env.arena import DTYPES, TensorSpec
+from verl_kernel.env.ipc.shared_memory import DTYPES, TensorSpec
 from verl_kernel.env.reference_preparation import Preparation, Traits
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import dump_events, load_events

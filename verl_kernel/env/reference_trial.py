@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
-from verl_kernel.env.arena import place
 from verl_kernel.env.float32 import precision
-from verl_kernel.env.form import Facts, storages, tensor_facts
+from verl_kernel.env.ipc.shared_memory import place
+from verl_kernel.env.ipc.tensor_facts import Facts, storages, tensor_facts
 from verl_kernel.env.reference_preparation import Preparation
 from verl_kernel.env.reference_program import ReferenceProgram
 from verl_kernel.env.seeding import restored_generators, seed_of

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from verl_kernel.env.channel import Channel, ChannelClosed, Message
+from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.own_time import OwnTime, backstop_s, processor_ns
 from verl_kernel.env.scratch import used_bytes

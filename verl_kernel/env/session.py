@@ -6,8 +6,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 
-from verl_kernel.env.channel import Message
 from verl_kernel.env.clock.base import Parsed
+from verl_kernel.env.ipc.channel import Message
 from verl_kernel.env.reference_trial import Trial
 from verl_kernel.env.scores import OwnWork
 from verl_kernel.env.trace import TraceEvent

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from verl_kernel.env.arena import POISON, Arena, place
-from verl_kernel.env.channel import Message
 from verl_kernel.env.compare import Agreement, compare
 from verl_kernel.env.dialogue import Dialogue, Stop
-from verl_kernel.env.form import disagreement
+from verl_kernel.env.ipc.channel import Message
+from verl_kernel.env.ipc.shared_memory import POISON, Arena, place
+from verl_kernel.env.ipc.tensor_facts import disagreement
 from verl_kernel.env.ledger import Entry
 from verl_kernel.env.reference import Reference
 from verl_kernel.env.reference_trial import Trial

@@ -12,7 +12,7 @@ from verl_kernel.env.result import Comparison, Timing
 from verl_kernel.env.trace import TraceEvent
 
 if TYPE_CHECKING:  # the reference imports devices, which import clocks
-    from verl_kernel.env.channel import Message
+    from verl_kernel.env.ipc.channel import Message
     from verl_kernel.env.reference import Reference
     from verl_kernel.env.reference_trial import Trial
     from verl_kernel.env.scores import OwnWork

@@ -16,7 +16,6 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from verl_kernel.env.arena import place
 from verl_kernel.env.clock.base import Measurement, Session
 from verl_kernel.env.clock.cuda_profile import load_kernels, profile_kernels
 from verl_kernel.env.clock.request_size import RequestSize
@@ -30,6 +29,7 @@ from verl_kernel.env.devices.gpu_facts import gpu_state
 from verl_kernel.env.devices.stopwatch import Stopwatch
 from verl_kernel.env.devices.throttle import Throttle
 from verl_kernel.env.float32 import precision
+from verl_kernel.env.ipc.shared_memory import place
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.profile import Profile
 from verl_kernel.env.reference import Reference

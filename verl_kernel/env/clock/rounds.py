@@ -12,11 +12,11 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from verl_kernel.env.arena import place
 from verl_kernel.env.clock.request_size import RequestSize
 from verl_kernel.env.clock.samples import Round, Samples
 from verl_kernel.env.clock.sides import Sides
 from verl_kernel.env.devices.stopwatch import WARM_UPS
+from verl_kernel.env.ipc.shared_memory import place
 from verl_kernel.env.reference_trial import Trial
 
 _LEAST, _MOST, _PUBLISHED_CALLS = 10, 100, 100

@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from verl_kernel.env.arena import unflatten
-from verl_kernel.env.channel import Message
 from verl_kernel.env.clock.base import Session
 from verl_kernel.env.clock.crosscheck import TimedCall
 from verl_kernel.env.devices.stopwatch import WARM_UPS, Forward, Stopwatch, warm
+from verl_kernel.env.ipc.channel import Message
+from verl_kernel.env.ipc.shared_memory import unflatten
 from verl_kernel.env.reference_trial import Trial
 
 _FIRST_TRIAL = 1 << 16

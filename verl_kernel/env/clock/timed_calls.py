@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from verl_kernel.env.arena import Arena, TensorSpec, flatten, unflatten
 from verl_kernel.env.devices.stopwatch import Forward, Stopwatch, warm
+from verl_kernel.env.ipc.shared_memory import Arena, TensorSpec, flatten, unflatten
 from verl_kernel.env.trace import dump_events
 
 if TYPE_CHECKING:  # devices import clocks
-    from verl_kernel.env.channel import Message
     from verl_kernel.env.devices.base import DeviceBackend
+    from verl_kernel.env.ipc.channel import Message
 
 _SYNC_MARKS = ("Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event")
 Put = Callable[[Any, list[torch.Tensor], list[dict[str, Any]]], "Message"]

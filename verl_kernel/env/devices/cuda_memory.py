@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from verl_kernel.env.arena import POISON
+from verl_kernel.env.ipc.shared_memory import POISON
 
 _ALLOCATIONS = frozenset(
     f"aten::{name}"
