@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.gpu.relief import Relief
-from verl_kernel.env import jail, own_paths
 from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.sandbox import jail, own_paths
 
 LIMIT_S = 20.0
 _MEMORY_MB = 4096

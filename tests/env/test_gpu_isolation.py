@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from verl_kernel.env import gpu_isolation, gpu_variables
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.child_environment import child_environment
+from verl_kernel.env.sandbox import gpu_isolation, gpu_variables
+from verl_kernel.env.sandbox.child_environment import child_environment
 
 UUIDS = ("GPU-11111111-2222-3333-4444-555555555555", "GPU-66666666-7777-8888-9999-aaaaaaaaaaaa")
 SLICE = "GPU-bbbbbbbb-cccc-dddd-eeee-ffffffffffff"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from verl_kernel.env.scratch import ENTRY_BYTES, Scratch, remove, used_bytes
+from verl_kernel.env.sandbox.scratch import ENTRY_BYTES, Scratch, remove, used_bytes
 from verl_kernel.errors import InfraError
 
 LIMIT = 1 << 20

@@ -13,7 +13,7 @@ from verl_kernel.env.oom_kills import oom_kills
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalError, EvalStatus
 from verl_kernel.env.runner_process import GrantExceeded, RunnerDied, RunnerProcess
-from verl_kernel.env.scratch import CANDIDATE_FILE
+from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 from verl_kernel.errors import InfraError
 
 _MESSAGE_CHARS = 2000

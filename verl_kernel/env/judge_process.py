@@ -8,12 +8,12 @@ import sys
 from multiprocessing.connection import Connection
 from typing import Any
 
-from verl_kernel.env.child_environment import child_environment
 from verl_kernel.env.home import Home
 from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.own_time import backstop_s
 from verl_kernel.env.result import EvalResult
+from verl_kernel.env.sandbox.child_environment import child_environment
 from verl_kernel.env.task import Task, slow_reference
 from verl_kernel.errors import InfraError
 

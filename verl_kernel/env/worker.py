@@ -19,10 +19,10 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from verl_kernel.env import jail
 from verl_kernel.env.judge_process import REFERENCE_HUNG
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.own_time import OwnTime, backstop_s
+from verl_kernel.env.sandbox import jail
 from verl_kernel.errors import EnvironmentNotReady, VerlKernelError, cannot_load
 
 if TYPE_CHECKING:

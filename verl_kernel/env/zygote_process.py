@@ -10,7 +10,6 @@ import sys
 import tempfile
 from contextlib import suppress
 
-from verl_kernel.env.child_environment import child_environment
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.forked_zygote import ForkedZygote
 from verl_kernel.env.ipc import channel as channels
@@ -18,6 +17,7 @@ from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, Protoco
 from verl_kernel.env.ipc.shared_memory import Arena
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.runner_process import RunnerProcess
+from verl_kernel.env.sandbox.child_environment import child_environment
 from verl_kernel.env.seals import SealReader
 from verl_kernel.errors import InfraError
 

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import torch
 
-from verl_kernel.env.isolation import Profile
 from verl_kernel.env.options import GymOptions
+from verl_kernel.env.sandbox.isolation import Profile
 from verl_kernel.env.trace import TraceEvent
 
 _CACHE_SHARE = 16

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from verl_kernel.env import gpu_isolation, gpu_variables
 from verl_kernel.env.devices import memory_shares
 from verl_kernel.env.devices.gpu_facts import gpu_state
 from verl_kernel.env.devices.op_recorder import OpRecorder
 from verl_kernel.env.devices.sharing import SharedDevice, Sharing
-from verl_kernel.env.isolation import Profile
 from verl_kernel.env.options import GymOptions
+from verl_kernel.env.sandbox import gpu_isolation, gpu_variables
+from verl_kernel.env.sandbox.isolation import Profile
 from verl_kernel.env.trace import TraceEvent
 from verl_kernel.errors import EnvironmentNotReady, InfraError
 

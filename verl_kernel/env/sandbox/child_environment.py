@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import verl_kernel
-from verl_kernel.env import gpu_variables
+from verl_kernel.env.sandbox import gpu_variables
 
 _PACKAGE_ROOT = Path(verl_kernel.__file__).resolve().parents[1]
 _KEPT = ("PATH", "TMPDIR", *gpu_variables.GPU_VARIABLES)

@@ -16,8 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from verl_kernel.env import isolation, landlock, seccomp
-from verl_kernel.env.isolation import Profile
+from verl_kernel.env.sandbox import isolation, landlock, seccomp
+from verl_kernel.env.sandbox.isolation import Profile
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38

@@ -15,7 +15,7 @@ import os
 import platform
 import struct
 
-from verl_kernel.env.isolation import Profile
+from verl_kernel.env.sandbox.isolation import Profile
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_SECCOMP, _FILTER_MODE = 22, 2

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from verl_kernel.env import gpu_variables
-from verl_kernel.env.isolation import Profile
+from verl_kernel.env.sandbox import gpu_variables
+from verl_kernel.env.sandbox.isolation import Profile
 
 DRIVER = "/proc/driver/nvidia"
 """Where the driver describes itself and its GPUs."""
