@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from verl_kernel.env.dialogue import Stop
 from verl_kernel.env.ipc.channel import Message
 from verl_kernel.env.result import EvalStatus
-from verl_kernel.env.scores import heaviest
+from verl_kernel.env.tamper.trace_checks import heaviest
 from verl_kernel.env.trials import Bench
 
 _EVERYTHING: Message = {}

@@ -34,8 +34,8 @@ from verl_kernel.env.reference import Reference
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
 from verl_kernel.env.runner_process import RunnerProcess
 from verl_kernel.env.sandbox.scratch import Scratch
-from verl_kernel.env.scores import lazy_flags, moves_too_little, own_launches
 from verl_kernel.env.session import BenchSession
+from verl_kernel.env.tamper.trace_checks import lazy_flags, moves_too_little, own_launches
 from verl_kernel.env.trials import Bench, Layout, difference
 from verl_kernel.env.zygote_process import Zygote
 from verl_kernel.errors import EnvironmentNotReady, InfraError

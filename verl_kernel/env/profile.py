@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import fsum
 
 from verl_kernel.env.result import Launch
-from verl_kernel.env.scores import OwnWork, own_launches
+from verl_kernel.env.tamper.trace_checks import OwnWork, own_launches
 from verl_kernel.env.trace import TraceEvent
 
 

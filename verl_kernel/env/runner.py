@@ -20,14 +20,14 @@ from typing import Any
 import torch
 
 from verl_kernel.env.backends import Backend
-from verl_kernel.env.devices.integrity import Snapshot
-from verl_kernel.env.devices.tripwire import WIRE
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
 from verl_kernel.env.ipc.shared_memory import Arena, TensorSpec, flatten, unflatten
 from verl_kernel.env.ipc.tensor_facts import same_place, storages, tensor_facts
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 from verl_kernel.env.seeding import seed_everything
 from verl_kernel.env.static_check import candidate_code
+from verl_kernel.env.tamper.snapshot import Snapshot
+from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import dump_events
 from verl_kernel.env.weights import hand_over
 

@@ -17,7 +17,7 @@ from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.own_time import OwnTime, backstop_s, processor_ns
 from verl_kernel.env.sandbox.scratch import used_bytes
-from verl_kernel.env.seals import SealReader
+from verl_kernel.env.tamper.seals import SealReader
 from verl_kernel.errors import InfraError
 
 _WATCH_S = 0.1

@@ -19,8 +19,8 @@ from verl_kernel.env.reference import Reference
 from verl_kernel.env.reference_trial import Trial
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.room import Room, limits
-from verl_kernel.env.scores import OwnWork, computes, own_work
-from verl_kernel.env.seals import seals
+from verl_kernel.env.tamper.seals import seals
+from verl_kernel.env.tamper.trace_checks import OwnWork, computes, own_work
 from verl_kernel.env.tf32 import has_products
 from verl_kernel.env.trace import TraceEvent, load_events
 

@@ -22,12 +22,12 @@ import torch
 
 from verl_kernel.env import float32
 from verl_kernel.env.backends import Backend, resolve_backend
-from verl_kernel.env.devices.integrity import Snapshot
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message
 from verl_kernel.env.ipc.shared_memory import Arena
 from verl_kernel.env.runner import Runner
 from verl_kernel.env.sandbox import jail, landlock, own_paths
-from verl_kernel.env.seals import SEALER
+from verl_kernel.env.tamper.seals import SEALER
+from verl_kernel.env.tamper.snapshot import Snapshot
 from verl_kernel.errors import EnvironmentNotReady
 
 _PR_SET_CHILD_SUBREAPER = 36

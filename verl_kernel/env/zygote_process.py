@@ -18,7 +18,7 @@ from verl_kernel.env.ipc.shared_memory import Arena
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.runner_process import RunnerProcess
 from verl_kernel.env.sandbox.child_environment import child_environment
-from verl_kernel.env.seals import SealReader
+from verl_kernel.env.tamper.seals import SealReader
 from verl_kernel.errors import InfraError
 
 _START_S, _ANSWER_S = 300.0, 120.0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # the reference imports devices, which import clocks
     from verl_kernel.env.ipc.channel import Message
     from verl_kernel.env.reference import Reference
     from verl_kernel.env.reference_trial import Trial
-    from verl_kernel.env.scores import OwnWork
+    from verl_kernel.env.tamper.trace_checks import OwnWork
 
 Parsed = TypeVar("Parsed")
 

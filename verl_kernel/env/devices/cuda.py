@@ -88,8 +88,8 @@ class CudaDevice(SharedDevice):
         from triton.backends.nvidia.driver import CudaDriver
         from triton.runtime.driver import driver
 
-        from verl_kernel.env.devices import cuda_launches, cuda_memory, stopwatch, tripwire  # noqa: F401
         from verl_kernel.env.seeding import seed_everything
+        from verl_kernel.env.tamper import tripwire  # noqa: F401
 
         seed_everything(0)  # NumPy imports its generator when it is first used
         driver.set_active(CudaDriver())

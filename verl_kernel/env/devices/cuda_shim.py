@@ -20,9 +20,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
-from verl_kernel.env.devices.callers import program_asks
 from verl_kernel.env.devices.op_recorder import WHOLE, whole
-from verl_kernel.env.devices.tripwire import WIRE
+from verl_kernel.env.tamper.callers import program_asks
+from verl_kernel.env.tamper.tripwire import WIRE
 
 CAPABILITY = (9, 0)
 """Compute capability shown to programs."""

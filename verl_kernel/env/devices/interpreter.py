@@ -12,10 +12,11 @@ from contextlib import contextmanager
 
 import torch
 
-from verl_kernel.env.devices import INTERPRETER_VARIABLES, cuda_shim, tripwire
+from verl_kernel.env.devices import INTERPRETER_VARIABLES, cuda_shim
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.devices.op_recorder import OpRecorder
-from verl_kernel.env.seals import SealedEvents
+from verl_kernel.env.tamper import tripwire
+from verl_kernel.env.tamper.seals import SealedEvents
 from verl_kernel.env.trace import TraceEvent
 from verl_kernel.errors import EnvironmentNotReady
 

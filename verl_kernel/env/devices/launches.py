@@ -23,7 +23,7 @@ from triton.runtime.interpreter import FunctionRewriter, GridExecutor, Interpret
 from verl_kernel.env.devices import conditions, counting, kernel_language, scalars, stores
 from verl_kernel.env.devices.counting import STATE
 from verl_kernel.env.devices.kernel_language import KernelText, NotTriton
-from verl_kernel.env.devices.tripwire import WIRE
+from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import TraceEvent
 
 REFUSED = "_triton_refused"

@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from verl_kernel.env.clock.op_cost import OpCost, op_cost
-from verl_kernel.env.devices.tripwire import WIRE
+from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import TraceEvent
 
 WHOLE = {

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from verl_kernel.env.devices.callers import program_asks
+from verl_kernel.env.tamper.callers import program_asks
 from verl_kernel.env.trace import TraceEvent
 
 HOST_ELEMENTS = 64
