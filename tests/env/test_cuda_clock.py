@@ -19,8 +19,8 @@ from verl_kernel.env.clock.cuda import CudaClock
 from verl_kernel.env.clock.samples import Round, Samples
 from verl_kernel.env.clock.timed_calls import TimedCalls, summed
 from verl_kernel.env.compare import compare
-from verl_kernel.env.devices import memory_shares
-from verl_kernel.env.devices.stopwatch import Stopwatch
+from verl_kernel.env.devices.cuda import memory_shares
+from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
 from verl_kernel.env.ipc.shared_memory import POISON, Arena, TensorSpec, flatten, place
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference import Reference

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.devices.cuda_memory import PoisonedAllocations, poison_free_blocks
-from verl_kernel.env.devices.gpu_facts import gpu_state, parse_smi, reason_names
+from verl_kernel.env.devices.cuda.facts import gpu_state, parse_smi, reason_names
+from verl_kernel.env.devices.cuda.memory import PoisonedAllocations, poison_free_blocks
 from verl_kernel.env.judge import Judge
 from verl_kernel.env.judge_process import JudgeProcess
 from verl_kernel.env.options import GymOptions

@@ -12,9 +12,9 @@ from tests.env.pretend.pretend_gpu import backend
 from tests.env.programs import HONEST, REFERENCE, candidate
 from verl_kernel.env import judge as judges
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.devices import memory_shares
-from verl_kernel.env.devices.device_lock import DeviceLock
-from verl_kernel.env.devices.memory_shares import judge_share_mb
+from verl_kernel.env.devices.cuda import memory_shares
+from verl_kernel.env.devices.cuda.lock import DeviceLock
+from verl_kernel.env.devices.cuda.memory_shares import judge_share_mb
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference import Reference
 from verl_kernel.env.result import EvalStatus
@@ -156,7 +156,7 @@ def test_references_that_are_kept_are_bounded_in_bytes(monkeypatch):
         "self.scale = scale", "self.scale = scale\n        self.register_buffer('b', torch.randn(1 << 20))"
     )
     tasks = [Task(f"{weights}# {number}", task_id=str(number)) for number in range(4)]
-    monkeypatch.setattr("verl_kernel.env.devices.interpreter.InterpreterDevice.cache_bytes", 20 << 20, raising=False)
+    monkeypatch.setattr("verl_kernel.env.devices.cpu.device.InterpreterDevice.cache_bytes", 20 << 20, raising=False)
     with judges.Judge(OPTIONS, seed=1) as judge:
         for task in tasks:
             judge.evaluate(task, "x = 1")

@@ -13,7 +13,7 @@ import pytest
 
 from tests.env.programs import HONEST, REFERENCE, candidate
 from verl_kernel.env import judge as judges
-from verl_kernel.env.devices.device_lock import FOLDER, DeviceLock
+from verl_kernel.env.devices.cuda.lock import FOLDER, DeviceLock
 from verl_kernel.env.judge_process import JudgeProcess
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalStatus

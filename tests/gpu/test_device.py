@@ -131,7 +131,7 @@ def test_the_stopwatch_sees_other_streams(device, protocol):
 
 
 def test_a_chilled_cache_is_cold(device):
-    from verl_kernel.env.devices.stopwatch import Forward
+    from verl_kernel.env.devices.cuda.stopwatch import Forward
 
     watch = device.stopwatch
     x = torch.randn(watch.l2_bytes // 8, device="cuda")  # half of the cache

@@ -29,14 +29,14 @@ class Backend:
 
 def _cpu() -> Backend:
     from verl_kernel.env.clock.simulated import SimulatedClock
-    from verl_kernel.env.devices.interpreter import InterpreterDevice
+    from verl_kernel.env.devices.cpu.device import InterpreterDevice
 
     return Backend(InterpreterDevice(), lambda options: SimulatedClock(options.gpu_profile))
 
 
 def _cuda() -> Backend:
     from verl_kernel.env.clock.cuda import cuda_clock
-    from verl_kernel.env.devices.cuda import CudaDevice
+    from verl_kernel.env.devices.cuda.device import CudaDevice
 
     device = CudaDevice()
     return Backend(

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from verl_kernel.env.op_mode import OpMode
+from verl_kernel.env.devices.op_mode import OpMode
 from verl_kernel.env.tamper.trace_checks import is_moving
 from verl_kernel.env.trace import TraceEvent
 

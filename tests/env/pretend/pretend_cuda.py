@@ -7,7 +7,7 @@ import os
 from contextlib import contextmanager
 
 from verl_kernel.env.devices.base import DeviceBackend
-from verl_kernel.env.devices.cuda import CudaDevice
+from verl_kernel.env.devices.cuda.device import CudaDevice
 from verl_kernel.env.sandbox import gpu_isolation
 
 

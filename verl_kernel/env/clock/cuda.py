@@ -24,10 +24,10 @@ from verl_kernel.env.clock.rounds import Rounds
 from verl_kernel.env.clock.samples import Samples
 from verl_kernel.env.clock.sides import Sides
 from verl_kernel.env.clock.statistics import timing
-from verl_kernel.env.devices.cuda import CudaDevice
-from verl_kernel.env.devices.gpu_facts import gpu_state
-from verl_kernel.env.devices.stopwatch import Stopwatch
-from verl_kernel.env.devices.throttle import Throttle
+from verl_kernel.env.devices.cuda.device import CudaDevice
+from verl_kernel.env.devices.cuda.facts import gpu_state
+from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
+from verl_kernel.env.devices.cuda.throttle import Throttle
 from verl_kernel.env.float32 import precision
 from verl_kernel.env.ipc.shared_memory import place
 from verl_kernel.env.options import GymOptions

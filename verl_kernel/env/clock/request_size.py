@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from verl_kernel.env.devices import memory_shares
+from verl_kernel.env.devices.cuda import memory_shares
 
 _LEAST_MS, _FASTER, _MOST_MS = 1.0, 4.0, 50.0
 """A request lasts so long at least, were the candidate so much faster than the reference, and at most."""

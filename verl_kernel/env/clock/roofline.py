@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from verl_kernel.env.clock.op_cost import FREE_OPS, GATHERING_OPS, OVERWRITING_OPS
-from verl_kernel.env.op_mode import OpMode
+from verl_kernel.env.devices.op_cost import FREE_OPS, GATHERING_OPS, OVERWRITING_OPS
+from verl_kernel.env.devices.op_mode import OpMode
 
 _READ_SHARE = 0.25
 # Data sheets, GB/s of device memory; the longest name found in the device's name wins.

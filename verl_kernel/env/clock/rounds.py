@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from verl_kernel.env.clock.request_size import RequestSize
 from verl_kernel.env.clock.samples import Round, Samples
 from verl_kernel.env.clock.sides import Sides
-from verl_kernel.env.devices.stopwatch import WARM_UPS
+from verl_kernel.env.devices.cuda.stopwatch import WARM_UPS
 from verl_kernel.env.ipc.shared_memory import place
 from verl_kernel.env.reference_trial import Trial
 

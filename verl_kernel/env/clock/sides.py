@@ -16,7 +16,7 @@ import torch
 
 from verl_kernel.env.clock.base import Session
 from verl_kernel.env.clock.crosscheck import TimedCall
-from verl_kernel.env.devices.stopwatch import WARM_UPS, Forward, Stopwatch, warm
+from verl_kernel.env.devices.cuda.stopwatch import WARM_UPS, Forward, Stopwatch, warm
 from verl_kernel.env.ipc.channel import Message
 from verl_kernel.env.ipc.shared_memory import unflatten
 from verl_kernel.env.reference_trial import Trial

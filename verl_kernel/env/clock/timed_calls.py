@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from verl_kernel.env.devices.stopwatch import Forward, Stopwatch, warm
+from verl_kernel.env.devices.cuda.stopwatch import Forward, Stopwatch, warm
 from verl_kernel.env.ipc.shared_memory import Arena, TensorSpec, flatten, unflatten
 from verl_kernel.env.trace import dump_events
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from verl_kernel.env.clock.op_cost import OpCost, op_cost
+from verl_kernel.env.devices.op_cost import OpCost, op_cost
 from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import TraceEvent
 

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from typing import Any
 
-from verl_kernel.env.devices.nvml import Nvml
+from verl_kernel.env.devices.cuda.nvml import Nvml
 
 REASONS = {
     0x1: "gpu_idle",

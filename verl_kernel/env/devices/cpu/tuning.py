@@ -17,9 +17,9 @@ from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import GridExecutor
 
-from verl_kernel.env.clock.nominal import PROFILES, time_ms
-from verl_kernel.env.devices.counting import STATE
-from verl_kernel.env.devices.stores import STORES
+from verl_kernel.env.devices.cpu.counting import STATE
+from verl_kernel.env.devices.cpu.nominal import PROFILES, time_ms
+from verl_kernel.env.devices.cpu.stores import STORES
 from verl_kernel.env.trace import TraceEvent
 
 MOST_CONFIGURATIONS = 64

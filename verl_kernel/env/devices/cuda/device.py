@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from verl_kernel.env.devices import memory_shares
-from verl_kernel.env.devices.gpu_facts import gpu_state
+from verl_kernel.env.devices.cuda import memory_shares
+from verl_kernel.env.devices.cuda.facts import gpu_state
+from verl_kernel.env.devices.cuda.sharing import SharedDevice, Sharing
 from verl_kernel.env.devices.op_recorder import OpRecorder
-from verl_kernel.env.devices.sharing import SharedDevice, Sharing
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox import gpu_isolation, gpu_variables
 from verl_kernel.env.sandbox.isolation import Profile
@@ -27,7 +27,7 @@ from verl_kernel.env.trace import TraceEvent
 from verl_kernel.errors import EnvironmentNotReady, InfraError
 
 if TYPE_CHECKING:  # a zygote loads it on purpose, in `preload`
-    from verl_kernel.env.devices.stopwatch import Stopwatch
+    from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
 
 _CACHE_SHARE = 4
 """Which part of a judge's memory references may take that it keeps."""
@@ -133,7 +133,7 @@ class CudaDevice(SharedDevice):
 
     def poison(self, like: Sequence[torch.Tensor]) -> None:
         """Overwrite what the caching allocator would hand out for these sizes."""
-        from verl_kernel.env.devices.cuda_memory import poison_free_blocks
+        from verl_kernel.env.devices.cuda.memory import poison_free_blocks
 
         poison_free_blocks([tensor for tensor in like if tensor.is_cuda])
 
@@ -180,7 +180,7 @@ class CudaDevice(SharedDevice):
     @contextmanager
     def record(self) -> Iterator[list[TraceEvent]]:
         """Collect the torch ops and launches inside; they carry no cost, the clock has the real one."""
-        from verl_kernel.env.devices.cuda_launches import EventList, recording
+        from verl_kernel.env.devices.cuda.launches import EventList, recording
 
         events = EventList()
         with recording(events), OpRecorder(events, lambda: False):
@@ -189,8 +189,8 @@ class CudaDevice(SharedDevice):
     @contextmanager
     def suppress_launches(self, kept: Sequence[str] = (), only: Sequence[int] | None = None) -> Iterator[None]:
         """Launches do nothing, and what is allocated meanwhile holds poison."""
-        from verl_kernel.env.devices.cuda_launches import suppressing
-        from verl_kernel.env.devices.cuda_memory import PoisonedAllocations
+        from verl_kernel.env.devices.cuda.launches import suppressing
+        from verl_kernel.env.devices.cuda.memory import PoisonedAllocations
 
         with suppressing(), PoisonedAllocations():
             yield
@@ -212,7 +212,7 @@ class CudaDevice(SharedDevice):
     @cached_property
     def stopwatch(self) -> Stopwatch:
         """This process's stopwatch."""
-        from verl_kernel.env.devices.stopwatch import Stopwatch
+        from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
 
         return Stopwatch()
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from triton.runtime.interpreter import GridExecutor, InterpreterBuilder, TensorHandle
 
-from verl_kernel.env.devices.blocks import Block, moved_from
+from verl_kernel.env.devices.cpu.blocks import Block, moved_from
 
 KINDS = ("computes", "moves", "constant")
 _LOADS = 16

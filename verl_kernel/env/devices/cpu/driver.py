@@ -12,8 +12,8 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.runtime.driver import driver
 
-from verl_kernel.env.devices import tuning
-from verl_kernel.env.devices.cuda_shim import CAPABILITY, INTERFACE, PROPERTIES
+from verl_kernel.env.devices.cpu import tuning
+from verl_kernel.env.devices.cpu.cuda_shim import CAPABILITY, INTERFACE, PROPERTIES
 
 _UTILS_PROPERTIES = {
     "multiprocessor_count": PROPERTIES["multi_processor_count"],

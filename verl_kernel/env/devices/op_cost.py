@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from verl_kernel.env.clock.op_flops import flops_of
+from verl_kernel.env.devices.op_flops import flops_of
 
 _ALLOCATIONS = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted", "resize_")
 _SPLITS = ("unsafe_split", "unsafe_chunk", "unsafe_split_with_sizes")

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 
 import torch
 
-from verl_kernel.env.devices import INTERPRETER_VARIABLES, cuda_shim
+from verl_kernel.env.devices import INTERPRETER_VARIABLES
 from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.devices.cpu import cuda_shim
 from verl_kernel.env.devices.op_recorder import OpRecorder
 from verl_kernel.env.tamper import tripwire
 from verl_kernel.env.tamper.seals import SealedEvents
@@ -49,7 +50,7 @@ class InterpreterDevice(DeviceBackend):
 
     def confine(self, shared: torch.Tensor, given: Sequence[torch.Tensor]) -> None:
         """Remember where they lie."""
-        from verl_kernel.env.devices import counting
+        from verl_kernel.env.devices.cpu import counting
 
         counting.confine(_range(shared), map(_range, given))
 
@@ -61,8 +62,8 @@ class InterpreterDevice(DeviceBackend):
             with OpRecorder(events):
                 yield events
             return
-        from verl_kernel.env.devices.counting import STATE
-        from verl_kernel.env.devices.stores import STORES
+        from verl_kernel.env.devices.cpu.counting import STATE
+        from verl_kernel.env.devices.cpu.stores import STORES
 
         STORES.begin_forward()
         outer, STATE.events = STATE.events, events
@@ -77,29 +78,29 @@ class InterpreterDevice(DeviceBackend):
 
     def function_watch(self) -> Callable[[], bool]:
         """Refuses host functions inside launches."""
-        from verl_kernel.env.devices.launches import enter_function
+        from verl_kernel.env.devices.cpu.launches import enter_function
 
         return enter_function
 
     @property
     def spent_ns(self) -> int:
         """Processor time of the launches and ops recorded so far."""
-        from verl_kernel.env.devices.counting import STATE
+        from verl_kernel.env.devices.cpu.counting import STATE
 
         return STATE.spent_ns
 
     def is_crash(self, exc: BaseException) -> bool:
         """Whether a kernel stored outside the tensors of its launch."""
-        from verl_kernel.env.devices.counting import OutOfBounds
+        from verl_kernel.env.devices.cpu.counting import OutOfBounds
 
         return isinstance(exc, OutOfBounds)
 
     @contextmanager
     def suppress_launches(self, kept: Sequence[str] = (), only: Sequence[int] | None = None) -> Iterator[None]:
         """Leave out stores; what is allocated meanwhile holds poison."""
-        from verl_kernel.env.devices.counting import STATE
-        from verl_kernel.env.devices.cuda_memory import PoisonedAllocations
-        from verl_kernel.env.devices.stores import keeping
+        from verl_kernel.env.devices.cpu.counting import STATE
+        from verl_kernel.env.devices.cpu.stores import keeping
+        from verl_kernel.env.devices.cuda.memory import PoisonedAllocations
 
         STATE.suppressed = not kept and only is None
         try:
@@ -112,7 +113,7 @@ class InterpreterDevice(DeviceBackend):
         """Whether a kernel's own code raised, values aside: that is what a compiler would have refused."""
         from triton.errors import TritonError
 
-        from verl_kernel.env.devices.launches import REFUSED
+        from verl_kernel.env.devices.cpu.launches import REFUSED
 
         return isinstance(exc, TritonError) or getattr(exc, REFUSED, False) is True
 
@@ -139,7 +140,8 @@ def _install_triton() -> None:
 
     if not isinstance(tl.sum, InterpretedFunction):
         raise EnvironmentNotReady(f"triton was imported before {_VARIABLE}=1 was set: set it when the process starts")
-    from verl_kernel.env.devices import driver, launches, libdevice
+    from verl_kernel.env.devices.cpu import driver, launches
+    from verl_kernel.env.devices.cpu.language import libdevice
 
     triton.knobs.compilation.front_end_debugging = True  # raise a kernel's own error, with its line
     driver.install()

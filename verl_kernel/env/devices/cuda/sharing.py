@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from verl_kernel.env.devices.base import DeviceBackend
-from verl_kernel.env.devices.device_lock import DeviceLock
-from verl_kernel.env.devices.foreign_processes import count_foreign
-from verl_kernel.env.devices.gpu_facts import compute_processes
+from verl_kernel.env.devices.cuda.facts import compute_processes
+from verl_kernel.env.devices.cuda.foreign_processes import count_foreign
+from verl_kernel.env.devices.cuda.lock import DeviceLock
 from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import EnvironmentNotReady, InfraError
 

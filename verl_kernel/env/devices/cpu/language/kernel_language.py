@@ -24,7 +24,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import ConstexprFunction, JITFunction
 
-from verl_kernel.env.devices.kernel_form import translated
+from verl_kernel.env.devices.cpu.language.kernel_form import translated
 from verl_kernel.env.static_check import candidate_code
 
 _CONSTANTS = (int, float, bool, str, type(None), tl.constexpr, tl.dtype)

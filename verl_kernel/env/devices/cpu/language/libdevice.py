@@ -17,7 +17,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime.interpreter import TensorHandle, interpreter_semantic
 
-from verl_kernel.env.devices.counting import count_flops
+from verl_kernel.env.devices.cpu.counting import count_flops
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])

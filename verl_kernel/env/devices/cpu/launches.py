@@ -20,9 +20,10 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import FunctionRewriter, GridExecutor, InterpretedFunction
 
-from verl_kernel.env.devices import conditions, counting, kernel_language, scalars, stores
-from verl_kernel.env.devices.counting import STATE
-from verl_kernel.env.devices.kernel_language import KernelText, NotTriton
+from verl_kernel.env.devices.cpu import counting, stores
+from verl_kernel.env.devices.cpu.counting import STATE
+from verl_kernel.env.devices.cpu.language import conditions, kernel_language, scalars
+from verl_kernel.env.devices.cpu.language.kernel_language import KernelText, NotTriton
 from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import TraceEvent
 

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from verl_kernel.env.devices.gpu_timeline import GpuTimeline
+from verl_kernel.env.devices.cuda.timeline import GpuTimeline
 
 Result = TypeVar("Result")
 WARM_UPS = {"device": 0, "latency": 0, "kernelgym": 3}

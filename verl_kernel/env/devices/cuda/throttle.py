@@ -8,8 +8,8 @@ a few per cent, and would never end. nvbench draws the line likewise, at clocks 
 
 from __future__ import annotations
 
-from verl_kernel.env.devices.gpu_facts import reason_names
-from verl_kernel.env.devices.nvml import Nvml
+from verl_kernel.env.devices.cuda.facts import reason_names
+from verl_kernel.env.devices.cuda.nvml import Nvml
 
 SLOWING = frozenset({"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})
 
