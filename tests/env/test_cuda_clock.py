@@ -18,7 +18,7 @@ from verl_kernel.env.clock import rounds, sides, timed_calls
 from verl_kernel.env.clock.cuda import CudaClock
 from verl_kernel.env.clock.samples import Round, Samples
 from verl_kernel.env.clock.timed_calls import TimedCalls, summed
-from verl_kernel.env.compare import compare
+from verl_kernel.env.comparison.compare import compare
 from verl_kernel.env.devices.cuda import memory_shares
 from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
 from verl_kernel.env.ipc.shared_memory import POISON, Arena, TensorSpec, flatten, place

@@ -13,14 +13,14 @@ from functools import partial
 
 import torch
 
-from verl_kernel.env import tf32
+from verl_kernel.env.comparison import tf32
+from verl_kernel.env.comparison.float32 import precision
+from verl_kernel.env.comparison.tf32_room import Room, rooms
 from verl_kernel.env.devices.base import DeviceBackend
-from verl_kernel.env.float32 import precision
 from verl_kernel.env.reference_exploration import explore
 from verl_kernel.env.reference_preparation import Preparation
 from verl_kernel.env.reference_program import ReferenceProgram
 from verl_kernel.env.reference_trial import Trial, draw_trial
-from verl_kernel.env.room import Room, rooms
 from verl_kernel.env.seeding import restored_generators
 from verl_kernel.env.task import Task
 from verl_kernel.env.weights import copy_state, state_of

@@ -14,12 +14,12 @@ from functools import partial
 
 import torch
 
-from verl_kernel.env.compare import compare
+from verl_kernel.env.comparison.compare import compare
+from verl_kernel.env.comparison.scale import SHARP
 from verl_kernel.env.ipc.shared_memory import place
 from verl_kernel.env.reference_preparation import Preparation, Traits
 from verl_kernel.env.reference_program import ReferenceProgram
 from verl_kernel.env.reference_trial import SIZED_DRAWS, draw_trial
-from verl_kernel.env.scale import SHARP
 from verl_kernel.env.seeding import seed_of
 from verl_kernel.env.terms import ineffective
 from verl_kernel.env.value import Value

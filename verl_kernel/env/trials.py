@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from verl_kernel.env.compare import Agreement, compare
+from verl_kernel.env.comparison.compare import Agreement, compare
+from verl_kernel.env.comparison.tf32 import has_products
+from verl_kernel.env.comparison.tf32_room import Room, limits
 from verl_kernel.env.dialogue import Dialogue, Stop
 from verl_kernel.env.ipc.channel import Message
 from verl_kernel.env.ipc.shared_memory import POISON, Arena, place
@@ -18,10 +20,8 @@ from verl_kernel.env.ledger import Entry
 from verl_kernel.env.reference import Reference
 from verl_kernel.env.reference_trial import Trial
 from verl_kernel.env.result import EvalStatus
-from verl_kernel.env.room import Room, limits
 from verl_kernel.env.tamper.seals import seals
 from verl_kernel.env.tamper.trace_checks import OwnWork, computes, own_work
-from verl_kernel.env.tf32 import has_products
 from verl_kernel.env.trace import TraceEvent, load_events
 
 Rooms = list[Room | None] | None

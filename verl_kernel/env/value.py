@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from verl_kernel.env.compare import compare
+from verl_kernel.env.comparison.compare import compare
 from verl_kernel.env.ipc.shared_memory import flatten, unflatten
 from verl_kernel.env.weights import constant_value
 

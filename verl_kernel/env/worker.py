@@ -34,7 +34,7 @@ def main() -> None:
     with suppress(OSError):
         jail.hide_memory()
     try:
-        from verl_kernel.env import float32
+        from verl_kernel.env.comparison import float32
         from verl_kernel.env.forked_zygote import fork_zygote
 
         forked = fork_zygote(sys.argv[2], _serve_as_zygote)

@@ -20,8 +20,8 @@ from typing import NoReturn
 
 import torch
 
-from verl_kernel.env import float32
 from verl_kernel.env.backends import Backend, resolve_backend
+from verl_kernel.env.comparison import float32
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message
 from verl_kernel.env.ipc.shared_memory import Arena
 from verl_kernel.env.runner import Runner

@@ -24,11 +24,11 @@ from verl_kernel.env.clock.rounds import Rounds
 from verl_kernel.env.clock.samples import Samples
 from verl_kernel.env.clock.sides import Sides
 from verl_kernel.env.clock.statistics import timing
+from verl_kernel.env.comparison.float32 import precision
 from verl_kernel.env.devices.cuda.device import CudaDevice
 from verl_kernel.env.devices.cuda.facts import gpu_state
 from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
 from verl_kernel.env.devices.cuda.throttle import Throttle
-from verl_kernel.env.float32 import precision
 from verl_kernel.env.ipc.shared_memory import place
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.profile import Profile

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from verl_kernel.env.scale import FEWEST, Scale
+from verl_kernel.env.comparison.scale import FEWEST, Scale
 
 RUNS = 12
 """Random roundings: of a normal error, about one in a million is beyond `_FACTOR` times its deviation in so many."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from verl_kernel.env import float32
+from verl_kernel.env.comparison import float32
 from verl_kernel.env.devices.op_mode import OpMode
 from verl_kernel.env.trace import TraceEvent
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from verl_kernel.env.room import Room
-from verl_kernel.env.scale import Scale
+from verl_kernel.env.comparison.scale import Scale
+from verl_kernel.env.comparison.tf32_room import Room
 
 CHUNK = 1 << 20
 """Elements compared at a time; bounds the memory taken in float64."""
