@@ -23,7 +23,7 @@ from verl_kernel.env.devices.cuda import memory_shares
 from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
 from verl_kernel.env.ipc.shared_memory import POISON, Arena, TensorSpec, flatten, place
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.reference import Reference
+from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
 
 

@@ -16,7 +16,7 @@ from verl_kernel.env.devices.cuda import memory_shares
 from verl_kernel.env.devices.cuda.lock import DeviceLock
 from verl_kernel.env.devices.cuda.memory_shares import judge_share_mb
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.reference import Reference
+from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import EnvironmentNotReady, InfraError, TaskError

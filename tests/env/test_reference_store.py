@@ -9,8 +9,8 @@ import torch
 
 from tests.env.programs import REFERENCE
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.reference import Reference
-from verl_kernel.env.reference_store import ReferenceStore
+from verl_kernel.env.reference.disk_cache import ReferenceStore
+from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
 from verl_kernel.errors import ConfigError
 

@@ -5,7 +5,7 @@ import pytest
 
 from tests.exploits.tasks import TASKS
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.reference import Reference
+from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
 
 FORM = """
@@ -62,7 +62,7 @@ def test_half_precision_hides_more(device):
 
 
 def test_large_forwards_are_not_tried(device, monkeypatch):
-    monkeypatch.setattr("verl_kernel.env.terms._MOST_WORK", 1000)
+    monkeypatch.setattr("verl_kernel.env.reference.terms._MOST_WORK", 1000)
     assert flags(device, "x + 1e-9 * y") == []
 
 

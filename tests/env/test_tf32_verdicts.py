@@ -13,7 +13,7 @@ from tests.gpu.products import EXACT, REFERENCE, SEVEN_BITS, TEN_BITS, candidate
 from verl_kernel.env.comparison.tf32_room import RUNS
 from verl_kernel.env.judge import Judge
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.reference import Reference
+from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 

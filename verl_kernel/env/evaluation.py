@@ -30,7 +30,7 @@ from verl_kernel.env.dialogue import Dialogue, Stop
 from verl_kernel.env.ipc.shared_memory import Arena
 from verl_kernel.env.ledger import Entry, hidden_work
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.reference import Reference
+from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
 from verl_kernel.env.runner_process import RunnerProcess
 from verl_kernel.env.sandbox.scratch import Scratch

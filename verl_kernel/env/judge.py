@@ -21,8 +21,8 @@ from verl_kernel.env.evaluation import Evaluation
 from verl_kernel.env.forked_zygote import ForkedZygote
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.own_time import OwnTime
-from verl_kernel.env.reference import Reference
-from verl_kernel.env.reference_store import ReferenceStore
+from verl_kernel.env.reference.disk_cache import ReferenceStore
+from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task, slow_reference
 from verl_kernel.env.zygote_process import Zygote

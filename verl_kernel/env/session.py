@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from verl_kernel.env.clock.base import Parsed
 from verl_kernel.env.ipc.channel import Message
-from verl_kernel.env.reference_trial import Trial
+from verl_kernel.env.reference.trial import Trial
 from verl_kernel.env.tamper.trace_checks import OwnWork
 from verl_kernel.env.trace import TraceEvent
 from verl_kernel.env.trials import Bench

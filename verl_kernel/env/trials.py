@@ -17,8 +17,8 @@ from verl_kernel.env.ipc.channel import Message
 from verl_kernel.env.ipc.shared_memory import POISON, Arena, place
 from verl_kernel.env.ipc.tensor_facts import disagreement
 from verl_kernel.env.ledger import Entry
-from verl_kernel.env.reference import Reference
-from verl_kernel.env.reference_trial import Trial
+from verl_kernel.env.reference.reference import Reference
+from verl_kernel.env.reference.trial import Trial
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.tamper.seals import seals
 from verl_kernel.env.tamper.trace_checks import OwnWork, computes, own_work

@@ -13,8 +13,8 @@ from verl_kernel.env.trace import TraceEvent
 
 if TYPE_CHECKING:  # the reference imports devices, which import clocks
     from verl_kernel.env.ipc.channel import Message
-    from verl_kernel.env.reference import Reference
-    from verl_kernel.env.reference_trial import Trial
+    from verl_kernel.env.reference.reference import Reference
+    from verl_kernel.env.reference.trial import Trial
     from verl_kernel.env.tamper.trace_checks import OwnWork
 
 Parsed = TypeVar("Parsed")

@@ -32,8 +32,8 @@ from verl_kernel.env.devices.cuda.throttle import Throttle
 from verl_kernel.env.ipc.shared_memory import place
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.profile import Profile
-from verl_kernel.env.reference import Reference
-from verl_kernel.env.reference_trial import Trial
+from verl_kernel.env.reference.reference import Reference
+from verl_kernel.env.reference.trial import Trial
 from verl_kernel.env.trace import load_events
 
 _COMPILED_TRIAL = (1 << 16) - 1

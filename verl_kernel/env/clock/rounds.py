@@ -17,7 +17,7 @@ from verl_kernel.env.clock.samples import Round, Samples
 from verl_kernel.env.clock.sides import Sides
 from verl_kernel.env.devices.cuda.stopwatch import WARM_UPS
 from verl_kernel.env.ipc.shared_memory import place
-from verl_kernel.env.reference_trial import Trial
+from verl_kernel.env.reference.trial import Trial
 
 _LEAST, _MOST, _PUBLISHED_CALLS = 10, 100, 100
 _COMPARED_BYTES, _SAMPLE = 16 << 20, 10

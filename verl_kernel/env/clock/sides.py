@@ -19,7 +19,7 @@ from verl_kernel.env.clock.crosscheck import TimedCall
 from verl_kernel.env.devices.cuda.stopwatch import WARM_UPS, Forward, Stopwatch, warm
 from verl_kernel.env.ipc.channel import Message
 from verl_kernel.env.ipc.shared_memory import unflatten
-from verl_kernel.env.reference_trial import Trial
+from verl_kernel.env.reference.trial import Trial
 
 _FIRST_TRIAL = 1 << 16
 """Numbers of timed trials start here, so that they share no inputs with the correctness trials."""

@@ -11,11 +11,11 @@ import torch
 from verl_kernel.env.comparison.float32 import precision
 from verl_kernel.env.ipc.shared_memory import place
 from verl_kernel.env.ipc.tensor_facts import Facts, storages, tensor_facts
-from verl_kernel.env.reference_preparation import Preparation
-from verl_kernel.env.reference_program import ReferenceProgram
+from verl_kernel.env.reference.preparation import Preparation
+from verl_kernel.env.reference.program import ReferenceProgram
+from verl_kernel.env.reference.value import Value
 from verl_kernel.env.seeding import restored_generators, seed_of
 from verl_kernel.env.trace import TraceEvent
-from verl_kernel.env.value import Value
 from verl_kernel.errors import TaskError
 
 SIZED_DRAWS = 8

@@ -25,10 +25,10 @@ from typing import Any
 import torch
 
 from verl_kernel.env.ipc.shared_memory import DTYPES, TensorSpec
-from verl_kernel.env.reference_preparation import Preparation, Traits
+from verl_kernel.env.reference.preparation import Preparation, Traits
+from verl_kernel.env.reference.value import Value
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import dump_events, load_events
-from verl_kernel.env.value import Value
 from verl_kernel.errors import ConfigError
 
 _LOG = logging.getLogger(__name__)

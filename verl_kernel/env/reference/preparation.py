@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from verl_kernel.env.reference.value import Value
+from verl_kernel.env.reference.variation import Variation
 from verl_kernel.env.trace import TraceEvent
-from verl_kernel.env.value import Value
-from verl_kernel.env.variation import Variation
 from verl_kernel.env.weights import Constants
 
 

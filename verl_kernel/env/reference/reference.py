@@ -17,10 +17,10 @@ from verl_kernel.env.comparison import tf32
 from verl_kernel.env.comparison.float32 import precision
 from verl_kernel.env.comparison.tf32_room import Room, rooms
 from verl_kernel.env.devices.base import DeviceBackend
-from verl_kernel.env.reference_exploration import explore
-from verl_kernel.env.reference_preparation import Preparation
-from verl_kernel.env.reference_program import ReferenceProgram
-from verl_kernel.env.reference_trial import Trial, draw_trial
+from verl_kernel.env.reference.exploration import explore
+from verl_kernel.env.reference.preparation import Preparation
+from verl_kernel.env.reference.program import ReferenceProgram
+from verl_kernel.env.reference.trial import Trial, draw_trial
 from verl_kernel.env.seeding import restored_generators
 from verl_kernel.env.task import Task
 from verl_kernel.env.weights import copy_state, state_of

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.reference.value import Value
 from verl_kernel.env.seeding import seed_everything, seed_of
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent
-from verl_kernel.env.value import Value
 from verl_kernel.env.weights import state_of
 from verl_kernel.errors import TaskError
 
