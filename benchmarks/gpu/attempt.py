@@ -123,7 +123,7 @@ def _kernel(device: DeviceBackend) -> None:
 def _profiler(device: DeviceBackend) -> None:
     import torch
 
-    from verl_kernel.env.clock import timed_calls
+    from verl_kernel.env.clocks.cuda import timed_calls
 
     x = device.to_device(torch.ones(1 << 10))
     for _ in range(2):  # the first also starts it

@@ -14,10 +14,10 @@ from tests.env import programs
 from tests.env.pretend.pretend_gpu import PretendGpu
 from tests.env.pretend.simulated_gpu import Clock, SimulatedGpu
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.clock import rounds, sides, timed_calls
-from verl_kernel.env.clock.cuda import CudaClock
-from verl_kernel.env.clock.samples import Round, Samples
-from verl_kernel.env.clock.timed_calls import TimedCalls, summed
+from verl_kernel.env.clocks.cuda import rounds, sides, timed_calls
+from verl_kernel.env.clocks.cuda.clock import CudaClock
+from verl_kernel.env.clocks.cuda.samples import Round, Samples
+from verl_kernel.env.clocks.cuda.timed_calls import TimedCalls, summed
 from verl_kernel.env.comparison.compare import compare
 from verl_kernel.env.devices.cuda import memory_shares
 from verl_kernel.env.devices.cuda.stopwatch import Stopwatch

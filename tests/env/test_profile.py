@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.env.profile import profile_events
+from verl_kernel.env.clocks.profile import profile_events
 from verl_kernel.env.result import Launch
 from verl_kernel.env.tamper.trace_checks import heaviest, lazy_flags, own_work
 from verl_kernel.env.trace import TraceEvent

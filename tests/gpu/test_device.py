@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.clock.roofline import peak_gbs
-from verl_kernel.env.clock.timed_calls import device_kernels
+from verl_kernel.env.clocks.cuda.roofline import peak_gbs
+from verl_kernel.env.clocks.cuda.timed_calls import device_kernels
 
 from .programs import HEADER
 

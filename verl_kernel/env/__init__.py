@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from verl_kernel.env.backends import refuse_interpreting, resolve_device
-    from verl_kernel.env.clock.statistics import is_parity
+    from verl_kernel.env.clocks.statistics import is_parity
     from verl_kernel.env.conformance import check_evaluator
     from verl_kernel.env.gym_handle import KernelGym
     from verl_kernel.env.local_pool import LocalPool

@@ -23,7 +23,7 @@ import torch
 
 from verl_kernel.env import static_check
 from verl_kernel.env.ablation import Ablation
-from verl_kernel.env.clock.base import Clock, Measurement
+from verl_kernel.env.clocks.base import Clock, Measurement
 from verl_kernel.env.comparison.compare import Agreement
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.dialogue import Dialogue, Stop

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 
-from verl_kernel.env.clock.base import Parsed
+from verl_kernel.env.clocks.base import Parsed
 from verl_kernel.env.ipc.channel import Message
 from verl_kernel.env.reference.trial import Trial
 from verl_kernel.env.tamper.trace_checks import OwnWork

@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from verl_kernel.env.clock.statistics import is_parity
+from verl_kernel.env.clocks.statistics import is_parity
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.errors import ConfigError, InfraError
 

@@ -12,9 +12,9 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from verl_kernel.env.clock.request_size import RequestSize
-from verl_kernel.env.clock.samples import Round, Samples
-from verl_kernel.env.clock.sides import Sides
+from verl_kernel.env.clocks.cuda.request_size import RequestSize
+from verl_kernel.env.clocks.cuda.samples import Round, Samples
+from verl_kernel.env.clocks.cuda.sides import Sides
 from verl_kernel.env.devices.cuda.stopwatch import WARM_UPS
 from verl_kernel.env.ipc.shared_memory import place
 from verl_kernel.env.reference.trial import Trial

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from verl_kernel.env.profile import Profile
+from verl_kernel.env.clocks.profile import Profile
 from verl_kernel.env.result import Comparison, Timing
 from verl_kernel.env.trace import TraceEvent
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from verl_kernel.env.clock.base import Session
-from verl_kernel.env.clock.crosscheck import TimedCall
+from verl_kernel.env.clocks.base import Session
+from verl_kernel.env.clocks.cuda.crosscheck import TimedCall
 from verl_kernel.env.devices.cuda.stopwatch import WARM_UPS, Forward, Stopwatch, warm
 from verl_kernel.env.ipc.channel import Message
 from verl_kernel.env.ipc.shared_memory import unflatten

@@ -16,14 +16,15 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from verl_kernel.env.clock.base import Measurement, Session
-from verl_kernel.env.clock.cuda_profile import load_kernels, profile_kernels
-from verl_kernel.env.clock.request_size import RequestSize
-from verl_kernel.env.clock.roofline import bytes_read, floor_ms, peak_gbs
-from verl_kernel.env.clock.rounds import Rounds
-from verl_kernel.env.clock.samples import Samples
-from verl_kernel.env.clock.sides import Sides
-from verl_kernel.env.clock.statistics import timing
+from verl_kernel.env.clocks.base import Measurement, Session
+from verl_kernel.env.clocks.cuda.profile import load_kernels, profile_kernels
+from verl_kernel.env.clocks.cuda.request_size import RequestSize
+from verl_kernel.env.clocks.cuda.roofline import bytes_read, floor_ms, peak_gbs
+from verl_kernel.env.clocks.cuda.rounds import Rounds
+from verl_kernel.env.clocks.cuda.samples import Samples
+from verl_kernel.env.clocks.cuda.sides import Sides
+from verl_kernel.env.clocks.profile import Profile
+from verl_kernel.env.clocks.statistics import timing
 from verl_kernel.env.comparison.float32 import precision
 from verl_kernel.env.devices.cuda.device import CudaDevice
 from verl_kernel.env.devices.cuda.facts import gpu_state
@@ -31,7 +32,6 @@ from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
 from verl_kernel.env.devices.cuda.throttle import Throttle
 from verl_kernel.env.ipc.shared_memory import place
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.profile import Profile
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.reference.trial import Trial
 from verl_kernel.env.trace import load_events

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from verl_kernel.env.clock.statistics import median_interval
+from verl_kernel.env.clocks.statistics import median_interval
 
 HONEST_SHARE = 0.5
 """Least share of the wall time beyond the null call that honest events explain."""

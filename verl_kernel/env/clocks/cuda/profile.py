@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isfinite
 
-from verl_kernel.env.profile import Profile
+from verl_kernel.env.clocks.profile import Profile
 from verl_kernel.env.result import Launch
 from verl_kernel.env.trace import TraceEvent
 

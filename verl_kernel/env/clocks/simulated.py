@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from verl_kernel.env.clock.base import Measurement, Session
-from verl_kernel.env.clock.statistics import timing
+from verl_kernel.env.clocks.base import Measurement, Session
+from verl_kernel.env.clocks.profile import profile_events
+from verl_kernel.env.clocks.statistics import timing
 from verl_kernel.env.devices.cpu.nominal import PROFILES, event_ms, time_ms
-from verl_kernel.env.profile import profile_events
 from verl_kernel.env.trace import TraceEvent
 
 

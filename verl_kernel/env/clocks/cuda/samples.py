@@ -6,8 +6,8 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass, field
 
-from verl_kernel.env.clock.crosscheck import NullCall, TimedCall, hidden_ms, mismatch, upper
-from verl_kernel.env.clock.statistics import compared, is_settled
+from verl_kernel.env.clocks.cuda.crosscheck import NullCall, TimedCall, hidden_ms, mismatch, upper
+from verl_kernel.env.clocks.statistics import compared, is_settled
 from verl_kernel.env.result import Comparison
 
 _SLACK_MS, _SHARE = 1.0, 1.25
