@@ -119,7 +119,7 @@ def test_a_judge_without_memory_says_nothing_about_the_task(judge):
 
 HOARDER = """
 import sys
-if "verl_kernel.env.zygote" in sys.orig_argv:
+if "verl_kernel.env.runner.zygote" in sys.orig_argv:
     import torch
     from pretend_gpu import PretendGpu, backend
     from verl_kernel.env import backends

@@ -26,7 +26,7 @@ TASK = Task(REFERENCE)
 OPTIONS = {"device": "cuda", "correctness_trials": 3, "static_check": "off", "run_timeout_s": 1.0}
 SITE = """
 import sys
-if any(word in ("verl_kernel.env.worker", "verl_kernel.env.zygote") for word in sys.orig_argv):
+if any(word in ("verl_kernel.env.worker", "verl_kernel.env.runner.zygote") for word in sys.orig_argv):
     from verl_kernel.env import backends
     def resolve_backend(name, probe=True):
         from locked_gpu import LockedGpu, backend

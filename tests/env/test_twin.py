@@ -70,4 +70,4 @@ def test_a_zygote_that_dies_is_replaced_by_one_with_a_process_of_its_own(pool):
     os.kill(first.pid, signal.SIGKILL)
     (result,) = pool.evaluate_many([(TASK, HONEST + "# again", "")])
     assert result.status is EvalStatus.OK and zygote(pool).pid != first.pid
-    assert "verl_kernel.env.zygote" in " ".join(zygote(pool).cmdline())
+    assert "verl_kernel.env.runner.zygote" in " ".join(zygote(pool).cmdline())

@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def _serve_as_zygote(fd: int, device: str) -> None:
-    from verl_kernel.env.zygote import serve  # in the forked process: the judge has no use for a runner's code
+    from verl_kernel.env.runner.zygote import serve  # in the forked process: the judge has no use for a runner's code
 
     serve(fd, device)
 

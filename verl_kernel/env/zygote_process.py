@@ -61,7 +61,7 @@ class Zygote:
         self.close()
         ours, theirs = channels.pair()
         self._errors = tempfile.TemporaryFile()
-        command = [sys.executable, "-m", "verl_kernel.env.zygote", str(theirs.fileno()), self._device.name]
+        command = [sys.executable, "-m", "verl_kernel.env.runner.zygote", str(theirs.fileno()), self._device.name]
         self._process = subprocess.Popen(
             command, pass_fds=[theirs.fileno()], env={**child_environment(), **self._device.zygote_env()}, cwd="/",
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors, start_new_session=True,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that has torch and Triton loaded and forks a runner per candidate: milliseconds, not seconds.
 
-Run by the judge as `python -m verl_kernel.env.zygote <fd> <device>`; it says `ready`, then answers `fork` (with the
+Run by the judge as `python -m verl_kernel.env.runner.zygote <fd> <device>`; it says `ready`, then answers `fork` (with the
 runner's ends of a socket, the arena and an output pipe) and `reap`. It ends with its judge: end of file on the socket.
 It never runs a candidate itself, and adopts and kills whatever a runner leaves behind.
 """
@@ -24,7 +24,7 @@ from verl_kernel.env.backends import Backend, resolve_backend
 from verl_kernel.env.comparison import float32
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message
 from verl_kernel.env.ipc.shared_memory import Arena
-from verl_kernel.env.runner import Runner
+from verl_kernel.env.runner.runner import Runner
 from verl_kernel.env.sandbox import jail, landlock, own_paths
 from verl_kernel.env.tamper.seals import SEALER
 from verl_kernel.env.tamper.snapshot import Snapshot
