@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.env.pretend.pretend_gpu import backend
-from verl_kernel.env import judge as judges
+from verl_kernel.env.judge import judge as judges
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool import KernelGym
 

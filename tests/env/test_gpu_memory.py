@@ -10,11 +10,11 @@ import torch
 
 from tests.env.pretend.pretend_gpu import backend
 from tests.env.programs import HONEST, REFERENCE, candidate
-from verl_kernel.env import judge as judges
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.devices.cuda import memory_shares
 from verl_kernel.env.devices.cuda.lock import DeviceLock
 from verl_kernel.env.devices.cuda.memory_shares import judge_share_mb
+from verl_kernel.env.judge import judge as judges
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.result import EvalStatus

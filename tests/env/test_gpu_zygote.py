@@ -13,10 +13,10 @@ import pytest
 
 from tests.env.pretend.pretend_cuda import PretendCuda
 from verl_kernel.env.ipc.shared_memory import Arena
+from verl_kernel.env.judge.processes.zygote import Zygote
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox import gpu_isolation
 from verl_kernel.env.sandbox.scratch import Scratch
-from verl_kernel.env.zygote_process import Zygote
 
 _LOAD = {
     **{"entry": "ModelNew", "seed": 0, "specs": [], "state": {}, "constants": {}},

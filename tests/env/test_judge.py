@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.env.programs import HONEST, PLAIN, REFERENCE, candidate
-from verl_kernel.env.judge import Judge
+from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task

@@ -9,7 +9,7 @@ import torch
 from tests.env.programs import HEADER
 from tests.exploits.tasks import TASKS
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.judge import Judge
+from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.result import EvalResult, EvalStatus

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.env.programs import HONEST, REFERENCE, candidate
-from verl_kernel.env import judge as judges
 from verl_kernel.env.devices.cuda.lock import FOLDER, DeviceLock
+from verl_kernel.env.judge import judge as judges
+from verl_kernel.env.judge.processes.runner import RunnerProcess
 from verl_kernel.env.judge_process import JudgeProcess
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalStatus
-from verl_kernel.env.runner_process import RunnerProcess
 from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError
 

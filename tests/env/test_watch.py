@@ -4,7 +4,7 @@
 import pytest
 
 from tests.env.programs import REFERENCE, candidate
-from verl_kernel.env.judge import Judge
+from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
@@ -183,7 +183,7 @@ def test_a_store_outside_the_tensors_of_a_launch_is_a_crash(judge):
 
 
 def test_a_memory_hog_is_out_of_memory_even_where_no_limit_of_the_kernel_holds(judge, monkeypatch):
-    monkeypatch.setattr("verl_kernel.env.runner_process._WATCH_S", 0.01)
+    monkeypatch.setattr("verl_kernel.env.judge.processes.runner._WATCH_S", 0.01)
     body = "import time\nhog = [bytearray(1 << 20) for _ in range(700)]; time.sleep(1); return self.right(x, y)"
     before = "import resource\n"
     result = judge.evaluate(TASK, candidate(body, before))

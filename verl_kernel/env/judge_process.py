@@ -10,8 +10,8 @@ from typing import Any
 
 from verl_kernel.env.home import Home
 from verl_kernel.env.ipc import channel as channels
+from verl_kernel.env.judge.processes.own_time import backstop_s
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.own_time import backstop_s
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.sandbox.child_environment import child_environment
 from verl_kernel.env.task import Task, slow_reference

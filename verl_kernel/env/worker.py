@@ -19,14 +19,14 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from verl_kernel.env.judge.processes.own_time import OwnTime, backstop_s
 from verl_kernel.env.judge_process import REFERENCE_HUNG
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.own_time import OwnTime, backstop_s
 from verl_kernel.env.sandbox import jail
 from verl_kernel.errors import EnvironmentNotReady, VerlKernelError, cannot_load
 
 if TYPE_CHECKING:
-    from verl_kernel.env.judge import Judge
+    from verl_kernel.env.judge.judge import Judge
 
 
 def main() -> None:
@@ -35,10 +35,10 @@ def main() -> None:
         jail.hide_memory()
     try:
         from verl_kernel.env.comparison import float32
-        from verl_kernel.env.forked_zygote import fork_zygote
+        from verl_kernel.env.judge.processes.forked_zygote import fork_zygote
 
         forked = fork_zygote(sys.argv[2], _serve_as_zygote)
-        from verl_kernel.env.judge import Judge  # imports triton, which the zygote must have done in its own way
+        from verl_kernel.env.judge.judge import Judge  # imports triton, which the zygote must have done in its own way
     except ImportError as exc:
         Connection(int(sys.argv[1])).send(EnvironmentNotReady(cannot_load(exc)))
         return

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message
+from verl_kernel.env.judge.processes.own_time import OwnTime, backstop_s, processor_ns
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.own_time import OwnTime, backstop_s, processor_ns
 from verl_kernel.env.sandbox.scratch import used_bytes
 from verl_kernel.env.tamper.seals import SealReader
 from verl_kernel.errors import InfraError

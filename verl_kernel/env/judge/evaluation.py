@@ -22,22 +22,22 @@ from typing import Any
 import torch
 
 from verl_kernel.env import static_check
-from verl_kernel.env.ablation import Ablation
 from verl_kernel.env.clocks.base import Clock, Measurement
 from verl_kernel.env.comparison.compare import Agreement
 from verl_kernel.env.devices.base import DeviceBackend
-from verl_kernel.env.dialogue import Dialogue, Stop
 from verl_kernel.env.ipc.shared_memory import Arena
-from verl_kernel.env.ledger import Entry, hidden_work
+from verl_kernel.env.judge.ablation import Ablation
+from verl_kernel.env.judge.hidden_work import Entry, hidden_work
+from verl_kernel.env.judge.processes.runner import RunnerProcess
+from verl_kernel.env.judge.processes.zygote import Zygote
+from verl_kernel.env.judge.runner_client import Dialogue, Stop
+from verl_kernel.env.judge.session import BenchSession
+from verl_kernel.env.judge.trials import Bench, Layout, difference
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
-from verl_kernel.env.runner_process import RunnerProcess
 from verl_kernel.env.sandbox.scratch import Scratch
-from verl_kernel.env.session import BenchSession
 from verl_kernel.env.tamper.trace_checks import lazy_flags, moves_too_little, own_launches
-from verl_kernel.env.trials import Bench, Layout, difference
-from verl_kernel.env.zygote_process import Zygote
 from verl_kernel.errors import EnvironmentNotReady, InfraError
 
 STAGES = ("wait", "static", "load", "correctness", "ablation", "exit", "clock")

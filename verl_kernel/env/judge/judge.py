@@ -17,15 +17,15 @@ import torch
 
 from verl_kernel.env.backends import refuse_interpreting, resolve_backend
 from verl_kernel.env.cache import Recent
-from verl_kernel.env.evaluation import Evaluation
-from verl_kernel.env.forked_zygote import ForkedZygote
+from verl_kernel.env.judge.evaluation import Evaluation
+from verl_kernel.env.judge.processes.forked_zygote import ForkedZygote
+from verl_kernel.env.judge.processes.own_time import OwnTime
+from verl_kernel.env.judge.processes.zygote import Zygote
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.own_time import OwnTime
 from verl_kernel.env.reference.disk_cache import ReferenceStore
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task, slow_reference
-from verl_kernel.env.zygote_process import Zygote
 from verl_kernel.errors import ConfigError, InfraError, TaskError
 
 _REFERENCES = 64

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from verl_kernel.env.ipc.channel import Message, ProtocolError
-from verl_kernel.env.oom_kills import oom_kills
+from verl_kernel.env.judge.processes.oom_kills import oom_kills
+from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, RunnerProcess
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalError, EvalStatus
-from verl_kernel.env.runner_process import GrantExceeded, RunnerDied, RunnerProcess
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 from verl_kernel.errors import InfraError
 

@@ -11,12 +11,12 @@ import tempfile
 from contextlib import suppress
 
 from verl_kernel.env.devices.base import DeviceBackend
-from verl_kernel.env.forked_zygote import ForkedZygote
 from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
 from verl_kernel.env.ipc.shared_memory import Arena
+from verl_kernel.env.judge.processes.forked_zygote import ForkedZygote
+from verl_kernel.env.judge.processes.runner import RunnerProcess
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.runner_process import RunnerProcess
 from verl_kernel.env.sandbox.child_environment import child_environment
 from verl_kernel.env.tamper.seals import SealReader
 from verl_kernel.errors import InfraError

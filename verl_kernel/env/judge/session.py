@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 from verl_kernel.env.clocks.base import Parsed
 from verl_kernel.env.ipc.channel import Message
+from verl_kernel.env.judge.trials import Bench
 from verl_kernel.env.reference.trial import Trial
 from verl_kernel.env.tamper.trace_checks import OwnWork
 from verl_kernel.env.trace import TraceEvent
-from verl_kernel.env.trials import Bench
 
 
 class BenchSession:

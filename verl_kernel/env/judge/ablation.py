@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from verl_kernel.env.dialogue import Stop
 from verl_kernel.env.ipc.channel import Message
+from verl_kernel.env.judge.runner_client import Stop
+from verl_kernel.env.judge.trials import Bench
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.tamper.trace_checks import heaviest
-from verl_kernel.env.trials import Bench
 
 _EVERYTHING: Message = {}
 _COMPUTED: Message = {"kept": ["moves", "constant"]}

@@ -3,7 +3,7 @@
 
 Both need torch, and a copy of it costs 150 MB of private memory and a second of processor time; a fork shares them. It
 happens before options, seed and tasks arrive, so the zygote knows what any zygote knows. One that dies later is
-replaced by a process of its own (`verl_kernel.env.zygote_process`): by then the judge has secrets.
+replaced by a process of its own (`verl_kernel.env.judge.processes.zygote`): by then the judge has secrets.
 """
 
 from __future__ import annotations
