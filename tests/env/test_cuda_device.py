@@ -12,8 +12,8 @@ from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.devices.cuda.facts import gpu_state, parse_smi, reason_names
 from verl_kernel.env.devices.cuda.memory import PoisonedAllocations, poison_free_blocks
 from verl_kernel.env.judge.judge import Judge
-from verl_kernel.env.judge_process import JudgeProcess
 from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.judge_process import JudgeProcess
 from verl_kernel.errors import EnvironmentNotReady
 
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -63,7 +63,12 @@ def driver(monkeypatch):
 def test_judges_and_what_they_started_are_no_strangers(driver, orphan):
     runner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
-        driver(os.getpid(), runner.pid, orphan("verl_kernel.env.worker"), orphan("verl_kernel.env.runner.zygote"))
+        driver(
+            os.getpid(),
+            runner.pid,
+            orphan("verl_kernel.env.pool.judge_worker"),
+            orphan("verl_kernel.env.runner.zygote"),
+        )
         assert count_foreign(compute_processes("GPU-1")) == 0
     finally:
         runner.kill()

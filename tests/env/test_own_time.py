@@ -15,8 +15,8 @@ from tests.env.waiting import until
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.judge.processes import own_time
 from verl_kernel.env.judge.processes.own_time import OwnTime, backstop_s
-from verl_kernel.env.judge_process import JudgeProcess, evaluation_limit_s
 from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.judge_process import JudgeProcess, evaluation_limit_s
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 

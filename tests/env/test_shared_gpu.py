@@ -15,8 +15,8 @@ from tests.env.programs import HONEST, REFERENCE, candidate
 from verl_kernel.env.devices.cuda.lock import FOLDER, DeviceLock
 from verl_kernel.env.judge import judge as judges
 from verl_kernel.env.judge.processes.runner import RunnerProcess
-from verl_kernel.env.judge_process import JudgeProcess
 from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.judge_process import JudgeProcess
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError
@@ -26,7 +26,7 @@ TASK = Task(REFERENCE)
 OPTIONS = {"device": "cuda", "correctness_trials": 3, "static_check": "off", "run_timeout_s": 1.0}
 SITE = """
 import sys
-if any(word in ("verl_kernel.env.worker", "verl_kernel.env.runner.zygote") for word in sys.orig_argv):
+if any(word in ("verl_kernel.env.pool.judge_worker", "verl_kernel.env.runner.zygote") for word in sys.orig_argv):
     from verl_kernel.env import backends
     def resolve_backend(name, probe=True):
         from locked_gpu import LockedGpu, backend

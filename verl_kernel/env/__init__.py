@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from verl_kernel.env.backends import refuse_interpreting, resolve_device
     from verl_kernel.env.clocks.statistics import is_parity
     from verl_kernel.env.conformance import check_evaluator
-    from verl_kernel.env.gym_handle import KernelGym
-    from verl_kernel.env.local_pool import LocalPool
     from verl_kernel.env.options import GymOptions
-    from verl_kernel.env.pool_stats import PoolStats
+    from verl_kernel.env.pool.cluster.gym import KernelGym
+    from verl_kernel.env.pool.local import LocalPool
+    from verl_kernel.env.pool.stats import PoolStats
     from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
     from verl_kernel.env.static_check import check
     from verl_kernel.env.task import Task

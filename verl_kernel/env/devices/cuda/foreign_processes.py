@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-_OURS = (b"verl_kernel.env.worker", b"verl_kernel.env.runner.zygote")
+_OURS = (b"verl_kernel.env.pool.judge_worker", b"verl_kernel.env.runner.zygote")
 """Modules that judges and zygotes are started as; a runner is a copy of its zygote."""
 
 

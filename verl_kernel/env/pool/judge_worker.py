@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A judge in a process of its own, where a reference may hang or crash without taking its caller along.
 
-Run by the pool as `python -m verl_kernel.env.worker <fd> <device>`. Both ends are trusted, so jobs, results and
+Run by the pool as `python -m verl_kernel.env.pool.judge_worker <fd> <device>`. Both ends are trusted, so jobs, results and
 exceptions are pickled. A thread reads jobs all the time: end of file means that the owner is gone, and the process
 ends at once; its zygote and the runner see that in their turn.
 """
@@ -20,8 +20,8 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from verl_kernel.env.judge.processes.own_time import OwnTime, backstop_s
-from verl_kernel.env.judge_process import REFERENCE_HUNG
 from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.judge_process import REFERENCE_HUNG
 from verl_kernel.env.sandbox import jail
 from verl_kernel.errors import EnvironmentNotReady, VerlKernelError, cannot_load
 

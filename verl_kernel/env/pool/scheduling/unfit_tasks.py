@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from verl_kernel.env.judge_handle import Job
+from verl_kernel.env.pool.scheduling.judge_handle import Job
 from verl_kernel.errors import TaskError
 
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import ray
 
-from verl_kernel.env.dispatcher import Dispatcher
-from verl_kernel.env.judge_actor import RemoteJudge
 from verl_kernel.env.judge_groups import JudgeGroup
-from verl_kernel.env.judge_handle import Job
-from verl_kernel.env.loop_thread import LoopThread
-from verl_kernel.env.nodes import find_judge, find_nodes
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool_metrics import RayMetrics
-from verl_kernel.env.pool_stats import PoolStats
+from verl_kernel.env.pool.cluster.judge import RemoteJudge
+from verl_kernel.env.pool.cluster.metrics import RayMetrics
+from verl_kernel.env.pool.cluster.nodes import find_judge, find_nodes
+from verl_kernel.env.pool.dispatcher import Dispatcher
+from verl_kernel.env.pool.event_loop import LoopThread
+from verl_kernel.env.pool.scheduling.judge_handle import Job
+from verl_kernel.env.pool.stats import PoolStats
 from verl_kernel.env.result import EvalResult
 
 _LOG = logging.getLogger(__name__)

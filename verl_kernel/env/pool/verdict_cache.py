@@ -12,10 +12,10 @@ import hashlib
 from collections.abc import Awaitable, Callable
 
 from verl_kernel.env.cache import Recent
-from verl_kernel.env.pins import Pin
+from verl_kernel.env.pool.scheduling.pins import Pin
+from verl_kernel.env.pool.scheduling.scheduler import Ticket
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
-from verl_kernel.env.turnstile import Ticket
 
 
 def verdict_key(task: Task, source: str, step: int | None, pin: Pin) -> str:

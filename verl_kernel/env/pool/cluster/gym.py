@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
-from verl_kernel.env.dispatcher import not_judged
-from verl_kernel.env.judge_handle import Job
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool_stats import PoolStats
+from verl_kernel.env.pool.dispatcher import not_judged
+from verl_kernel.env.pool.scheduling.judge_handle import Job
+from verl_kernel.env.pool.scheduling.tries import ATTEMPTS
+from verl_kernel.env.pool.stats import PoolStats
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
-from verl_kernel.env.tries import ATTEMPTS
 from verl_kernel.errors import InfraError
 
 _LOG = logging.getLogger(__name__)
@@ -135,8 +135,8 @@ class KernelGym:
     async def _ask(self, method: str, *args: Any, urgent: bool) -> Any:
         import ray
 
-        from verl_kernel.env.judge_actor import cause_of
-        from verl_kernel.env.router import TRAINING, VALIDATION
+        from verl_kernel.env.pool.cluster.judge import cause_of
+        from verl_kernel.env.pool.cluster.router import TRAINING, VALIDATION
 
         group = VALIDATION if urgent else TRAINING
         answer = getattr(self._router, method).options(concurrency_group=group).remote(*args)
@@ -151,8 +151,8 @@ class KernelGym:
     def _control(self, method: str, *args: Any) -> Any:
         import ray
 
-        from verl_kernel.env.judge_actor import cause_of
-        from verl_kernel.env.router import CONTROL
+        from verl_kernel.env.pool.cluster.judge import cause_of
+        from verl_kernel.env.pool.cluster.router import CONTROL
 
         try:
             return ray.get(getattr(self._router, method).options(concurrency_group=CONTROL).remote(*args))
@@ -163,7 +163,7 @@ class KernelGym:
         """Wait for the router's next life, or make one."""
         from ray.exceptions import ActorDiedError, RayActorError
 
-        from verl_kernel.env.router import CONTROL
+        from verl_kernel.env.pool.cluster.router import CONTROL
 
         end = time.monotonic() + _RETURN_S
         while time.monotonic() < end:
@@ -177,6 +177,6 @@ class KernelGym:
             await asyncio.sleep(_PAUSE_S)
 
     def _find(self) -> Any:
-        from verl_kernel.env.router import find_or_make_router
+        from verl_kernel.env.pool.cluster.router import find_or_make_router
 
         return find_or_make_router(self._options, self._seed, self._name)

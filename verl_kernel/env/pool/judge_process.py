@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The owner's handle on a judge in a process of its own (`verl_kernel.env.worker`)."""
+"""The owner's handle on a judge in a process of its own (`verl_kernel.env.pool.judge_worker`)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import sys
 from multiprocessing.connection import Connection
 from typing import Any
 
-from verl_kernel.env.home import Home
 from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.judge.processes.own_time import backstop_s
 from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.temp_dir import Home
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.sandbox.child_environment import child_environment
 from verl_kernel.env.task import Task, slow_reference
@@ -63,7 +63,13 @@ class JudgeProcess:
             raise InfraError("the judge has been closed")
         self._home = Home()
         ours, theirs = channels.pair()
-        command = [sys.executable, "-m", "verl_kernel.env.worker", str(theirs.fileno()), self._options.device]
+        command = [
+            sys.executable,
+            "-m",
+            "verl_kernel.env.pool.judge_worker",
+            str(theirs.fileno()),
+            self._options.device,
+        ]
         self._process = subprocess.Popen(
             command, pass_fds=[theirs.fileno()], env={**child_environment(), "TMPDIR": self._home.path}, cwd="/",
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from ray.util.metrics import Counter, Gauge, Histogram
 
-from verl_kernel.env.dispatcher import Observer
-from verl_kernel.env.pool_stats import PoolStats
+from verl_kernel.env.pool.dispatcher import Observer
+from verl_kernel.env.pool.stats import PoolStats
 from verl_kernel.env.result import EvalResult
 
 _PREFIX = "verl_kernel_gym"

@@ -15,16 +15,16 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Generic
 
-from verl_kernel.env.judge_handle import Handle, Job, JudgeLost
-from verl_kernel.env.memo import Pending, VerdictMemo, verdict_key
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pins import Pin, Pins
-from verl_kernel.env.pool_stats import JudgeStats, PoolStats, Tally
+from verl_kernel.env.pool.scheduling.judge_handle import Handle, Job, JudgeLost
+from verl_kernel.env.pool.scheduling.pins import Pin, Pins
+from verl_kernel.env.pool.scheduling.scheduler import Ticket, Turnstile
+from verl_kernel.env.pool.scheduling.tries import Tries
+from verl_kernel.env.pool.scheduling.unfit_tasks import UnfitTasks
+from verl_kernel.env.pool.stats import JudgeStats, PoolStats, Tally
+from verl_kernel.env.pool.upkeep import Upkeep
+from verl_kernel.env.pool.verdict_cache import Pending, VerdictMemo, verdict_key
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
-from verl_kernel.env.tries import Tries
-from verl_kernel.env.turnstile import Ticket, Turnstile
-from verl_kernel.env.unfit_tasks import UnfitTasks
-from verl_kernel.env.upkeep import Upkeep
 from verl_kernel.errors import InfraError, TaskError
 
 _LOG = logging.getLogger(__name__)

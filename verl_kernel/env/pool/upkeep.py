@@ -8,9 +8,9 @@ import logging
 from collections.abc import Collection, Coroutine, Sequence
 from typing import Any, Generic
 
-from verl_kernel.env.drains import Drains
-from verl_kernel.env.judge_handle import Handle, JudgeLost
-from verl_kernel.env.turnstile import Turnstile
+from verl_kernel.env.pool.scheduling.drains import Drains
+from verl_kernel.env.pool.scheduling.judge_handle import Handle, JudgeLost
+from verl_kernel.env.pool.scheduling.scheduler import Turnstile
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError
 
 _LOG = logging.getLogger(__name__)

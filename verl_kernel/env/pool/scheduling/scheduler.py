@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
-from verl_kernel.env.absences import Absences
-from verl_kernel.env.pins import Pin
-from verl_kernel.env.places import Judge, Place, present_models, rotation
+from verl_kernel.env.pool.scheduling.absences import Absences
+from verl_kernel.env.pool.scheduling.pins import Pin
+from verl_kernel.env.pool.scheduling.places import Judge, Place, present_models, rotation
 
 _LONGEST_FACTOR = 64
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
-from verl_kernel.env.dispatcher import Dispatcher
-from verl_kernel.env.judge_handle import Job, Placement
-from verl_kernel.env.judge_process import JudgeProcess
-from verl_kernel.env.loop_thread import LoopThread
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool_stats import PoolStats
+from verl_kernel.env.pool.dispatcher import Dispatcher
+from verl_kernel.env.pool.event_loop import LoopThread
+from verl_kernel.env.pool.judge_process import JudgeProcess
+from verl_kernel.env.pool.scheduling.judge_handle import Job, Placement
+from verl_kernel.env.pool.stats import PoolStats
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
 
