@@ -4,7 +4,7 @@
 import pytest
 
 from tests.env.programs import REFERENCE
-from verl_kernel.env.aa import aa_options, as_candidate, judged_against_itself, same_program
+from verl_kernel.env.conformance.aa import aa_options, as_candidate, judged_against_itself, same_program
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.task import Task

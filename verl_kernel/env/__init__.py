@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from verl_kernel.env.backends import refuse_interpreting, resolve_device
     from verl_kernel.env.clocks.statistics import is_parity
-    from verl_kernel.env.conformance import check_evaluator
+    from verl_kernel.env.conformance.suite import check_evaluator
     from verl_kernel.env.options import GymOptions
     from verl_kernel.env.pool.cluster.gym import KernelGym
     from verl_kernel.env.pool.local import LocalPool

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from verl_kernel.env import conformance_programs as programs
+from verl_kernel.env.conformance import programs
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.scheduling.judge_handle import Job
 from verl_kernel.env.pool.stats import PoolStats
