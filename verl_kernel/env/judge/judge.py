@@ -16,11 +16,11 @@ from types import TracebackType
 import torch
 
 from verl_kernel.env.backends import refuse_interpreting, resolve_backend
-from verl_kernel.env.cache import Recent
 from verl_kernel.env.judge.evaluation import Evaluation
 from verl_kernel.env.judge.processes.forked_zygote import ForkedZygote
 from verl_kernel.env.judge.processes.own_time import OwnTime
 from verl_kernel.env.judge.processes.zygote import Zygote
+from verl_kernel.env.lru import Recent
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.disk_cache import ReferenceStore
 from verl_kernel.env.reference.reference import Reference

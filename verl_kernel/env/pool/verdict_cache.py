@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 
-from verl_kernel.env.cache import Recent
+from verl_kernel.env.lru import Recent
 from verl_kernel.env.pool.scheduling.pins import Pin
 from verl_kernel.env.pool.scheduling.scheduler import Ticket
 from verl_kernel.env.result import EvalResult, EvalStatus

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from verl_kernel.env.cache import Recent
+from verl_kernel.env.lru import Recent
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
 
