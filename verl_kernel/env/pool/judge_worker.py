@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A judge in a process of its own, where a reference may hang or crash without taking its caller along.
 
-Run by the pool as `python -m verl_kernel.env.pool.judge_worker <fd> <device>`. Both ends are trusted, so jobs, results and
-exceptions are pickled. A thread reads jobs all the time: end of file means that the owner is gone, and the process
+Run by the pool as `python -m verl_kernel.env.pool.judge_worker <fd> <device>`. Both ends are trusted, so jobs, results
+and exceptions are pickled. A thread reads jobs all the time: end of file means that the owner is gone, and the process
 ends at once; its zygote and the runner see that in their turn.
 """
 
