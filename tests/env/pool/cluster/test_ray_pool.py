@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from tests.env.gyms import below, named, ray_gym, survivors
+from tests.env.pool.test_local import OPTIONS, TASK, kill_an_owner
 from tests.env.programs import HONEST, REFERENCE, candidate
-from tests.env.test_local_pool import OPTIONS, TASK, kill_an_owner
 from tests.env.waiting import soon, until
 from verl_kernel.env.pool.cluster.gym import KernelGym
 from verl_kernel.env.pool.local import LocalPool

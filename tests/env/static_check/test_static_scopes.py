@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.env.scope_oracle import HAS_POSITIONS, Text, by_place, opcodes, places
+from tests.env.static_check.scope_oracle import HAS_POSITIONS, Text, by_place, opcodes, places
 from tests.exploits.corpus import load
 from verl_kernel.env.static_check.parse import parse
 from verl_kernel.env.static_check.scopes import COMPREHENSIONS, FUNCTIONS, Scope, Scopes

@@ -8,8 +8,8 @@ from collections import defaultdict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.env.pool.test_dispatcher import Actor, pool, settle
 from tests.env.programs import REFERENCE
-from tests.env.test_dispatcher import Actor, pool, settle
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.dispatcher import Dispatcher
 from verl_kernel.env.pool.scheduling.judge_handle import JudgeLost, Placement

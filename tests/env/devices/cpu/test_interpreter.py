@@ -15,7 +15,7 @@ from verl_kernel.env.backends import resolve_device
 from verl_kernel.errors import ConfigError, EnvironmentNotReady
 
 CASES = Path(__file__).with_name("interpreted_cases.py")
-ROOT = CASES.parents[2]
+ROOT = CASES.parents[4]
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from tests.env.gyms import PRETEND
 from tests.env.pretend.pretend_gpu import backend
 from tests.env.programs import HONEST, REFERENCE, candidate
 from verl_kernel.env.backends import resolve_device
@@ -133,9 +134,8 @@ if "verl_kernel.env.runner.zygote" in sys.orig_argv:
 
 
 def test_a_candidate_that_leaves_no_room_for_the_next_inputs_is_out_of_memory_itself(monkeypatch, tmp_path):
-    pretend = str(Path(__file__).with_name("pretend"))
     (tmp_path / "sitecustomize.py").write_text(HOARDER)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), pretend, os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), PRETEND, os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setattr(judges, "resolve_backend", lambda name: backend())
     with judges.Judge(OPTIONS, seed=1) as judge:
         result = judge.evaluate(Task(REFERENCE), candidate("import sys\nsys.hoard = 1\nreturn self.right(x, y)"))

@@ -159,7 +159,7 @@ def test_a_judge_that_cannot_work_is_reported_by_the_constructor(options, error,
 _OWNER = """
     import sys, threading
     from tests.env.programs import HONEST, candidate
-    from tests.env.test_local_pool import OPTIONS, TASK
+    from tests.env.pool.test_local import OPTIONS, TASK
     from verl_kernel.env.pool import {pool}
     {setup}
     pool.evaluate_many([(TASK, HONEST, "")])

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from tests.env.test_reference import TASKS
+from tests.env.reference.test_reference import TASKS
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.comparison import float32
 from verl_kernel.env.reference.reference import Reference

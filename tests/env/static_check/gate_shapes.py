@@ -3,7 +3,7 @@
 
 from collections.abc import Callable
 
-from tests.env.gate_programs import ENTRY, HEADER
+from tests.env.static_check.gate_programs import ENTRY, HEADER
 
 NUMPY = "import numpy as np\n"
 

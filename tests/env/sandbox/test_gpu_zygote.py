@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.env.gyms import PRETEND
 from tests.env.pretend.pretend_cuda import PretendCuda
 from verl_kernel.env.ipc.shared_memory import Arena
 from verl_kernel.env.judge.processes.zygote import Zygote
@@ -89,8 +90,7 @@ def zygote():
             (dev / node).touch()
             (dev / node).chmod(0o666)
         Path(name).chmod(0o755)  # runners of root's judges may be other users
-        folder = str(Path(__file__).with_name("pretend"))
-        patch.setenv("PYTHONPATH", os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")]))
+        patch.setenv("PYTHONPATH", os.pathsep.join([PRETEND, os.environ.get("PYTHONPATH", "")]))
         patch.setenv("TMPDIR", str(home))
         patch.setattr("tempfile.tempdir", str(home))
         patch.setenv("PRETEND_DEV", str(dev))

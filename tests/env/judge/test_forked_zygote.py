@@ -57,7 +57,8 @@ def test_a_runner_sees_nothing_of_the_judge(pool):
     body = (
         "import os, sys\nassert not SEEN\n"
         "assert len(os.listdir('/proc/self/fd')) <= 6\n"
-        "assert not any(m in sys.modules for m in ('verl', 'ray', 'verl_kernel.env.judge.judge'))\nreturn self.right(x, y)"
+        "assert not any(m in sys.modules for m in ('verl', 'ray', 'verl_kernel.env.judge.judge'))\n"
+        "return self.right(x, y)"
     )
     for _ in range(2):
         (result,) = pool.evaluate_many([(TASK, candidate(body, before), "")])

@@ -12,7 +12,7 @@ import pytest
 from verl_kernel.env.backends import resolve_device
 
 CASES = Path(__file__).with_name("mask_cases.py")
-ROOT = CASES.parents[2]
+ROOT = CASES.parents[4]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.cluster.gym import KernelGym
 
-SCRIPT = Path(__file__).parents[2] / "recipes" / "slurm" / "await_nodes.py"
+SCRIPT = Path(__file__).parents[4] / "recipes" / "slurm" / "await_nodes.py"
 
 
 def awaited(address, count, limit_s):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 CASES = Path(__file__).with_name("compiled_cases.py")
-ROOT = CASES.parents[2]
+ROOT = CASES.parents[4]
 
 
 @pytest.fixture(scope="module")

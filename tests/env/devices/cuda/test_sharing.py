@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.env.gyms import PRETEND
 from tests.env.programs import HONEST, REFERENCE, candidate
 from verl_kernel.env.devices.cuda.lock import FOLDER, DeviceLock
 from verl_kernel.env.judge import judge as judges
@@ -21,7 +22,6 @@ from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError
 
-PRETEND = str(Path(__file__).with_name("pretend"))
 TASK = Task(REFERENCE)
 OPTIONS = {"device": "cuda", "correctness_trials": 3, "static_check": "off", "run_timeout_s": 1.0}
 SITE = """

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.env.gate_accepted import ACCEPTED
-from tests.env.gate_programs import ENTRY as MODEL
-from tests.env.gate_programs import HEADER as PRELUDE
-from tests.env.gate_refused import REFUSED
+from tests.env.static_check.gate_accepted import ACCEPTED
+from tests.env.static_check.gate_programs import ENTRY as MODEL
+from tests.env.static_check.gate_programs import HEADER as PRELUDE
+from tests.env.static_check.gate_refused import REFUSED
 from verl_kernel.env.static_check import Violation, check
 from verl_kernel.env.static_check.allowlist import OPEN_MODULES, refusal
 from verl_kernel.quickstart.tasks import draw_distinct

@@ -13,7 +13,7 @@ from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.devices.cpu.nominal import PROFILES
 
 CASES = Path(__file__).with_name("stores_cases.py")
-ROOT = CASES.parents[2]
+ROOT = CASES.parents[4]
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.env.judge.test_judge import sharing
 from tests.env.programs import HONEST, REFERENCE, candidate
-from tests.env.test_judge import sharing
 from verl_kernel.env.judge import runner_client as dialogue
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.judge.processes import oom_kills

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.env.gate_shapes import text
 from tests.env.programs import HONEST, REFERENCE
+from tests.env.static_check.gate_shapes import text
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalStatus

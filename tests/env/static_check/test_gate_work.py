@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.env.gate_programs import ENTRY, HEADER
-from tests.env.gate_shapes import NUMPY, SHAPES, text
+from tests.env.static_check.gate_programs import ENTRY, HEADER
+from tests.env.static_check.gate_shapes import NUMPY, SHAPES, text
 from verl_kernel.env.static_check import check
 
 SIZE = 100
