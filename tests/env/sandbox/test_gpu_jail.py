@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from verl_kernel import machine
+from verl_kernel.preflight import machine
 
 _SETUP = """
 import ctypes, errno, json, os, signal, socket, subprocess, sys, threading
