@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from verl_kernel.env import conformance_programs as programs
-from verl_kernel.env.judge_handle import Job
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool_stats import PoolStats
+from verl_kernel.env.request import Job
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import TaskError

@@ -15,6 +15,7 @@ from verl_kernel.env import gpu_variables
 from verl_kernel.env.home import Home
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.own_time import backstop_s
+from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError, TaskError
@@ -91,7 +92,7 @@ class JudgeProcess:
         self._connection = Connection(ours.detach())
         self.model = self._ask((self._options, self._seed), _START_S)
 
-    def evaluate(self, task: Task, source: str, kernel: str = "") -> EvalResult:
+    def judge(self, request: EvalRequest) -> EvalResult:
         """Judge one candidate.
 
         Raises:
@@ -101,10 +102,10 @@ class JudgeProcess:
         options = self._options
         self.start()
         try:
-            result: EvalResult = self._ask((task, source, kernel), evaluation_limit_s(options))
+            result: EvalResult = self._ask(request, evaluation_limit_s(options))
         except _JudgeDied as died:
             if died.code == REFERENCE_HUNG:
-                raise slow_reference(task, options.reference_timeout_s) from None
+                raise slow_reference(request.task, options.reference_timeout_s) from None
             raise InfraError(str(died)) from None  # plain, so that it travels between processes
         return result
 
