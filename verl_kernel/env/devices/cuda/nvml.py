@@ -20,7 +20,7 @@ class Nvml:
             nvml = importlib.import_module("pynvml")
             nvml.nvmlInit()
             self._nvml, self._handle = nvml, nvml.nvmlDeviceGetHandleByUUID(uuid)
-        except Exception:  # no package, no driver, no permission: all mean unknown
+        except Exception:  # noqa: BLE001  no package, no driver, no permission: all mean unknown
             return
 
     def ask(self, question: Callable[[Any, Any], Answer]) -> Answer | None:
