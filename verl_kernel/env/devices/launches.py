@@ -20,10 +20,11 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import FunctionRewriter, GridExecutor, InterpretedFunction
 
-from verl_kernel.env.devices import conditions, counting, kernel_language, scalars, stores
+from verl_kernel.env.devices import conditions, counting, scalars, stores, triton_objects
 from verl_kernel.env.devices.counting import STATE
-from verl_kernel.env.devices.kernel_language import KernelText, NotTriton
+from verl_kernel.env.devices.kernel_language import KernelText
 from verl_kernel.env.devices.tripwire import WIRE
+from verl_kernel.env.devices.triton_objects import NotTriton
 from verl_kernel.env.trace import TraceEvent
 
 REFUSED = "_triton_refused"
@@ -38,7 +39,7 @@ def install() -> None:
     """Wrap the interpreter (once per process)."""
     if getattr(GridExecutor.__call__, "counted", False):
         return
-    kernel_language.freeze()
+    triton_objects.freeze()
     stores.install()
     counting.install()
     conditions.install()
@@ -85,8 +86,8 @@ def _prepare(executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
     given = {name: value for name, value in kwargs.items() if name in known}
     bound = inspect.getcallargs(executor.fn, *args, **given)
     try:
-        kernel_language.check_arguments(executor.fn.__name__, bound.values())
-        kernel_language.check_constants(executor.fn.__name__, {name: bound[name] for name in executor.constexprs})
+        triton_objects.check_arguments(executor.fn.__name__, bound.values())
+        triton_objects.check_constants(executor.fn.__name__, {name: bound[name] for name in executor.constexprs})
     except NotTriton as exc:
         raise _refused(exc) from None
     if callable(executor.grid):
@@ -173,7 +174,7 @@ def _rewritten(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(original)
     def rewrite_ast(self: Any) -> Any:
-        if kernel_language.is_library(self.fn):
+        if triton_objects.is_library(self.fn):
             return original(self)
         text = KernelText(self.fn)
         _APPROVED[text.kernel] = text
@@ -189,7 +190,7 @@ def _combining(original: Callable[..., Any]) -> Callable[..., Any]:
     def initialise(self: Any, axis: Any, combine_fn: Any, *args: Any, **kwargs: Any) -> None:
         if not isinstance(combine_fn, InterpretedFunction):
             raise _refused(NotTriton("a combining function must be under @triton.jit"))
-        if not kernel_language.is_library(combine_fn.fn):
+        if not triton_objects.is_library(combine_fn.fn):
             combine_fn = SimpleNamespace(fn=combine_fn.rewrite())
         original(self, axis, combine_fn, *args, **kwargs)
 
