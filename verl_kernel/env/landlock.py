@@ -16,7 +16,8 @@ import sys
 from collections.abc import Sequence
 from functools import lru_cache
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
+from verl_kernel.env.libc import LIBC, refusal
+
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
 _VERSION_FLAG, _PATH_BENEATH = 1, 1
 
@@ -32,7 +33,7 @@ _THREADS = "/proc/self/task"
 
 def abi() -> int:
     """Level of the running kernel; 0 without Landlock."""
-    return max(0, int(_LIBC.syscall(_CREATE, None, 0, _VERSION_FLAG)))
+    return max(0, int(LIBC.syscall(_CREATE, None, 0, _VERSION_FLAG)))
 
 
 def restrict(writable: Sequence[str], readable_too: Sequence[str] = (), may_name_threads: bool = False) -> None:
@@ -97,7 +98,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def _call(number: int, *arguments: object) -> int:
-    result = int(_LIBC.syscall(number, *arguments))
+    result = int(LIBC.syscall(number, *arguments))
     if result < 0:
-        raise OSError(ctypes.get_errno(), f"system call {number} is refused")
+        raise refusal(f"system call {number}")
     return result

@@ -8,7 +8,6 @@ It never runs a candidate itself, and adopts and kills whatever a runner leaves 
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import signal
@@ -20,7 +19,7 @@ from typing import NoReturn
 
 import torch
 
-from verl_kernel.env import float32, jail, landlock, own_paths
+from verl_kernel.env import float32, jail, landlock, libc, own_paths
 from verl_kernel.env.arena import Arena
 from verl_kernel.env.channel import Channel, ChannelClosed, Message
 from verl_kernel.env.devices import resolve_device
@@ -29,9 +28,6 @@ from verl_kernel.env.devices.integrity import Snapshot
 from verl_kernel.env.runner import Runner
 from verl_kernel.env.seals import SEALER
 from verl_kernel.errors import EnvironmentNotReady
-
-_PR_SET_CHILD_SUBREAPER = 36
-_LIBC = ctypes.CDLL(None)
 
 
 def main() -> None:
@@ -57,7 +53,7 @@ def serve(fd: int, name: str) -> None:
 def _prepare(name: str) -> tuple[DeviceBackend, Snapshot]:
     jail.hide_memory()
     jail.leave_network()
-    jail.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)
     float32.use("ieee")
@@ -103,7 +99,7 @@ def _become_runner(request: Message, fds: list[int], device: DeviceBackend, snap
         started["unfit"] = str(exc)
     channel.send(started)
     Runner(channel, arena, device, limits.scratch, snapshot).serve()
-    _LIBC.malloc_trim(0)  # walks the heap: a candidate that wrote past its memory ends here with SIGABRT
+    libc.LIBC.malloc_trim(0)  # walks the heap: a candidate that wrote past its memory ends here with SIGABRT
 
 
 def _close_all_but(*kept: int) -> None:
