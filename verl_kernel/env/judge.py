@@ -15,7 +15,7 @@ from types import TracebackType
 
 import torch
 
-from verl_kernel.env.cache import Recent
+from verl_kernel.env.cache import LRUCache
 from verl_kernel.env.devices import refuse_interpreting, resolve_device
 from verl_kernel.env.devices.memory_shares import tensor_bytes
 from verl_kernel.env.evaluation import Evaluation
@@ -65,7 +65,7 @@ class Judge:
         self._device.adopt(options)
         self._clock = self._device.clock(options)
         self._zygote = Zygote(self._device, twin)
-        self._references: Recent[Reference | TaskError] = Recent(_REFERENCES, self._device.cache_bytes)
+        self._references: LRUCache[Reference | TaskError] = LRUCache(_REFERENCES, self._device.cache_bytes)
         folder = options.reference_cache
         self._store = None if folder is None else ReferenceStore(folder, self._device.name)
 

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 
-from verl_kernel.env.cache import Recent
+from verl_kernel.env.cache import LRUCache
 from verl_kernel.env.pins import Pin
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
@@ -71,7 +71,7 @@ class VerdictMemo:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._items: Recent[Pending] = Recent(capacity)
+        self._items: LRUCache[Pending] = LRUCache(capacity)
 
     def get(self, key: str) -> Pending | None:
         """An evaluation worth waiting for, if there is one."""
@@ -84,7 +84,7 @@ class VerdictMemo:
 
     def forget(self) -> None:
         """Let go of everything; who waits already still gets an answer."""
-        self._items = Recent(self._capacity)
+        self._items = LRUCache(self._capacity)
 
 
 def _look(task: asyncio.Task[EvalResult] | asyncio.Future[EvalResult]) -> None:

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from verl_kernel.env.cache import Recent
+from verl_kernel.env.cache import LRUCache
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
 
@@ -55,7 +55,7 @@ class Pins:
     """The pins of the prompts asked for most recently."""
 
     def __init__(self, capacity: int = _CAPACITY) -> None:
-        self._pins: Recent[Pin] = Recent(capacity)
+        self._pins: LRUCache[Pin] = LRUCache(capacity)
 
     def of(self, task: Task, step: int | None) -> Pin:
         """The pin of a task in a step; without a step, of the task."""

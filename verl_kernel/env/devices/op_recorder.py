@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from verl_kernel.env.clock.op_cost import OpCost, op_cost
 from verl_kernel.env.devices.tripwire import WIRE
+from verl_kernel.env.op_mode import DispatchMode
 from verl_kernel.env.trace import TraceEvent
 
 WHOLE = {
@@ -22,7 +22,7 @@ WHOLE = {
 _NAMESPACES = ("aten", "prims", "prim", "profiler")
 
 
-class OpRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OpRecorder(DispatchMode):
     """Appends one event per op to `events`.
 
     Args:
@@ -57,10 +57,6 @@ class OpRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__exit__(*exc)  # type: ignore[no-untyped-call]
         if not self._depth:
             OpRecorder.current = self._outer
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # or torch imports its compiler, 80 MB and a second in every process that records
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
