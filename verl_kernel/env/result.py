@@ -155,7 +155,7 @@ class EvalResult(Record):
     @model_validator(mode="before")
     @classmethod
     def _derive(cls, fields: Any) -> Any:
-        """What is read back follows from the other fields again."""
+        """Drop computed fields when a record is read: they follow from the others."""
         return (
             {key: value for key, value in fields.items() if key != "rewarded"} if isinstance(fields, dict) else fields
         )

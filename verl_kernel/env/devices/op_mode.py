@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What looks into a reference op by op, as a device would run it.
+"""Dispatch modes that see a program op by op, as a device would run it.
 
-Composite ops arrive whole in inference mode and are taken apart first.
+In inference mode torch hands composite ops over whole; they are decomposed first.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class OpRecorder(DispatchMode):
         events: list to append to.
         is_marshalling: says whether Triton's interpreter is moving a kernel's arguments, whose copies are not
             the program's work.
-        is_launching: says whether a launch runs, in which no op of torch has any business.
+        is_launching: says whether a launch runs, in which no op of torch may run.
     """
 
     current: OpRecorder | None = None
@@ -126,10 +126,10 @@ def _kernels(func: Any, args: tuple[Any, ...]) -> int:
 
 
 def _watch(func: Any, types: Any) -> None:
-    """Note what computes beneath this recorder: ops of others, tensor classes with a dispatch of their own."""
+    """Note what could compute unseen by this recorder: ops that are not torch's, and tensor subclasses."""
     if func.namespace not in _NAMESPACES:
         WIRE.note("foreign_op", f"{func.name()} is not an op of torch")
-    foreign = [kind for kind in types if kind is not torch.Tensor]  # views of another dtype name it themselves
+    foreign = [kind for kind in types if kind is not torch.Tensor]  # views of another dtype list it
     if foreign:
         WIRE.note("foreign_op", f"a tensor of class {foreign[0].__name__} computes by itself")
     if func._schema.name == "aten::_local_scalar_dense":

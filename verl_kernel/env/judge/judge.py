@@ -30,7 +30,7 @@ from verl_kernel.errors import ConfigError, InfraError, TaskError
 
 _REFERENCES = 64
 _COPIES = 2
-"""Of its weights: those that the model has, and those it is set back to."""
+"""Copies of a reference's weights that are kept: those in the model, and those it is reset to."""
 
 
 class Judge:

@@ -2,7 +2,7 @@
 """Verdicts remembered by content: who asks again, or at the same time, gets the same evaluation.
 
 The key is a hash of the reference, the source, the step and the GPU model. Within a step a source has one verdict;
-another step draws other secrets, so that a lucky pass does not last. Without a step the memory's bound alone ends it.
+another step draws other secrets, so that a lucky pass does not last. Without a step it is kept until the cache is full.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from verl_kernel.env.task import Task
 
 
 def verdict_key(task: Task, source: str, step: int | None, pin: Pin) -> str:
-    """What two requests must have in common to be one; the pin's serial stands for the model, chosen yet or not."""
+    """The key that equal requests share; the pin's serial stands for the GPU model, which may not be chosen yet."""
     text = f"{task.fingerprint}\0{step}\0{pin.serial}\0{source}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -55,7 +55,7 @@ class Pending:
         return self._task.done()
 
     async def wait(self) -> EvalResult:
-        """Wait for the verdict; the last waiter to go away takes an evaluation that has not started along."""
+        """Wait for the verdict; an evaluation that has not started is cancelled with its last waiter."""
         self._waiters += 1
         try:
             return await asyncio.shield(self._task)
@@ -88,6 +88,6 @@ class VerdictMemo:
 
 
 def _look(task: asyncio.Task[EvalResult] | asyncio.Future[EvalResult]) -> None:
-    """An error that its waiters did not stay for is no news to the event loop."""
+    """Retrieve an error whose waiters were cancelled, or asyncio logs that it was never retrieved."""
     if not task.cancelled():
         task.exception()

@@ -127,7 +127,7 @@ def _reap(pid: int, inherited_kb: int) -> Message:
 
 
 def _private_kb() -> int:
-    """Memory that a fork takes along; pages of files it finds again one by one."""
+    """Private memory, which a fork inherits; pages of files are not in it, a fork maps those again one by one."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("RssAnon:")).split()[1])
 

@@ -46,7 +46,7 @@ class Mechanism:
 
 
 def leave_network() -> bool:
-    """Move this process and all it forks to a network namespace of their own, nine milliseconds; whether they are."""
+    """Move this process and all it forks to a network namespace of their own (9 ms); whether that worked."""
     flags = (_NEW_NETWORK, _NEW_USER | _NEW_NETWORK)
     return _is_alone() or any(LIBC.unshare(flag) == 0 for flag in flags)
 
@@ -103,11 +103,11 @@ def _rlimits(limits: Limits) -> None:
         caps[resource.RLIMIT_AS] = _address_space() + (limits.memory_mb << 20)
     for kind, cap in caps.items():
         resource.setrlimit(kind, (cap, cap))
-    _go_first()
+    _prefer_as_oom_victim()
 
 
-def _go_first() -> None:
-    """Where memory runs out, a runner goes: not its judge, not a trainer."""
+def _prefer_as_oom_victim() -> None:
+    """Make the kernel's OOM killer choose a runner before its judge or a trainer."""
     prctl(PR_SET_DUMPABLE, 1)  # while its memory is hidden, its files under /proc are root's
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
@@ -165,7 +165,7 @@ MECHANISMS = (
     Mechanism("process_group", _group),
     Mechanism("network_namespace", _network),
     Mechanism("own_user", _own_user),
-    Mechanism("death_signal", _death_signal),  # a change of user would take it back
+    Mechanism("death_signal", _death_signal),  # after own_user: a change of user clears it
     Mechanism("no_dump", lambda limits: hide_memory()),
     Mechanism("rlimits", _rlimits),
     Mechanism("no_new_privs", _no_new_privs),

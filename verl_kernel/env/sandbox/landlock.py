@@ -56,7 +56,7 @@ def restrict(writable: Sequence[str], readable_too: Sequence[str] = (), may_name
         for path in (*writable, "/dev/null"):
             _allow(ruleset, path, rights)
         if may_name_threads:
-            # Held until the process ends: when the kernel forgets a folder that nobody holds, its rule goes with it.
+            # Never closed: the kernel drops a rule with its inode, and the inode once nobody holds it open.
             os.open(_THREADS, os.O_PATH | os.O_CLOEXEC)
             _allow(ruleset, _THREADS, (_WRITE_FILE | _TRUNCATE) & rights)
         _call(_RESTRICT, ruleset, 0)
@@ -75,7 +75,7 @@ def readable() -> tuple[str, ...]:
 
 
 def _libraries() -> list[str]:
-    """Where PYTHONPATH may have them: Triton starts programs of its own, and all of them load parts when first used."""
+    """Folders of libraries, wherever PYTHONPATH has them: they load parts, and run programs, when first used."""
     files = [getattr(sys.modules.get(name), "__file__", None) for name in ("torch", "triton", "numpy")]
     return [os.path.dirname(os.path.dirname(os.path.abspath(path))) for path in files if path]
 

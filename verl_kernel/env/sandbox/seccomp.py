@@ -91,7 +91,7 @@ def program(machine: str, pid: int, profile: Profile) -> list[_Instruction]:
 def _connected_socket() -> list[_Instruction]:
     """A unix socket that must be connected before it sends; one for datagrams could send to any path that is bound.
 
-    The kernel takes family and type as 32 bits: what stands in the upper halves is nothing to it.
+    The kernel reads family and type as 32 bits and ignores the upper halves, and so does the filter.
     """
     family = [(_LOAD, 0, 0, _ARG0), (_JUMP_EQ, 1, 0, _AF_UNIX), _deny(errno.EPERM)]
     kind = [(_LOAD, 0, 0, _ARG1), (_AND, 0, 0, _TYPE_BITS), (_JUMP_EQ, 2, 0, _STREAM), (_JUMP_EQ, 1, 0, _SEQPACKET)]
@@ -99,7 +99,7 @@ def _connected_socket() -> list[_Instruction]:
 
 
 def _only_to_itself(pid: int, signal_at: int) -> list[_Instruction]:
-    """And not SIGKILL, so that a candidate which sends one learns that it may not."""
+    """Signals to the process itself, SIGKILL aside: a candidate that sends one gets an error it can be told about."""
     own = [(_LOAD, 0, 0, _ARG0), (_JUMP_EQ, 1, 0, pid), _deny(errno.EPERM)]
     return [*own, (_LOAD, 0, 0, signal_at), (_JUMP_EQ, 0, 1, signal.SIGKILL), _deny(errno.EPERM)]
 

@@ -31,7 +31,7 @@ from verl_kernel.env.trace import TraceEvent
 REFUSED = "_triton_refused"
 """Attribute set on an exception that a kernel's own code raised."""
 _BY_VALUES = (AssertionError, ArithmeticError)
-"""What the text of a kernel raises only for some values: no compiler would refuse it."""
+"""Errors that depend on values: a kernel that raises one is none that a compiler would refuse."""
 _APPROVED: dict[Any, KernelText | None] = {}
 """Kernels as the interpreter runs them, and what was checked of them; None for Triton's own."""
 

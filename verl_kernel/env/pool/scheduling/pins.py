@@ -29,7 +29,7 @@ class Pin:
     model: str | None = None
     """None until its first evaluation gets a judge."""
     serial: int = field(default_factory=_next_serial)
-    """Another number with every change of model: a verdict remembered under it is of this model."""
+    """Changes with the model, so that a verdict cached under it was measured on this model."""
     judged: bool = False
     """Whether a judge of the model has answered."""
     before: str | None = None

@@ -58,9 +58,9 @@ class KernelText:
         self.kernel = FunctionType(self._body.code, self._scope(), fn.__name__, fn.__defaults__)
         self.kernel.__kwdefaults__ = fn.__kwdefaults__
         marks = {name: "constexpr" if "constexpr" in str(mark) else mark for name, mark in fn.__annotations__.items()}
-        self.kernel.__annotations__ = marks  # by any name of triton.language, not `tl` alone
+        self.kernel.__annotations__ = marks  # whatever name the source has for triton.language
         for value in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
-            if not may_refer_to(value):  # a tensor that no launch names would be one that nobody restores
+            if not may_refer_to(value):  # a tensor here is no argument of a launch, so tuning would not restore it
                 raise NotTriton(f"kernel {fn.__name__}: a default of type {type(value).__name__} is no constant")
 
     def recheck(self) -> None:

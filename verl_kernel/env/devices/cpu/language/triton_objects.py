@@ -57,7 +57,7 @@ def freeze() -> None:
 def _is_borrowed(value: Any) -> bool:
     """Whether it is Python's own (a `functools.partial` calls anything) or what the host compiles and launches with."""
     home = str(getattr(value, "__module__", ""))
-    is_python = home.partition(".")[0] in sys.stdlib_module_names and home != "typing"  # of which annotations are made
+    is_python = home.partition(".")[0] in sys.stdlib_module_names and home != "typing"  # which annotations use
     return is_python or home.startswith(("triton.runtime", "triton.compiler"))
 
 
