@@ -25,7 +25,7 @@ from wheels import Wheels, explain
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements" / "cpu.txt"
-CUDA_LIBRARIES = re.compile(r"(nvidia|cuda)-")
+CUDA_LIBRARIES = re.compile(r"(nvidia|cuda)-(?!ml-py)")
 """Names of the packages that only a CUDA build of torch loads."""
 CPU_GB, CUDA_GB, CUDA_DOWNLOAD_GB = 3.2, 6.5, 3.2
 _VENV_ENTRIES = {"bin", "include", "lib", "lib64"}

@@ -34,7 +34,7 @@ class Home:
             self._lock = os.open(new, os.O_RDONLY | os.O_CLOEXEC)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             self.path = new.replace("verl_kernel_new_", _PREFIX)
-            Path(new).rename(self.path)  # only now may others look whether it is locked
+            Path(new).rename(self.path)  # under this name other judges look for directories without a lock
         except OSError as exc:
             raise EnvironmentNotReady(
                 f"{tempfile.gettempdir()} takes no temporary files ({exc.strerror}): make room, or set TMPDIR"

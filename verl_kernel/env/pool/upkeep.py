@@ -17,7 +17,7 @@ _LOG = logging.getLogger(__name__)
 _REVIVAL_S = 1.0
 _LONGEST_REVIVAL_S = 60.0
 _RESTART_S = 16.0
-"""Pause before which a lost judge may just be on its way back."""
+"""Until pauses between tries are this long, a lost judge may only be restarting and does not count as failing."""
 _WATCH_S = 5.0
 
 

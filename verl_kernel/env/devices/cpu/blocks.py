@@ -91,7 +91,7 @@ def _is_sorted(values: Array) -> bool:
 
 
 def _is_part(large: Array, small: Array) -> bool:
-    """Whether `small` is a run of `large`, or every so-manieth lane of it."""
+    """Whether `small` is a run of `large`, or every n-th lane of it."""
     if small.size < MANY or large.size % small.size:
         return False
     runs, columns = large.reshape(-1, small.size), large.reshape(small.size, -1).T

@@ -78,7 +78,7 @@ def _foreign(program: Program, node: ast.AST) -> str:
 
 
 def _is_plain(program: Program, name: str) -> bool:
-    """Whether only functions without decorators have a name."""
+    """Whether all definitions of a name are functions without decorators."""
     functions = [item for item in program.named.get(name, []) if isinstance(item, ast.FunctionDef)]
     return bool(functions) and not any(item.decorator_list or program.is_jit(item) for item in functions)
 

@@ -141,7 +141,7 @@ def _returns_sizes(program: Program, call: ast.Call) -> bool:
 
 
 def _holds(program: Program, node: ast.AST, test: Test) -> bool:
-    """Whether all that a name or an attribute is ever bound to passes a test; what is being asked counts as passed."""
+    """Whether all that a name or attribute is ever bound to passes a test; in a cycle, what is being asked passes."""
     if isinstance(node, ast.Attribute):
         if program.paths(node):
             return all(path.startswith("math.") or path in NUMPY_CONSTANTS for path in program.paths(node))
