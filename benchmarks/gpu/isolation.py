@@ -17,8 +17,9 @@ from benchmarks.gpu.attempt import Outcome, attempt
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.relief import Relief, further
 from benchmarks.gpu.setting import Setting
-from verl_kernel.env import jail, zygote
 from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.runner import zygote
+from verl_kernel.env.sandbox import jail
 
 _SPARE_S = 3.0
 _JUDGE = """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a section that only looks at the machine needs none of the gym's packages
     from verl_kernel.env.devices.base import DeviceBackend
-    from verl_kernel.env.devices.stopwatch import Stopwatch
+    from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
     from verl_kernel.env.options import GymOptions
 
 ROOT = Path(__file__).resolve().parents[2]

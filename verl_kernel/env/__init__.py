@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from verl_kernel.env.backends import refuse_interpreting, resolve_device
-    from verl_kernel.env.clock.statistics import is_parity
-    from verl_kernel.env.conformance import check_evaluator
-    from verl_kernel.env.gym_handle import KernelGym
-    from verl_kernel.env.local_pool import LocalPool
+    from verl_kernel.env.clocks.statistics import is_parity
+    from verl_kernel.env.conformance.suite import check_evaluator
     from verl_kernel.env.options import GymOptions
-    from verl_kernel.env.pool_stats import PoolStats
+    from verl_kernel.env.pool.cluster.gym import KernelGym
+    from verl_kernel.env.pool.local import LocalPool
+    from verl_kernel.env.pool.stats import PoolStats
     from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
     from verl_kernel.env.static_check import check
     from verl_kernel.env.task import Task
@@ -27,14 +27,14 @@ _HOMES = {
     "EvalResult": "result",
     "EvalStatus": "result",
     "GymOptions": "options",
-    "KernelGym": "gym_handle",
-    "LocalPool": "local_pool",
-    "PoolStats": "pool_stats",
+    "KernelGym": "pool.cluster.gym",
+    "LocalPool": "pool.local",
+    "PoolStats": "pool.stats",
     "Task": "task",
     "Trials": "result",
     "check": "static_check",
-    "check_evaluator": "conformance",
-    "is_parity": "clock.statistics",
+    "check_evaluator": "conformance.suite",
+    "is_parity": "clocks.statistics",
     "refuse_interpreting": "backends",
     "resolve_device": "backends",
 }

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import torch
 
-from verl_kernel.env.arena import Arena
-from verl_kernel.env.clock.base import Clock
-from verl_kernel.env.clock.timed_calls import Put, TimedCalls
+from verl_kernel.env.clocks.base import Clock
+from verl_kernel.env.clocks.cuda.timed_calls import Put, TimedCalls
 from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.ipc.shared_memory import Arena
 from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import ConfigError, EnvironmentNotReady
 
@@ -28,15 +28,15 @@ class Backend:
 
 
 def _cpu() -> Backend:
-    from verl_kernel.env.clock.simulated import SimulatedClock
-    from verl_kernel.env.devices.interpreter import InterpreterDevice
+    from verl_kernel.env.clocks.simulated import SimulatedClock
+    from verl_kernel.env.devices.cpu.device import InterpreterDevice
 
     return Backend(InterpreterDevice(), lambda options: SimulatedClock(options.gpu_profile))
 
 
 def _cuda() -> Backend:
-    from verl_kernel.env.clock.cuda import cuda_clock
-    from verl_kernel.env.devices.cuda import CudaDevice
+    from verl_kernel.env.clocks.cuda.clock import cuda_clock
+    from verl_kernel.env.devices.cuda.device import CudaDevice
 
     device = CudaDevice()
     return Backend(

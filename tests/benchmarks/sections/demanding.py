@@ -7,7 +7,7 @@ from pathlib import Path
 from pretend_gpu import PretendGpu, backend  # in PYTHONPATH, as the driver sets it
 
 from benchmarks.gpu import isolation
-from verl_kernel.env import zygote
+from verl_kernel.env.runner import zygote
 
 
 class Demanding(PretendGpu):

@@ -6,9 +6,9 @@ the host, nothing is launched or timed. Its nodes are files in the folder that P
 import os
 from contextlib import contextmanager
 
-from verl_kernel.env import gpu_isolation
 from verl_kernel.env.devices.base import DeviceBackend
-from verl_kernel.env.devices.cuda import CudaDevice
+from verl_kernel.env.devices.cuda.device import CudaDevice
+from verl_kernel.env.sandbox import gpu_isolation
 
 
 class PretendCuda(CudaDevice):

@@ -7,9 +7,10 @@ from contextlib import nullcontext
 from time import perf_counter
 
 from verl_kernel.env.backends import Backend
-from verl_kernel.env.clock import cuda, timed_calls
-from verl_kernel.env.devices.interpreter import InterpreterDevice
-from verl_kernel.env.devices.stopwatch import Stopwatch
+from verl_kernel.env.clocks.cuda import clock as cuda
+from verl_kernel.env.clocks.cuda import timed_calls
+from verl_kernel.env.devices.cpu.device import InterpreterDevice
+from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
 
 
 class HostTimeline:

@@ -4,7 +4,7 @@ device becomes the pretended one of that name."""
 
 import sys
 
-CONCERNED = {"verl_kernel.env.zygote", "verl_kernel.env.worker", "benchmarks.gpu.section"}
+CONCERNED = {"verl_kernel.env.runner.zygote", "verl_kernel.env.pool.judge_worker", "benchmarks.gpu.section"}
 
 if CONCERNED & set(sys.orig_argv):
     from verl_kernel.env import backends
