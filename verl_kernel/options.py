@@ -6,57 +6,100 @@ The node is flat but for `reward`: its keys are those of `GymOptions` and `Rollo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
+from annotated_types import Interval
 from omegaconf import DictConfig, OmegaConf
 
 from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import ConfigError
-from verl_kernel.reward.profiling import ProfilingReward
+from verl_kernel.option_group import OptionGroup, option_names, refuse_unknown
 
-FEEDBACKS = ("short", "full")
-"""Forms of the message after a turn."""
+_TokenId = Annotated[int, Interval(ge=0)]
+_Weight = Annotated[float, Interval(ge=0, lt=math.inf)]
+WEIGHTS = ("correct_weight", "speedup_weight", "coverage_weight")
 
 
 @dataclass(frozen=True)
-class RolloutOptions:
+class RolloutOptions(OptionGroup):
     """How a trajectory unfolds.
 
     Raises:
         ConfigError: a value is out of its range; the message names `kernelgym.<key>`.
     """
 
-    max_turns: int = 3
+    NODE = "kernelgym"
+
+    max_turns: Annotated[int, Interval(ge=1)] = 3
     """Turns of every trajectory; a policy cannot stop earlier."""
-    turn_tokens: int | None = None
+    turn_tokens: Annotated[int, Interval(ge=1)] | None = None
     """Token budget of one turn; an even share of what is left of `data.max_response_length` when null."""
-    feedback: str = "short"
+    feedback: Literal["short", "full"] = "short"
     """What the policy is told after a turn: `short` (a few lines) or `full` (the report as JSON)."""
-    feedback_chars: int = 800
+    feedback_chars: Annotated[int, Interval(ge=100)] = 800
     """Longest feedback message."""
-    stop_token_ids: tuple[int, ...] = ()
+    stop_token_ids: Annotated[tuple[_TokenId, ...], "a list of token ids, as in [872, 77091]"] = ()
     """Tokens at which generation stops, besides the chat template's end of turn and the model's own."""
 
-    def __post_init__(self) -> None:
-        if self.feedback not in FEEDBACKS:
-            raise ConfigError(f"kernelgym.feedback is {self.feedback!r}; it must be one of {', '.join(FEEDBACKS)}")
-        self._check_stop_tokens()
-        for key, low in (("max_turns", 1), ("turn_tokens", 1), ("feedback_chars", 100)):
-            value = getattr(self, key)
-            if key == "turn_tokens" and value is None:
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < low:
-                raise ConfigError(f"kernelgym.{key} is {value!r}; it must be a whole number of at least {low}")
 
-    def _check_stop_tokens(self) -> None:
-        ids = self.stop_token_ids
-        if not isinstance(ids, list | tuple) or not all(type(index) is int and index >= 0 for index in ids):
+@dataclass(frozen=True)
+class ProfilingReward(OptionGroup):
+    """Options of the reward, read from `kernelgym.reward`.
+
+    Raises:
+        ConfigError: a value is out of its range, or two contradict each other; the message names
+            `kernelgym.reward.<key>`.
+    """
+
+    NODE = "kernelgym.reward"
+
+    variant: Literal["sum", "weighted", "milestone"] = "sum"
+    """What a speedup is worth: `sum`, `weighted` or `milestone`."""
+    speedup: Literal["point", "low"] = "low"
+    """Which speedup: `low` (the lower end of its interval; unknown in a measured record without one) or `point`."""
+    scale: _Weight = 0.5
+    speedup_cap: _Weight = 3.0
+    """Speedup beyond which `sum` earns nothing more."""
+    margin: _Weight = 0.01
+    """By how much a candidate must beat the reference for `weighted` to count it as faster."""
+    correct_weight: _Weight = 1.0
+    speedup_weight: _Weight = 1.0
+    coverage_weight: _Weight = 1.0
+    coverage: Literal["time", "number"] = "time"
+    """`time` (share of device time in the candidate's own kernels) or `number` (share of launches)."""
+    decoy_penalty: _Weight = 0.0
+    """Taken from decoys and hacks."""
+    uncompiled_penalty: _Weight = 0.0
+    """Taken where there was no program, or the gate, the import or Triton refused it."""
+    incorrect_penalty: _Weight = 0.0
+    failure_penalty: _Weight = 0.0
+    """Taken from candidates that raised, crashed, timed out or ran out of memory."""
+    slow_penalty: _Weight = 0.0
+    """Taken from correct candidates whose point speedup is below 1, beyond the A/A band where it was measured."""
+    pay_decoys: bool = False
+    """Whether a correct decoy earns what a kernel earns, for ablations; needs `kernelgym.decoys: record`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._refuse_contradictions()
+
+    def _refuse_contradictions(self) -> None:
+        for key, variant in (("speedup_cap", "sum"), ("margin", "weighted")):
+            value, default = getattr(self, key), getattr(ProfilingReward, key)
+            if value != default and self.variant != variant:
+                raise ConfigError(
+                    f"kernelgym.reward.{key} is {value} but variant is {self.variant}, which does not read it: leave "
+                    f"it out, or set kernelgym.reward.variant={variant}"
+                )
+        if self.scale == 0 or not any(getattr(self, key) for key in WEIGHTS):
+            key = "scale" if self.scale == 0 else "correct_weight"
             raise ConfigError(
-                f"kernelgym.stop_token_ids is {ids!r}; it must be a list of token ids, as in [872, 77091]"
+                f"kernelgym.reward.{key} is 0 and nothing else can be earned: give scale and one of "
+                f"{', '.join(WEIGHTS)} a value above 0"
             )
-        object.__setattr__(self, "stop_token_ids", tuple(ids))
 
 
 @dataclass(frozen=True)
@@ -84,14 +127,7 @@ def parse_options(node: DictConfig | Mapping[str, Any] | None) -> KernelGymOptio
     plain = OmegaConf.to_container(node, resolve=True) if isinstance(node, DictConfig) else dict(node or {})
     assert isinstance(plain, dict)
     reward = plain.pop("reward", None) or {}
-    groups = {kind: {f.name for f in fields(kind)} for kind in (RolloutOptions, GymOptions)}
-    _refuse_unknown("kernelgym", plain, set().union(*groups.values()) | {"reward"})
-    _refuse_unknown("kernelgym.reward", reward, {f.name for f in fields(ProfilingReward)})
-    rollout, env = ({k: v for k, v in plain.items() if k in names} for names in groups.values())
-    return KernelGymOptions(RolloutOptions(**rollout), GymOptions(**env), ProfilingReward(**reward))
-
-
-def _refuse_unknown(prefix: str, given: Mapping[str, Any], known: set[str]) -> None:
-    unknown = sorted(set(given) - known)
-    if unknown:
-        raise ConfigError(f"{prefix}.{unknown[0]} is not an option; known keys are {', '.join(sorted(known))}")
+    kinds = (RolloutOptions, GymOptions)
+    refuse_unknown("kernelgym", plain, ("reward", *(key for kind in kinds for key in option_names(kind))))
+    rollout, env = ({key: plain[key] for key in option_names(kind) if key in plain} for kind in kinds)
+    return KernelGymOptions(RolloutOptions(**rollout), GymOptions(**env), ProfilingReward.from_node(reward))

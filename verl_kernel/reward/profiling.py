@@ -20,88 +20,17 @@ that is unknown earns nothing and costs nothing.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from verl_kernel.env.clock.statistics import is_parity
 from verl_kernel.env.result import EvalResult, EvalStatus
-from verl_kernel.errors import ConfigError, InfraError
+from verl_kernel.errors import InfraError
+from verl_kernel.options import ProfilingReward
 
 COVERAGES = {"time": "time_coverage", "number": "number_coverage"}
-SPEEDUPS = ("point", "low")
-VARIANTS = ("sum", "weighted", "milestone")
 MILESTONES = ((3.0, 1.0), (2.0, 0.8), (1.5, 0.6), (1.2, 0.4), (1.0, 0.2))
 """(speedup reached, value), highest first."""
-WEIGHTS = ("correct_weight", "speedup_weight", "coverage_weight")
-PENALTIES = ("decoy_penalty", "uncompiled_penalty", "incorrect_penalty", "failure_penalty", "slow_penalty")
 _HACKS = (EvalStatus.DECOY, EvalStatus.HACKING)
 _NOT_COMPILED = (EvalStatus.REJECTED_STATIC, EvalStatus.LOAD_ERROR, EvalStatus.COMPILE_ERROR)
-
-
-@dataclass(frozen=True)
-class ProfilingReward:
-    """Options of the reward, read from `kernelgym.reward`.
-
-    Raises:
-        ConfigError: a value is out of its range, or two contradict each other; the message names
-            `kernelgym.reward.<key>`.
-    """
-
-    variant: str = "sum"
-    """What a speedup is worth: `sum`, `weighted` or `milestone`."""
-    speedup: str = "low"
-    """Which speedup: `low` (the lower end of its interval; unknown in a measured record without one) or `point`."""
-    scale: float = 0.5
-    speedup_cap: float = 3.0
-    """Speedup beyond which `sum` earns nothing more."""
-    margin: float = 0.01
-    """By how much a candidate must beat the reference for `weighted` to count it as faster."""
-    correct_weight: float = 1.0
-    speedup_weight: float = 1.0
-    coverage_weight: float = 1.0
-    coverage: str = "time"
-    """`time` (share of device time in the candidate's own kernels) or `number` (share of launches)."""
-    decoy_penalty: float = 0.0
-    """Taken from decoys and hacks."""
-    uncompiled_penalty: float = 0.0
-    """Taken where there was no program, or the gate, the import or Triton refused it."""
-    incorrect_penalty: float = 0.0
-    failure_penalty: float = 0.0
-    """Taken from candidates that raised, crashed, timed out or ran out of memory."""
-    slow_penalty: float = 0.0
-    """Taken from correct candidates whose point speedup is below 1, beyond the A/A band where it was measured."""
-    pay_decoys: bool = False
-    """Whether a correct decoy earns what a kernel earns, for ablations; needs `kernelgym.decoys: record`."""
-
-    def __post_init__(self) -> None:
-        if self.variant not in VARIANTS:
-            raise ConfigError(f"kernelgym.reward.variant is {self.variant!r}; it must be one of {', '.join(VARIANTS)}")
-        if self.speedup not in SPEEDUPS:
-            raise ConfigError(f"kernelgym.reward.speedup is {self.speedup!r}; it must be one of {', '.join(SPEEDUPS)}")
-        for key in ("scale", "speedup_cap", "margin", *WEIGHTS, *PENALTIES):
-            value = getattr(self, key)
-            numeric = isinstance(value, int | float) and not isinstance(value, bool)
-            if not numeric or not math.isfinite(value) or value < 0:
-                raise ConfigError(f"kernelgym.reward.{key} is {value!r}; it must be a finite number of at least 0")
-        if self.coverage not in COVERAGES:
-            raise ConfigError(f"kernelgym.reward.coverage is {self.coverage!r}; it must be time or number")
-        if not isinstance(self.pay_decoys, bool):
-            raise ConfigError(f"kernelgym.reward.pay_decoys is {self.pay_decoys!r}; it must be true or false")
-        self._refuse_contradictions()
-
-    def _refuse_contradictions(self) -> None:
-        for key, variant in (("speedup_cap", "sum"), ("margin", "weighted")):
-            value, default = getattr(self, key), getattr(ProfilingReward, key)
-            if value != default and self.variant != variant:
-                raise ConfigError(
-                    f"kernelgym.reward.{key} is {value} but variant is {self.variant}, which does not read it: leave "
-                    f"it out, or set kernelgym.reward.variant={variant}"
-                )
-        if self.scale == 0 or not any(getattr(self, key) for key in WEIGHTS):
-            key = "scale" if self.scale == 0 else "correct_weight"
-            raise ConfigError(
-                f"kernelgym.reward.{key} is 0 and nothing else can be earned: give scale and one of "
-                f"{', '.join(WEIGHTS)} a value above 0"
-            )
 
 
 def profiling_reward(result: EvalResult, options: ProfilingReward | None = None) -> float:
