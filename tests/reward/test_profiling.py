@@ -13,8 +13,7 @@ from tests.reward.results import correct, failed, timed
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.errors import ConfigError, InfraError
 from verl_kernel.option_group import option_names
-from verl_kernel.options import ProfilingReward
-from verl_kernel.reward.profiling import profiling_reward
+from verl_kernel.reward.profiling import ProfilingReward, profiling_reward
 
 PENALTIES = tuple(key for key in option_names(ProfilingReward) if key.endswith("_penalty"))
 VARIANTS = ("sum", "weighted", "milestone")

@@ -53,7 +53,7 @@ def check_options(config: DictConfig) -> None:
     """The nodes that are ours parse: `kernelgym`, the turn-level estimator's."""
     from verl_kernel.advantage import ESTIMATORS
     from verl_kernel.advantage.options import check_algorithm
-    from verl_kernel.env.devices import refuse_interpreting, resolve_device
+    from verl_kernel.env.backends import refuse_interpreting, resolve_device
     from verl_kernel.options import parse_options
 
     options = parse_options(OmegaConf.select(config, "kernelgym")).env

@@ -22,8 +22,8 @@ SHARED_MEMORY_MB = 256
 
 _PROBE = """
 import sys
-from verl_kernel.env import jail
-from verl_kernel.env.devices import resolve_device
+from verl_kernel.env.sandbox import jail
+from verl_kernel.env.backends import resolve_device
 profile = resolve_device(sys.argv[2], probe=False).isolation()
 print(*jail.enter(jail.Limits(scratch=sys.argv[1], memory_mb=1024, profile=profile)), flush=True)
 """

@@ -63,6 +63,8 @@ TILES = (32, 48, 64)
 """Rows of a matmul, a multiple of the 16 that one program takes (two programs at least)."""
 DEPTHS = (16, 32, 64)
 """Inner and outer width of a matmul: powers of two, as `tl.arange` wants them."""
+SIZES: dict[str, tuple[tuple[int, ...], ...]] = {"matmul": (TILES, DEPTHS, DEPTHS)}
+"""What each dimension of a family's shapes is drawn from; (ROWS, COLUMNS) for a family without an entry."""
 NUMBERS = (*CONSTANTS, *map(str, sorted({*ROWS, *COLUMNS, *TILES, *DEPTHS})))
 """Every number that tells one task of a kind from another."""
 
@@ -111,9 +113,7 @@ def draw_steps(chain: Chain, rng: Random) -> tuple[Step, ...]:
 
 def draw_shape(family: str, rng: Random) -> tuple[int, ...]:
     """Draw a shape that suits a family."""
-    if family == "matmul":
-        return rng.choice(TILES), rng.choice(DEPTHS), rng.choice(DEPTHS)
-    return rng.choice(ROWS), rng.choice(COLUMNS)
+    return tuple(rng.choice(sizes) for sizes in SIZES.get(family, (ROWS, COLUMNS)))
 
 
 def draw_program(rng: Random, family: str = "") -> Program:
