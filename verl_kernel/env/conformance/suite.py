@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from verl_kernel.env.conformance import programs
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.scheduling.judge_handle import Job
 from verl_kernel.env.pool.stats import PoolStats
+from verl_kernel.env.request import Job
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import TaskError
