@@ -173,7 +173,7 @@ def test_the_trainers_advantages_match_the_naive_oracle(run: Resumed):
 
 def test_the_estimator_saw_the_sampled_rewards(run: Resumed):
     for step in run.numbers:
-        sampled = sorted(tuple(np.flatnonzero(row["rm_scores"])) + (sum(row["rm_scores"]),) for row in run.rows(step))
+        sampled = sorted((*np.flatnonzero(row["rm_scores"]), sum(row["rm_scores"])) for row in run.rows(step))
         seen = [row for row in advantages(run, step)["rewards"] if row.any()]
         estimated = sorted((*np.flatnonzero(row), float(row.sum())) for row in seen)
         np.testing.assert_allclose(np.array(sampled, dtype=float), np.array(estimated, dtype=float), rtol=1e-5)

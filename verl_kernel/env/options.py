@@ -13,7 +13,7 @@ from verl_kernel.env.judge_groups import parse_groups
 from verl_kernel.option_group import OptionGroup
 
 _CLOCK_BUDGETS = 16
-"""Budgets of `run_timeout_s` that trials, ablation and clock of an ordinary evaluation stay within together."""
+"""How many times `run_timeout_s` the trials, ablation and clock of an ordinary evaluation take together at most."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class GymOptions(OptionGroup):
     cpus_per_judge: Annotated[float, Interval(ge=0)] = 1.0
     gpus_per_judge: Annotated[float, Interval(ge=0)] = 0.0
     judge_resources: Any = None
-    """Ray resources of a judge besides, as in `{rack_a: 1}`, or groups of judges, as in
+    """Further Ray resources of each judge, as in `{rack_a: 1}`, or groups of judges, as in
     `[{resources: {rack_a: 1}, num_judges: 4}, ...]`; held as `JudgeGroup`s."""
     model_wait_s: Annotated[float, Interval(ge=0)] = 60.0
     """How long a prompt waits for judges of its GPU model, all of them down, before another model takes it over."""
@@ -47,11 +47,11 @@ class GymOptions(OptionGroup):
     tolerance: Literal["scaled", "parity"] = "scaled"
     """`scaled` (per dtype, relative to the reference's scale) or `parity` (allclose 1e-2, as published)."""
     float32: Literal["ieee", "tf32"] = "ieee"
-    """`ieee`: products of float32 must be exact to float32. `tf32`: what factors rounded to TF32 change is accepted
-    besides, and reference and candidate run with TF32 on when timed. Expected outputs are IEEE's in either case."""
+    """`ieee`: products of float32 must be exact to float32. `tf32`: rounding errors of TF32 factors are accepted too,
+    and reference and candidate run with TF32 on when timed. Expected outputs are IEEE's in either case."""
     correctness_trials: Annotated[int, Interval(ge=1)] = 5
     ablation: bool = True
-    """Leave out what the kernels compute: still right is a decoy. Without it `decoy_kernel` stays null."""
+    """Run a forward without what the kernels compute: right even so means decoy. If false, `decoy_kernel` is null."""
     decoys: Literal["refuse", "record"] = "refuse"
     """`refuse`, or `record`: a correct decoy is timed as a kernel is and marked `decoy_kernel`, for ablations."""
     reference_mode: Literal["eager", "compile"] = "eager"
@@ -62,7 +62,7 @@ class GymOptions(OptionGroup):
     gpu_profile: Literal["h100", "a100"] = "h100"
     """Nominal GPU of the simulated clock."""
     load_timeout_s: Annotated[float, Interval(ge=0.1)] = 20.0
-    """Own time of the candidate's process: on processors or asleep, not in the queue for one. So are the next two."""
+    """Own time of the candidate's process: running or asleep, not waiting for a processor. Likewise the next two."""
     run_timeout_s: Annotated[float, Interval(ge=0.1)] = 20.0
     """Budget of all forwards of a candidate together."""
     reference_timeout_s: Annotated[float, Interval(ge=0.1)] = 60.0

@@ -7,16 +7,10 @@ import time
 from collections import Counter, deque
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict
-
-from verl_kernel.env.result import EvalResult
+from verl_kernel.env.result import EvalResult, Record
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class JudgeStats(_Record):
+class JudgeStats(Record):
     """One judge."""
 
     number: int
@@ -29,7 +23,7 @@ class JudgeStats(_Record):
     """GPU model, and the group of `kernelgym.judge_resources` where there are several."""
 
 
-class PoolStats(_Record):
+class PoolStats(Record):
     """A pool at one moment; counts are since its start."""
 
     RECENT_S: ClassVar[float] = 60.0

@@ -96,19 +96,6 @@ def test_numbers_of_another_namespace_say_nothing(driver):
     assert compute_processes("GPU-2") is None and count_foreign(None) is None
 
 
-def test_without_nvmls_package_nvidia_smi_is_asked(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    program = tmp_path / "nvidia-smi"
-    program.write_text(
-        '#!/bin/sh\ncase "$*" in *compute-apps*GPU-1) echo 41; echo 42;; *) echo "[Not Supported]";; esac\n'
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    assert compute_processes("GPU-1") == {41, 42} and compute_processes("GPU-2") is None
-    program.unlink()
-    assert compute_processes("GPU-1") is None
-
-
 def options(folder, **others):
     return GymOptions(device="cuda", lock_dir=str(folder), **others)
 
