@@ -31,7 +31,7 @@ print(ADV_ESTIMATOR_REGISTRY["trloo"] is someone_elses)
 
 PROBE_SWALLOWED = """
 import sys
-sys.modules["verl_kernel.reward.manager"] = None  # its import fails
+sys.modules["verl_kernel.rollout.reward_manager"] = None  # its import fails
 import verl
 import verl.experimental.reward_loop.reward_manager
 print("verl imported")
@@ -56,7 +56,7 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess:
 def test_importing_verl_registers_our_names():
     estimators, manager, loop = run(PROBE_LOADED, VERL_PLATFORM="cpu").stdout.splitlines()[-3:]
     assert estimators == "[True, True]"
-    assert manager == "verl_kernel.reward.manager"
+    assert manager == "verl_kernel.rollout.reward_manager"
     assert loop == "KernelAgentLoop"
 
 
@@ -66,7 +66,7 @@ def test_importing_verl_imports_none_of_its_registries():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", ["verl_kernel.reward.manager", "verl_kernel.rollout.agent_loop"])
+@pytest.mark.parametrize("first", ["verl_kernel.rollout.reward_manager", "verl_kernel.rollout.agent_loop"])
 def test_any_import_order_registers_everything(first):
     done = run(f"import {first}, verl_kernel.plugin\nprint(verl_kernel.plugin.missing())")
     assert done.stdout.splitlines()[-1] == "{}"

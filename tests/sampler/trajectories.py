@@ -19,8 +19,8 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 import verl_kernel.plugin  # noqa: F401  registers the estimators
 from tests.reward.results import turn
 from verl_kernel.env.result import EvalResult
-from verl_kernel.reward.manager import extra_info
 from verl_kernel.reward.record import TurnRecord, dump_turns
+from verl_kernel.rollout.reward_manager import extra_info
 from verl_kernel.rollout.trajectory import KernelAgentOutput, summarise
 from verl_kernel.sampler.prs import PRSReplayBuffer
 

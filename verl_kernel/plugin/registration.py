@@ -22,7 +22,7 @@ from verl_kernel.plugin.after_import import after_import
 logger = logging.getLogger(__name__)
 
 REWARD_MANAGER = "kernelgym"
-REWARD_MANAGER_CLASS = "verl_kernel.reward.manager.KernelGymRewardManager"
+REWARD_MANAGER_CLASS = "verl_kernel.rollout.reward_manager.KernelGymRewardManager"
 AGENT_LOOP = "kernel_agent"
 AGENT_LOOP_CLASS = "verl_kernel.rollout.agent_loop.KernelAgentLoop"
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The multi-turn agent loop `kernel_agent` and what it tells the policy."""
+"""Rollouts against the gym: the multi-turn agent loop `kernel_agent` and the single-turn reward manager `kernelgym`."""

@@ -20,7 +20,7 @@ from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError
 from verl_kernel.quickstart.tokenizer import train_tokenizer
-from verl_kernel.reward.manager import KernelGymRewardManager
+from verl_kernel.rollout.reward_manager import KernelGymRewardManager
 
 REFERENCE = (
     "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
