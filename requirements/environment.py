@@ -97,7 +97,7 @@ class Environment:
         probe = "import sys, pip; print(*sys.version_info[:2])"
         done = subprocess.run([python, "-c", probe], capture_output=True, text=True) if python.exists() else None
         version = tuple(map(int, done.stdout.split())) if done and done.returncode == 0 else None
-        runs_this = python.exists() and os.path.samefile(sys.prefix, self.venv)
+        runs_this = python.exists() and Path(sys.prefix).samefile(self.venv)
         return version in PYTHONS and (runs_this or version == sys.version_info[:2])
 
     def _make_venv(self) -> None:

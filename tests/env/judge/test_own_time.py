@@ -17,6 +17,7 @@ from verl_kernel.env.judge.processes import own_time
 from verl_kernel.env.judge.processes.own_time import OwnTime, backstop_s
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.judge_process import JudgeProcess, evaluation_limit_s
+from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 
@@ -137,10 +138,10 @@ def test_a_reference_is_not_slow_because_the_machine_is():
         process.start()
         with rivals(process.pid):
             begun = time.monotonic()
-            assert process.evaluate(task(0.6), HONEST).status is EvalStatus.OK
+            assert process.judge(EvalRequest(task(0.6), HONEST)).status is EvalStatus.OK
             assert time.monotonic() - begun > BUDGET_S, "the processor was not busy: this proves nothing"
             with pytest.raises(Exception, match="kernelgym.reference_timeout_s = 1.5 s"):
-                process.evaluate(task(400), HONEST)
+                process.judge(EvalRequest(task(400), HONEST))
     finally:
         process.close()
 

@@ -11,6 +11,7 @@ from tests.env.programs import REFERENCE
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.dispatcher import Dispatcher, Observer
 from verl_kernel.env.pool.scheduling.judge_handle import Placement
+from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import EnvironmentNotReady, InfraError, TaskError
@@ -26,8 +27,8 @@ class Actor:
         self.place = Placement(node, 7, model)
         self.seen, self.revivals = [], 0
 
-    async def evaluate(self, job):
-        self.seen.append(job[1])
+    async def judge(self, request):
+        self.seen.append(request.source)
         if self.gate is not None:
             await self.gate.wait()
         await asyncio.sleep(0)
@@ -35,7 +36,7 @@ class Actor:
         if trouble is not None:
             raise trouble
         env = {"judged_on": self.place.model}
-        return EvalResult(task_id=job[0].task_id, status=EvalStatus.OK, correctness=True, env=env)
+        return EvalResult(task_id=request.task.task_id, status=EvalStatus.OK, correctness=True, env=env)
 
     async def revive(self):
         self.revivals += 1
@@ -59,7 +60,7 @@ async def settle():
 
 
 def ask(dispatcher, source, **options):
-    return asyncio.ensure_future(dispatcher.evaluate((TASK, source, f"name of {source}"), **options))
+    return asyncio.ensure_future(dispatcher.judge(EvalRequest(TASK, source, f"name of {source}", **options)))
 
 
 async def test_a_failure_of_ours_is_tried_again_on_another_judge(caplog):
@@ -96,7 +97,7 @@ async def test_the_same_source_is_judged_once_within_a_step_and_again_in_the_nex
     judge = Actor()
     async with pool(judge) as dispatcher:
         await asyncio.gather(*(ask(dispatcher, "x", step=1) for _ in range(3)))
-        assert (await dispatcher.evaluate((TASK, "x", "mine"), step=1)).kernel == "mine"
+        assert (await dispatcher.judge(EvalRequest(TASK, "x", "mine", step=1))).kernel == "mine"
         assert judge.seen == ["x"] and (await dispatcher.stats()).remembered == 3
         await ask(dispatcher, "x", step=2)
         await ask(dispatcher, "x")
@@ -193,14 +194,15 @@ async def test_a_judge_that_does_not_start_is_tried_rather_than_waited_for():
 
 async def test_the_observer_hears_of_every_result():
     class Ear(Observer):
-        heard = []
+        def __init__(self):
+            self.heard = []
 
-        def result(self, result, seconds):
-            self.heard.append((result.status, seconds >= 0))
+        def result(self, outcome, seconds):
+            self.heard.append((outcome.result.status, seconds >= outcome.queue_seconds > 0))
 
         def state(self, stats):
             self.heard.append(stats.queue)
 
-    async with pool(Actor(), observer=Ear()) as dispatcher:
+    async with pool(Actor(), observer=(ear := Ear())) as dispatcher:
         await ask(dispatcher, "x")
-    assert Ear.heard == [(EvalStatus.OK, True), 0]
+    assert ear.heard == [(EvalStatus.OK, True), 0]

@@ -14,6 +14,7 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.dispatcher import Dispatcher
 from verl_kernel.env.pool.scheduling.judge_handle import JudgeLost, Placement
 from verl_kernel.env.pool.scheduling.pins import CHANGED
+from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError
@@ -22,7 +23,7 @@ TASKS = [Task(f"{REFERENCE}\n# {number}\n", task_id=f"task {number}") for number
 
 
 def ask(dispatcher, task, source, step=1):
-    return asyncio.ensure_future(asyncio.wait_for(dispatcher.evaluate((task, source, ""), step=step), 60))
+    return asyncio.ensure_future(asyncio.wait_for(dispatcher.judge(EvalRequest(task, source, step=step)), 60))
 
 
 def models(results):

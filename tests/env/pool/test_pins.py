@@ -4,11 +4,11 @@
 from tests.env.programs import REFERENCE
 from verl_kernel.env.pool.scheduling.pins import CHANGED, Pin, Pins
 from verl_kernel.env.pool.verdict_cache import verdict_key
-from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.task import Task
 
 TASK, OTHER = Task(REFERENCE), Task(REFERENCE + "\n# other\n")
-RESULT = EvalResult(task_id="t", status=EvalStatus.OK, env={"torch": "2"})
+REQUEST = EvalRequest(TASK, "x", step=1)
 
 
 def test_a_prompt_is_a_task_in_a_step():
@@ -29,20 +29,20 @@ def test_a_change_of_model_is_told_where_another_has_judged():
     pin = Pin()
     pin.take("h100")
     pin.take("a100")  # before anything was judged
-    assert pin.note(RESULT) == RESULT
+    assert pin.note() == {}
     pin.take("a100")
-    assert pin.note(RESULT) == RESULT
+    assert pin.note() == {}
     pin.take("l40")
-    assert pin.note(RESULT).env == {"torch": "2", CHANGED: "a100"}
+    assert pin.note() == {CHANGED: "a100"}
     pin.take("b200")
-    assert pin.note(RESULT).env[CHANGED] == "l40"
+    assert pin.note() == {CHANGED: "l40"}
 
 
 def test_verdicts_of_two_models_have_two_keys():
     pin = Pin()
-    first = verdict_key(TASK, "x", 1, pin)
+    first = verdict_key(REQUEST, pin)
     pin.take("h100")
-    assert verdict_key(TASK, "x", 1, pin) == first  # chosen only now, changed never
+    assert verdict_key(REQUEST, pin) == first  # chosen only now, changed never
     pin.take("a100")
-    assert verdict_key(TASK, "x", 1, pin) != first
-    assert verdict_key(TASK, "x", 1, Pin()) not in (first, verdict_key(TASK, "x", 1, pin))
+    assert verdict_key(REQUEST, pin) != first
+    assert verdict_key(REQUEST, Pin()) not in (first, verdict_key(REQUEST, pin))

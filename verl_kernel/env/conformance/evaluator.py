@@ -8,8 +8,8 @@ from typing import Protocol
 
 from verl_kernel.env.conformance import programs
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.scheduling.judge_handle import Job
 from verl_kernel.env.pool.stats import PoolStats
+from verl_kernel.env.request import Job
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
 

@@ -24,6 +24,7 @@ from verl_kernel.env.lru import LRUCache
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.disk_cache import ReferenceStore
 from verl_kernel.env.reference.reference import Reference
+from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task, slow_reference
 from verl_kernel.errors import ConfigError, InfraError, TaskError
@@ -74,12 +75,11 @@ class Judge:
         return str(self._device.facts().get("gpu_name") or f"{self._options.gpu_profile}, simulated")
 
     def evaluate(self, task: Task, source: str, kernel: str = "") -> EvalResult:
-        """Judge one candidate.
+        """`judge`, for a caller with neither a step nor a queue."""
+        return self.judge(EvalRequest(task, source, kernel))
 
-        Args:
-            task: what it must compute.
-            source: its text, whatever that is.
-            kernel: the caller's name for it.
+    def judge(self, request: EvalRequest) -> EvalResult:
+        """Judge one candidate.
 
         Raises:
             TaskError: the reference cannot serve.
@@ -90,19 +90,19 @@ class Judge:
             self.warm_up()
         self._device.begin()
         try:
-            return self._evaluate(task, source, kernel)
+            return self._evaluation(request).run(request.source, request.kernel)
         except torch.OutOfMemoryError as exc:
             self._references.clear()
             raise InfraError(
-                f"a judge has no memory left on its GPU for reference {task.task_id} ({str(exc).strip()[:200]}): lower "
-                f"kernelgym.memory_mb = {self._options.memory_mb}, which is kept for runners, or leave the task out"
+                f"a judge has no memory left on its GPU for reference {request.task.task_id} "
+                f"({str(exc).strip()[:200]}): lower kernelgym.memory_mb = {self._options.memory_mb}, which is kept for "
+                "runners, or leave the task out"
             ) from None
 
-    def _evaluate(self, task: Task, source: str, kernel: str) -> EvalResult:
-        reference = self._reference(task)
-        secret = self._secret(task, source)
-        evaluation = Evaluation(self._options, self._device, self._zygote, reference, self._guard, secret, self._clock)
-        return evaluation.run(source, kernel)
+    def _evaluation(self, request: EvalRequest) -> Evaluation:
+        reference = self._reference(request.task)
+        secret = self._secret(request)
+        return Evaluation(self._options, self._device, self._zygote, reference, self._guard, secret, self._clock)
 
     def warm_up(self) -> None:
         """Start the zygote and load what recording needs, now rather than at the first evaluation."""
@@ -147,9 +147,9 @@ class Judge:
             self._store.save(task, reference.preparation)
         return reference
 
-    def _secret(self, task: Task, source: str) -> Callable[[], bytes]:
+    def _secret(self, request: EvalRequest) -> Callable[[], bytes]:
         """What draws the evaluation's secret, to be called once the candidate is loaded."""
         if self._seed is None:
             return lambda: os.urandom(32)
-        text = f"{self._seed}\0{task.fingerprint}\0{source}".encode("utf-8", "surrogatepass")
+        text = f"{self._seed}\0{request.task.fingerprint}\0{request.source}".encode("utf-8", "surrogatepass")
         return lambda: hashlib.sha256(text).digest()

@@ -12,11 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
 from typing import Generic
 
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.scheduling.judge_handle import Handle, Job, JudgeLost
+from verl_kernel.env.pool.outcome import Outcome, not_judged
+from verl_kernel.env.pool.scheduling.judge_handle import Handle, JudgeHandle, JudgeLost
 from verl_kernel.env.pool.scheduling.pins import Pin, Pins
 from verl_kernel.env.pool.scheduling.scheduler import Ticket, Turnstile
 from verl_kernel.env.pool.scheduling.tries import Tries
@@ -24,7 +26,8 @@ from verl_kernel.env.pool.scheduling.unfit_tasks import UnfitTasks
 from verl_kernel.env.pool.stats import JudgeStats, PoolStats, Tally
 from verl_kernel.env.pool.upkeep import Upkeep
 from verl_kernel.env.pool.verdict_cache import Pending, VerdictMemo, verdict_key
-from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
+from verl_kernel.env.request import EvalRequest
+from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.errors import InfraError, TaskError
 
 _LOG = logging.getLogger(__name__)
@@ -34,7 +37,7 @@ _MEMORY = 4096
 class Observer:
     """Is told what happens; this one does not listen."""
 
-    def result(self, result: EvalResult, seconds: float) -> None:
+    def result(self, outcome: Outcome, seconds: float) -> None:
         """An evaluation has ended after `seconds`, its time in the queue included."""
 
     def state(self, stats: PoolStats) -> None:
@@ -66,22 +69,25 @@ class Dispatcher(Generic[Handle]):
         """Start the judges, once, without waiting for them."""
         self._upkeep.start()
 
-    async def evaluate(self, job: Job, *, validate: bool = False, step: int | None = None) -> EvalResult:
+    async def judge(self, request: EvalRequest, lost: int = 0) -> EvalResult:
         """Judge one candidate, or answer with the verdict on the same source for the same task in the same step.
+
+        Args:
+            request: the candidate.
+            lost: attempts at it that went down with another dispatcher.
 
         Raises:
             TaskError: the reference cannot serve.
             EnvironmentNotReady: no judge can work here.
         """
         self._upkeep.start()
-        task, source, kernel = job
-        pin = self._pins.of(task, step)
-        pending = self._known(verdict_key(task, source, step, pin), validate)
+        pin = self._pins.of(request.task, request.step)
+        pending = self._known(request, pin)
         if pending is not None:
-            result = await pending.wait()
-        else:
-            result = await self._admit(job, validate, step, pin)
-        return result.model_copy(update={"task_id": task.task_id, "kernel": kernel})
+            return (await pending.wait()).answer(request, lost)
+        async with self._admitted(request.validate):  # somebody may have asked while this request waited
+            pending = self._known(request, pin) or self._begin(request, pin)
+            return (await pending.wait()).answer(request, lost)
 
     async def ready(self) -> None:
         """Return when all judges have started.
@@ -121,77 +127,74 @@ class Dispatcher(Generic[Handle]):
         places = zip(self._judges, self._turnstile.states(), strict=True)
         judges = []
         for number, (judge, state) in enumerate(places):
-            judges.append(JudgeStats(number=number, state=state, **judge.describe()._asdict()))
+            place = judge.describe()
+            judges.append(JudgeStats(number=number, state=state, node=place.node, pid=place.pid, model=place.model))
         return self._tally.stats(tuple(judges), self._turnstile.waiting, self._held_back)
 
-    def _known(self, key: str, validate: bool) -> Pending | None:
-        pending = self._memo.get(key)
+    def _known(self, request: EvalRequest, pin: Pin) -> Pending | None:
+        pending = self._memo.get(verdict_key(request, pin))
         if pending is not None:
             self._tally.remembered += 1
-            if validate:
+            if request.validate:
                 pending.ticket.urgent = True
         return pending
 
-    async def _admit(self, job: Job, validate: bool, step: int | None, pin: Pin) -> EvalResult:
+    def _begin(self, request: EvalRequest, pin: Pin) -> Pending:
+        ticket = Ticket(urgent=request.validate, pin=pin)
+        pending = Pending(lambda own: self._attempt(request, own), ticket)
+        return self._memo.put(verdict_key(request, pin), pending)
+
+    @asynccontextmanager
+    async def _admitted(self, urgent: bool) -> AsyncIterator[None]:
         self._held_back += 1
         try:
-            await self._doors[validate].acquire()
+            await self._doors[urgent].acquire()
         finally:
             self._held_back -= 1
         try:
-            key = verdict_key(job[0], job[1], step, pin)
-            pending = self._known(key, validate)  # somebody may have asked while this request waited
-            if pending is None:
-                ticket = Ticket(urgent=validate, pin=pin)
-                pending = self._memo.put(key, Pending(lambda own: self._judge(job, own), ticket))
-            return await pending.wait()
+            yield
         finally:
-            self._doors[validate].release()
+            self._doors[urgent].release()
 
-    async def _judge(self, job: Job, pending: Pending) -> EvalResult:
-        self._unfit.check(job)
-        asked = time.monotonic()
-        result, waited = await self._attempts(job, pending)
-        self._tally.note(result)
-        self._tally.infra_errors += result.status is EvalStatus.INFRA_ERROR
-        self._observer.result(result, time.monotonic() - asked)
-        self._observer.state(self._stats())
-        return result.model_copy(update={"queue_seconds": waited})
-
-    async def _attempts(self, job: Job, pending: Pending) -> tuple[EvalResult, float]:
-        asked, waited = time.monotonic(), 0.0
-        tries = Tries()
-        suspect: Handle | None = None
-        failure: Exception = InfraError("no attempt was made")
+    async def _attempt(self, request: EvalRequest, pending: Pending) -> Outcome:
+        """Ask one judge after another until one of them answers."""
+        self._unfit.check(request.task)
+        tries: Tries[Handle] = Tries()
         while tries.left:
             judge = await self._turnstile.enter(pending.ticket)
             pending.started = True
-            waited = waited if tries.made else time.monotonic() - asked
-            tries.made += 1
+            tries.begin()
             self._tally.evaluations += 1
             try:
-                result = await judge.evaluate(job)
+                result = await judge.judge(request)
             except InfraError as exc:
-                failure, suspect = exc, judge
-                tries.lost += isinstance(exc, JudgeLost)
-                self._failed(judge, job, tries, exc)
+                tries.failed(judge, exc)
+                self._failed(judge, request, tries)
                 pending.ticket = pending.ticket.again(judge)
                 continue
             except TaskError as exc:
-                raise self._unfit.remember(job, exc) from None
+                raise self._unfit.remember(request.task, exc) from None
             finally:
                 self._turnstile.leave(judge)
-            self._served(judge, suspect)
-            return pending.ticket.pin.note(result).model_copy(update={"attempts": tries.made}), waited
-        return not_judged(job, failure, tries.made), waited
+            self._served(judge, tries.suspect)
+            return self._ended(result, tries, {**_group(judge), **pending.ticket.pin.note()})
+        return self._ended(not_judged(request, tries.failure, tries.made), tries, {})
 
-    def _failed(self, judge: Handle, job: Job, tries: Tries, exc: Exception) -> None:
+    def _ended(self, result: EvalResult, tries: Tries[Handle], env: dict[str, str]) -> Outcome:
+        outcome = Outcome(result, tries.made, tries.queue_seconds, env)
+        self._tally.note(result)
+        self._tally.infra_errors += result.status is EvalStatus.INFRA_ERROR
+        self._observer.result(outcome, time.monotonic() - tries.begun)
+        self._observer.state(self._stats())
+        return outcome
+
+    def _failed(self, judge: Handle, request: EvalRequest, tries: Tries[Handle]) -> None:
         then = "on to the next" if tries.left else "the candidate is not judged"
-        number = self._judges.index(judge)
-        _LOG.warning("judge %d failed on task %s (attempt %d, %s): %s", number, job[0].task_id, tries.made, then, exc)
+        number, name, made = self._judges.index(judge), request.task.task_id, tries.made
+        _LOG.warning("judge %d failed on task %s (attempt %d, %s): %s", number, name, made, then, tries.failure)
         self._tally.retries += tries.left
         self._upkeep.repair(judge)
-        if isinstance(exc, JudgeLost):
+        if isinstance(tries.failure, JudgeLost):
             self._upkeep.ask_neighbours(judge)
 
     def _served(self, judge: Handle, suspect: Handle | None) -> None:
@@ -208,9 +211,6 @@ class Dispatcher(Generic[Handle]):
             _LOG.warning("judge %d keeps failing: out of rotation for %g s", number, seconds)
 
 
-def not_judged(job: Job, failure: Exception, attempts: int) -> EvalResult:
-    """The result of an evaluation whose every attempt failed for reasons of ours."""
-    task, _, kernel = job
-    error = EvalError(stage="pool", type=type(failure).__name__, message=str(failure)[:2000])
-    status = EvalStatus.INFRA_ERROR
-    return EvalResult(task_id=task.task_id, kernel=kernel, status=status, error=error, attempts=attempts)
+def _group(judge: JudgeHandle) -> dict[str, str]:
+    group = judge.describe().group
+    return {"judge_group": group} if group else {}

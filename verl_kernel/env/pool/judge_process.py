@@ -12,9 +12,10 @@ from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.judge.processes.own_time import backstop_s
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.temp_dir import Home
+from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.sandbox.child_environment import child_environment
-from verl_kernel.env.task import Task, slow_reference
+from verl_kernel.env.task import slow_reference
 from verl_kernel.errors import InfraError
 
 _START_S, _SLACK_S = 180.0, 60.0
@@ -78,7 +79,7 @@ class JudgeProcess:
         self._connection = Connection(ours.detach())
         self.model = self._ask((self._options, self._seed), _START_S)
 
-    def evaluate(self, task: Task, source: str, kernel: str = "") -> EvalResult:
+    def judge(self, request: EvalRequest) -> EvalResult:
         """Judge one candidate.
 
         Raises:
@@ -88,10 +89,10 @@ class JudgeProcess:
         options = self._options
         self.start()
         try:
-            result: EvalResult = self._ask((task, source, kernel), evaluation_limit_s(options))
+            result: EvalResult = self._ask(request, evaluation_limit_s(options))
         except _JudgeDied as died:
             if died.code == REFERENCE_HUNG:
-                raise slow_reference(task, options.reference_timeout_s) from None
+                raise slow_reference(request.task, options.reference_timeout_s) from None
             raise InfraError(str(died)) from None  # plain, so that it travels between processes
         return result
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A judge in a process of its own, where a reference may hang or crash without taking its caller along.
 
-Run by the pool as `python -m verl_kernel.env.pool.judge_worker <fd> <device>`. Both ends are trusted, so jobs, results
-and exceptions are pickled. A thread reads jobs all the time: end of file means that the owner is gone, and the process
-ends at once; its zygote and the runner see that in their turn.
+Run by the pool as `python -m verl_kernel.env.pool.judge_worker <fd> <device>`. Both ends are trusted, so requests,
+results and exceptions are pickled. A thread reads requests all the time: end of file means that the owner is gone, and
+the process ends at once; its zygote and the runner see that in their turn.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from verl_kernel.env.judge.processes.own_time import OwnTime, backstop_s
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.judge_process import REFERENCE_HUNG
+from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.sandbox import jail
 from verl_kernel.errors import EnvironmentNotReady, VerlKernelError, cannot_load
 
@@ -45,8 +46,8 @@ def main() -> None:
     float32.use("ieee")
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     options, seed = connection.recv()
-    jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(connection, jobs), daemon=True).start()
+    requests: queue.SimpleQueue[EvalRequest] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(connection, requests), daemon=True).start()
     try:
         judge = Judge(options, seed, lambda: _limit(options), forked)
         judge.warm_up()
@@ -55,7 +56,7 @@ def main() -> None:
         connection.send(exc)
         return
     while True:
-        connection.send(_answer(judge, jobs.get()))
+        connection.send(_answer(judge, requests.get()))
 
 
 def _serve_as_zygote(fd: int, device: str) -> None:
@@ -64,9 +65,9 @@ def _serve_as_zygote(fd: int, device: str) -> None:
     serve(fd, device)
 
 
-def _answer(judge: Judge, job: Any) -> object:
+def _answer(judge: Judge, request: EvalRequest) -> object:
     try:
-        return judge.evaluate(*job)
+        return judge.judge(request)
     except VerlKernelError as exc:
         bare = exc.with_traceback(None)
         bare.__cause__ = bare.__context__ = None
@@ -74,10 +75,10 @@ def _answer(judge: Judge, job: Any) -> object:
     return bare
 
 
-def _read(connection: Connection[Any, Any], jobs: queue.SimpleQueue[Any]) -> None:
+def _read(connection: Connection[Any, Any], requests: queue.SimpleQueue[EvalRequest]) -> None:
     with suppress(EOFError, OSError):
         while True:
-            jobs.put(connection.recv())
+            requests.put(connection.recv())
     os._exit(0)
 
 

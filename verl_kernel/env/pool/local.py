@@ -12,8 +12,9 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.dispatcher import Dispatcher
 from verl_kernel.env.pool.event_loop import LoopThread
 from verl_kernel.env.pool.judge_process import JudgeProcess
-from verl_kernel.env.pool.scheduling.judge_handle import Job, Placement
+from verl_kernel.env.pool.scheduling.judge_handle import Placement
 from verl_kernel.env.pool.stats import PoolStats
+from verl_kernel.env.request import EvalRequest, Job
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
 
@@ -24,9 +25,9 @@ class LocalJudge:
     def __init__(self, process: JudgeProcess, executor: ThreadPoolExecutor) -> None:
         self._process, self._executor = process, executor
 
-    async def evaluate(self, job: Job) -> EvalResult:
+    async def judge(self, request: EvalRequest) -> EvalResult:
         """Judge one candidate."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self._process.evaluate, *job)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._process.judge, request)
 
     async def revive(self) -> None:
         """Start the process unless it is running."""
@@ -68,12 +69,11 @@ class LocalPool:
         Raises:
             TaskError: the reference cannot serve.
         """
-        job = (task, source, kernel)
-        return await self._loop.run(self._dispatcher.evaluate(job, validate=validate, step=step))
+        return await self._loop.run(self._dispatcher.judge(EvalRequest(task, source, kernel, validate, step)))
 
     def evaluate_many(self, jobs: Sequence[Job]) -> list[EvalResult]:
         """Judge candidates, as many at a time as there are judges; results in the order of `jobs`."""
-        futures = [self._loop.submit(self._dispatcher.evaluate(job)) for job in jobs]
+        futures = [self._loop.submit(self._dispatcher.judge(EvalRequest(*job))) for job in jobs]
         return [future.result() for future in futures]
 
     def stats(self) -> PoolStats:

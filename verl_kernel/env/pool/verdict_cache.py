@@ -12,15 +12,16 @@ import hashlib
 from collections.abc import Awaitable, Callable
 
 from verl_kernel.env.lru import LRUCache
+from verl_kernel.env.pool.outcome import Outcome
 from verl_kernel.env.pool.scheduling.pins import Pin
 from verl_kernel.env.pool.scheduling.scheduler import Ticket
-from verl_kernel.env.result import EvalResult, EvalStatus
-from verl_kernel.env.task import Task
+from verl_kernel.env.request import EvalRequest
+from verl_kernel.env.result import EvalStatus
 
 
-def verdict_key(task: Task, source: str, step: int | None, pin: Pin) -> str:
+def verdict_key(request: EvalRequest, pin: Pin) -> str:
     """The key that equal requests share; the pin's serial stands for the GPU model, which may not be chosen yet."""
-    text = f"{task.fingerprint}\0{step}\0{pin.serial}\0{source}"
+    text = f"{request.task.fingerprint}\0{request.step}\0{pin.serial}\0{request.source}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -32,7 +33,7 @@ class Pending:
         ticket: its place in the queue.
     """
 
-    def __init__(self, judge: Callable[[Pending], Awaitable[EvalResult]], ticket: Ticket) -> None:
+    def __init__(self, judge: Callable[[Pending], Awaitable[Outcome]], ticket: Ticket) -> None:
         self.ticket = ticket
         self.started = False
         self._waiters = 0
@@ -47,14 +48,14 @@ class Pending:
             return False
         if not self._task.done():
             return True
-        return self._task.exception() is None and self._task.result().status is not EvalStatus.INFRA_ERROR
+        return self._task.exception() is None and self._task.result().result.status is not EvalStatus.INFRA_ERROR
 
     @property
     def done(self) -> bool:
         """Whether it has ended, one way or another."""
         return self._task.done()
 
-    async def wait(self) -> EvalResult:
+    async def wait(self) -> Outcome:
         """Wait for the verdict; an evaluation that has not started is cancelled with its last waiter."""
         self._waiters += 1
         try:
@@ -87,7 +88,7 @@ class VerdictMemo:
         self._items = LRUCache(self._capacity)
 
 
-def _look(task: asyncio.Task[EvalResult] | asyncio.Future[EvalResult]) -> None:
+def _look(task: asyncio.Task[Outcome] | asyncio.Future[Outcome]) -> None:
     """Retrieve an error whose waiters were cancelled, or asyncio logs that it was never retrieved."""
     if not task.cancelled():
         task.exception()

@@ -83,13 +83,13 @@ class CudaDevice(SharedDevice):
         Raises:
             EnvironmentNotReady: something made one.
         """
-        import torch.profiler  # noqa: F401
+        import torch.profiler
         import triton.backends.nvidia.compiler  # noqa: F401
         from triton.backends.nvidia.driver import CudaDriver
         from triton.runtime.driver import driver
 
         from verl_kernel.env.seeding import seed_everything
-        from verl_kernel.env.tamper import tripwire  # noqa: F401
+        from verl_kernel.env.tamper import tripwire
 
         seed_everything(0)  # NumPy imports its generator when it is first used
         driver.set_active(CudaDriver())

@@ -66,7 +66,7 @@ def fork_zygote(name: str, serve: Callable[[int, str], None]) -> ForkedZygote | 
     gc.collect()
     gc.freeze()
     ours, theirs = channels.pair()
-    errors = tempfile.TemporaryFile()
+    errors = tempfile.TemporaryFile()  # noqa: SIM115
     pid = os.fork()
     if pid == 0:
         _become_zygote(theirs, errors, serve)
@@ -87,7 +87,7 @@ def _become_zygote(sock: socket.socket, errors: IO[bytes], serve: Callable[[int,
         os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
         serve(keep, "cpu")
         status = 0
-    except BaseException:  # the judge reads the traceback from `errors`; this copy must not return to its caller's code
+    except BaseException:  # noqa: BLE001  its last words go where the judge looks for them; this copy must not return
         sys.excepthook(*sys.exc_info())
     finally:
         with suppress(BaseException):

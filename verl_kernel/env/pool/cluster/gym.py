@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Any
 
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.dispatcher import not_judged
-from verl_kernel.env.pool.scheduling.judge_handle import Job
+from verl_kernel.env.pool.outcome import not_judged
 from verl_kernel.env.pool.scheduling.tries import ATTEMPTS
 from verl_kernel.env.pool.stats import PoolStats
+from verl_kernel.env.request import EvalRequest, Job
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError
@@ -60,17 +60,19 @@ class KernelGym:
         """
         from ray.exceptions import RayActorError
 
-        job = (task, source, kernel)
+        from verl_kernel.env.pool.cluster.router import TRAINING, VALIDATION
+
+        request = EvalRequest(task, source, kernel, validate, step)
         failure: Exception = InfraError("no attempt was made")
         for attempt in range(ATTEMPTS):
             try:
-                result: EvalResult = await self._ask("evaluate", job, validate, step, urgent=validate)
-                return result.model_copy(update={"attempts": result.attempts + attempt})
+                group = VALIDATION if validate else TRAINING
+                return await _answered(self._router.judge.options(concurrency_group=group).remote(request, attempt))
             except RayActorError as exc:
                 failure = exc
                 _LOG.warning("the pool %s is gone (attempt %d of %d): %s", self._name, attempt + 1, ATTEMPTS, exc)
                 await self._come_back()
-        return not_judged(job, failure, ATTEMPTS)
+        return not_judged(request, failure, ATTEMPTS)
 
     def evaluate_many(self, jobs: Sequence[Job]) -> list[EvalResult]:
         """Judge candidates; results in the order of `jobs`. Not for use inside a running event loop."""
@@ -132,22 +134,6 @@ class KernelGym:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    async def _ask(self, method: str, *args: Any, urgent: bool) -> Any:
-        import ray
-
-        from verl_kernel.env.pool.cluster.judge import cause_of
-        from verl_kernel.env.pool.cluster.router import TRAINING, VALIDATION
-
-        group = VALIDATION if urgent else TRAINING
-        answer = getattr(self._router, method).options(concurrency_group=group).remote(*args)
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            ray.cancel(answer)
-            raise
-        except ray.exceptions.RayTaskError as exc:
-            raise cause_of(exc) from None
-
     def _control(self, method: str, *args: Any) -> Any:
         import ray
 
@@ -180,3 +166,19 @@ class KernelGym:
         from verl_kernel.env.pool.cluster.router import find_or_make_router
 
         return find_or_make_router(self._options, self._seed, self._name)
+
+
+async def _answered(answer: Any) -> EvalResult:
+    """The router's answer; who waits for it no more takes the request back."""
+    import ray
+
+    from verl_kernel.env.pool.cluster.judge import cause_of
+
+    try:
+        result: EvalResult = await answer
+    except asyncio.CancelledError:
+        ray.cancel(answer)
+        raise
+    except ray.exceptions.RayTaskError as exc:
+        raise cause_of(exc) from None
+    return result

@@ -12,7 +12,8 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from verl_kernel.env.judge_groups import JudgeGroup
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.judge_process import JudgeProcess, evaluation_limit_s
-from verl_kernel.env.pool.scheduling.judge_handle import Job, JudgeLost, Placement
+from verl_kernel.env.pool.scheduling.judge_handle import JudgeLost, Placement
+from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult
 from verl_kernel.errors import InfraError, VerlKernelError
 
@@ -36,7 +37,7 @@ class JudgeActor:
         self._judge.start()
         return Placement(self._node, self._judge.pid, self._judge.model)
 
-    def evaluate(self, job: Job, place: Placement) -> tuple[EvalResult, int | None]:
+    def judge(self, request: EvalRequest, place: Placement) -> tuple[EvalResult, int | None]:
         """Judge one candidate where the caller believes this judge to be; the result and the judge's process id.
 
         Raises:
@@ -45,7 +46,7 @@ class JudgeActor:
         self._judge.start()
         if (self._node, self._judge.model) != (place.node, place.model):
             raise JudgeLost(f"a judge has been started anew, on node {self._node[:12]} with {self._judge.model}")
-        return self._judge.evaluate(*job), self._judge.pid
+        return self._judge.judge(request), self._judge.pid
 
 
 class RemoteJudge:
@@ -66,12 +67,12 @@ class RemoteJudge:
         """Process id of the judge; None where it has none."""
         return self._place.pid
 
-    async def evaluate(self, job: Job) -> EvalResult:
+    async def judge(self, request: EvalRequest) -> EvalResult:
         """Judge one candidate."""
-        answer = self._actor.evaluate.remote(job, self._place)
-        result, pid = await self._ask(answer, self._deadline_s)
+        result: EvalResult
+        result, pid = await self._ask(self._actor.judge.remote(request, self._place), self._deadline_s)
         self._place = self._place._replace(pid=pid)
-        return self._labelled(result)
+        return result
 
     async def revive(self) -> None:
         """Wait for the actor, and start its judge unless it is running."""
@@ -80,12 +81,7 @@ class RemoteJudge:
     def describe(self) -> Placement:
         """Where it is; the model is that of its GPU, with its group where the pool has several."""
         model = f"{self._place.model} ({self._label})" if self._label else self._place.model
-        return self._place._replace(model=model)
-
-    def _labelled(self, result: EvalResult) -> EvalResult:
-        if not self._label:
-            return result
-        return result.model_copy(update={"env": {**result.env, "judge_group": self._label}})
+        return self._place._replace(model=model, group=self._label)
 
     async def _ask(self, answer: Any, limit_s: float) -> Any:
         try:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from ray.util.metrics import Counter, Gauge, Histogram
 
 from verl_kernel.env.pool.dispatcher import Observer
+from verl_kernel.env.pool.outcome import Outcome
 from verl_kernel.env.pool.stats import PoolStats
-from verl_kernel.env.result import EvalResult
 
 _PREFIX = "verl_kernel_gym"
 _BOUNDARIES = [0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 300.0]
@@ -34,13 +34,13 @@ class RayMetrics(Observer):
         for metric in (*self._gauges.values(), self._results, self._retries, self._seconds, self._queued):
             metric.set_default_tags(tags)
 
-    def result(self, result: EvalResult, seconds: float) -> None:
+    def result(self, outcome: Outcome, seconds: float) -> None:
         """Count a result and its seconds."""
-        self._results.inc(1, tags={"status": result.status.value})
-        if result.attempts > 1:
-            self._retries.inc(result.attempts - 1)
+        self._results.inc(1, tags={"status": outcome.result.status.value})
+        if outcome.attempts > 1:
+            self._retries.inc(outcome.attempts - 1)
         self._seconds.observe(seconds)
-        self._queued.observe(result.queue_seconds or 0.0)
+        self._queued.observe(outcome.queue_seconds)
 
     def state(self, stats: PoolStats) -> None:
         """Set the gauges."""

@@ -19,8 +19,8 @@ from verl_kernel.env.pool.cluster.metrics import RayMetrics
 from verl_kernel.env.pool.cluster.nodes import find_judge, find_nodes
 from verl_kernel.env.pool.dispatcher import Dispatcher
 from verl_kernel.env.pool.event_loop import LoopThread
-from verl_kernel.env.pool.scheduling.judge_handle import Job
 from verl_kernel.env.pool.stats import PoolStats
+from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult
 
 _LOG = logging.getLogger(__name__)
@@ -44,9 +44,9 @@ class Router:
         """Let the judges start."""
         await self._loop.run(self._dispatcher.start())
 
-    async def evaluate(self, job: Job, validate: bool, step: int | None) -> EvalResult:
-        """Judge one candidate."""
-        return await self._loop.run(self._dispatcher.evaluate(job, validate=validate, step=step))
+    async def judge(self, request: EvalRequest, lost: int) -> EvalResult:
+        """Judge one candidate; `lost` attempts at it went down with a router before."""
+        return await self._loop.run(self._dispatcher.judge(request, lost))
 
     async def ready(self) -> list[int]:
         """Process ids of the judges, once all of them have started."""

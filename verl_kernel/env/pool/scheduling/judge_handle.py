@@ -5,12 +5,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol, TypeVar
 
+from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult
-from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError
-
-Job = tuple[Task, str, str]
-"""Task, source, and the caller's name for the source."""
 
 
 class Placement(NamedTuple):
@@ -22,6 +19,8 @@ class Placement(NamedTuple):
     """Process of the judge; None where it has none."""
     model: str = ""
     """GPU model, and the group of `kernelgym.judge_resources` where there are several; known once it has started."""
+    group: str = ""
+    """That group's name; empty where there is one group."""
 
 
 class JudgeLost(InfraError):
@@ -31,7 +30,7 @@ class JudgeLost(InfraError):
 class JudgeHandle(Protocol):
     """A judge as the dispatcher sees it."""
 
-    async def evaluate(self, job: Job) -> EvalResult:
+    async def judge(self, request: EvalRequest) -> EvalResult:
         """Judge one candidate; raises InfraError where that failed for reasons of ours."""
         ...
 

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from verl_kernel.env.lru import LRUCache
-from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
 
 CHANGED = "gpu_model_changed"
@@ -43,12 +42,10 @@ class Pin:
                 self.before, self.judged = self.model, False
         self.model = model
 
-    def note(self, result: EvalResult) -> EvalResult:
-        """The result, marked where the prompt has changed its model."""
+    def note(self) -> dict[str, str]:
+        """Note that the model has judged; what results say in `env`, where the prompt has changed its model."""
         self.judged = True
-        if self.before is None:
-            return result
-        return result.model_copy(update={"env": {**result.env, CHANGED: self.before}})
+        return {} if self.before is None else {CHANGED: self.before}
 
 
 class Pins:

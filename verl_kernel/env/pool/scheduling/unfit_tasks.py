@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from verl_kernel.env.pool.scheduling.judge_handle import Job
+from verl_kernel.env.task import Task
 from verl_kernel.errors import TaskError
 
 
@@ -13,12 +13,12 @@ class UnfitTasks:
     def __init__(self) -> None:
         self._reasons: dict[str, str] = {}
 
-    def check(self, job: Job) -> None:
+    def check(self, task: Task) -> None:
         """Raise TaskError for a task that failed before."""
-        if job[0].fingerprint in self._reasons:
-            raise TaskError(self._reasons[job[0].fingerprint])
+        if task.fingerprint in self._reasons:
+            raise TaskError(self._reasons[task.fingerprint])
 
-    def remember(self, job: Job, failure: TaskError) -> TaskError:
+    def remember(self, task: Task, failure: TaskError) -> TaskError:
         """Note that a task cannot serve."""
-        self._reasons[job[0].fingerprint] = str(failure)
+        self._reasons[task.fingerprint] = str(failure)
         return TaskError(str(failure))

@@ -200,9 +200,10 @@ def _values_handed(program: Program, node: ast.AST) -> Iterator[tuple[ast.AST, b
         yield from ((item, True) for item in node.args[2:])
     elif "triton.Config" in paths:
         yield from ((item, True) for item in node.args[1:])
-    elif "triton.set_allocator" not in paths and isinstance(node.func, ast.Name | ast.Attribute):
-        if isinstance(node.func, ast.Attribute) or node.func.id in program.named:
-            yield from ((item, False) for item in node.args if isinstance(item, ast.Lambda))
+    elif "triton.set_allocator" not in paths and (
+        isinstance(node.func, ast.Attribute) or (isinstance(node.func, ast.Name) and node.func.id in program.named)
+    ):
+        yield from ((item, False) for item in node.args if isinstance(item, ast.Lambda))
 
 
 def _computes(program: Program, node: ast.AST, may_reset: bool) -> str:

@@ -33,7 +33,7 @@ def numpy_calls(program: Program) -> Iterator[Violation]:
             continue
         functions = {path for path in program.paths(node) if path.startswith("numpy.")} - NUMPY_CONSTANTS
         parent = program.parents[id(node)]
-        if not functions or isinstance(parent, ast.Attribute) or isinstance(parent, ast.Assign):
+        if not functions or isinstance(parent, (ast.Attribute, ast.Assign)):
             continue
         if not isinstance(parent, ast.Call) or parent.func is not node:
             yield at(node, "numpy", f"{sorted(functions)[0]} must be called where it is named")
