@@ -76,7 +76,7 @@ class ProfilingReward(OptionGroup):
     pay_decoys: bool = False
     """Whether a correct decoy earns what a kernel earns, for ablations; needs `kernelgym.decoys: record`."""
     terms: Annotated[Mapping[str, _Amount], "a mapping of terms to finite numbers of at least 0"] = field(
-        default_factory=dict
+        default_factory=dict, hash=False
     )
     """Weights of terms that other packages have added to `TERMS`, by name."""
 
