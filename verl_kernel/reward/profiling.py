@@ -26,8 +26,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
-from verl_kernel.env.clocks.statistics import is_parity
-from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.env import EvalResult, EvalStatus, is_parity
 from verl_kernel.errors import ConfigError, InfraError
 from verl_kernel.option_group import OptionGroup
 
