@@ -9,11 +9,13 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from verl_kernel.env.channel import Message, ProtocolError
+from verl_kernel.env.hack_flags import HackFlag, read_notes
 from verl_kernel.env.oom_kills import oom_kills
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.process import GrantExceeded, RunnerDied, RunnerProcess
 from verl_kernel.env.result import EvalError, EvalStatus
 from verl_kernel.env.runner import CANDIDATE_FILE
+from verl_kernel.env.stages import Stages
 from verl_kernel.errors import InfraError
 
 _MESSAGE_CHARS = 2000
@@ -23,26 +25,13 @@ _ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
 _RUNNER_STATUSES = (
     *(EvalStatus.LOAD_ERROR, EvalStatus.COMPILE_ERROR, EvalStatus.RUNTIME_ERROR, EvalStatus.OOM, EvalStatus.CRASH),
 )
-NOTES = (
-    *("host_access", "foreign_op", "escaped_recorder", "unapproved_launch", "patched"),
-    *(
-        "hidden_work",
-        "replayed_output",
-        "impossible_trace",
-        "edited_trace",
-        "impossible_time",
-        "timing_mismatch",
-        "forged_message",
-    ),
-)
-"""Flags of the status `hacking`."""
 Parsed = TypeVar("Parsed")
 
 
 class Stop(Exception):
     """The evaluation ends here with this verdict."""
 
-    def __init__(self, status: EvalStatus, error: EvalError, flags: tuple[str, ...] = ()) -> None:
+    def __init__(self, status: EvalStatus, error: EvalError, flags: tuple[HackFlag, ...] = ()) -> None:
         super().__init__(status)
         self.status, self.error, self.flags = status, error, flags
 
@@ -54,15 +43,19 @@ class Dialogue:
         runner: whom to ask.
         scratch: directory of the candidate's file, which is taken out of every text.
         options: the limits, which a verdict names.
+        stages: where the evaluation is.
     """
 
-    def __init__(self, runner: RunnerProcess, scratch: str, options: GymOptions) -> None:
-        self.stage = "load"
-        """Where the evaluation is."""
+    def __init__(self, runner: RunnerProcess, scratch: str, options: GymOptions, stages: Stages) -> None:
         self.begun = False
         """Whether any of the candidate's code may have run."""
         self.runner, self.scratch, self.file = runner, scratch, f"{scratch}/{CANDIDATE_FILE}"
-        self._options, self._oom_kills = options, oom_kills()
+        self._options, self._stages, self._oom_kills = options, stages, oom_kills()
+
+    @property
+    def stage(self) -> str:
+        """Where the evaluation is."""
+        return self._stages.current
 
     def ask(self, request: Message | None, budget_s: float) -> Message:
         """Send a request and wait for the answer, for so much of the runner's own time (raises Stop)."""
@@ -87,7 +80,7 @@ class Dialogue:
         """Read a part of a reply; one that cannot be read was not written by our code."""
         try:
             return read()
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as exc:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as exc:
             raise self._forged(f"{type(exc).__name__}: {exc}") from exc
 
     def stop(self, status: EvalStatus, kind: str, message: str, tail: str = "") -> Stop:
@@ -95,9 +88,9 @@ class Dialogue:
         message, tail, kind = (self._clean(text) for text in (message, tail, kind))
         return Stop(status, EvalError(stage=self.stage, type=kind, message=message, traceback_tail=tail or None))
 
-    def hacking(self, flag: str, message: str) -> Stop:
+    def hacking(self, flag: HackFlag, message: str) -> Stop:
         """The verdict on a candidate that games the evaluation."""
-        stop = self.stop(EvalStatus.HACKING, flag.title().replace("_", ""), message)
+        stop = self.stop(EvalStatus.HACKING, flag.value.title().replace("_", ""), message)
         return Stop(stop.status, stop.error, (flag,))
 
     def crash(self, code: int) -> Stop:
@@ -133,9 +126,9 @@ class Dialogue:
         return f"{self.stage} used up kernelgym.{name} = {getattr(self._options, name):g} s of {what}"
 
     def _noted(self, notes: dict[str, Any]) -> Stop:
-        first = min(notes, key=NOTES.index)
-        stop = self.hacking(first, str(notes[first]))
-        return Stop(stop.status, stop.error, tuple(sorted(notes)))
+        read = read_notes(notes)
+        stop = self.hacking(*next(iter(read.items())))
+        return Stop(stop.status, stop.error, tuple(sorted(read, key=lambda flag: flag.value)))
 
     def _failure(self, failure: Message) -> Stop:
         status = EvalStatus(failure["status"])
@@ -144,7 +137,7 @@ class Dialogue:
         return self.stop(status, str(failure["type"]), str(failure["message"]), str(failure.get("traceback_tail", "")))
 
     def _forged(self, reason: str) -> Stop:
-        return self.hacking("forged_message", f"the process sent what no runner sends: {reason}")
+        return self.hacking(HackFlag.FORGED_MESSAGE, f"the process sent what no runner sends: {reason}")
 
     def _clean(self, text: str) -> str:
         text = text.encode(errors="replace").decode().replace(self.file, CANDIDATE_FILE)

@@ -28,6 +28,7 @@ from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.devices.integrity import Snapshot
 from verl_kernel.env.devices.tripwire import WIRE
 from verl_kernel.env.form import same_place, storages, tensor_facts
+from verl_kernel.env.hack_flags import HackFlag
 from verl_kernel.env.trace import dump_events
 from verl_kernel.env.weights import hand_over
 
@@ -137,7 +138,7 @@ class Runner:
 
     def _inspect(self) -> None:
         for change in self._snapshot.changes():
-            WIRE.note("patched", change)
+            WIRE.note(HackFlag.PATCHED, change)
 
     def _tensors(self, specs: list[dict[str, Any]]) -> list[torch.Tensor]:
         return [self._device.to_device(self._view(spec)) for spec in specs]

@@ -14,6 +14,7 @@ from verl_kernel.env.channel import Message
 from verl_kernel.env.compare import Agreement, compare
 from verl_kernel.env.dialogue import Dialogue, Stop
 from verl_kernel.env.form import disagreement
+from verl_kernel.env.hack_flags import HackFlag
 from verl_kernel.env.ledger import Entry
 from verl_kernel.env.reference import Reference, Trial
 from verl_kernel.env.result import EvalStatus
@@ -159,7 +160,7 @@ class Bench:
         if request["suppress"] is None:
             events = self.dialogue.parse(lambda: load_events(reply["events"]))
             if self.is_sealed and sealed != seals(events):
-                raise self.dialogue.hacking("edited_trace", "the record of a forward is not what happened in it")
+                raise self.dialogue.hacking(HackFlag.EDITED_TRACE, "the record of a forward is not what happened in it")
             self.traces.append(events)
             self.entries.append(self.dialogue.parse(lambda: Entry.read(used, reply["spent"], len(events))))
         return reply
@@ -195,7 +196,7 @@ class Bench:
         for past, rooms in self._past:
             there = [tensor.to(device) for tensor in past]
             if self._compare(there, actual, _moved(rooms, device)).ok:
-                raise self.dialogue.hacking("replayed_output", "the output is the answer to an earlier trial")
+                raise self.dialogue.hacking(HackFlag.REPLAYED_OUTPUT, "the output is the answer to an earlier trial")
 
     def _wrong(self, kind: str, message: str) -> Stop:
         return self.dialogue.stop(EvalStatus.INCORRECT, kind, message)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from verl_kernel.env.hack_flags import HackFlag
 from verl_kernel.env.profile import Profile
 from verl_kernel.env.result import Comparison, Timing
 from verl_kernel.env.trace import TraceEvent
@@ -28,7 +29,7 @@ class Measurement:
     """None where an op of the program has no price."""
     profile: Profile | None
     """None where the clock could not see device kernels; unknown is never 0."""
-    refusal: tuple[str, str] | None = None
+    refusal: tuple[HackFlag, str] | None = None
     """Flag and reason if these times cannot be true: the verdict is then `hacking`."""
     unpriced: tuple[str, ...] = ()
     """Names of the ops that have no price."""
@@ -46,14 +47,10 @@ class Measurement:
             return None
         return self.reference_ms.median / self.kernel_ms.median
 
-    def fields(self) -> dict[str, Any]:
-        """The fields of `EvalResult` that this settles, `env` aside."""
-        measured = {
-            "kernel_ms": self.kernel_ms, "reference_ms": self.reference_ms, "speedup": self.speedup,
-            "speedup_low": self.sure if self.times else self.speedup, "times": self.times,
-            "unpriced_ops": self.unpriced,
-        }  # fmt: skip
-        return measured if self.profile is None else {**measured, **vars(self.profile)}
+    @property
+    def speedup_low(self) -> float | None:
+        """What of it is sure: all of it on a clock that counts."""
+        return self.sure if self.times else self.speedup
 
 
 class Session(Protocol):

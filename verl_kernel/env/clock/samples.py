@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from verl_kernel.env.clock.crosscheck import NullCall, TimedCall, hidden_ms, mismatch, upper
 from verl_kernel.env.clock.statistics import compared, is_settled
+from verl_kernel.env.hack_flags import HackFlag
 from verl_kernel.env.result import Comparison
 
 _SLACK_MS, _SHARE = 1.0, 1.25
@@ -70,7 +71,7 @@ class Samples:
         """Times and speedup; None where the candidate's median is 0, which no interval can mend."""
         return compared(self.kernel, self.reference) if statistics.median(self.kernel) > 0 else None
 
-    def refusal(self, floor_ms: float) -> tuple[str, str] | None:
+    def refusal(self, floor_ms: float) -> tuple[HackFlag, str] | None:
         """Flag and reason if the candidate's times cannot be true.
 
         Args:
@@ -78,6 +79,6 @@ class Samples:
         """
         median = statistics.median(self.kernel)
         if median <= 0 or median < floor_ms:
-            return "impossible_time", f"{median:.4f} ms is less than moving the data takes, {floor_ms:.4f} ms"
+            return HackFlag.IMPOSSIBLE_TIME, f"{median:.4f} ms is less than moving the data takes, {floor_ms:.4f} ms"
         reason = mismatch(self.calls, self.null)
-        return None if reason is None else ("timing_mismatch", reason)
+        return None if reason is None else (HackFlag.TIMING_MISMATCH, reason)

@@ -24,6 +24,7 @@ from verl_kernel.env.devices import conditions, counting, kernel_language, scala
 from verl_kernel.env.devices.counting import STATE
 from verl_kernel.env.devices.kernel_language import KernelText, NotTriton
 from verl_kernel.env.devices.tripwire import WIRE
+from verl_kernel.env.hack_flags import HackFlag
 from verl_kernel.env.trace import TraceEvent
 
 REFUSED = "_triton_refused"
@@ -72,7 +73,7 @@ def _launching(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _unapproved(fn: Any) -> RuntimeError:
-    WIRE.note("unapproved_launch", f"{getattr(fn, '__name__', 'a function')} is no kernel of triton.jit")
+    WIRE.note(HackFlag.UNAPPROVED_LAUNCH, f"{getattr(fn, '__name__', 'a function')} is no kernel of triton.jit")
     return RuntimeError("only functions under @triton.jit can be launched")
 
 
@@ -144,7 +145,7 @@ def _refused(exc: Exception) -> Exception:
 def enter_function() -> bool:
     """Called where a host function of a candidate begins: none may run while one of its launches does."""
     if STATE.running:
-        WIRE.note("hidden_work", "a function of the source that is no kernel runs inside a launch")
+        WIRE.note(HackFlag.HIDDEN_WORK, "a function of the source that is no kernel runs inside a launch")
         raise RuntimeError("host code cannot run inside a launch")
     return False
 
