@@ -66,7 +66,7 @@ FRESH_PROCESS = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from bench_env import HONEST, OPTIONS, REFERENCE, Task
-from verl_kernel.env.judge import Judge
+from verl_kernel.env.judge.judge import Judge
 with Judge(OPTIONS) as judge:
     assert judge.evaluate(Task(REFERENCE), HONEST).rewarded
 """

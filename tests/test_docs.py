@@ -15,9 +15,12 @@ from hydra import compose, initialize_config_module
 from verl_kernel.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("recipes/*/README.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/howto/*.md"), *ROOT.glob("recipes/*/README.md")]
+)
 EXTRAS = importlib.metadata.metadata("verl-kernel").get_all("Provides-Extra")
-KINDS = {"run", "long", "gpu"}
+KINDS = {"run", "long", "gpu", "here"}
+"""`here` blocks run in a folder with the files of their page: tests/test_howto.py."""
 FENCE = re.compile(r"^```(\S*) ?(\S*)\n(.*?)^```", re.M | re.S)
 
 

@@ -46,7 +46,7 @@ def run(setting: Setting, findings: Findings) -> None:
 
 
 def _system() -> Iterator[tuple[str, object]]:
-    from verl_kernel.env import landlock
+    from verl_kernel.env.sandbox import landlock
 
     yield "python", platform.python_version()
     yield "kernel", f"{platform.system()} {platform.release()} {platform.machine()}"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a section that only looks at the machine needs none of the gym's packages
-    from verl_kernel.env.clock.stopwatch import Stopwatch
     from verl_kernel.env.devices.base import DeviceBackend
+    from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
     from verl_kernel.env.options import GymOptions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,9 +35,9 @@ class Setting:
 
     def device(self, probe: bool = True) -> DeviceBackend:
         """The GPU, or the pretended one."""
-        from verl_kernel.env import devices
+        from verl_kernel.env import backends
 
-        return devices.resolve_device(self.device_name, probe)
+        return backends.resolve_device(self.device_name, probe)
 
     def stopwatch(self) -> Stopwatch:
         """What judges and runners time with."""

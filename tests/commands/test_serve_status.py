@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from verl_kernel.cli import app
 from verl_kernel.commands import serve_status
-from verl_kernel.env.pool_stats import JudgeStats, Tally
+from verl_kernel.env.pool.stats import JudgeStats, Tally
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.errors import EnvironmentNotReady
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from verl_kernel.data.quickstart import Quickstart, build, is_complete
+from verl_kernel.quickstart.build import Quickstart, build, is_complete
 
 ROOT = Path(__file__).parents[2]
 TRAINER = (sys.executable, "-m", "verl.trainer.main_ppo", "--config-name=cpu_quickstart")

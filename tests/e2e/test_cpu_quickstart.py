@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM
 from tests.advantage.oracle import naive_trloo
 from tests.e2e.conftest import Run, train
 from verl_kernel.advantage.turns import ZERO_REWARD
-from verl_kernel.evaluation.kernels import best_kernels, read_kernels
-from verl_kernel.evaluation.steps import read_validations
+from verl_kernel.reporting.kernels import best_kernels, read_kernels
+from verl_kernel.reporting.steps import read_validations
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1500)]
 

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from tests.e2e.conftest import TRAINER, Run, environment, overrides
-from verl_kernel.evaluation.steps import read_steps
+from verl_kernel.reporting.steps import read_steps
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1500)]
 

@@ -15,7 +15,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.runtime.driver import driver
 
-from verl_kernel.env.devices.cuda_launches import EventList, recording, suppressing
+from verl_kernel.env.devices.cuda.launches import EventList, recording, suppressing
 
 LAUNCHED = []
 

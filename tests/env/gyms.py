@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.env.pretend.pretend_gpu import PretendGpu
-from verl_kernel.env import judge as judges
+from tests.env.pretend.pretend_gpu import backend
+from verl_kernel.env.judge import judge as judges
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool import KernelGym
 
@@ -37,7 +37,7 @@ def pretended_judge(options: GymOptions) -> Iterator[judges.Judge]:
     folder = str(Path(__file__).with_name("pretend"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")]))
-        patch.setattr(judges, "resolve_device", lambda name: PretendGpu())
+        patch.setattr(judges, "resolve_backend", lambda name: backend())
         with judges.Judge(options, seed=3) as judge:
             yield judge
 

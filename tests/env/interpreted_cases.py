@@ -6,7 +6,7 @@ import sys
 import time
 from contextlib import nullcontext
 
-from verl_kernel.env.devices import resolve_device
+from verl_kernel.env.backends import resolve_device
 
 DEVICE = resolve_device("cpu")
 DEVICE.setup()

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from verl_kernel.env.devices import resolve_device
+from verl_kernel.env.backends import resolve_device
 
 DEVICE = resolve_device("cpu")
 DEVICE.setup()

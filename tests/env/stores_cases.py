@@ -7,8 +7,8 @@ import torch
 import triton
 import triton.language as tl
 
-from verl_kernel.env.devices import resolve_device
-from verl_kernel.env.devices.stores import STORES
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.devices.cpu.stores import STORES
 
 DEVICE = resolve_device("cpu")
 DEVICE.setup()

@@ -4,8 +4,8 @@
 import pytest
 
 from tests.env.programs import REFERENCE
-from verl_kernel.env.aa import aa_options, as_candidate, judged_against_itself, same_program
-from verl_kernel.env.judge import Judge
+from verl_kernel.env.conformance.aa import aa_options, as_candidate, judged_against_itself, same_program
+from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.task import Task
 from verl_kernel.errors import ConfigError, InfraError

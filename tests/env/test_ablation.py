@@ -10,13 +10,13 @@ import torch
 
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.exploits.tasks import TASKS
-from verl_kernel.data.tasks import FAMILIES, draw_distinct
-from verl_kernel.env.devices import resolve_device
-from verl_kernel.env.judge import Judge
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.reference import Reference
+from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
+from verl_kernel.quickstart.tasks import FAMILIES, draw_distinct
 from verl_kernel.reward.profiling import profiling_reward
 
 OPTIONS = GymOptions(device="cpu", static_check="off", correctness_trials=3, run_timeout_s=20, memory_mb=512)

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.env import arena as arenas
-from verl_kernel.env.arena import DTYPES, Arena, TensorSpec, flatten, place, unflatten
+from verl_kernel.env.ipc import shared_memory as arenas
+from verl_kernel.env.ipc.shared_memory import DTYPES, Arena, TensorSpec, flatten, place, unflatten
 from verl_kernel.errors import InfraError
 
 SHAPES = st.lists(st.integers(0, 4), max_size=4).map(tuple)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_kernel.env.devices.blocks import MANY, Block, moved_from
+from verl_kernel.env.devices.cpu.blocks import MANY, Block, moved_from
 
 FLOATS = st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.5, 3.25, float("nan"), float("inf")])
 BLOCKS = st.lists(st.tuples(FLOATS, st.booleans()), min_size=1, max_size=5)

@@ -2,7 +2,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.env.cache import Recent
+from verl_kernel.env.lru import Recent
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("abcdef"))), st.integers(1, 4))

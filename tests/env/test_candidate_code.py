@@ -6,7 +6,7 @@ import traceback
 
 import pytest
 
-from verl_kernel.env import candidate_code
+from verl_kernel.env.static_check import candidate_code
 
 SOURCE = '''
 """About the module."""

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.env import channel as channels
-from verl_kernel.env.channel import MAX_FRAME, Channel, ChannelClosed, ProtocolError
+from verl_kernel.env.ipc import channel as channels
+from verl_kernel.env.ipc.channel import MAX_FRAME, Channel, ChannelClosed, ProtocolError
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=8), st.lists, max_leaves=5)
 

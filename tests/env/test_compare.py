@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_kernel.env import compare as module
-from verl_kernel.env.compare import compare
+from verl_kernel.env.comparison import compare as module
+from verl_kernel.env.comparison.compare import compare
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2}
 LEAST = {torch.float32: 0.5, torch.float16: 0.25}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_kernel.env.clock.statistics import AA_BAND, compared, is_parity, lowest_ratio
+from verl_kernel.env.clocks.statistics import AA_BAND, compared, is_parity, lowest_ratio
 from verl_kernel.env.result import Comparison, EvalResult
 
 LAWS = {

@@ -5,9 +5,9 @@ import pytest
 
 from tests.env.gyms import ray_gym
 from verl_kernel.env import check_evaluator
-from verl_kernel.env.conformance import CASES, OPTIONS, SEED, check_case
+from verl_kernel.env.conformance.suite import CASES, OPTIONS, SEED, check_case
 from verl_kernel.env.pool import LocalPool
-from verl_kernel.env.pool_stats import Tally
+from verl_kernel.env.pool.stats import Tally
 from verl_kernel.env.result import EvalResult, EvalStatus
 
 

@@ -13,16 +13,17 @@ import torch
 from tests.env import programs
 from tests.env.pretend.pretend_gpu import PretendGpu
 from tests.env.pretend.simulated_gpu import Clock, SimulatedGpu
-from verl_kernel.env.arena import POISON, Arena, TensorSpec, flatten, place
-from verl_kernel.env.clock import request_size, rounds, sides, timed_calls
-from verl_kernel.env.clock.cuda import CudaClock
-from verl_kernel.env.clock.samples import Round, Samples
-from verl_kernel.env.clock.stopwatch import Stopwatch
-from verl_kernel.env.clock.timed_calls import TimedCalls, summed
-from verl_kernel.env.compare import compare
-from verl_kernel.env.devices import resolve_device
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.clocks.cuda import rounds, sides, timed_calls
+from verl_kernel.env.clocks.cuda.clock import CudaClock
+from verl_kernel.env.clocks.cuda.samples import Round, Samples
+from verl_kernel.env.clocks.cuda.timed_calls import TimedCalls, summed
+from verl_kernel.env.comparison.compare import compare
+from verl_kernel.env.devices.cuda.device import memory_shares
+from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
+from verl_kernel.env.ipc.shared_memory import POISON, Arena, TensorSpec, flatten, place
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.reference import Reference
+from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
 
 
@@ -280,7 +281,7 @@ def test_a_candidate_that_is_slow_on_purpose_at_first_has_no_say_in_the_number_o
 
 
 def test_much_data_is_not_held_for_many_forwards(measure, monkeypatch):
-    monkeypatch.setattr(request_size, "HELD_BYTES", 3 * 3 * 8 * 64 * 4)
+    monkeypatch.setattr(memory_shares, "TIMED_BYTES", 3 * 3 * 8 * 64 * 4)
     assert measure(World(kernel=0.01), reference_ms=0.05)[0].facts["forwards"] in (2, 3)
 
 

@@ -8,12 +8,12 @@ import sys
 import pytest
 import torch
 
-from verl_kernel.env.devices import resolve_device
-from verl_kernel.env.devices.cuda_memory import PoisonedAllocations, poison_free_blocks
-from verl_kernel.env.devices.gpu_facts import gpu_state, parse_smi, reason_names
-from verl_kernel.env.judge import Judge
-from verl_kernel.env.judge_process import JudgeProcess
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.devices.cuda.facts import gpu_state, parse_smi, reason_names
+from verl_kernel.env.devices.cuda.memory import PoisonedAllocations, poison_free_blocks
+from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.judge_process import JudgeProcess
 from verl_kernel.errors import EnvironmentNotReady
 
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
@@ -110,7 +110,7 @@ def test_the_zygotes_preload_makes_no_context():
     code = (
         "import torch, triton.backends.nvidia.driver as nvidia\n"
         "nvidia.CudaUtils = lambda: None\n"
-        "from verl_kernel.env.devices import resolve_device\n"
+        "from verl_kernel.env.backends import resolve_device\n"
         "from triton.runtime.driver import driver\n"
         "resolve_device('cuda', probe=False).preload()\n"
         "assert type(driver.active) is nvidia.CudaDriver and not torch.cuda.is_initialized()\n"

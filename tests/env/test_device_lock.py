@@ -12,16 +12,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from verl_kernel.env.devices import device_lock
-from verl_kernel.env.devices.device_lock import DeviceLock
-from verl_kernel.env.devices.sharing import Sharing
-from verl_kernel.env.judge_process import evaluation_limit_s
+from verl_kernel.env.devices.cuda import lock as device_lock
+from verl_kernel.env.devices.cuda.lock import DeviceLock
+from verl_kernel.env.devices.cuda.sharing import Sharing
 from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.judge_process import evaluation_limit_s
 from verl_kernel.errors import InfraError
 
 HOLDER = """
 import sys
-from verl_kernel.env.devices.device_lock import DeviceLock
+from verl_kernel.env.devices.cuda.lock import DeviceLock
 lock = DeviceLock("GPU-1/2", 100.0, sys.argv[1])
 with getattr(lock, sys.argv[2])():
     print("held", flush=True)

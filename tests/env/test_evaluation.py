@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.env.evaluation import _places
+from verl_kernel.env.judge.evaluation import _places
 
 
 @given(st.binary(min_size=32, max_size=32), st.integers(1, 12))

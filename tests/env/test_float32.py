@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tests.env.test_reference import TASKS
-from verl_kernel.env import float32
-from verl_kernel.env.devices import resolve_device
-from verl_kernel.env.reference import Reference
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.comparison import float32
+from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
 
 OLD = {

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from verl_kernel.env.devices.foreign_processes import count_foreign
-from verl_kernel.env.devices.gpu_facts import compute_processes
-from verl_kernel.env.devices.sharing import Sharing
+from verl_kernel.env.devices.cuda.facts import compute_processes
+from verl_kernel.env.devices.cuda.foreign_processes import count_foreign
+from verl_kernel.env.devices.cuda.sharing import Sharing
 from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError
 from verl_kernel.options import parse_options
@@ -63,7 +63,12 @@ def driver(monkeypatch):
 def test_judges_and_what_they_started_are_no_strangers(driver, orphan):
     runner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
-        driver(os.getpid(), runner.pid, orphan("verl_kernel.env.worker"), orphan("verl_kernel.env.zygote"))
+        driver(
+            os.getpid(),
+            runner.pid,
+            orphan("verl_kernel.env.pool.judge_worker"),
+            orphan("verl_kernel.env.runner.zygote"),
+        )
         assert count_foreign(compute_processes("GPU-1")) == 0
     finally:
         runner.kill()

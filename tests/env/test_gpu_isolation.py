@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from verl_kernel.env import gpu_isolation, gpu_variables
-from verl_kernel.env.devices import resolve_device
-from verl_kernel.env.judge_process import child_environment
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.sandbox import gpu_isolation, gpu_variables
+from verl_kernel.env.sandbox.child_environment import child_environment
 
 UUIDS = ("GPU-11111111-2222-3333-4444-555555555555", "GPU-66666666-7777-8888-9999-aaaaaaaaaaaa")
 SLICE = "GPU-bbbbbbbb-cccc-dddd-eeee-ffffffffffff"
@@ -37,7 +37,7 @@ def judge(monkeypatch, driver):
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         device = resolve_device("cuda", probe=False)
         pci = {} if bus is None else {"pci_domain_id": 0, "pci_bus_id": bus, "pci_device_id": 0}
-        device._properties = SimpleNamespace(uuid=uuid.removeprefix("GPU-"), **pci)
+        device.properties = SimpleNamespace(uuid=uuid.removeprefix("GPU-"), **pci)
         environment = device.zygote_env()
         return environment.get(gpu_isolation.MINOR), environment.get("CUDA_VISIBLE_DEVICES")
 

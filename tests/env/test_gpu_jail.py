@@ -16,7 +16,8 @@ from verl_kernel import machine
 
 _SETUP = """
 import ctypes, errno, json, os, signal, socket, subprocess, sys, threading
-from verl_kernel.env import gpu_isolation, jail
+from verl_kernel.env.sandbox import gpu_isolation
+from verl_kernel.env.sandbox import jail
 scratch, dev, own_user = sys.argv[1:]
 if own_user:
     jail._is_open = lambda path: True

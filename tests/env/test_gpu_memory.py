@@ -8,14 +8,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tests.env.pretend.pretend_gpu import PretendGpu
+from tests.env.pretend.pretend_gpu import backend
 from tests.env.programs import HONEST, REFERENCE, candidate
-from verl_kernel.env import judge as judges
-from verl_kernel.env.devices import memory_shares, resolve_device
-from verl_kernel.env.devices.device_lock import DeviceLock
-from verl_kernel.env.devices.memory_shares import judge_share_mb, runner_needs_mb
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.devices.cuda import memory_shares
+from verl_kernel.env.devices.cuda.lock import DeviceLock
+from verl_kernel.env.devices.cuda.memory_shares import judge_share_mb
+from verl_kernel.env.judge import judge as judges
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.reference import Reference
+from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import EnvironmentNotReady, InfraError, TaskError
@@ -37,7 +38,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share: setattr(driver, "fraction", share))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: driver.emptied.append(True))
     device = resolve_device("cuda", probe=False)
-    monkeypatch.setattr(type(device), "_uuid", "GPU-1")
+    monkeypatch.setattr(type(device), "uuid", "GPU-1")
     return device, driver
 
 
@@ -86,16 +87,17 @@ def test_the_allocator_is_emptied_while_the_gpu_is_still_locked(gpu, tmp_path, m
 
 def test_what_a_runner_needs_is_counted():
     reference = Reference(Task(REFERENCE), resolve_device("cpu"))
-    assert runner_needs_mb(reference, 0) == 1
-    more = SimpleNamespace(init=reference.init, state={"w": torch.empty(GB, device="meta")}, input_bytes=3 << 20)
-    more.output_bytes = 5 << 20
-    assert runner_needs_mb(more, 7 << 20) == 2 * 4096 + 3 + 2 * 5 + 7
+    assert 0 < reference.runner_bytes < 1 << 20
+    reference.state = {"w": torch.empty(GB, device="meta")}
+    reference.input_bytes, reference.output_bytes = 3 << 20, 5 << 20
+    assert reference.weight_bytes == (4096 << 20) + sum(tensor.nbytes for tensor in reference.init.tensors)
+    assert reference.runner_bytes == 2 * reference.weight_bytes + (3 + 2 * 5 << 20)
 
 
 @pytest.fixture
 def judge(monkeypatch):
     with judges.Judge(OPTIONS, seed=1) as judge:
-        monkeypatch.setattr(judge._device, "misfit", lambda *task: memory_shares.misfit(*task, 0))  # as on a GPU
+        monkeypatch.setattr(judge._device, "misfit", lambda *task: memory_shares.misfit(*task))  # as on a GPU
         yield judge
     vars(torch).pop("shortage", None)
 
@@ -117,16 +119,16 @@ def test_a_judge_without_memory_says_nothing_about_the_task(judge):
 
 HOARDER = """
 import sys
-if "verl_kernel.env.zygote" in sys.orig_argv:
+if "verl_kernel.env.runner.zygote" in sys.orig_argv:
     import torch
-    from pretend_gpu import PretendGpu
-    from verl_kernel.env import devices
+    from pretend_gpu import PretendGpu, backend
+    from verl_kernel.env import backends
     class Full(PretendGpu):
         def to_device(self, tensor):
             if hasattr(sys, "hoard"):
                 raise torch.OutOfMemoryError("CUDA out of memory")
             return super().to_device(tensor)
-    devices.resolve_device = lambda name, probe=True: Full()
+    backends.resolve_backend = lambda name, probe=True: backend(Full())
 """
 
 
@@ -134,7 +136,7 @@ def test_a_candidate_that_leaves_no_room_for_the_next_inputs_is_out_of_memory_it
     pretend = str(Path(__file__).with_name("pretend"))
     (tmp_path / "sitecustomize.py").write_text(HOARDER)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), pretend, os.environ.get("PYTHONPATH", "")]))
-    monkeypatch.setattr(judges, "resolve_device", lambda name: PretendGpu())
+    monkeypatch.setattr(judges, "resolve_backend", lambda name: backend())
     with judges.Judge(OPTIONS, seed=1) as judge:
         result = judge.evaluate(Task(REFERENCE), candidate("import sys\nsys.hoard = 1\nreturn self.right(x, y)"))
     assert (result.status, result.error.stage) == (EvalStatus.OOM, "correctness"), result.error
@@ -154,7 +156,7 @@ def test_references_that_are_kept_are_bounded_in_bytes(monkeypatch):
         "self.scale = scale", "self.scale = scale\n        self.register_buffer('b', torch.randn(1 << 20))"
     )
     tasks = [Task(f"{weights}# {number}", task_id=str(number)) for number in range(4)]
-    monkeypatch.setattr("verl_kernel.env.devices.interpreter.InterpreterDevice.cache_bytes", 20 << 20, raising=False)
+    monkeypatch.setattr("verl_kernel.env.devices.cpu.device.InterpreterDevice.cache_bytes", 20 << 20, raising=False)
     with judges.Judge(OPTIONS, seed=1) as judge:
         for task in tasks:
             judge.evaluate(task, "x = 1")

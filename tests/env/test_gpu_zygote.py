@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.env.pretend.pretend_cuda import PretendCuda
-from verl_kernel.env import gpu_isolation
-from verl_kernel.env.arena import Arena
+from verl_kernel.env.ipc.shared_memory import Arena
+from verl_kernel.env.judge.processes.zygote import Zygote
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.process import Zygote
-from verl_kernel.env.scratch import Scratch
+from verl_kernel.env.sandbox import gpu_isolation
+from verl_kernel.env.sandbox.scratch import Scratch
 
 _LOAD = {
     **{"entry": "ModelNew", "seed": 0, "specs": [], "state": {}, "constants": {}},
@@ -104,7 +104,7 @@ def load(zygote):
     """Load a program into a runner: the answer, the mechanisms in force, what was printed, and its directory."""
 
     def run(source):
-        with closing(Scratch("kernel.py", source)) as scratch, closing(Arena.create(4096)) as arena:
+        with closing(Scratch(source)) as scratch, closing(Arena.create(4096)) as arena:
             runner = zygote.fork(scratch.path, arena, GymOptions(device="cpu"))
             isolation = runner.ask(None, 60)["isolation"]
             answer = runner.ask({"load": _LOAD}, 120)

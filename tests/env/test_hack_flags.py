@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from verl_kernel.env.dialogue import Dialogue, Stop
-from verl_kernel.env.hack_flags import HackFlag
+from verl_kernel.env.judge.runner_client import Dialogue, Stop
+from verl_kernel.env.judge.stages import Stages
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalStatus
-from verl_kernel.env.stages import Stages
+from verl_kernel.env.tamper.hack_flags import HackFlag
 
 DEEP: list[object] = []
 for _ in range(950):

@@ -7,7 +7,7 @@ import pytest
 
 from tests.env.gate_shapes import text
 from tests.env.programs import HONEST, REFERENCE
-from verl_kernel.env.judge import Judge
+from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task

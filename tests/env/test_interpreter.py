@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from verl_kernel.env.devices import resolve_device
+from verl_kernel.env.backends import resolve_device
 from verl_kernel.errors import ConfigError, EnvironmentNotReady
 
 CASES = Path(__file__).with_name("interpreted_cases.py")
@@ -161,7 +161,7 @@ def test_devices_that_cannot_be_had_are_refused_in_one_sentence():
 
 def test_setup_says_so_when_triton_came_too_early():
     code = "import triton, os; os.environ['TRITON_INTERPRET'] = '1'\n"
-    code += "from verl_kernel.env.devices import resolve_device; resolve_device('cpu').setup()"
+    code += "from verl_kernel.env.backends import resolve_device; resolve_device('cpu').setup()"
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=ROOT)
     assert "EnvironmentNotReady: triton was imported before TRITON_INTERPRET=1" in done.stderr
@@ -170,7 +170,7 @@ def test_setup_says_so_when_triton_came_too_early():
 def test_libraries_keep_seeing_the_truth():
     code = (
         "import torch; from torch import random; truth = torch.cuda.is_available()\n"
-        "from verl_kernel.env.devices import resolve_device; resolve_device('cpu').setup()\n"
+        "from verl_kernel.env.backends import resolve_device; resolve_device('cpu').setup()\n"
         "x = torch.ones(2, device='cuda')\n"
         "assert torch.cuda.is_available() and x.is_cuda\n"
         "exec(compile('seen = (torch.cuda.is_available(), x.is_cuda)', random.__file__, 'exec'))\n"
@@ -192,9 +192,9 @@ def strict(function, **options):
 inspect.signature = strict
 
 import torch
-from verl_kernel.env.devices import resolve_device
+from verl_kernel.env.backends import resolve_device
 resolve_device("cpu").setup()
-from verl_kernel.env.warmup import Program
+from verl_kernel.env.devices.warmup import Program
 print(Program()(torch.randn(16)).shape)
 """
     done = subprocess.run(

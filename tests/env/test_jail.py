@@ -9,14 +9,14 @@ import textwrap
 
 import pytest
 
-from verl_kernel.env import jail, landlock, own_paths, seccomp
-from verl_kernel.env.isolation import Profile
+from verl_kernel.env.sandbox import jail, landlock, own_paths, seccomp
+from verl_kernel.env.sandbox.isolation import Profile
 
 ALL = [mechanism.name for mechanism in jail.MECHANISMS]
 _SETUP = """
 import ctypes, os, resource, signal, socket, subprocess, sys, tempfile, threading
-from verl_kernel.env import jail
-from verl_kernel.env.isolation import Profile
+from verl_kernel.env.sandbox import jail
+from verl_kernel.env.sandbox.isolation import Profile
 def start_thread():
     try:
         threading.Thread(target=print).start()

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.env.programs import HONEST, PLAIN, REFERENCE, candidate
-from verl_kernel.env.judge import Judge
+from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
@@ -178,7 +178,7 @@ def test_a_token_launch_that_moves_torchs_result_has_no_coverage(judge):
 
 
 def test_kernels_of_other_files_do_not_count(judge):
-    before = "from verl_kernel.env import warmup"
+    before = "from verl_kernel.env.devices import warmup"
     body = "warmup._add[(1,)](x, y, torch.empty_like(x), 16, BLOCK=16); return self.torch_only(x, y)"
     assert judge.evaluate(TASK, candidate(body, before)).error.type == "NoLaunch"
 
@@ -192,7 +192,7 @@ def test_work_hidden_behind_a_failed_launch_is_flagged(judge):
 
 def test_forged_answers_are_noticed_and_worth_nothing(judge):
     forge = (
-        "import gc, json, struct\nfrom verl_kernel.env.channel import Channel\n"
+        "import gc, json, struct\nfrom verl_kernel.env.ipc.channel import Channel\n"
         "c = next(o for o in gc.get_objects() if isinstance(o, Channel))\n"
         "c.send({'output': {'tensor': 0}, 'tensors': [], 'events': 'none'})\nreturn self.right(x, y)"
     )

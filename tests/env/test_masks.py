@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from verl_kernel.env.devices import resolve_device
+from verl_kernel.env.backends import resolve_device
 
 CASES = Path(__file__).with_name("mask_cases.py")
 ROOT = CASES.parents[2]

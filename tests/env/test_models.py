@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tests.env.programs import REFERENCE
 from tests.env.test_dispatcher import Actor, pool, settle
-from verl_kernel.env.dispatcher import Dispatcher
-from verl_kernel.env.judge_handle import JudgeLost, Placement
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pins import CHANGED
+from verl_kernel.env.pool.dispatcher import Dispatcher
+from verl_kernel.env.pool.scheduling.judge_handle import JudgeLost, Placement
+from verl_kernel.env.pool.scheduling.pins import CHANGED
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
@@ -171,7 +171,7 @@ async def test_a_pool_that_is_drained_waits():
 
 
 async def test_a_judge_that_leaves_its_drained_node_serves_again(monkeypatch):
-    monkeypatch.setattr("verl_kernel.env.upkeep._WATCH_S", 0.01)
+    monkeypatch.setattr("verl_kernel.env.pool.upkeep._WATCH_S", 0.01)
     judge = Actor(node="n1")
     async with pool(judge) as dispatcher:
         await dispatcher.ready()
@@ -226,7 +226,7 @@ def test_whatever_fails_no_prompt_meets_two_models_and_each_gets_its_attempts(ma
 
 
 async def test_a_pool_whose_judges_are_all_lost_for_a_moment_loses_nothing(monkeypatch):
-    monkeypatch.setattr("verl_kernel.env.upkeep._REVIVAL_S", 0.01)
+    monkeypatch.setattr("verl_kernel.env.pool.upkeep._REVIVAL_S", 0.01)
     judges = [Actor(*[JudgeLost("gone")] * 2) for _ in range(2)]
     async with pool(*judges) as dispatcher:
         await dispatcher.ready()

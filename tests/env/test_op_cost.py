@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.env.devices import resolve_device
+from verl_kernel.env.backends import resolve_device
 
 X = torch.randn(6, 8)
 Y = torch.randn(6, 8)

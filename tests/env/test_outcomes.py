@@ -9,8 +9,9 @@ import pytest
 
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.env.test_judge import sharing
-from verl_kernel.env import dialogue, oom_kills
-from verl_kernel.env.judge import Judge
+from verl_kernel.env.judge import runner_client as dialogue
+from verl_kernel.env.judge.judge import Judge
+from verl_kernel.env.judge.processes import oom_kills
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
@@ -29,7 +30,7 @@ OPTIONS = GymOptions(
 TASK = Task(REFERENCE, task_id="fused")
 CTYPES = "import ctypes, os, signal\nlibc = ctypes.CDLL(None)\n"
 CHANNEL = (
-    "import gc, json, os, struct\nfrom verl_kernel.env.channel import Channel\n"
+    "import gc, json, os, struct\nfrom verl_kernel.env.ipc.channel import Channel\n"
     "c = next(o for o in gc.get_objects() if isinstance(o, Channel))\n"
 )
 ALARM = (  # timer_create with SIGKILL as its signal

@@ -12,11 +12,11 @@ import pytest
 
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.env.waiting import until
-from verl_kernel.env import own_time
-from verl_kernel.env.judge import Judge
-from verl_kernel.env.judge_process import JudgeProcess, evaluation_limit_s
+from verl_kernel.env.judge.judge import Judge
+from verl_kernel.env.judge.processes import own_time
+from verl_kernel.env.judge.processes.own_time import OwnTime, backstop_s
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.own_time import OwnTime, backstop_s
+from verl_kernel.env.pool.judge_process import JudgeProcess, evaluation_limit_s
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
@@ -104,7 +104,7 @@ def test_forwards_share_one_budget(judge):
 def test_an_answer_in_drops_is_none(judge):
     """Bytes that never become a message keep the channel busy, not the deadline away."""
     drip = (
-        "import gc, struct\nfrom verl_kernel.env.channel import Channel\n"
+        "import gc, struct\nfrom verl_kernel.env.ipc.channel import Channel\n"
         "c = next(o for o in gc.get_objects() if isinstance(o, Channel))\n"
         "c.sock.sendall(struct.pack('>I', 4 << 20))\n"
         "while True: c.sock.sendall(b' ')"
@@ -122,7 +122,7 @@ def test_a_budget_is_wall_clock_where_the_kernel_counts_no_waits(judge, monkeypa
 def test_the_wall_clock_ends_what_never_gets_a_processor(judge, monkeypatch):
     """Where the queue explains everything, ten times the budget and half a minute are the end."""
     monkeypatch.setattr(OwnTime, "is_over", lambda self, budget_s: False)
-    monkeypatch.setattr("verl_kernel.env.process.backstop_s", lambda budget_s: 2 * budget_s)
+    monkeypatch.setattr("verl_kernel.env.judge.processes.runner.backstop_s", lambda budget_s: 2 * budget_s)
     result = judge.evaluate(TASK, candidate("while True: pass"))
     assert result.status is EvalStatus.TIMEOUT and "wall clock" in result.error.message
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.env.profile import profile_events
+from verl_kernel.env.clocks.profile import profile_events
 from verl_kernel.env.result import Launch
-from verl_kernel.env.scores import heaviest, lazy_flags, own_work
+from verl_kernel.env.tamper.trace_checks import heaviest, lazy_flags, own_work
 from verl_kernel.env.trace import TraceEvent
 
 OWN = TraceEvent("launch", "mine", (2, 1, 1), bytes=6, source="candidate.py")

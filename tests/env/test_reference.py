@@ -8,10 +8,10 @@ import torch
 
 from tests.env.programs import HEADER
 from tests.exploits.tasks import TASKS
-from verl_kernel.env.devices import resolve_device
-from verl_kernel.env.judge import Judge
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.reference import Reference
+from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
 
@@ -28,6 +28,10 @@ def device():
 def reference(device, forward, inputs="torch.randn(16, 64)", members="pass"):
     source = TASKS["constant"].replace("torch.softmax(x, -1).sum(-1)", forward)
     return Reference(Task(source.replace("torch.randn(16, 64)", inputs).replace("pass", members)), device)
+
+
+def change(task, **traits):
+    task.preparation = replace(task.preparation, traits=replace(task.preparation.traits, **traits))
 
 
 def test_constant_weights_differ_from_their_start_and_come_back(device):
@@ -97,8 +101,9 @@ def test_degenerate_tasks_are_flagged(device, name):
 def test_a_varied_trial_that_breaks_the_reference_is_drawn_plainly(device):
     """Logarithms of large numbers are fine, of negative ones not; a rare zero is found out in the trial itself."""
     task = reference(device, "torch.log(x)", "torch.rand(16, 64) + 0.5")
-    assert not task.variation.signs and task.variation.high == 8.0
-    task.variation = replace(task.variation, signs=True)
+    variation = task.preparation.traits.variation
+    assert not variation.signs and variation.high == 8.0
+    change(task, variation=replace(variation, signs=True))
     trial = task.trial(b"s", 0, True)
     assert (trial.inputs.tensors[0] > 0).all() and trial.expected.tensors[0].isfinite().all()
 
@@ -114,7 +119,7 @@ def test_sizes_that_change_fit_and_each_trial_has_its_own_trace(device):
 
 def test_a_rare_huge_draw_is_drawn_again(device):
     task = reference(device, "x * 2.0", "torch.randn(4 if torch.rand(()) < 0.7 else 4000, 64)")
-    task.input_bytes = task.output_bytes = 4096
+    change(task, input_bytes=4096, output_bytes=4096)
     assert {task.trial(b"s", number, False).inputs.tensors[0].shape[0] for number in range(30)} == {4}
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tests.env.programs import REFERENCE
-from verl_kernel.env.devices import resolve_device
-from verl_kernel.env.reference import Reference
-from verl_kernel.env.reference_store import ReferenceStore
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.reference.disk_cache import ReferenceStore
+from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
 from verl_kernel.errors import ConfigError
 
@@ -48,17 +48,18 @@ def store(tmp_path):
 
 
 def same(one: Reference, other: Reference) -> bool:
-    a, b = one.prepared(), other.prepared()
+    a, b = one.preparation, other.preparation
     tensors = zip([*a.init.tensors, *a.state.values()], [*b.init.tensors, *b.state.values()], strict=True)
     alike = all(torch.equal(x, y) and x.stride() == y.stride() and x.dtype == y.dtype for x, y in tensors)
-    return alike and (a.init.tree, a.events, a.facts, list(a.state)) == (b.init.tree, b.events, b.facts, list(b.state))
+    others = [(side.init.tree, side.events, side.traits, list(side.state)) for side in (a, b)]
+    return alike and others[0] == others[1]
 
 
 @pytest.mark.parametrize("task", [TASK, LAYOUTS], ids=["fused", "layouts"])
 def test_a_stored_preparation_is_the_preparation(store, device, task):
     first = Reference(task, device)
     assert store.load(task) is None
-    store.save(task, first.prepared())
+    store.save(task, first.preparation)
     second = Reference(task, device, store.load(task))
     assert same(first, second)
     one, other = first.trial(b"secret", 1, True), second.trial(b"secret", 1, True)
@@ -68,13 +69,13 @@ def test_a_stored_preparation_is_the_preparation(store, device, task):
 def test_a_known_reference_runs_no_forward_before_its_first_trial(store, device):
     counting = Task("CALLS = []\n" + REFERENCE.replace("return torch.relu", "CALLS.append(1); return torch.relu"))
     first = Reference(counting, device)
-    store.save(counting, first.prepared())
+    store.save(counting, first.preparation)
     second = Reference(counting, device, store.load(counting))
-    assert len(first._program["CALLS"]) >= 4 and second._program["CALLS"] == []
+    assert len(first._program._names["CALLS"]) >= 4 and second._program._names["CALLS"] == []
 
 
 def test_other_tasks_and_devices_have_other_entries(store, device, tmp_path):
-    store.save(TASK, Reference(TASK, device).prepared())
+    store.save(TASK, Reference(TASK, device).preparation)
     assert store.load(Task(REFERENCE + "\n# other")) is None
     assert ReferenceStore(str(tmp_path / "cache"), "cuda").load(TASK) is None
 
@@ -100,33 +101,33 @@ def drop_tensors(folder):
     next(folder.glob("*.safetensors")).unlink()
 
 
-def forget_fact(folder):
+def forget_trait(folder):
     path = next(folder.glob("*.json"))
     index = json.loads(path.read_text())
-    del index["facts"]["variation"]
+    del index["traits"]["variation"]
     path.write_text(json.dumps(index))
 
 
-@pytest.mark.parametrize("damage", [spoil_index, spoil_tensors, cut_tensors, drop_tensors, forget_fact])
+@pytest.mark.parametrize("damage", [spoil_index, spoil_tensors, cut_tensors, drop_tensors, forget_trait])
 def test_a_damaged_entry_is_absent_and_written_again(store, device, tmp_path, damage):
     reference = Reference(TASK, device)
-    store.save(TASK, reference.prepared())
+    store.save(TASK, reference.preparation)
     damage(tmp_path / "cache")
     assert store.load(TASK) is None
-    store.save(TASK, reference.prepared())
+    store.save(TASK, reference.preparation)
     assert same(reference, Reference(TASK, device, store.load(TASK)))
 
 
 def test_weights_that_do_not_fit_the_model_are_not_believed(store, device):
     smaller = Task(REFERENCE.replace("return [64, 1.5]", "return [1, 1.5]"))
-    stored = Reference(smaller, device).prepared()
-    broken = type(stored)(Reference(TASK, device).init, stored.state, stored.events, stored.facts)
+    stored = Reference(smaller, device).preparation
+    broken = type(stored)(Reference(TASK, device).init, stored.state, stored.events, stored.traits)
     reference = Reference(TASK, device, broken)
     assert same(reference, Reference(TASK, device))
 
 
 def test_readers_and_writers_do_not_disturb_each_other(store, device):
-    prepared = Reference(TASK, device).prepared()
+    prepared = Reference(TASK, device).preparation
     store.save(TASK, prepared)
     missed = []
 

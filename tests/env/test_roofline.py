@@ -4,7 +4,7 @@
 import pytest
 import torch
 
-from verl_kernel.env.clock.roofline import bytes_read, floor_ms, peak_gbs
+from verl_kernel.env.clocks.cuda.roofline import bytes_read, floor_ms, peak_gbs
 
 x = torch.randn(256, 64)
 w = torch.randn(64, 32)

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_kernel.env import room as module
-from verl_kernel.env.compare import compare
-from verl_kernel.env.room import RUNS, limits, rooms, smoothed
-from verl_kernel.env.tf32 import Rounding, rounded
+from verl_kernel.env.comparison import tf32_room as module
+from verl_kernel.env.comparison.compare import compare
+from verl_kernel.env.comparison.tf32 import Rounding, rounded
+from verl_kernel.env.comparison.tf32_room import RUNS, limits, rooms, smoothed
 
 LEAST = 1e-3
 """Usual of products (`scale.SHARP`)."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from verl_kernel.env.scratch import ENTRY_BYTES, Scratch, remove, used_bytes
+from verl_kernel.env.sandbox.scratch import ENTRY_BYTES, Scratch, remove, used_bytes
 from verl_kernel.errors import InfraError
 
 LIMIT = 1 << 20
@@ -26,14 +26,14 @@ def chain(root: Path, depth: int) -> None:
 
 
 def test_the_file_alone_is_one_entry():
-    scratch = Scratch("kernel.py", "x = 1\n")
+    scratch = Scratch("x = 1\n")
     assert used_bytes(scratch.path, LIMIT) == ENTRY_BYTES
     scratch.close()
     assert not os.path.exists(scratch.path)
 
 
 def test_it_is_as_new_for_a_second_runner():
-    scratch = Scratch("kernel.py", "x = 1\n")
+    scratch = Scratch("x = 1\n")
     Path(scratch.path, "kernel.py").write_text("x = 2\n")
     Path(scratch.path, "cache").mkdir()
     os.chmod(scratch.path, 0)
@@ -46,7 +46,7 @@ def test_it_is_as_new_for_a_second_runner():
 def test_a_place_that_takes_no_files_is_our_failure(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     with pytest.raises(InfraError, match="no scratch directory"):
-        Scratch("kernel.py", "")
+        Scratch("")
 
 
 def test_what_is_written_counts_and_holes_do_not(tmp_path):

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.env.programs import HONEST, REFERENCE, candidate
-from verl_kernel.env import judge as judges
-from verl_kernel.env.devices.device_lock import FOLDER, DeviceLock
-from verl_kernel.env.judge_process import JudgeProcess
+from verl_kernel.env.devices.cuda.lock import FOLDER, DeviceLock
+from verl_kernel.env.judge import judge as judges
+from verl_kernel.env.judge.processes.runner import RunnerProcess
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.process import RunnerProcess
+from verl_kernel.env.pool.judge_process import JudgeProcess
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError
@@ -26,13 +26,13 @@ TASK = Task(REFERENCE)
 OPTIONS = {"device": "cuda", "correctness_trials": 3, "static_check": "off", "run_timeout_s": 1.0}
 SITE = """
 import sys
-if any(word in ("verl_kernel.env.worker", "verl_kernel.env.zygote") for word in sys.orig_argv):
-    from verl_kernel.env import devices
-    def resolve_device(name, probe=True):
-        from locked_gpu import LockedGpu
+if any(word in ("verl_kernel.env.pool.judge_worker", "verl_kernel.env.runner.zygote") for word in sys.orig_argv):
+    from verl_kernel.env import backends
+    def resolve_backend(name, probe=True):
+        from locked_gpu import LockedGpu, backend
         LockedGpu.uuid, LockedGpu.journal = {uuid!r}, {journal!r}
-        return LockedGpu()
-    devices.resolve_device = resolve_device
+        return backend()
+    backends.resolve_backend = resolve_backend
 """
 
 
@@ -84,9 +84,9 @@ def gpu(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(PRETEND)
         patch.setenv("PYTHONPATH", os.pathsep.join([PRETEND, os.environ.get("PYTHONPATH", "")]))
-        from locked_gpu import LockedGpu
+        from locked_gpu import LockedGpu, backend
 
-        patch.setattr(judges, "resolve_device", lambda name: LockedGpu())
+        patch.setattr(judges, "resolve_backend", lambda name: backend())
         options = GymOptions(**OPTIONS | {"device": "cpu"}, lock_dir=folder)
         with judges.Judge(options, seed=3) as judge:
             yield judge, lambda timeout_s=0.0: DeviceLock(LockedGpu.uuid, timeout_s, folder)

@@ -9,10 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.env.clock.nominal import PROFILES, GpuProfile, event_ms, time_ms
-from verl_kernel.env.clock.simulated import SimulatedClock
-from verl_kernel.env.devices import resolve_device
-from verl_kernel.env.scores import own_work
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.clocks.simulated import SimulatedClock
+from verl_kernel.env.devices.cpu.nominal import PROFILES, GpuProfile, event_ms, time_ms
+from verl_kernel.env.tamper.trace_checks import own_work
 from verl_kernel.env.trace import TraceEvent, dump_events, load_events
 
 H100 = PROFILES["h100"]

@@ -14,10 +14,10 @@ from tests.env.gate_accepted import ACCEPTED
 from tests.env.gate_programs import ENTRY as MODEL
 from tests.env.gate_programs import HEADER as PRELUDE
 from tests.env.gate_refused import REFUSED
-from verl_kernel.data.tasks import draw_distinct
-from verl_kernel.data.variants import Kind, variants
 from verl_kernel.env.static_check import Violation, check
-from verl_kernel.env.static_policy import OPEN_MODULES, refusal
+from verl_kernel.env.static_check.allowlist import OPEN_MODULES, refusal
+from verl_kernel.quickstart.tasks import draw_distinct
+from verl_kernel.quickstart.variants import Kind, variants
 
 HONEST = '''
 """Fused kernel; we eval nothing, open nothing, try nothing: `exec(open(x))`, __import__, getattr(x, "__class__")."""

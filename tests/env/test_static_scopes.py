@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.env.scope_oracle import HAS_POSITIONS, Text, by_place, opcodes, places
 from tests.exploits.corpus import load
-from verl_kernel.env.static_parse import parse
-from verl_kernel.env.static_scopes import COMPREHENSIONS, FUNCTIONS, Scope, Scopes
+from verl_kernel.env.static_check.parse import parse
+from verl_kernel.env.static_check.scopes import COMPREHENSIONS, FUNCTIONS, Scope, Scopes
 
 INLINES = sys.version_info >= (3, 12)
 """Python 3.12.1 makes some names of inlined comprehensions local by mistake, which fails when it runs."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.env.clock.statistics import is_settled, median_interval, median_rank, timing
+from verl_kernel.env.clocks.statistics import is_settled, median_interval, median_rank, timing
 
 
 def enumerated_rank(count, confidence):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from verl_kernel.env.clock.nominal import PROFILES
-from verl_kernel.env.devices import resolve_device
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.devices.cpu.nominal import PROFILES
 
 CASES = Path(__file__).with_name("stores_cases.py")
 ROOT = CASES.parents[2]

@@ -4,8 +4,8 @@
 import pytest
 
 from tests.exploits.tasks import TASKS
-from verl_kernel.env.devices import resolve_device
-from verl_kernel.env.reference import Reference
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
 
 FORM = """
@@ -34,7 +34,7 @@ def device():
 def flags(device, result, options=""):
     task = Task(FORM.format(result=result, options=options))
     known = Reference(task, device)
-    again = Reference(task, device, known.prepared())
+    again = Reference(task, device, known.preparation)
     assert again.task_flags == known.task_flags
     return known.task_flags
 
@@ -62,7 +62,7 @@ def test_half_precision_hides_more(device):
 
 
 def test_large_forwards_are_not_tried(device, monkeypatch):
-    monkeypatch.setattr("verl_kernel.env.terms._MOST_WORK", 1000)
+    monkeypatch.setattr("verl_kernel.env.reference.terms._MOST_WORK", 1000)
     assert flags(device, "x + 1e-9 * y") == []
 
 

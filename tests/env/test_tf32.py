@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from verl_kernel.env.devices import resolve_device
-from verl_kernel.env.tf32 import Rounding, has_products, rounded, rounded_products
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.comparison.tf32 import Rounding, has_products, rounded, rounded_products
 
 floats = st.floats(-(2.0**126), 2.0**126, width=32, allow_subnormal=False)
 ODD = [0.0, -0.0, math.inf, -math.inf, math.nan, 2.0**-140, torch.finfo(torch.float32).max]

@@ -10,11 +10,11 @@ from tests.env.gyms import pretended_judge
 from tests.env.programs import HONEST
 from tests.env.programs import REFERENCE as PRODUCTLESS
 from tests.gpu.products import EXACT, REFERENCE, SEVEN_BITS, TEN_BITS, candidate
-from verl_kernel.env.judge import Judge
+from verl_kernel.env.comparison.tf32_room import RUNS
+from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.reference import Reference
+from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.result import EvalStatus
-from verl_kernel.env.room import RUNS
 from verl_kernel.env.task import Task
 
 OPTIONS = GymOptions(device="cpu", correctness_trials=4, static_check="off")

@@ -5,7 +5,7 @@ import pytest
 
 from tests.env.gyms import pretended_judge
 from tests.env.programs import HONEST, REFERENCE, candidate
-from verl_kernel.env.aa import aa_options, judged_against_itself, same_program
+from verl_kernel.env.conformance.aa import aa_options, judged_against_itself, same_program
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task

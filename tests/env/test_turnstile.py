@@ -6,7 +6,7 @@ import asyncio
 import pytest
 
 from tests.env.waiting import soon
-from verl_kernel.env.turnstile import Ticket, Turnstile
+from verl_kernel.env.pool.scheduling.scheduler import Ticket, Turnstile
 from verl_kernel.errors import InfraError
 
 

@@ -57,7 +57,7 @@ def test_a_runner_sees_nothing_of_the_judge(pool):
     body = (
         "import os, sys\nassert not SEEN\n"
         "assert len(os.listdir('/proc/self/fd')) <= 6\n"
-        "assert not any(m in sys.modules for m in ('verl', 'ray', 'verl_kernel.env.judge'))\nreturn self.right(x, y)"
+        "assert not any(m in sys.modules for m in ('verl', 'ray', 'verl_kernel.env.judge.judge'))\nreturn self.right(x, y)"
     )
     for _ in range(2):
         (result,) = pool.evaluate_many([(TASK, candidate(body, before), "")])
@@ -70,4 +70,4 @@ def test_a_zygote_that_dies_is_replaced_by_one_with_a_process_of_its_own(pool):
     os.kill(first.pid, signal.SIGKILL)
     (result,) = pool.evaluate_many([(TASK, HONEST + "# again", "")])
     assert result.status is EvalStatus.OK and zygote(pool).pid != first.pid
-    assert "verl_kernel.env.zygote" in " ".join(zygote(pool).cmdline())
+    assert "verl_kernel.env.runner.zygote" in " ".join(zygote(pool).cmdline())

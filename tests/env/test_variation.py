@@ -4,7 +4,7 @@
 import pytest
 import torch
 
-from verl_kernel.env.variation import HIGHS, LARGES, LOW, Variation, jittered, learn
+from verl_kernel.env.reference.variation import HIGHS, LARGES, LOW, Variation, jittered, learn
 
 
 def drawn(draw, count=3):

@@ -4,7 +4,7 @@
 import pytest
 
 from tests.env.programs import REFERENCE, candidate
-from verl_kernel.env.judge import Judge
+from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
@@ -110,7 +110,7 @@ class Lazy(torch.Tensor):
     ),
     "a patched code object": (
         "return self.right(x, y)",
-        "from verl_kernel.env.clock.op_cost import op_cost\nop_cost.__code__ = (lambda f, a, k, r: None).__code__\n",
+        "from verl_kernel.env.devices.op_cost import op_cost\nop_cost.__code__ = (lambda f, a, k, r: None).__code__\n",
         "patched",
     ),
     "a patched clock": ("return self.right(x, y)", "import time\ntime.thread_time_ns = lambda: 0\n", "patched"),
@@ -183,7 +183,7 @@ def test_a_store_outside_the_tensors_of_a_launch_is_a_crash(judge):
 
 
 def test_a_memory_hog_is_out_of_memory_even_where_no_limit_of_the_kernel_holds(judge, monkeypatch):
-    monkeypatch.setattr("verl_kernel.env.process._WATCH_S", 0.01)
+    monkeypatch.setattr("verl_kernel.env.judge.processes.runner._WATCH_S", 0.01)
     body = "import time\nhog = [bytearray(1 << 20) for _ in range(700)]; time.sleep(1); return self.right(x, y)"
     before = "import resource\n"
     result = judge.evaluate(TASK, candidate(body, before))

@@ -8,9 +8,9 @@ import sys
 import pytest
 import torch
 
-from verl_kernel.env.clock.roofline import peak_gbs
-from verl_kernel.env.clock.timed_calls import device_kernels
-from verl_kernel.env.devices import resolve_device
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.clocks.cuda.roofline import peak_gbs
+from verl_kernel.env.clocks.cuda.timed_calls import device_kernels
 
 from .programs import HEADER
 
@@ -38,7 +38,7 @@ def kernels(tmp_path_factory):
 def test_a_zygote_has_no_context_and_its_child_can_make_one():
     code = (
         "import os, torch\n"
-        "from verl_kernel.env.devices import resolve_device\n"
+        "from verl_kernel.env.backends import resolve_device\n"
         "device = resolve_device('cuda', probe=False)\n"
         "device.preload()\n"
         "assert not torch.cuda.is_initialized()\n"
@@ -131,7 +131,7 @@ def test_the_stopwatch_sees_other_streams(device, protocol):
 
 
 def test_a_chilled_cache_is_cold(device):
-    from verl_kernel.env.clock.stopwatch import Forward
+    from verl_kernel.env.devices.cuda.stopwatch import Forward
 
     watch = device.stopwatch
     x = torch.randn(watch.l2_bytes // 8, device="cuda")  # half of the cache

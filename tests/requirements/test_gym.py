@@ -36,7 +36,7 @@ sys.meta_path.insert(0, Absent())
 """
 EVALUATION = """
 from tests.env.programs import HONEST, REFERENCE
-from verl_kernel.env.local_pool import LocalPool
+from verl_kernel.env.pool.local import LocalPool
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.task import Task
 with LocalPool(GymOptions(device="cpu", correctness_trials=2, static_check="off")) as pool:

@@ -13,8 +13,9 @@ from typing import Annotated
 
 import typer
 
-from verl_kernel import cpu, machine
+from verl_kernel import cpu
 from verl_kernel.errors import EnvironmentNotReady, VerlKernelError, cannot_load
+from verl_kernel.preflight import machine
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from verl_kernel.commands.running_pools import ADDRESS, NAME, ask, running_pools
-from verl_kernel.env.pool_stats import RECENT_S, PoolStats
+from verl_kernel.env.pool.stats import RECENT_S, PoolStats
 from verl_kernel.errors import EnvironmentNotReady
 
 

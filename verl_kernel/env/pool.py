@@ -7,10 +7,10 @@ Both retry an evaluation that failed for reasons of ours once, on another judge 
 
 from __future__ import annotations
 
-from verl_kernel.env.gym_handle import KernelGym
-from verl_kernel.env.local_pool import LocalPool
-from verl_kernel.env.pool_stats import JudgeStats, PoolStats
+from verl_kernel.env.pool.cluster.gym import KernelGym
+from verl_kernel.env.pool.local import LocalPool
+from verl_kernel.env.pool.scheduling.tries import ATTEMPTS
+from verl_kernel.env.pool.stats import JudgeStats, PoolStats
 from verl_kernel.env.request import Job
-from verl_kernel.env.tries import ATTEMPTS
 
 __all__ = ["ATTEMPTS", "Job", "JudgeStats", "KernelGym", "LocalPool", "PoolStats"]

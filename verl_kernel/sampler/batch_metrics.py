@@ -7,8 +7,8 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 
-from verl_kernel.evaluation.metrics import maximum, mean, quality
 from verl_kernel.sampler.groups import is_flat, prompt_of
+from verl_kernel.sampler.kernel_metrics import maximum, mean, quality
 from verl_kernel.sampler.rejection import Verdict
 from verl_kernel.sampler.rows import Row
 

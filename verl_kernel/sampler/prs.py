@@ -26,10 +26,10 @@ import transfer_queue as tq
 from verl.trainer.ppo.v1.replay_buffer import ReplayBufferAsync
 
 from verl_kernel.errors import InfraError
-from verl_kernel.evaluation.metrics import kernel_metrics
 from verl_kernel.sampler.batch_metrics import gradient_metrics, selection_metrics, unjudged_metrics, waiting_metrics
 from verl_kernel.sampler.groups import flat_prompts, prompt_of
 from verl_kernel.sampler.kernel_log import KernelLog
+from verl_kernel.sampler.kernel_metrics import kernel_metrics
 from verl_kernel.sampler.options import PRSOptions
 from verl_kernel.sampler.refill import RefillingReplayBuffer
 from verl_kernel.sampler.rejection import Verdict, judge_turns, prs_metrics

@@ -10,19 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 
-from verl_kernel.env.isolation import Profile
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.sandbox.isolation import Profile
 from verl_kernel.env.trace import TraceEvent
-
-if TYPE_CHECKING:  # they import devices
-    from verl_kernel.env.arena import Arena
-    from verl_kernel.env.clock.base import Clock
-    from verl_kernel.env.clock.timed_calls import Put, TimedCalls
-    from verl_kernel.env.options import GymOptions
-    from verl_kernel.env.reference import Reference
 
 _CACHE_SHARE = 16
 
@@ -66,8 +60,8 @@ class DeviceBackend(Protocol):
 
     def preload(self) -> None:
         """Prepare a zygote: `setup`, and load what a first forward would load."""
-        from verl_kernel.env.runner import seed_everything
-        from verl_kernel.env.warmup import Program
+        from verl_kernel.env.devices.warmup import Program
+        from verl_kernel.env.seeding import seed_everything
 
         self.setup()
         seed_everything(0)  # NumPy imports its generator when it is first used
@@ -130,8 +124,8 @@ class DeviceBackend(Protocol):
         """What was seen of others while the clock ran, for `EvalResult.env`."""
         return {}
 
-    def misfit(self, reference: Reference, options: GymOptions) -> str | None:
-        """Why no runner could hold this task's tensors, or None."""
+    def misfit(self, needed_bytes: int, options: GymOptions) -> str | None:
+        """Why no runner could hold a task's weights, inputs and outputs, which take `needed_bytes`, or None."""
         return None
 
     def grant(self, memory_mb: int) -> None:
@@ -146,16 +140,6 @@ class DeviceBackend(Protocol):
     def cache_bytes(self) -> int:
         """Room for references that a judge keeps."""
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _CACHE_SHARE
-
-    def clock(self, options: GymOptions) -> Clock:
-        """The clock of this device."""
-        from verl_kernel.env.clock.simulated import SimulatedClock
-
-        return SimulatedClock(options.gpu_profile)
-
-    def timed_calls(self, arena: Arena, put: Put) -> TimedCalls | None:
-        """What answers the clock in a runner; None where the clock asks nothing."""
-        return None
 
     def facts(self) -> dict[str, Any]:
         """Provenance for `EvalResult.env`."""

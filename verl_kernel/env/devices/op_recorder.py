@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from verl_kernel.env.clock.op_cost import OpCost, op_cost
-from verl_kernel.env.devices.tripwire import WIRE
-from verl_kernel.env.hack_flags import HackFlag
+from verl_kernel.env.devices.op_cost import OpCost, op_cost
+from verl_kernel.env.tamper.hack_flags import HackFlag
+from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import TraceEvent
 
 WHOLE = {

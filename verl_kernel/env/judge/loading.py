@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A candidate in a runner: the first one, and another one where that has ended before the trials had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from verl_kernel.env.ipc.shared_memory import Arena
+from verl_kernel.env.judge.findings import Findings
+from verl_kernel.env.judge.processes.runner import RunnerProcess
+from verl_kernel.env.judge.processes.zygote import Zygote
+from verl_kernel.env.judge.runner_client import Dialogue, Stop
+from verl_kernel.env.judge.stages import Stages
+from verl_kernel.env.judge.trials import Bench, Layout
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.reference.reference import Reference
+from verl_kernel.env.sandbox.scratch import Scratch
+from verl_kernel.errors import EnvironmentNotReady, InfraError
+
+
+class Loading:
+    """Loads one candidate.
+
+    Args:
+        options: limits, and the mechanisms of isolation that must be in force.
+        zygote: forks its runners.
+        scratch: holds the candidate's file.
+        arena: of a size for the reference's layout.
+        findings: are told what comes to light.
+    """
+
+    def __init__(self, options: GymOptions, zygote: Zygote, scratch: Scratch, arena: Arena, findings: Findings) -> None:
+        self._options, self._zygote, self._scratch, self._arena = options, zygote, scratch, arena
+        self._findings = findings
+
+    def start(
+        self,
+        reference: Reference,
+        layout: Layout,
+        stages: Stages,
+        guard: Callable[[], AbstractContextManager[object]],
+        is_sealed: bool,
+    ) -> Bench:
+        """A runner that waits for its first request, and constants in shared memory."""
+        options, path = self._options, self._scratch.path
+        self._arena.write(layout.constants, layout.specs)
+        dialogue = Dialogue(self._fork(), path, options, stages)
+        rules, seconds = (options.tolerance, options.float32), options.run_timeout_s
+        return Bench(reference, dialogue, self._arena, layout, guard, *rules, is_sealed, seconds)
+
+    def load(self, bench: Bench) -> None:
+        """Import the source and build its model (raises Stop).
+
+        Raises:
+            InfraError: the runner did not start.
+            EnvironmentNotReady: a mechanism of `require_isolation` is not in force.
+        """
+        reference, dialogue = bench.reference, bench.dialogue
+        self._require(self._first_words(dialogue))
+        dialogue.begun = True
+        first = len(reference.init.tensors)
+        request = {
+            "entry": reference.task.candidate_class,
+            "seed": reference.weight_seed,
+            "init": reference.init.tree,
+            "specs": [spec.to_json() for spec in bench.layout.specs],
+            "state": {name: first + number for number, name in enumerate(reference.state)},
+            "constants": reference.constants,
+        }
+        reply = dialogue.ask({"load": request}, self._options.load_timeout_s)
+        self._findings.compiled = True
+        self._findings.env["weights"] = weights = dialogue.parse(lambda: str(reply["weights"]))
+        reference.use_weights(initial=weights == "seeded")
+
+    def again(self, bench: Bench) -> None:
+        """Load it into another runner, for the trials that are left."""
+        self._scratch.renew()
+        bench.dialogue.runner = self._fork()
+        self._arena.write(bench.layout.constants, bench.layout.specs)
+        self.load(bench)
+
+    def _fork(self) -> RunnerProcess:
+        return self._zygote.fork(self._scratch.path, self._arena, self._options)
+
+    def _first_words(self, dialogue: Dialogue) -> tuple[str, ...]:
+        """From before there is a candidate: whatever goes wrong here is ours."""
+        try:
+            started = dialogue.ask(None, self._options.load_timeout_s)
+        except Stop as stop:
+            raise InfraError(f"a runner did not start: {stop.error.message}") from None
+        if "unfit" in started:
+            raise InfraError(str(started["unfit"]))
+        return tuple(started["isolation"])
+
+    def _require(self, isolation: tuple[str, ...]) -> None:
+        self._findings.isolation = isolation
+        missing = sorted(set(self._options.require_isolation) - set(isolation))
+        if missing:
+            raise EnvironmentNotReady(
+                f"kernelgym.require_isolation names {', '.join(missing)}, which this machine does not offer or this "
+                f"package does not know; in force are {', '.join(isolation)}"
+            )

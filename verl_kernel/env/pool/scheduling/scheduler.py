@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who gets which judge: urgent requests first, then in the order of arrival, and never a judge that is off duty.
+
+A judge is busy, free, down (its process is being started again), drained, or quarantined until a point in time. As
+long as any judge of a GPU model can serve, one of them is handed out: quarantine never empties the rotation. Requests
+for one prompt share a pin, which keeps them with one model. Used within one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic
+
+from verl_kernel.env.pool.scheduling.absences import Absences
+from verl_kernel.env.pool.scheduling.pins import Pin
+from verl_kernel.env.pool.scheduling.places import Judge, Place, present_models, rotation
+
+_LONGEST_FACTOR = 64
+
+
+@dataclass(eq=False)
+class Ticket:
+    """One request's place in the queue."""
+
+    urgent: bool = False
+    avoid: object = None
+    """A judge that has failed this request; taken again only where it is the only one of its model in rotation."""
+    pin: Pin = field(default_factory=Pin)
+    """What keeps this request and those like it with one model."""
+    future: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def again(self, judge: object) -> Ticket:
+        """The place of a second try: before others, and not with the judge that failed."""
+        return Ticket(urgent=True, avoid=judge, pin=self.pin)
+
+
+class Turnstile(Generic[Judge]):
+    """Hands judges to requests.
+
+    Args:
+        judges: all of them, free or down.
+        strikes: failures in a row after which a judge is quarantined.
+        back_off_s: length of the first quarantine; each further one is twice as long, up to 64 times.
+        down: whether the judges have yet to be announced by `up`.
+        model_wait_s: how long requests wait for a model without judges before another model takes them.
+    """
+
+    def __init__(
+        self,
+        judges: Sequence[Judge],
+        strikes: int = 3,
+        back_off_s: float = 30.0,
+        *,
+        down: bool = False,
+        model_wait_s: float = 60.0,
+    ) -> None:
+        self._places = [Place(judge, down=down) for judge in judges]
+        self._strikes, self._back_off_s = strikes, back_off_s
+        self._absences = Absences(model_wait_s, self._match)
+        self._queue: list[Ticket] = []
+        self._refusal: Exception | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Requests without a judge."""
+        return sum(not ticket.future.done() for ticket in self._queue)
+
+    def states(self) -> list[str]:
+        """`free`, `busy`, `down`, `quarantined`, `draining` (finishing its last) or `drained`, for each judge."""
+        return [place.state for place in self._places]
+
+    async def enter(self, ticket: Ticket) -> Judge:
+        """Wait for a judge; the caller gives it back with `leave`.
+
+        Raises:
+            VerlKernelError: no judge can work, now or later (`refuse`).
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        self._queue.append(ticket)
+        self._match()
+        try:
+            judge: Judge = await ticket.future
+            return judge
+        except asyncio.CancelledError:
+            if not ticket.future.cancelled() and ticket.future.exception() is None:
+                self.leave(ticket.future.result())  # it was handed out in the same moment
+            raise
+        finally:
+            if ticket in self._queue:
+                self._queue.remove(ticket)
+
+    def leave(self, judge: Judge) -> None:
+        """Give a judge back."""
+        place = self._place(judge)
+        place.busy = False
+        if place.drained:
+            self._note_models()
+        self._match()
+
+    def down(self, judge: Judge) -> None:
+        """Take a judge whose process ended out of rotation until it is `up`."""
+        self._place(judge).down = True
+        self._note_models()
+        self._match()
+
+    def up(self, judge: Judge, model: str = "") -> None:
+        """Put a judge, whose times are of `model`, into rotation again."""
+        place = self._place(judge)
+        place.down, place.model = False, model
+        self._refusal = None
+        self._note_models()
+        self._match()
+
+    def drain(self, judge: Judge, on: bool) -> None:
+        """Give a judge nothing new; or take that back."""
+        self._place(judge).drained = on
+        self._note_models()
+        self._match()
+
+    def is_drained(self, judge: Judge) -> bool:
+        """Whether a judge gets nothing new."""
+        return self._place(judge).drained
+
+    def state(self, judge: Judge) -> str:
+        """The state of one judge."""
+        return self._place(judge).state
+
+    def well(self, judge: Judge) -> None:
+        """Note that a judge has served."""
+        place = self._place(judge)
+        place.strikes = place.bans = 0
+
+    def blame(self, judge: Judge) -> float:
+        """Note that a judge failed where another served; seconds of the quarantine that follows, mostly 0."""
+        place = self._place(judge)
+        place.strikes += 1
+        others = sum(other.in_rotation for other in self._places if other is not place and other.model == place.model)
+        if place.strikes < self._strikes or place.benched is not None or not others:
+            return 0.0
+        seconds = self._back_off_s * min(2**place.bans, _LONGEST_FACTOR)
+        place.bans += 1
+        place.strikes = self._strikes - 1  # on probation: the next failure is one too many
+        place.benched = asyncio.get_running_loop().call_later(seconds, self._unbench, place)
+        return float(seconds)
+
+    def refuse(self, reason: Exception) -> None:
+        """Fail all requests, now and later: no judge can work on this machine."""
+        self._refusal = reason
+        for ticket in self._queue:
+            if not ticket.future.done():
+                ticket.future.set_exception(reason)
+
+    def _unbench(self, place: Place[Judge]) -> None:
+        place.benched = None
+        self._match()
+
+    def _place(self, judge: Judge) -> Place[Judge]:
+        return next(place for place in self._places if place.judge is judge)
+
+    def _note_models(self) -> None:
+        self._absences.note(present_models(self._places))
+
+    def _match(self) -> None:
+        candidates = rotation(self._places)
+        peers = Counter(place.model for place in candidates)
+        for place in candidates:
+            ticket = None if place.busy else self._next(place, alone=peers[place.model] == 1)
+            if ticket is not None:
+                place.busy = True
+                ticket.pin.take(place.model)
+                self._queue.remove(ticket)
+                ticket.future.set_result(place.judge)
+
+    def _next(self, place: Place[Judge], *, alone: bool) -> Ticket | None:
+        models = {None, place.model, *self._absences.lost}
+        fits = [t for t in self._queue if not t.future.done() and t.pin.model in models]
+        fits = [t for t in fits if alone or t.avoid is not place.judge]
+        return next((ticket for ticket in fits if ticket.urgent), fits[0] if fits else None)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts remembered by content: who asks again, or at the same time, gets the same evaluation.
+
+The key is a hash of the reference, the source, the step and the GPU model. Within a step a source has one verdict;
+another step draws other secrets, so that a lucky pass does not last. Without a step the memory's bound alone ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+
+from verl_kernel.env.lru import Recent
+from verl_kernel.env.pool.outcome import Outcome
+from verl_kernel.env.pool.scheduling.pins import Pin
+from verl_kernel.env.pool.scheduling.scheduler import Ticket
+from verl_kernel.env.request import EvalRequest
+from verl_kernel.env.result import EvalStatus
+
+
+def verdict_key(request: EvalRequest, pin: Pin) -> str:
+    """What two requests must have in common to be one; the pin's serial stands for the model, chosen yet or not."""
+    text = f"{request.task.fingerprint}\0{request.step}\0{pin.serial}\0{request.source}"
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Pending:
+    """One evaluation, queued, under way or done, and everybody who waits for it.
+
+    Args:
+        judge: does the work, given this object.
+        ticket: its place in the queue.
+    """
+
+    def __init__(self, judge: Callable[[Pending], Awaitable[Outcome]], ticket: Ticket) -> None:
+        self.ticket = ticket
+        self.started = False
+        self._waiters = 0
+        self._abandoned = False
+        self._task = asyncio.ensure_future(judge(self))
+        self._task.add_done_callback(_look)
+
+    @property
+    def useful(self) -> bool:
+        """Whether it has a verdict or may still get one."""
+        if self._abandoned or self._task.cancelled():
+            return False
+        if not self._task.done():
+            return True
+        return self._task.exception() is None and self._task.result().result.status is not EvalStatus.INFRA_ERROR
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, one way or another."""
+        return self._task.done()
+
+    async def wait(self) -> Outcome:
+        """Wait for the verdict; the last waiter to go away takes an evaluation that has not started along."""
+        self._waiters += 1
+        try:
+            return await asyncio.shield(self._task)
+        finally:
+            self._waiters -= 1
+            if not self._waiters and not self.started and not self._task.done():
+                self._abandoned = True
+                self._task.cancel()
+
+
+class VerdictMemo:
+    """The `capacity` most recently used evaluations by key."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._items: Recent[Pending] = Recent(capacity)
+
+    def get(self, key: str) -> Pending | None:
+        """An evaluation worth waiting for, if there is one."""
+        known = self._items.get(key)
+        return known if known is not None and known.useful else None
+
+    def put(self, key: str, pending: Pending) -> Pending:
+        """Remember an evaluation."""
+        return self._items.put(key, pending)
+
+    def forget(self) -> None:
+        """Let go of everything; who waits already still gets an answer."""
+        self._items = Recent(self._capacity)
+
+
+def _look(task: asyncio.Task[Outcome] | asyncio.Future[Outcome]) -> None:
+    """An error that its waiters did not stay for is no news to the event loop."""
+    if not task.cancelled():
+        task.exception()
