@@ -14,7 +14,7 @@ import pytest
 from tests.env.pretend.pretend_gpu import backend
 from verl_kernel.env.judge import judge as judges
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool import KernelGym
+from verl_kernel.env.pool.cluster.gym import KernelGym
 
 
 @contextlib.contextmanager

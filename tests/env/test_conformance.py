@@ -6,7 +6,7 @@ import pytest
 from tests.env.gyms import ray_gym
 from verl_kernel.env import check_evaluator
 from verl_kernel.env.conformance.suite import CASES, OPTIONS, SEED, check_case
-from verl_kernel.env.pool import LocalPool
+from verl_kernel.env.pool.local import LocalPool
 from verl_kernel.env.pool.stats import Tally
 from verl_kernel.env.result import EvalResult, EvalStatus
 

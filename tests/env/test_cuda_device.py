@@ -10,7 +10,7 @@ import torch
 
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.devices.cuda.facts import gpu_state, parse_smi, reason_names
-from verl_kernel.env.devices.cuda.memory import PoisonedAllocations, poison_free_blocks
+from verl_kernel.env.devices.poison import PoisonedAllocations, poison_free_blocks
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.judge_process import JudgeProcess

@@ -19,7 +19,7 @@ from tests.env.gyms import family, named, survivors
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.env.waiting import until
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool import LocalPool
+from verl_kernel.env.pool.local import LocalPool
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError

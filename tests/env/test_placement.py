@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool import KernelGym
+from verl_kernel.env.pool.cluster.gym import KernelGym
 
 SCRIPT = Path(__file__).parents[2] / "recipes" / "slurm" / "await_nodes.py"
 

@@ -13,7 +13,9 @@ from tests.env.gyms import below, named, ray_gym, survivors
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.env.test_local_pool import OPTIONS, TASK, kill_an_owner
 from tests.env.waiting import soon, until
-from verl_kernel.env.pool import KernelGym, LocalPool, PoolStats
+from verl_kernel.env.pool.cluster.gym import KernelGym
+from verl_kernel.env.pool.local import LocalPool
+from verl_kernel.env.pool.stats import PoolStats
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 

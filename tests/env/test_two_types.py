@@ -11,7 +11,7 @@ import pytest
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.env.waiting import soon
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool import KernelGym
+from verl_kernel.env.pool.cluster.gym import KernelGym
 from verl_kernel.env.pool.scheduling.pins import CHANGED
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task

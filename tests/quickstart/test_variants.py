@@ -5,7 +5,7 @@ import pytest
 
 from tests.quickstart.test_tasks import CHAINS, make_program
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool import LocalPool
+from verl_kernel.env.pool.local import LocalPool
 from verl_kernel.env.task import Task
 from verl_kernel.quickstart.kernels import layouts
 from verl_kernel.quickstart.ops import OPS

@@ -108,7 +108,7 @@ def _evaluate(reference: str, kernels: list[str], options: GymOptions, seed: int
     task = Task(_read(reference), task_id=Path(reference).stem)
     _refuse_duplicates(kernels)
     jobs = [_job(task, kernel) for kernel in kernels]
-    from verl_kernel.env.pool import LocalPool  # torch, which a usage error need not wait for
+    from verl_kernel.env.pool.local import LocalPool  # torch, which a usage error need not wait for
 
     with LocalPool(options, seed) as pool:
         for start in range(0, len(jobs), options.num_judges):

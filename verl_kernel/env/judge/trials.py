@@ -13,8 +13,9 @@ from verl_kernel.env.comparison.compare import Agreement, compare
 from verl_kernel.env.comparison.tf32 import has_products
 from verl_kernel.env.comparison.tf32_room import Room, limits
 from verl_kernel.env.ipc.channel import Message
-from verl_kernel.env.ipc.shared_memory import POISON, Arena, place
+from verl_kernel.env.ipc.shared_memory import POISON, Arena
 from verl_kernel.env.ipc.tensor_facts import disagreement
+from verl_kernel.env.ipc.tensors import place
 from verl_kernel.env.judge.hidden_work import Entry
 from verl_kernel.env.judge.runner_client import Dialogue, Stop
 from verl_kernel.env.reference.reference import Reference

@@ -24,7 +24,8 @@ from typing import Any
 
 import torch
 
-from verl_kernel.env.ipc.shared_memory import DTYPES, TensorSpec
+import verl_kernel.env
+from verl_kernel.env.ipc.tensors import DTYPES, TensorSpec
 from verl_kernel.env.reference.preparation import Preparation, Traits
 from verl_kernel.env.reference.value import Value
 from verl_kernel.env.task import Task
@@ -32,7 +33,7 @@ from verl_kernel.env.trace import dump_events, load_events
 from verl_kernel.errors import ConfigError
 
 _LOG = logging.getLogger(__name__)
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(verl_kernel.env.__file__).parent
 
 
 class ReferenceStore:

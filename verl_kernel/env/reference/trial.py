@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from verl_kernel.env.comparison.float32 import precision
-from verl_kernel.env.ipc.shared_memory import place
 from verl_kernel.env.ipc.tensor_facts import Facts, storages, tensor_facts
+from verl_kernel.env.ipc.tensors import place
 from verl_kernel.env.reference.preparation import Preparation
 from verl_kernel.env.reference.program import ReferenceProgram
 from verl_kernel.env.reference.value import Value

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from verl_kernel.env.comparison.compare import compare
-from verl_kernel.env.ipc.shared_memory import flatten, unflatten
+from verl_kernel.env.ipc.tensors import flatten, unflatten
 from verl_kernel.env.weights import constant_value
 
 if TYPE_CHECKING:

@@ -21,8 +21,9 @@ import torch
 
 from verl_kernel.env.backends import Backend
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
-from verl_kernel.env.ipc.shared_memory import Arena, TensorSpec, flatten, unflatten
+from verl_kernel.env.ipc.shared_memory import Arena
 from verl_kernel.env.ipc.tensor_facts import same_place, storages, tensor_facts
+from verl_kernel.env.ipc.tensors import TensorSpec, flatten, unflatten
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 from verl_kernel.env.seeding import seed_everything
 from verl_kernel.env.static_check import candidate_code

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that has torch and Triton loaded and forks a runner per candidate: milliseconds, not seconds.
 
-Run by the judge as `python -m verl_kernel.env.runner.zygote <fd> <device>`; it says `ready`, then answers `fork` (with the
-runner's ends of a socket, the arena and an output pipe) and `reap`. It ends with its judge: end of file on the socket.
-It never runs a candidate itself, and adopts and kills whatever a runner leaves behind.
+Run by the judge as `python -m verl_kernel.env.runner.zygote <fd> <device>`; it says `ready`, then answers `fork` (with
+the runner's ends of a socket, the shared memory and an output pipe) and `reap`. It ends with its judge: end of file on
+the socket. It never runs a candidate itself, and adopts and kills whatever a runner leaves behind.
 """
 
 from __future__ import annotations

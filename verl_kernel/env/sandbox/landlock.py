@@ -16,6 +16,8 @@ import sys
 from collections.abc import Sequence
 from functools import lru_cache
 
+import verl_kernel
+
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
 _VERSION_FLAG, _PATH_BENEATH = 1, 1
@@ -65,7 +67,7 @@ def restrict(writable: Sequence[str], readable_too: Sequence[str] = (), may_name
 @lru_cache(maxsize=1)
 def readable() -> tuple[str, ...]:
     """Where this Python and its libraries live, and the few system files they read."""
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    package = os.path.dirname(os.path.abspath(verl_kernel.__file__))
     python = (sys.prefix, sys.base_prefix, package, *site.getsitepackages(), *_libraries())
     system = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/proc/self", "/proc/meminfo", "/proc/cpuinfo")
     devices = ("/dev/urandom", "/dev/random", "/dev/zero", "/sys/devices/system/cpu")

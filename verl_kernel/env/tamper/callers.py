@@ -10,8 +10,10 @@ from pathlib import Path
 
 import torch
 
+import verl_kernel
+
 _LIBRARIES = [Path(sysconfig.get_path(key)) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
-_ROOTS = tuple(f"{path}/" for path in (*_LIBRARIES, Path(torch.__file__).parents[1], Path(__file__).parents[2]))
+_ROOTS = tuple(f"{path}/" for path in (*_LIBRARIES, Path(torch.__file__).parents[1], Path(verl_kernel.__file__).parent))
 
 
 @lru_cache(maxsize=4096)

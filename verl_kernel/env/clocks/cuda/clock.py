@@ -30,7 +30,7 @@ from verl_kernel.env.devices.cuda.device import CudaDevice
 from verl_kernel.env.devices.cuda.facts import gpu_state
 from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
 from verl_kernel.env.devices.cuda.throttle import Throttle
-from verl_kernel.env.ipc.shared_memory import place
+from verl_kernel.env.ipc.tensors import place
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.reference.trial import Trial

@@ -16,7 +16,7 @@ from verl_kernel.env.clocks.cuda.request_size import RequestSize
 from verl_kernel.env.clocks.cuda.samples import Round, Samples
 from verl_kernel.env.clocks.cuda.sides import Sides
 from verl_kernel.env.devices.cuda.stopwatch import WARM_UPS
-from verl_kernel.env.ipc.shared_memory import place
+from verl_kernel.env.ipc.tensors import place
 from verl_kernel.env.reference.trial import Trial
 
 _LEAST, _MOST, _PUBLISHED_CALLS = 10, 100, 100

@@ -18,7 +18,7 @@ from verl_kernel.env.clocks.base import Session
 from verl_kernel.env.clocks.cuda.crosscheck import TimedCall
 from verl_kernel.env.devices.cuda.stopwatch import WARM_UPS, Forward, Stopwatch, warm
 from verl_kernel.env.ipc.channel import Message
-from verl_kernel.env.ipc.shared_memory import unflatten
+from verl_kernel.env.ipc.tensors import unflatten
 from verl_kernel.env.reference.trial import Trial
 
 _FIRST_TRIAL = 1 << 16

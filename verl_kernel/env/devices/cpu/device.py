@@ -100,7 +100,7 @@ class InterpreterDevice(DeviceBackend):
         """Leave out stores; what is allocated meanwhile holds poison."""
         from verl_kernel.env.devices.cpu.counting import STATE
         from verl_kernel.env.devices.cpu.stores import keeping
-        from verl_kernel.env.devices.cuda.memory import PoisonedAllocations
+        from verl_kernel.env.devices.poison import PoisonedAllocations
 
         STATE.suppressed = not kept and only is None
         try:

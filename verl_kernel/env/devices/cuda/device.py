@@ -133,7 +133,7 @@ class CudaDevice(SharedDevice):
 
     def poison(self, like: Sequence[torch.Tensor]) -> None:
         """Overwrite what the caching allocator would hand out for these sizes."""
-        from verl_kernel.env.devices.cuda.memory import poison_free_blocks
+        from verl_kernel.env.devices.poison import poison_free_blocks
 
         poison_free_blocks([tensor for tensor in like if tensor.is_cuda])
 
@@ -190,7 +190,7 @@ class CudaDevice(SharedDevice):
     def suppress_launches(self, kept: Sequence[str] = (), only: Sequence[int] | None = None) -> Iterator[None]:
         """Launches do nothing, and what is allocated meanwhile holds poison."""
         from verl_kernel.env.devices.cuda.launches import suppressing
-        from verl_kernel.env.devices.cuda.memory import PoisonedAllocations
+        from verl_kernel.env.devices.poison import PoisonedAllocations
 
         with suppressing(), PoisonedAllocations():
             yield
