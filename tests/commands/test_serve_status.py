@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command says where there is nothing to show; a live pool is asked in `tests/env/test_ray_pool.py`."""
+"""What the command says where there is nothing to show; `tests/env/pool/cluster/test_ray_pool.py` asks a live pool."""
 
 import pytest
 from typer.testing import CliRunner

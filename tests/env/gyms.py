@@ -16,6 +16,9 @@ from verl_kernel.env.judge import judge as judges
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.cluster.gym import KernelGym
 
+PRETEND = str(Path(__file__).with_name("pretend"))
+"""In PYTHONPATH, its `sitecustomize` gives judges' processes and zygotes a pretended device."""
+
 
 @contextlib.contextmanager
 def ray_gym(options: GymOptions, name: str, seed: int | None = None) -> Iterator[KernelGym]:
@@ -34,9 +37,8 @@ def ray_gym(options: GymOptions, name: str, seed: int | None = None) -> Iterator
 @contextlib.contextmanager
 def pretended_judge(options: GymOptions) -> Iterator[judges.Judge]:
     """A judge whose clock times both sides through real processes, on a pretended device."""
-    folder = str(Path(__file__).with_name("pretend"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")]))
+        patch.setenv("PYTHONPATH", os.pathsep.join([PRETEND, os.environ.get("PYTHONPATH", "")]))
         patch.setattr(judges, "resolve_backend", lambda name: backend())
         with judges.Judge(options, seed=3) as judge:
             yield judge

@@ -122,8 +122,7 @@ class ProfilingReward:
 
 
 def _check_number(key: str, value: object) -> None:
-    numeric = isinstance(value, int | float) and not isinstance(value, bool)
-    if not numeric or not math.isfinite(value) or value < 0:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
         raise ConfigError(f"kernelgym.reward.{key} is {value!r}; it must be a finite number of at least 0")
 
 

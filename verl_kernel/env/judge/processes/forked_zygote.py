@@ -54,7 +54,8 @@ def fork_zygote(name: str, serve: Callable[[int, str], None]) -> ForkedZygote | 
 
     Args:
         name: of the device.
-        serve: what a zygote does with its end of a socket and the name of its device (`verl_kernel.env.runner.zygote.serve`).
+        serve: what a zygote does with its end of a socket and the name of its device
+            (`verl_kernel.env.runner.zygote.serve`).
     """
     if name == "cuda" or (name == "auto" and torch.cuda.is_available()):
         return None
