@@ -13,7 +13,7 @@ from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.trace import TraceEvent
 
 if TYPE_CHECKING:  # the reference imports devices, which import clocks
-    from verl_kernel.env.ipc.channel import Message
+    from verl_kernel.env.ipc.messages import Claims, Offered, Time
     from verl_kernel.env.reference.reference import Reference
     from verl_kernel.env.reference.trial import Trial
     from verl_kernel.env.tamper.trace_checks import OwnWork
@@ -78,15 +78,15 @@ class Session(Protocol):
         """Fresh inputs from the secret and what the reference makes of them, on the judge's device."""
         ...
 
-    def offer(self, trial: Trial) -> Message:
+    def offer(self, trial: Trial) -> Offered:
         """Put a trial's inputs into the arena and poison the outputs; names both: `inputs`, `specs`, `outputs`."""
         ...
 
-    def ask(self, request: Message, timeout_s: float) -> Message:
+    def ask(self, request: Time, timeout_s: float) -> Claims:
         """One request to the runner; a failure of the runner ends the evaluation."""
         ...
 
-    def accept(self, trial: Trial, reply: Message, values: bool) -> None:
+    def accept(self, trial: Trial, form: Claims, values: bool) -> None:
         """End the evaluation unless the arena holds this trial's output: its form and, if `values`, every element."""
         ...
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from verl_kernel.env.ipc.channel import Message
+from verl_kernel.env.ipc.messages import LeftOut
 from verl_kernel.env.judge.runner_client import Stop
 from verl_kernel.env.judge.trials import Bench
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.tamper.trace_checks import heaviest
 
-_EVERYTHING: Message = {}
-_COMPUTED: Message = {"kept": ["moves", "constant"]}
-_MOVED_TOO: Message = {"kept": ["constant"]}
+_EVERYTHING: LeftOut = {}
+_COMPUTED: LeftOut = {"kept": ["moves", "constant"]}
+_MOVED_TOO: LeftOut = {"kept": ["constant"]}
 _MOST_GROUPS = 4
 """Launches, or kernels if there are more launches, that are asked for one by one."""
 _PATIENCE, _GRACE_S = 5.0, 2.0
@@ -54,7 +54,7 @@ class Ablation:
     def find_idle(self) -> None:
         """Note the launches without which the output is right; one launch alone has been asked for already."""
         bench = self._bench
-        kept = {} if bench.moves_count else _COMPUTED
+        kept = _EVERYTHING if bench.moves_count else _COMPUTED
         if bench.idle or not self._is_first_runner:  # a new runner has not seen what its launches store
             return
         for numbers in heaviest(bench.traces[-1], bench.dialogue.file, bench.moves_count, _MOST_GROUPS):
@@ -66,7 +66,7 @@ class Ablation:
     def _launches(self) -> Sequence[object]:
         return [event for event in self._bench.traces[-1] if event.kind == "launch"]
 
-    def _is_right(self, left_out: Message) -> bool:
+    def _is_right(self, left_out: LeftOut) -> bool:
         bench, left = self._bench, self._bench.seconds_left
         average = (bench.seconds_granted - left) / max(1, len(bench.traces))
         bench.seconds_left = min(left, _GRACE_S + _PATIENCE * average)

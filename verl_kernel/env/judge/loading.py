@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import cast
 
+from verl_kernel.env.ipc.messages import LoadRequest, Started
 from verl_kernel.env.ipc.shared_memory import Arena
 from verl_kernel.env.judge.findings import Findings
 from verl_kernel.env.judge.processes.runner import RunnerProcess
@@ -60,7 +62,7 @@ class Loading:
         self._require(self._first_words(dialogue))
         dialogue.begun = True
         first = len(reference.init.tensors)
-        request = {
+        request: LoadRequest = {
             "entry": reference.task.candidate_class,
             "seed": reference.weight_seed,
             "init": reference.init.tree,
@@ -86,11 +88,11 @@ class Loading:
     def _first_words(self, dialogue: Dialogue) -> tuple[str, ...]:
         """From before there is a candidate: whatever goes wrong here is ours."""
         try:
-            started = dialogue.ask(None, self._options.load_timeout_s)
+            started = cast(Started, dialogue.ask(None, self._options.load_timeout_s))
         except Stop as stop:
             raise InfraError(f"a runner did not start: {stop.error.message}") from None
         if "unfit" in started:
-            raise InfraError(str(started["unfit"]))
+            raise InfraError(started["unfit"])
         return tuple(started["isolation"])
 
     def _require(self, isolation: tuple[str, ...]) -> None:

@@ -6,9 +6,10 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from verl_kernel.env.ipc.channel import Message, ProtocolError
+from verl_kernel.env.ipc.channel import ProtocolError
+from verl_kernel.env.ipc.messages import Claims, Request
 from verl_kernel.env.judge.processes.oom_kills import oom_kills
 from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, RunnerProcess
 from verl_kernel.env.judge.stages import Stages
@@ -57,7 +58,7 @@ class Dialogue:
         """Where the evaluation is."""
         return self._stages.current
 
-    def ask(self, request: Message | None, budget_s: float) -> Message:
+    def ask(self, request: Request | None, budget_s: float) -> Claims:
         """Send a request and wait for the answer, for so much of the runner's own time (raises Stop)."""
         try:
             reply = self.runner.ask(request, budget_s)
@@ -125,12 +126,14 @@ class Dialogue:
         name = "load_timeout_s" if self.stage == "load" else "run_timeout_s"
         return f"{self.stage} used up kernelgym.{name} = {getattr(self._options, name):g} s of {what}"
 
-    def _noted(self, notes: dict[str, Any]) -> Stop:
+    def _noted(self, notes: object) -> Stop:
         read = read_notes(notes)
         stop = self.hacking(*next(iter(read.items())))
         return Stop(stop.status, stop.error, tuple(sorted(read, key=lambda flag: flag.value)))
 
-    def _failure(self, failure: Message) -> Stop:
+    def _failure(self, failure: object) -> Stop:
+        if not isinstance(failure, dict):
+            raise ValueError("a failure must be an object")
         status = EvalStatus(failure["status"])
         if status not in _RUNNER_STATUSES:
             raise ValueError(f"a runner cannot report {status}")

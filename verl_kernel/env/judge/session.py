@@ -7,7 +7,7 @@ import copy
 from collections.abc import Callable, Sequence
 
 from verl_kernel.env.clocks.base import Parsed
-from verl_kernel.env.ipc.channel import Message
+from verl_kernel.env.ipc.messages import Claims, Offered, Time
 from verl_kernel.env.judge.trials import Bench
 from verl_kernel.env.reference.trial import Trial
 from verl_kernel.env.tamper.trace_checks import OwnWork
@@ -45,17 +45,17 @@ class BenchSession:
         with self._bench.guard():
             return self.reference.trial(self.secret, number, varied=False)
 
-    def offer(self, trial: Trial) -> Message:
+    def offer(self, trial: Trial) -> Offered:
         """Inputs into the arena, poison into the outputs."""
         return self._bench.offer(trial)
 
-    def ask(self, request: Message, timeout_s: float) -> Message:
+    def ask(self, request: Time, timeout_s: float) -> Claims:
         """One request to the runner."""
         return self._bench.dialogue.ask(request, timeout_s)
 
-    def accept(self, trial: Trial, reply: Message, values: bool) -> None:
+    def accept(self, trial: Trial, form: Claims, values: bool) -> None:
         """Stop unless the output is right."""
-        self._bench.accept(trial, reply, values)
+        self._bench.accept(trial, form, values)
 
     def parse(self, read: Callable[[], Parsed]) -> Parsed:
         """Read a part of a reply."""

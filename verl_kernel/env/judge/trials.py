@@ -12,9 +12,9 @@ import torch
 from verl_kernel.env.comparison.compare import Agreement, compare
 from verl_kernel.env.comparison.tf32 import has_products
 from verl_kernel.env.comparison.tf32_room import Room, limits
-from verl_kernel.env.ipc.channel import Message
+from verl_kernel.env.ipc.messages import Claims, LeftOut, Offered, RunRequest
 from verl_kernel.env.ipc.shared_memory import POISON, Arena
-from verl_kernel.env.ipc.tensor_facts import disagreement
+from verl_kernel.env.ipc.tensor_facts import disagreement, read_facts
 from verl_kernel.env.ipc.tensors import place
 from verl_kernel.env.judge.hidden_work import Entry
 from verl_kernel.env.judge.runner_client import Dialogue, Stop
@@ -85,7 +85,7 @@ class Bench:
         *,
         varied: bool = False,
         large: bool = False,
-        suppress: Message | None = None,
+        suppress: LeftOut | None = None,
         inspect: bool = True,
     ) -> Agreement:
         """Run one forward.
@@ -104,7 +104,7 @@ class Bench:
         """
         with self.guard():
             trial = self.reference.trial(secret, number, varied, large)
-        request = {**self.offer(trial), "suppress": suppress, "inspect": inspect}
+        request: RunRequest = {**self.offer(trial), "suppress": suppress, "inspect": inspect}
         before = self.arena.region(self.layout.inputs_at, self.layout.outputs_at).clone()
         reply = self._run(request)
         if suppress is None:
@@ -129,7 +129,7 @@ class Bench:
         """How much of each event of a forward is compute of the candidate's own."""
         return own_work(trace, self.dialogue.file, self.traces[-1], self.idle, self.moves_count)
 
-    def offer(self, trial: Trial) -> Message:
+    def offer(self, trial: Trial) -> Offered:
         """Put the inputs into shared memory and poison the outputs; the part of a request that names both."""
         inputs, _ = place(trial.inputs.tensors, self.layout.inputs_at)
         outputs, _ = place(trial.expected.tensors, self.layout.outputs_at)
@@ -141,9 +141,9 @@ class Bench:
             "outputs": [spec.to_json() for spec in outputs],
         }
 
-    def accept(self, trial: Trial, reply: Message, values: bool) -> None:
+    def accept(self, trial: Trial, form: Claims, values: bool) -> None:
         """Check an output outside the trials: its form and, if `values`, every element (raises Stop)."""
-        self._same_form(trial, reply)
+        self._same_form(trial, form)
         if values and not (agreement := self._agreement(trial, self._outputs(trial), True)[0]).ok:
             raise self._wrong("WrongValues", difference(agreement))
 
@@ -153,7 +153,7 @@ class Bench:
         pairs = zip(places, trial.expected.tensors, strict=True)
         return [self.arena.view(spec).to(expected.device, copy=True) for spec, expected in pairs]
 
-    def _run(self, request: Message) -> Message:
+    def _run(self, request: RunRequest) -> Claims:
         used = self.dialogue.runner.processor_ns()
         reply = self.dialogue.ask({"run": request}, max(0.001, self.seconds_left))
         used = self.dialogue.runner.processor_ns() - used
@@ -167,9 +167,9 @@ class Bench:
             self.entries.append(self.dialogue.parse(lambda: Entry.read(used, reply["spent"], len(events))))
         return reply
 
-    def _same_form(self, trial: Trial, reply: Message) -> None:
-        given = self.dialogue.parse(lambda: [{key: fact[key] for key in trial.facts[0]} for fact in reply["tensors"]])
-        if reply.get("output") != trial.expected.tree or len(given) != len(trial.facts):
+    def _same_form(self, trial: Trial, form: Claims) -> None:
+        given = self.dialogue.parse(lambda: read_facts(form["tensors"]))
+        if form.get("output") != trial.expected.tree or len(given) != len(trial.facts):
             text = "the output is not structured like the reference's (one tensor, or a tuple of as many)"
             raise self._wrong("WrongStructure", text)
         if difference := disagreement(trial.facts, given):

@@ -47,12 +47,14 @@ class HackFlag(str, Enum):
         return self in (HackFlag.LAUNCH_RAISED, HackFlag.ONLY_MOVES)
 
 
-def read_notes(notes: dict[str, object]) -> dict[HackFlag, str]:
+def read_notes(notes: object) -> dict[HackFlag, str]:
     """What a runner has noted against its candidate, the gravest first.
 
     Raises:
-        ValueError: a name that no runner of ours notes.
+        ValueError: no runner of ours notes that.
     """
+    if not isinstance(notes, dict):
+        raise ValueError("notes must be an object of flags")
     read = {HackFlag(name): str(detail) for name, detail in notes.items()}
     if remarks := [flag.value for flag in read if flag.is_remark]:
         raise ValueError(f"a runner cannot note {', '.join(remarks)}")
