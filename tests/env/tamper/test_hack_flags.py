@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from verl_kernel.env.judge.runner_client import Dialogue, Stop
+from verl_kernel.env.judge.runner_client import RunnerClient, Verdict
 from verl_kernel.env.judge.stages import Stages
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalStatus
@@ -27,8 +27,8 @@ class Says:
 
 
 def verdict(notes):
-    with pytest.raises(Stop) as caught:
-        Dialogue(Says(notes), "/scratch", GymOptions(), Stages(SimpleNamespace(waited_s=0.0))).ask({}, 1.0)
+    with pytest.raises(Verdict) as caught:
+        RunnerClient(Says(notes), "/scratch", GymOptions(), Stages(SimpleNamespace(waited_s=0.0))).ask({}, 1.0)
     assert caught.value.status is EvalStatus.HACKING
     return caught.value
 

@@ -66,15 +66,15 @@ class Session(Protocol):
         ...
 
     @property
-    def traces(self) -> Sequence[Sequence[TraceEvent]]:
-        """Events of the correctness trials."""
+    def comparable(self) -> tuple[Sequence[TraceEvent], Sequence[Sequence[TraceEvent]]]:
+        """Events of the reference's forward, and of the candidate's forwards on inputs of that size."""
         ...
 
     def work(self, trace: Sequence[TraceEvent]) -> OwnWork:
         """How much of each event is compute of the candidate's own."""
         ...
 
-    def trial(self, number: int) -> Trial:
+    def draw(self, number: int) -> Trial:
         """Fresh inputs from the secret and what the reference makes of them, on the judge's device."""
         ...
 

@@ -25,15 +25,15 @@ from verl_kernel.env.clocks.base import Clock, Measurement
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc.shared_memory import Arena
 from verl_kernel.env.judge.ablation import Ablation
+from verl_kernel.env.judge.candidate_session import CandidateSession, Layout
 from verl_kernel.env.judge.findings import Findings
 from verl_kernel.env.judge.hidden_work import Entry, hidden_work
 from verl_kernel.env.judge.loading import Loading
+from verl_kernel.env.judge.output_check import difference
 from verl_kernel.env.judge.processes.zygote import Zygote
-from verl_kernel.env.judge.runner_client import Stop
-from verl_kernel.env.judge.session import BenchSession
+from verl_kernel.env.judge.runner_client import Verdict
 from verl_kernel.env.judge.stages import Stages
 from verl_kernel.env.judge.trial_plan import TrialPlan, worst
-from verl_kernel.env.judge.trials import Bench, Layout, difference
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.request import EvalRequest
@@ -61,7 +61,7 @@ class Evaluation:
         self._found = Findings(device.timing_source, self._environment())
         self._stages = Stages(device)
         self._loading: Loading
-        self._bench: Bench
+        self._session: CandidateSession
 
     def run(self, request: EvalRequest) -> EvalResult:
         """Go through the stages until one of them ends it."""
@@ -70,8 +70,8 @@ class Evaluation:
                 self._static(request.source)
             with self._device.shared():
                 self._dynamic(request.source)
-        except Stop as stop:
-            self._found.settle(stop.status, stop.error, stop.flags)
+        except Verdict as verdict:
+            self._found.settle(verdict.status, verdict.error, verdict.flags)
         return self._found.result(request, self._reference.task_flags, self._stages.seconds())
 
     def _static(self, source: str) -> None:
@@ -94,77 +94,77 @@ class Evaluation:
             with self._stages.stage("load"):
                 self._device.grant(self._options.memory_mb)
                 is_sealed = self._device.timing_source == "simulated"
-                self._bench = self._loading.start(self._reference, layout, self._stages, self._guard, is_sealed)
+                self._session = self._loading.start(self._reference, layout, self._stages, self._guard, is_sealed)
             try:
                 with self._stages.stage("load"):
-                    self._loading.load(self._bench)
-                self._judge(self._bench)
+                    self._loading.load(self._session)
+                self._judge(self._session)
             finally:
-                self._bench.dialogue.runner.end()
+                self._session.client.runner.end()
 
-    def _judge(self, bench: Bench) -> None:
-        secret = self._draw_secret()
-        self._found.seed_commit = hashlib.sha256(secret).hexdigest()
+    def _judge(self, session: CandidateSession) -> None:
+        session.secret = self._draw_secret()
+        self._found.seed_commit = hashlib.sha256(session.secret).hexdigest()
         with self._stages.stage("correctness"):
-            self._correctness(bench, secret)
+            self._correctness(session)
         with self._stages.stage("clock"):
-            measured = self._clock.measure(BenchSession(bench, secret))
+            measured = self._clock.measure(session)
             self._found.env.update(self._device.seen())
         with self._stages.stage("exit"):
-            if code := bench.dialogue.runner.finish():
-                raise bench.dialogue.crash(code)
+            if code := session.client.runner.finish():
+                raise session.client.crash(code)
         with self._stages.stage("clock"):
-            self._take(bench, measured)
-            self._find_decoys(bench)
+            self._take(session, measured)
+            self._find_decoys(session)
         self._found.correctness = True
 
-    def _correctness(self, bench: Bench, secret: bytes) -> None:
+    def _correctness(self, session: CandidateSession) -> None:
         """Trials; some of them varied, and the ablation and an inspection, at secret places."""
-        plan = TrialPlan.draw(secret, self._options.correctness_trials)
+        plan = TrialPlan.draw(session.secret, self._options.correctness_trials)
         trials = Trials(passed=0, total=plan.total)
         for number in range(plan.total):
             varied, large, inspect = plan.is_varied(number), number == plan.large, number == plan.inspected
-            agreement = bench.trial(secret, number, varied=varied, large=large, inspect=inspect)
+            agreement = session.forward(number, varied=varied, large=large, inspect=inspect)
             self._found.trials = trials = worst(trials, agreement)
             if not agreement.ok:
-                raise bench.dialogue.stop(EvalStatus.INCORRECT, "WrongValues", difference(agreement))
-            if number >= plan.ablated and self._may_be_decoy(bench):
+                raise session.client.verdict(EvalStatus.INCORRECT, "WrongValues", difference(agreement))
+            if number >= plan.ablated and self._may_be_decoy(session):
                 with self._stages.stage("ablation"):
-                    self._ablation(bench, secret)
+                    self._ablation(session)
 
-    def _may_be_decoy(self, bench: Bench) -> bool:
+    def _may_be_decoy(self, session: CandidateSession) -> bool:
         undecided = self._options.ablation and self._found.decoy_kernel is None
-        return undecided and bool(own_launches(bench.traces[-1], bench.dialogue.file))
+        return undecided and bool(own_launches(session.traces[-1], session.source))
 
-    def _ablation(self, bench: Bench, secret: bytes) -> None:
+    def _ablation(self, session: CandidateSession) -> None:
         total = self._options.correctness_trials
-        ablation = Ablation(bench, secret, total, lambda: self._loading.again(bench))
+        ablation = Ablation(session, total, lambda: self._loading.again(session))
         self._found.decoy_kernel = ablation.finds_decoy()
         if not self._found.decoy_kernel:
             ablation.find_idle()
 
-    def _take(self, bench: Bench, measured: Measurement) -> None:
+    def _take(self, session: CandidateSession, measured: Measurement) -> None:
         """Keep what the clock found, unless it shows that the candidate hides work."""
         self._found.env.update(measured.facts)
         self._found.measured, self._found.reference_mode = measured, self._options.reference_mode
-        self._found.hack_flags = lazy_flags(bench.traces, bench.work(bench.traces[-1]), bench.dialogue.file)
+        self._found.hack_flags = lazy_flags(session.traces, session.work(session.traces[-1]), session.source)
         if measured.refusal is not None:
-            raise bench.dialogue.hacking(*measured.refusal)
+            raise session.client.hacking(*measured.refusal)
         if self._device.timing_source == "simulated":
-            self._refuse_hidden(bench)
+            self._refuse_hidden(session)
 
-    def _refuse_hidden(self, bench: Bench) -> None:
+    def _refuse_hidden(self, session: CandidateSession) -> None:
         """What a clock that counts cannot see; one that measures sees it itself."""
-        if entry := hidden_work(bench.entries):
-            raise bench.dialogue.hacking(HackFlag.HIDDEN_WORK, _hidden(entry))
-        pairs = zip(bench.traces, bench.works, strict=True)
+        if entry := hidden_work(session.entries):
+            raise session.client.hacking(HackFlag.HIDDEN_WORK, _hidden(entry))
+        pairs = zip(session.traces, session.works, strict=True)
         if any(moves_too_little(trace, work.events, work.written_bytes) for trace, work in pairs):
             text = "fewer bytes were counted than the output has"
-            raise bench.dialogue.hacking(HackFlag.IMPOSSIBLE_TRACE, text)
+            raise session.client.hacking(HackFlag.IMPOSSIBLE_TRACE, text)
 
-    def _find_decoys(self, bench: Bench) -> None:
-        file, stop = bench.dialogue.file, bench.dialogue.stop
-        launched = all(own_launches(trace, file) for trace in bench.traces)
+    def _find_decoys(self, session: CandidateSession) -> None:
+        file = session.source
+        launched = all(own_launches(trace, file) for trace in session.traces)
         if not launched:
             text = "a forward launched no kernel of the source: its output does not come from Triton"
         elif self._found.decoy_kernel:
@@ -174,7 +174,7 @@ class Evaluation:
         self._found.decoy_kernel = True
         if self._options.decoys == "record":
             return
-        raise stop(EvalStatus.DECOY, "LaunchIrrelevant" if launched else "NoLaunch", text)
+        raise session.client.verdict(EvalStatus.DECOY, "LaunchIrrelevant" if launched else "NoLaunch", text)
 
     def _environment(self) -> dict[str, Any]:
         versions = {"python": platform.python_version(), "torch": torch.__version__, "triton": version("triton")}
@@ -183,8 +183,8 @@ class Evaluation:
         return {"device": self._device.name, **profile, **rules, **versions, **self._device.facts()}
 
 
-def _refused(rule: str, message: str) -> Stop:
-    return Stop(EvalStatus.REJECTED_STATIC, EvalError(stage="static", type=rule, message=message))
+def _refused(rule: str, message: str) -> Verdict:
+    return Verdict(EvalStatus.REJECTED_STATIC, EvalError(stage="static", type=rule, message=message))
 
 
 def _hidden(entry: Entry) -> str:

@@ -9,12 +9,13 @@ from typing import cast
 
 from verl_kernel.env.ipc.messages import LoadRequest, Started
 from verl_kernel.env.ipc.shared_memory import Arena
+from verl_kernel.env.judge.candidate_session import CandidateSession, Layout
 from verl_kernel.env.judge.findings import Findings
+from verl_kernel.env.judge.output_check import OutputCheck
 from verl_kernel.env.judge.processes.runner import RunnerProcess
 from verl_kernel.env.judge.processes.zygote import Zygote
-from verl_kernel.env.judge.runner_client import Dialogue, Stop
+from verl_kernel.env.judge.runner_client import RunnerClient, Verdict
 from verl_kernel.env.judge.stages import Stages
-from verl_kernel.env.judge.trials import Bench, Layout
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.sandbox.scratch import Scratch
@@ -43,54 +44,55 @@ class Loading:
         stages: Stages,
         guard: Callable[[], AbstractContextManager[object]],
         is_sealed: bool,
-    ) -> Bench:
+    ) -> CandidateSession:
         """A runner that waits for its first request, and constants in shared memory."""
         options, path = self._options, self._scratch.path
         self._arena.write(layout.constants, layout.specs)
-        dialogue = Dialogue(self._fork(), path, options, stages)
-        rules, seconds = (options.tolerance, options.float32), options.run_timeout_s
-        return Bench(reference, dialogue, self._arena, layout, guard, *rules, is_sealed, seconds)
+        client = RunnerClient(self._fork(), path, options, stages)
+        check = OutputCheck(reference, client, guard, options.tolerance, options.float32)
+        seconds = options.run_timeout_s
+        return CandidateSession(reference, client, self._arena, layout, guard, check, is_sealed, seconds)
 
-    def load(self, bench: Bench) -> None:
-        """Import the source and build its model (raises Stop).
+    def load(self, session: CandidateSession) -> None:
+        """Import the source and build its model (raises Verdict).
 
         Raises:
             InfraError: the runner did not start.
             EnvironmentNotReady: a mechanism of `require_isolation` is not in force.
         """
-        reference, dialogue = bench.reference, bench.dialogue
-        self._require(self._first_words(dialogue))
-        dialogue.begun = True
+        reference, client = session.reference, session.client
+        self._require(self._first_words(client))
+        client.begun = True
         first = len(reference.init.tensors)
         request: LoadRequest = {
             "entry": reference.task.candidate_class,
             "seed": reference.weight_seed,
             "init": reference.init.tree,
-            "specs": [spec.to_json() for spec in bench.layout.specs],
+            "specs": [spec.to_json() for spec in session.layout.specs],
             "state": {name: first + number for number, name in enumerate(reference.state)},
             "constants": reference.constants,
         }
-        reply = dialogue.ask({"load": request}, self._options.load_timeout_s)
+        reply = client.ask({"load": request}, self._options.load_timeout_s)
         self._findings.compiled = True
-        self._findings.env["weights"] = weights = dialogue.parse(lambda: str(reply["weights"]))
+        self._findings.env["weights"] = weights = client.parse(lambda: str(reply["weights"]))
         reference.use_weights(initial=weights == "seeded")
 
-    def again(self, bench: Bench) -> None:
+    def again(self, session: CandidateSession) -> None:
         """Load it into another runner, for the trials that are left."""
         self._scratch.renew()
-        bench.dialogue.runner = self._fork()
-        self._arena.write(bench.layout.constants, bench.layout.specs)
-        self.load(bench)
+        session.client.runner = self._fork()
+        self._arena.write(session.layout.constants, session.layout.specs)
+        self.load(session)
 
     def _fork(self) -> RunnerProcess:
         return self._zygote.fork(self._scratch.path, self._arena, self._options)
 
-    def _first_words(self, dialogue: Dialogue) -> tuple[str, ...]:
+    def _first_words(self, client: RunnerClient) -> tuple[str, ...]:
         """From before there is a candidate: whatever goes wrong here is ours."""
         try:
-            started = cast(Started, dialogue.ask(None, self._options.load_timeout_s))
-        except Stop as stop:
-            raise InfraError(f"a runner did not start: {stop.error.message}") from None
+            started = cast(Started, client.ask(None, self._options.load_timeout_s))
+        except Verdict as verdict:
+            raise InfraError(f"a runner did not start: {verdict.error.message}") from None
         if "unfit" in started:
             raise InfraError(started["unfit"])
         return tuple(started["isolation"])

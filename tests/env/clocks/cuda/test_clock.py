@@ -60,7 +60,6 @@ class PretendSession:
 
     secret = b"secret"
     source = "kernel.py"
-    traces = ()
 
     def __init__(self, world, reference, model):
         self.world, self.reference, self.model = world, reference, model
@@ -81,7 +80,7 @@ class PretendSession:
                 place.copy_(tensor)
         return {"output": tree, "tensors": []}
 
-    def trial(self, number):
+    def draw(self, number):
         self.trials += 1
         self.numbers.add(number)
         return self.reference.trial(self.secret, number, varied=False)

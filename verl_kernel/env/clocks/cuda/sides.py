@@ -43,7 +43,7 @@ class Sides:
     def draw(self, count: int) -> list[Trial]:
         """Trials that nobody has seen."""
         self._drawn += count
-        return [self._session.trial(number) for number in range(self._drawn - count, self._drawn)]
+        return [self._session.draw(number) for number in range(self._drawn - count, self._drawn)]
 
     def batch(self, protocol: str, count: int) -> list[Trial]:
         """Trials for one measurement: those of its warm-up calls first."""
