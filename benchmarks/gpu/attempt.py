@@ -79,7 +79,7 @@ def _child(device: DeviceBackend, relief: Relief, steps: Sequence[str], scratch:
             start = time.perf_counter()
             STEPS[name](device)
             say(step=name, seconds=round(time.perf_counter() - start, 2))
-    except BaseException as exc:  # a refusal may take any form; its words are what this is about
+    except BaseException as exc:  # noqa: BLE001  a refusal may take any form; its words are what this is about
         say(words=f"{type(exc).__name__}: {exc}")
 
 

@@ -18,7 +18,7 @@ def make_rows(count=3):
             task_id=program.task_id,
             split="train",
             index=index,
-        )  # fmt: skip
+        )
         for index, program in enumerate(draw_distinct(count, Random(0)))
     ]
 
@@ -106,7 +106,7 @@ def test_a_prompt_may_name_the_class_of_another_entry_point(tmp_path):
             split="val",
             index=0,
             entry_point="Block",
-        )  # fmt: skip
+        )
         for text in ("Write BlockNew as in `class ModelNew`.", "Write a kernel.")
     ]
     write_rows(rows, tmp_path / "val.parquet")

@@ -2,12 +2,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.env.lru import Recent
+from verl_kernel.env.lru import LRUCache
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("abcdef"))), st.integers(1, 4))
 def test_it_keeps_what_was_used_last(steps, capacity):
-    recent: Recent[int] = Recent(capacity)
+    recent: LRUCache[int] = LRUCache(capacity)
     order: list[str] = []  # oracle: keys by age of their last use
     for number, (write, key) in enumerate(steps):
         if write:
@@ -21,7 +21,7 @@ def test_it_keeps_what_was_used_last(steps, capacity):
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 9))), st.integers(0, 20))
 def test_it_is_bounded_in_bytes_but_for_the_latest(items, most):
-    recent: Recent[str] = Recent(100, most)
+    recent: LRUCache[str] = LRUCache(100, most)
     order: dict[str, int] = {}  # oracle: sizes by age
     for key, size in items:
         recent.put(key, key, size)

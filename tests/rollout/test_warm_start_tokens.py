@@ -27,7 +27,7 @@ def test_the_rollout_reads_what_the_warm_start_wrote(tmp_path: Path):
     expected, _ = encode_conversation(trained, TALK)
     ids = builder.build_initial_tokens(TALK[:1])
     for turn in (1, 3):
-        answer = loaded.encode(TALK[turn]["content"], add_special_tokens=False) + [loaded.eos_token_id]
+        answer = [*loaded.encode(TALK[turn]["content"], add_special_tokens=False), loaded.eos_token_id]
         ids = builder.merge_assistant_tokens(ids, answer).token_ids
         if turn == 1:
             ids = builder.merge_context_tokens(TALK[:2], TALK[:3], ids).token_ids

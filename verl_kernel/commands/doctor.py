@@ -113,7 +113,7 @@ def _probe(topic: str, probe: Callable[[], str]) -> Finding:
         return Finding(topic, "missing", str(exc))
     except ImportError as exc:
         return Finding(topic, "broken", cannot_load(exc))
-    except Exception as exc:  # whatever is broken here is what the user came to read
+    except Exception as exc:  # noqa: BLE001  whatever is broken here is what the user came to read
         return Finding(
             topic, "broken", f"{type(exc).__name__}: {str(exc).strip().splitlines()[0] if str(exc) else exc!r}"
         )

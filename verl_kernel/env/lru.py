@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A memory bounded in items and bytes: what was used longest ago is forgotten first."""
+"""A least-recently-used cache, bounded in items and bytes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 
 
-class Recent(Generic[Item]):
-    """The most recently used items by content hash; not for use by several threads.
+class LRUCache(Generic[Item]):
+    """The most recently used items by key; not for use by several threads.
 
     Args:
         capacity: most items.

@@ -54,7 +54,7 @@ def check_options(config: DictConfig) -> None:
     from verl_kernel.advantage import ESTIMATORS
     from verl_kernel.advantage.options import check_algorithm
     from verl_kernel.env.backends import refuse_interpreting, resolve_device
-    from verl_kernel.options import parse_options
+    from verl_kernel.reward.options import parse_options
 
     options = parse_options(OmegaConf.select(config, "kernelgym")).env
     try:
@@ -142,7 +142,7 @@ def check_chat_template(config: DictConfig) -> None:
 
 def check_machine(config: DictConfig) -> None:
     """vLLM, the compiler, shared memory and the isolation that the run asks for are there."""
-    from verl_kernel.options import parse_options
+    from verl_kernel.reward.options import parse_options
 
     device = "cpu" if cpu.is_active() else "cuda"
     if OmegaConf.select(config, "actor_rollout_ref.rollout.name") == "vllm":

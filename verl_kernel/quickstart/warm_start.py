@@ -8,7 +8,8 @@ import re
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,36 +86,35 @@ def train(
     log = folder / "sft.log"
     tail: deque[str] = deque(maxlen=_TAIL)
     losses: list[float] = []
-    with (
-        log.open("w", encoding="utf-8") as file,
-        subprocess.Popen(
-            _command(folder, options, overrides),
-            env=_environment(options),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        ) as child,
-    ):
+    with log.open("w", encoding="utf-8") as file, _trainer(folder, options, overrides) as child:
         assert child.stdout is not None
-        try:
-            for line in child.stdout:
-                file.write(line)
-                file.flush()
-                tail.append(line.rstrip())
-                if found := _STEP.search(line):
-                    losses.append(float(found[2]))
-                    on_step(int(found[1]), losses[-1])
-        except BaseException:
-            # Also for Ctrl-C: nobody would read what the trainer goes on to say.
-            child.terminate()
-            raise
+        for line in child.stdout:
+            file.write(line)
+            file.flush()
+            tail.append(line.rstrip())
+            if found := _STEP.search(line):
+                losses.append(float(found[2]))
+                on_step(int(found[1]), losses[-1])
     if child.returncode or not losses:
         raise TrainingError(
             f"verl's SFT trainer ended with exit code {child.returncode} after {len(losses)} steps; "
             f"its output is in {log}, the last of it:\n" + "\n".join(tail)
         )
     return _trained(folder / "sft", len(losses)), losses
+
+
+@contextmanager
+def _trainer(folder: Path, options: WarmStart, overrides: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """The running trainer; it ends early where the caller does, who alone reads what it says."""
+    command, environment = _command(folder, options, overrides), _environment(options)
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as child:
+        try:
+            yield child
+        except BaseException:  # also for Ctrl-C
+            child.terminate()
+            raise
 
 
 def _trained(work: Path, step: int) -> Qwen3ForCausalLM:

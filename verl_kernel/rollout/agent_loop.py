@@ -22,8 +22,8 @@ from verl_kernel.env.pool.cluster.gym import KernelGym
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import ConfigError
-from verl_kernel.options import parse_options
 from verl_kernel.reward.extract import extract_code, no_program
+from verl_kernel.reward.options import parse_options
 from verl_kernel.reward.profiling import profiling_reward
 from verl_kernel.reward.unjudged import is_validation, note_loss, step_of
 from verl_kernel.rollout.feedback import format_feedback

@@ -249,7 +249,7 @@ def test_a_large_element_has_room_in_a_row_that_few_are_as_large_as():
     s, c = torch.linspace(0.01, 20, 500)[:, None], torch.randn(500, 64, generator=rng(0))
     a, b = torch.randn(500, 64, generator=rng(1)), torch.randn(64, 1, generator=rng(2))
     a += (s - a @ b) / b.square().sum() * b.T  # so that a @ b is s
-    program, fused, *_ = PROGRAMS["normalised rows"]
+    program, _fused, *_ = PROGRAMS["normalised rows"]
     expected, room = room_of(program, a, b, c)
     for seed in range(20):
         with torch.no_grad(), Rounding(100 + seed):

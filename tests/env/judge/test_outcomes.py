@@ -4,6 +4,7 @@
 import os
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -92,7 +93,7 @@ def test_a_counted_kill_of_a_process_that_had_the_memory_is_its_own(judge, monke
 def test_the_counter_is_the_control_groups_where_there_is_one(tmp_path, monkeypatch):
     monkeypatch.setattr(oom_kills, "_ROOT", tmp_path)
     oom_kills._counter.cache_clear()
-    assert oom_kills.oom_kills() == int(dict(map(str.split, open("/proc/vmstat")))["oom_kill"])
+    assert oom_kills.oom_kills() == int(dict(map(str.split, Path("/proc/vmstat").read_text().splitlines()))["oom_kill"])
     (tmp_path / "memory.events").write_text("low 0\noom 9\noom_kill 7\noom_group_kill 1\n")
     oom_kills._counter.cache_clear()
     assert oom_kills.oom_kills() == 7

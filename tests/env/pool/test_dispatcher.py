@@ -194,7 +194,8 @@ async def test_a_judge_that_does_not_start_is_tried_rather_than_waited_for():
 
 async def test_the_observer_hears_of_every_result():
     class Ear(Observer):
-        heard = []
+        def __init__(self):
+            self.heard = []
 
         def result(self, outcome, seconds):
             self.heard.append((outcome.result.status, seconds >= outcome.queue_seconds > 0))
@@ -202,6 +203,6 @@ async def test_the_observer_hears_of_every_result():
         def state(self, stats):
             self.heard.append(stats.queue)
 
-    async with pool(Actor(), observer=Ear()) as dispatcher:
+    async with pool(Actor(), observer=(ear := Ear())) as dispatcher:
         await ask(dispatcher, "x")
-    assert Ear.heard == [(EvalStatus.OK, True), 0]
+    assert ear.heard == [(EvalStatus.OK, True), 0]

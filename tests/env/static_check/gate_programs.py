@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: E501
 """What stands before and after a piece of source in the static gate's tests."""
 
 HEADER = """import math

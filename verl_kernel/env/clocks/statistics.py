@@ -16,7 +16,7 @@ from math import comb
 from verl_kernel.env.result import Comparison, Timing
 
 AA_BAND = 0.02
-"""Of a speedup: how far a program may lie from itself. What lies within counts as 1."""
+"""How far from 1 the measured speedup of a program over itself may be. Any speedup this close to 1 counts as 1."""
 
 
 def timing(times: Sequence[float]) -> Timing:

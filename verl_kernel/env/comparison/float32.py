@@ -61,7 +61,7 @@ def _write(state: _State) -> None:
 
 @cache
 def _silence() -> None:
-    """Let torch say here, where nobody listens, what it says once a process: that the old switches are old."""
+    """Trigger and drop torch's deprecation warning about the old switches, which it gives once per process."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _write(_read())

@@ -21,15 +21,15 @@ RUNS = 12
 """Random roundings: of a normal error, about one in a million is beyond `_FACTOR` times its deviation in so many."""
 _FACTOR = 8.0
 _MOST = 0.1
-"""Of an element and the scale around it; products of 4096 terms need a fifteenth of that."""
+"""Bound of the room, as a part of the element and its scale; products of 4096 terms need a fifteenth of that."""
 _FEWEST_ROWS = 4
-"""With fewer, columns say no more than their elements."""
+"""With fewer rows the mean of a column says no more than its elements."""
 _PIECE, _FAR = 1 << 20, 1e9
 
 
 @dataclass(frozen=True)
 class Room:
-    """How far below and above each expected element a right program's may be; of parts, where those are complex."""
+    """How far below and above each expected element (complex: each part of it) a correct program's may lie."""
 
     below: torch.Tensor
     above: torch.Tensor

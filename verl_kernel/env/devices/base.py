@@ -93,7 +93,7 @@ class DeviceBackend(Protocol):
         return nullcontext()
 
     def confine(self, shared: torch.Tensor, given: Sequence[torch.Tensor]) -> None:
-        """Let launches touch, of the memory shared with the judge, the tensors that the program was given."""
+        """Limit launches, in the memory shared with the judge, to the tensors that the program was given."""
         return None
 
     def synchronize(self) -> None:
@@ -129,7 +129,7 @@ class DeviceBackend(Protocol):
         return None
 
     def grant(self, memory_mb: int) -> None:
-        """See to it that a runner can have what it is granted.
+        """Check that the device has the memory that a runner is granted.
 
         Raises:
             InfraError: others use the device's memory.
@@ -138,7 +138,7 @@ class DeviceBackend(Protocol):
 
     @property
     def cache_bytes(self) -> int:
-        """Room for references that a judge keeps."""
+        """Bytes that the references which a judge keeps may take."""
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _CACHE_SHARE
 
     def facts(self) -> dict[str, Any]:
@@ -146,7 +146,7 @@ class DeviceBackend(Protocol):
         return {}
 
     def function_watch(self) -> Callable[[], bool] | None:
-        """What every host function of a candidate calls first; None where a launch runs none of them."""
+        """A hook that every host function of a candidate calls first; None where none can run inside a launch."""
         return None
 
     def record(self) -> AbstractContextManager[list[TraceEvent]]:

@@ -139,7 +139,7 @@ def _recurrent_layer(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any)
 
 
 def _cell(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
-    data, hidden, *weights = args
+    data, _hidden, *weights = args
     rows = data.numel() // data.shape[-1]
     return sum(2 * rows * weight.numel() for weight in _tensors(weights) if weight.dim() == 2)
 

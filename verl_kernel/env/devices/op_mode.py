@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What looks into a reference op by op, as a device would run it.
+"""Dispatch modes that see a program op by op, as a device would run it.
 
-Composite ops arrive whole in inference mode and are taken apart first.
+In inference mode torch hands composite ops over whole; they are decomposed first.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ from typing import Any
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Calls `run_op` for every op inside that is not made of others."""
+class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A dispatch mode without torch's compiler, which is 80 MB and a second in every process that imports it."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # or torch imports its compiler, 80 MB and a second in every process that does this
+        return False
+
+
+class OpMode(DispatchMode):  # type: ignore[no-untyped-call]
+    """Calls `run_op` for every op inside that is not made of others."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None

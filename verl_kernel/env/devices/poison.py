@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from verl_kernel.env.devices.op_mode import DispatchMode
 from verl_kernel.env.ipc.shared_memory import POISON
 
 _ALLOCATIONS = frozenset(
@@ -31,7 +31,7 @@ def _nbytes(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage().nbytes())
 
 
-class PoisonedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class PoisonedAllocations(DispatchMode):
     """Fills every tensor that is allocated without a value.
 
     Args:
@@ -42,10 +42,6 @@ class PoisonedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, number: float | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._number = number
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # or torch imports its compiler, 80 MB and a second in every process that does this
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forwards in which launches leave something out: what makes no difference is no compute of the candidate's.
+"""Ablation: forwards in which launches skip some of their stores, to see whether the output depends on the kernels.
 
-Left out is first what the kernels compute, while what they move and their constants stay, so that torch's result comes
-out right, copied or multiplied by a kernel's one. Where it does, one more forward tells a decoy (right without the
-moves too) from a candidate whose kernels only move. A task that asks for nothing but moving has all left out at once.
+Stores of computed values are skipped first, while moved (copied) values and constants are still stored: a program that
+computes in torch and has a kernel copy the result, or store a 1 to multiply it by, stays right. Where the output stays
+right, one more forward skips the moves too: a candidate that is right even then is a decoy, any other one only moves
+data. Where moving data is all that the task asks for, everything is skipped at once.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _EVERYTHING: LeftOut = {}
 _COMPUTED: LeftOut = {"kept": ["moves", "constant"]}
 _MOVED_TOO: LeftOut = {"kept": ["constant"]}
 _MOST_GROUPS = 4
-"""Launches, or kernels if there are more launches, that are asked for one by one."""
+"""Most launches (or kernels, where there are more launches) that are left out one at a time."""
 _PATIENCE, _GRACE_S = 5.0, 2.0
 """A forward without what its kernels compute may run into a loop without end: it gets this many times the time of an
 average forward, and this much on top."""
@@ -31,7 +32,7 @@ class Ablation:
 
     Args:
         session: the loaded candidate; what makes no difference is noted in its `idle`.
-        number: of the first ablated trial; no other trial has it or a later one.
+        number: of the first ablated trial; it and all later numbers are not used elsewhere.
         revive: loads the candidate into another runner, if this one ended.
     """
 
@@ -51,7 +52,7 @@ class Ablation:
         return False
 
     def find_idle(self) -> None:
-        """Note the launches without which the output is right; one launch alone has been asked for already."""
+        """Note launches without which the output stays right; `finds_decoy` has settled that for a single launch."""
         session = self._session
         kept = _EVERYTHING if session.moves_count else _COMPUTED
         if session.idle or not self._is_first_runner:  # a new runner has not seen what its launches store

@@ -5,8 +5,8 @@ static: the gate reads the source. load: a fresh runner imports it and builds th
 secret inputs drawn after that, every output compared, every forward traced; among them, at a secret place, the
 ablation: one without what its kernels compute, which must not come out right. exit: the runner ends by itself, cleanly.
 clock: time and coverage, on a simulated clock from the traces, so that every timed call is a verified one; a clock
-that measures asks the runner, so it comes before the exit and its verdict after. From load to exit the device is
-shared with other judges, or had alone, by a clock that measures; `wait` is how long that took.
+that measures asks the runner, so it comes before the exit and its verdict after. From load to exit the judge holds a
+lock on the device, shared with other judges, or exclusive while a clock measures; `wait` is the time it took to get it.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Evaluation:
             self._refuse_hidden(session)
 
     def _refuse_hidden(self, session: CandidateSession) -> None:
-        """What a clock that counts cannot see; one that measures sees it itself."""
+        """Refuse work that the simulated clock cannot see; a clock that measures sees it by itself."""
         if entry := hidden_work(session.entries):
             raise session.client.hacking(HackFlag.HIDDEN_WORK, _hidden(entry))
         pairs = zip(session.traces, session.works, strict=True)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processor time against explained work, so that what the simulated clock does not count is not free.
+"""Finds hidden work: processor time of a forward that its launches and torch ops do not explain.
 
-The judge reads the runner's processor time from the kernel; the runner says how much of it went into launches, ops and
-its own copying. Honest launch code needs a few milliseconds of the rest; a forward that computes in Python needs more.
+The simulated clock charges for counted work only, so a forward that computes in Python would be free. The judge reads
+the runner's processor time from the kernel, and the runner reports how much of it went into launches, ops and its own
+copying. An honest forward needs a few milliseconds beyond that for its launch code.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ ALLOWED_SHARE = 0.2
 ALLOWED_MS_PER_EVENT = 0.1
 """Granted for the host's part of each launch or op."""
 FIRST_MS = 200.0
-"""Granted to a first forward that no other one speaks for: it imports, parses kernels, tunes."""
+"""Granted to a forward that is the evaluation's only one: a first forward imports, parses kernels and autotunes."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Entry:
     total_ms: float
     """Processor time of the runner from the request to the answer, as the judge measured it."""
     explained_ms: float
-    """What of it the runner explains."""
+    """The part of it that the runner puts down to launches, torch ops and its own copying."""
     events: int
 
     @classmethod

@@ -20,7 +20,7 @@ from verl_kernel.env.judge.evaluation import Evaluation
 from verl_kernel.env.judge.processes.forked_zygote import ForkedZygote
 from verl_kernel.env.judge.processes.own_time import OwnTime
 from verl_kernel.env.judge.processes.zygote import Zygote
-from verl_kernel.env.lru import Recent
+from verl_kernel.env.lru import LRUCache
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.disk_cache import ReferenceStore
 from verl_kernel.env.reference.reference import Reference
@@ -31,7 +31,7 @@ from verl_kernel.errors import ConfigError, InfraError, TaskError
 
 _REFERENCES = 64
 _COPIES = 2
-"""Of its weights: those that the model has, and those it is set back to."""
+"""Copies of a reference's weights that are kept: those in the model, and those it is reset to."""
 
 
 class Judge:
@@ -65,7 +65,7 @@ class Judge:
         self._device.adopt(options)
         self._clock = backend.clock(options)
         self._zygote = Zygote(self._device, forked)
-        self._references: Recent[Reference | TaskError] = Recent(_REFERENCES, self._device.cache_bytes)
+        self._references: LRUCache[Reference | TaskError] = LRUCache(_REFERENCES, self._device.cache_bytes)
         folder = options.reference_cache
         self._store = None if folder is None else ReferenceStore(folder, self._device.name)
 

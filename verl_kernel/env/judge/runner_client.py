@@ -21,7 +21,7 @@ from verl_kernel.errors import InfraError
 
 _MESSAGE_CHARS = 2000
 _INNOCENT_SHARE = 0.5
-"""Of its grant: a runner that used less is not what took the machine's memory."""
+"""Share of its memory grant: a runner that used less is not why the machine ran out of memory."""
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
 _RUNNER_STATUSES = (
     *(EvalStatus.LOAD_ERROR, EvalStatus.COMPILE_ERROR, EvalStatus.RUNTIME_ERROR, EvalStatus.OOM, EvalStatus.CRASH),

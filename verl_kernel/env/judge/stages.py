@@ -14,7 +14,7 @@ STAGES = ("wait", "static", "load", "correctness", "ablation", "exit", "clock")
 
 
 class Stages:
-    """Times the stages of one evaluation; its clock stands still while the device waits for other judges."""
+    """Times the stages of one evaluation, not counting the seconds spent waiting for other judges."""
 
     def __init__(self, device: DeviceBackend) -> None:
         self._device = device

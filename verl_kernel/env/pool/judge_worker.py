@@ -39,7 +39,7 @@ def main() -> None:
         from verl_kernel.env.judge.processes.forked_zygote import fork_zygote
 
         forked = fork_zygote(sys.argv[2], _serve_as_zygote)
-        from verl_kernel.env.judge.judge import Judge  # imports triton, which the zygote must have done in its own way
+        from verl_kernel.env.judge.judge import Judge  # imports triton: after the fork of the zygote
     except ImportError as exc:
         Connection(int(sys.argv[1])).send(EnvironmentNotReady(cannot_load(exc)))
         return
@@ -71,7 +71,7 @@ def _answer(judge: Judge, request: EvalRequest) -> object:
     except VerlKernelError as exc:
         bare = exc.with_traceback(None)
         bare.__cause__ = bare.__context__ = None
-    gc.collect()  # the frames of a failure, in cycles with it, hold shared memory
+    gc.collect()  # an exception and its frames refer to each other, and the frames hold shared memory
     return bare
 
 

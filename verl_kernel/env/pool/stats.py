@@ -6,18 +6,12 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 
-from pydantic import BaseModel, ConfigDict
-
-from verl_kernel.env.result import EvalResult
+from verl_kernel.env.result import EvalResult, Record
 
 RECENT_S = 60.0
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class JudgeStats(_Record):
+class JudgeStats(Record):
     """One judge."""
 
     number: int
@@ -30,7 +24,7 @@ class JudgeStats(_Record):
     """GPU model, and the group of `kernelgym.judge_resources` where there are several."""
 
 
-class PoolStats(_Record):
+class PoolStats(Record):
     """A pool at one moment; counts are since its start."""
 
     judges: tuple[JudgeStats, ...]

@@ -30,11 +30,11 @@ class Home:
         sweep()
         try:
             new = tempfile.mkdtemp(prefix="verl_kernel_new_")
-            os.chmod(new, 0o711)  # runners may have another user and must reach the directory of their own in it
+            Path(new).chmod(0o711)  # runners may have another user and must reach the directory of their own in it
             self._lock = os.open(new, os.O_RDONLY | os.O_CLOEXEC)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             self.path = new.replace("verl_kernel_new_", _PREFIX)
-            os.rename(new, self.path)  # only now may others look whether it is locked
+            Path(new).rename(self.path)  # under this name other judges look for directories without a lock
         except OSError as exc:
             raise EnvironmentNotReady(
                 f"{tempfile.gettempdir()} takes no temporary files ({exc.strerror}): make room, or set TMPDIR"

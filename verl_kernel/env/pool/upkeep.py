@@ -17,7 +17,7 @@ _LOG = logging.getLogger(__name__)
 _REVIVAL_S = 1.0
 _LONGEST_REVIVAL_S = 60.0
 _RESTART_S = 16.0
-"""Pause before which a lost judge may just be on its way back."""
+"""Until pauses between tries are this long, a lost judge may only be restarting and does not count as failing."""
 _WATCH_S = 5.0
 
 
@@ -62,10 +62,10 @@ class Upkeep(Generic[Handle]):
     def ask_neighbours(self, judge: Handle) -> None:
         """Ask the idle judges on a lost judge's node whether they are still there before they get anything."""
         node = judge.describe().node
-        for other in self._judges:
-            if other is not judge and node and other.describe().node == node:
-                if self._turnstile.state(other) in ("free", "quarantined"):
-                    self.repair(other)
+        neighbours = [other for other in self._judges if other is not judge and other.describe().node == node]
+        for other in neighbours if node else ():
+            if self._turnstile.state(other) in ("free", "quarantined"):
+                self.repair(other)
 
     def drain(self, nodes: Collection[str], numbers: Collection[int], on: bool) -> list[int]:
         """Give all judges on these nodes, and these judges, nothing new; or take that back. Numbers of the judges."""

@@ -2,7 +2,7 @@
 """Verdicts remembered by content: who asks again, or at the same time, gets the same evaluation.
 
 The key is a hash of the reference, the source, the step and the GPU model. Within a step a source has one verdict;
-another step draws other secrets, so that a lucky pass does not last. Without a step the memory's bound alone ends it.
+another step draws other secrets, so that a lucky pass does not last. Without a step it is kept until the cache is full.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 
-from verl_kernel.env.lru import Recent
+from verl_kernel.env.lru import LRUCache
 from verl_kernel.env.pool.outcome import Outcome
 from verl_kernel.env.pool.scheduling.pins import Pin
 from verl_kernel.env.pool.scheduling.scheduler import Ticket
@@ -20,7 +20,7 @@ from verl_kernel.env.result import EvalStatus
 
 
 def verdict_key(request: EvalRequest, pin: Pin) -> str:
-    """What two requests must have in common to be one; the pin's serial stands for the model, chosen yet or not."""
+    """The key that equal requests share; the pin's serial stands for the GPU model, which may not be chosen yet."""
     text = f"{request.task.fingerprint}\0{request.step}\0{pin.serial}\0{request.source}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -56,7 +56,7 @@ class Pending:
         return self._task.done()
 
     async def wait(self) -> Outcome:
-        """Wait for the verdict; the last waiter to go away takes an evaluation that has not started along."""
+        """Wait for the verdict; an evaluation that has not started is cancelled with its last waiter."""
         self._waiters += 1
         try:
             return await asyncio.shield(self._task)
@@ -72,7 +72,7 @@ class VerdictMemo:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._items: Recent[Pending] = Recent(capacity)
+        self._items: LRUCache[Pending] = LRUCache(capacity)
 
     def get(self, key: str) -> Pending | None:
         """An evaluation worth waiting for, if there is one."""
@@ -85,10 +85,10 @@ class VerdictMemo:
 
     def forget(self) -> None:
         """Let go of everything; who waits already still gets an answer."""
-        self._items = Recent(self._capacity)
+        self._items = LRUCache(self._capacity)
 
 
 def _look(task: asyncio.Task[Outcome] | asyncio.Future[Outcome]) -> None:
-    """An error that its waiters did not stay for is no news to the event loop."""
+    """Retrieve an error whose waiters were cancelled, or asyncio logs that it was never retrieved."""
     if not task.cancelled():
         task.exception()

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import platform
 import tempfile
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ from typing import Any
 
 import torch
 
-import verl_kernel.env
+import verl_kernel
 from verl_kernel.env.ipc.tensors import DTYPES, TensorSpec
 from verl_kernel.env.reference.preparation import Preparation, Traits
 from verl_kernel.env.reference.value import Value
@@ -33,7 +32,7 @@ from verl_kernel.env.trace import dump_events, load_events
 from verl_kernel.errors import ConfigError
 
 _LOG = logging.getLogger(__name__)
-_PACKAGE = Path(verl_kernel.env.__file__).parent
+_PACKAGE = Path(verl_kernel.__file__).parent / "env"
 
 
 class ReferenceStore:
@@ -69,7 +68,7 @@ class ReferenceStore:
             return _read(index, data)
         except FileNotFoundError:
             return None
-        except Exception as exc:  # a damaged file can fail in any way, and each means the same
+        except Exception as exc:  # noqa: BLE001  a damaged file can fail in any way, and each means the same
             _LOG.warning("%s is damaged and will be written again: %s: %s", path, type(exc).__name__, exc)
             return None
 
@@ -92,7 +91,7 @@ class ReferenceStore:
     def _write(self, name: str, data: bytes) -> None:
         with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
             file.write(data)
-        os.replace(file.name, self._folder / name)
+        Path(file.name).replace(self._folder / name)
 
     def _index(self, task: Task) -> Path:
         versions = (platform.python_version(), torch.__version__, version("triton"), _code())

@@ -25,11 +25,11 @@ LARGES = (256.0, 64.0, 16.0)
 """Scales of the trial of large inputs."""
 _RARE = 1 / 16
 _TINY = 1e-30
-"""Beside zero; its square is zero in float32."""
+"""Nearly zero: its square is zero in float32."""
 _PART = 4
 """One element in so many gets a rare value."""
 _JITTER = {torch.float64: 1e-10, torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
-"""Relative; what honest programs of a dtype may differ by before anything amplifies it."""
+"""Relative difference that rounding alone makes between two correct programs, by dtype."""
 Tensors = list[torch.Tensor]
 
 
@@ -98,7 +98,7 @@ class Variation:
         return [self._changed(tensor, role, (log2(low), log2(high)), generator) for tensor, role in pairs]
 
     def with_a_row_of(self, size: float, tensors: Sequence[torch.Tensor], seed: int) -> Tensors:
-        """Copies with numbers of this size in one part of each floating tensor: along its first axis of two or more."""
+        """Copies with numbers of this size in a slice of each floating tensor, along its first axis longer than one."""
         generator = torch.Generator().manual_seed(seed)
         pairs = zip(tensors, self.roles, strict=False)
         return [_with_a_row_of(size, tensor, generator) if role.is_floating else tensor for tensor, role in pairs]
@@ -154,7 +154,7 @@ def learn(
 def _with_zeros(
     found: Variation, probe: Tensors, bears: Callable[[Tensors], bool], agree: Callable[[Tensors, Tensors], bool]
 ) -> Variation:
-    """With rows of zeros where the program is continuous there: next to nothing must do what nothing does."""
+    """Add rows of zeros if the program is continuous there: rows of `_TINY` must give the same outputs."""
     zeros = found.with_a_row_of(0.0, probe, 0)
     fits = bears(zeros) and agree(zeros, found.with_a_row_of(_TINY, probe, 0))
     return replace(found, zeros=True) if fits else found
@@ -196,7 +196,7 @@ def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _roles(draws: Sequence[Tensors]) -> list[Role]:
-    """Floating ones are a mask beside data that changes; alone they are data."""
+    """Each input's role; an unchanging floating tensor is a mask where another input changes, else data."""
     groups = list(zip(*draws, strict=True))
     roles = [_role(tensors) for tensors in groups]
     if any(role.kind == "scaled" for role in roles):
@@ -219,7 +219,7 @@ def _role(tensors: Sequence[torch.Tensor]) -> Role:
 
 
 def _binary(tensors: Sequence[torch.Tensor]) -> Role:
-    """Zeros alone are no mask unless they are boolean: a number that no draw has shown may be out of range."""
+    """A tensor of zeros only is a mask only if it is boolean: of an integer, 1 may be out of range."""
     ones = sum(int(tensor.sum()) for tensor in tensors) / sum(tensor.numel() for tensor in tensors)
     is_rare, fixed = min(ones, 1 - ones) <= _RARE, _unchanged(tensors)
     if ones == 0 and tensors[0].dtype is not torch.bool:

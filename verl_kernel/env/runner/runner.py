@@ -68,7 +68,7 @@ class Runner:
         self._forget()
 
     def _forget(self) -> None:
-        """Let go of the candidate, so that what it broke breaks now."""
+        """Free the candidate's objects, so that memory it has corrupted crashes this process now and not unseen."""
         self._model = None
         if (module := sys.modules.pop(_MODULE, None)) is not None:
             vars(module).clear()
@@ -161,7 +161,7 @@ class Runner:
         return self._arena.view(TensorSpec.from_json(spec))
 
     def _give_back(self, inputs: list[torch.Tensor], specs: list[Place]) -> None:
-        """Show the judge what the forward left of its inputs, where they were copies."""
+        """Copy inputs back to shared memory where the forward had copies: the judge checks whether it wrote to them."""
         for tensor, view in zip(inputs, map(self._view, specs), strict=True):
             if tensor.data_ptr() != view.data_ptr():
                 view.copy_(tensor)

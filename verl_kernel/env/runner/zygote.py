@@ -8,7 +8,6 @@ the socket. It never runs a candidate itself, and adopts and kills whatever a ru
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import signal
@@ -26,13 +25,10 @@ from verl_kernel.env.ipc.channel import Channel, ChannelClosed
 from verl_kernel.env.ipc.messages import Forked, ForkRequest, Ready, Reaped, Started
 from verl_kernel.env.ipc.shared_memory import Arena
 from verl_kernel.env.runner.runner import Runner
-from verl_kernel.env.sandbox import jail, landlock, own_paths
+from verl_kernel.env.sandbox import jail, landlock, libc, own_paths
 from verl_kernel.env.tamper.seals import SEALER
 from verl_kernel.env.tamper.snapshot import Snapshot
 from verl_kernel.errors import EnvironmentNotReady
-
-_PR_SET_CHILD_SUBREAPER = 36
-_LIBC = ctypes.CDLL(None)
 
 
 def main() -> None:
@@ -58,7 +54,7 @@ def serve(fd: int, name: str) -> None:
 def _prepare(name: str) -> tuple[Backend, Snapshot]:
     jail.hide_memory()
     jail.leave_network()
-    jail.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)
     float32.use("ieee")
@@ -105,7 +101,7 @@ def _become_runner(request: ForkRequest, fds: list[int], backend: Backend, snaps
         started["unfit"] = str(exc)
     channel.send(started)
     Runner(channel, arena, backend, limits.scratch, snapshot).serve()
-    _LIBC.malloc_trim(0)  # walks the heap: a candidate that wrote past its memory ends here with SIGABRT
+    libc.LIBC.malloc_trim(0)  # walks the heap: a candidate that wrote past its memory ends here with SIGABRT
 
 
 def _close_all_but(*kept: int) -> None:
@@ -132,7 +128,7 @@ def _reap(pid: int, inherited_kb: int) -> Reaped:
 
 
 def _private_kb() -> int:
-    """Memory that a fork takes along; pages of files it finds again one by one."""
+    """Private memory, which a fork inherits; pages of files are not in it, a fork maps those again one by one."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("RssAnon:")).split()[1])
 

@@ -16,7 +16,7 @@ _GROUP_ACCESS, _ANYBODYS_ACCESS = 0o060, 0o006
 
 @dataclass(frozen=True)
 class Profile:
-    """The grants of one device; those of a device that needs none by default."""
+    """What one device grants its runners; by default nothing."""
 
     nodes: tuple[str, ...] = ()
     """Patterns of device nodes that may be opened for reading and writing."""

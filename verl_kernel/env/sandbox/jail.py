@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,10 +19,8 @@ from pathlib import Path
 
 from verl_kernel.env.sandbox import isolation, landlock, seccomp
 from verl_kernel.env.sandbox.isolation import Profile
+from verl_kernel.env.sandbox.libc import LIBC, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, prctl, refusal
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
-_SIGKILL = 9
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
 _FIRST_UID, _UIDS = 61184, 4336
 """Systemd's range for users that exist only while something runs."""
@@ -46,16 +45,10 @@ class Mechanism:
     apply: Callable[[Limits], None]
 
 
-def prctl(option: int, value: int) -> None:
-    """Set one attribute of this process."""
-    if _LIBC.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), f"prctl {option} is refused")
-
-
 def leave_network() -> bool:
-    """Move this process and all it forks to a network namespace of their own, nine milliseconds; whether they are."""
+    """Move this process and all it forks to a network namespace of their own (9 ms); whether that worked."""
     flags = (_NEW_NETWORK, _NEW_USER | _NEW_NETWORK)
-    return _is_alone() or any(_LIBC.unshare(flag) == 0 for flag in flags)
+    return _is_alone() or any(LIBC.unshare(flag) == 0 for flag in flags)
 
 
 def _is_alone() -> bool:
@@ -66,12 +59,12 @@ def _is_alone() -> bool:
 
 def die_with_parent() -> None:
     """Ask for SIGKILL when the thread that forked this process ends."""
-    prctl(_PR_SET_PDEATHSIG, _SIGKILL)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def hide_memory() -> None:
     """Keep other processes of the same user away from this one's memory (no ptrace, no /proc/<pid>/mem)."""
-    prctl(_PR_SET_DUMPABLE, 0)
+    prctl(PR_SET_DUMPABLE, 0)
 
 
 def enter(limits: Limits) -> list[str]:
@@ -110,12 +103,12 @@ def _rlimits(limits: Limits) -> None:
         caps[resource.RLIMIT_AS] = _address_space() + (limits.memory_mb << 20)
     for kind, cap in caps.items():
         resource.setrlimit(kind, (cap, cap))
-    _go_first()
+    _prefer_as_oom_victim()
 
 
-def _go_first() -> None:
-    """Where memory runs out, a runner goes: not its judge, not a trainer."""
-    prctl(_PR_SET_DUMPABLE, 1)  # while its memory is hidden, its files under /proc are root's
+def _prefer_as_oom_victim() -> None:
+    """Make the kernel's OOM killer choose a runner before its judge or a trainer."""
+    prctl(PR_SET_DUMPABLE, 1)  # while its memory is hidden, its files under /proc are root's
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     hide_memory()
@@ -126,13 +119,13 @@ def _address_space() -> int:
 
 
 def _no_new_privs(limits: Limits) -> None:
-    prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
 def _capabilities(limits: Limits) -> None:
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    if _LIBC.capset(header, (ctypes.c_uint32 * 6)()) != 0:
-        raise OSError(ctypes.get_errno(), "capset is refused")
+    if LIBC.capset(header, (ctypes.c_uint32 * 6)()) != 0:
+        raise refusal("capset")
 
 
 def _network(limits: Limits) -> None:
@@ -172,7 +165,7 @@ MECHANISMS = (
     Mechanism("process_group", _group),
     Mechanism("network_namespace", _network),
     Mechanism("own_user", _own_user),
-    Mechanism("death_signal", _death_signal),  # a change of user would take it back
+    Mechanism("death_signal", _death_signal),  # after own_user: a change of user clears it
     Mechanism("no_dump", lambda limits: hide_memory()),
     Mechanism("rlimits", _rlimits),
     Mechanism("no_new_privs", _no_new_privs),

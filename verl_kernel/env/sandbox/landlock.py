@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import verl_kernel
+from verl_kernel.env.sandbox.libc import LIBC, refusal
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
 _VERSION_FLAG, _PATH_BENEATH = 1, 1
 
@@ -34,7 +34,7 @@ _THREADS = "/proc/self/task"
 
 def abi() -> int:
     """Level of the running kernel; 0 without Landlock."""
-    return max(0, int(_LIBC.syscall(_CREATE, None, 0, _VERSION_FLAG)))
+    return max(0, int(LIBC.syscall(_CREATE, None, 0, _VERSION_FLAG)))
 
 
 def restrict(writable: Sequence[str], readable_too: Sequence[str] = (), may_name_threads: bool = False) -> None:
@@ -56,7 +56,7 @@ def restrict(writable: Sequence[str], readable_too: Sequence[str] = (), may_name
         for path in (*writable, "/dev/null"):
             _allow(ruleset, path, rights)
         if may_name_threads:
-            # Held until the process ends: when the kernel forgets a folder that nobody holds, its rule goes with it.
+            # Never closed: the kernel drops a rule with its inode, and the inode once nobody holds it open.
             os.open(_THREADS, os.O_PATH | os.O_CLOEXEC)
             _allow(ruleset, _THREADS, (_WRITE_FILE | _TRUNCATE) & rights)
         _call(_RESTRICT, ruleset, 0)
@@ -75,7 +75,7 @@ def readable() -> tuple[str, ...]:
 
 
 def _libraries() -> list[str]:
-    """Where PYTHONPATH may have them: Triton starts programs of its own, and all of them load parts when first used."""
+    """Folders of libraries, wherever PYTHONPATH has them: they load parts, and run programs, when first used."""
     files = [getattr(sys.modules.get(name), "__file__", None) for name in ("torch", "triton", "numpy")]
     return [os.path.dirname(os.path.dirname(os.path.abspath(path))) for path in files if path]
 
@@ -99,7 +99,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def _call(number: int, *arguments: object) -> int:
-    result = int(_LIBC.syscall(number, *arguments))
+    result = int(LIBC.syscall(number, *arguments))
     if result < 0:
-        raise OSError(ctypes.get_errno(), f"system call {number} is refused")
+        raise refusal(f"system call {number}")
     return result

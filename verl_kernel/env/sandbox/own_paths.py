@@ -2,7 +2,7 @@
 """A runner's environment, and what it must forget of the zygote that it was forked from.
 
 Python, torch and Triton ask the environment for their directories when they need one, so new variables are enough; what
-has asked once in the zygote and remembers the answer is named here, each with its reason.
+cached an answer in the zygote is reset here, each with its reason.
 """
 
 from __future__ import annotations
@@ -24,4 +24,4 @@ def settle(base: dict[str, str], scratch: str) -> None:
     private = environment(base, scratch)
     os.environ.clear()
     os.environ.update(private)
-    tempfile.tempdir = None  # whatever made a temporary file in the zygote fixed it to a directory that is the judge's
+    tempfile.tempdir = None  # tempfile cached the judge's directory if anything made a temporary file in the zygote

@@ -15,7 +15,7 @@ from verl_kernel.errors import InfraError
 CANDIDATE_FILE = "kernel.py"
 """Name of the file that holds a candidate's source, in its directory."""
 ENTRY_BYTES = 16 << 10
-"""What a file or directory counts at least, so that a limit of bytes is one of entries too."""
+"""Least bytes that a file or directory counts for, so that a limit of bytes limits their number too."""
 _DEEPEST = 64
 
 

@@ -13,16 +13,16 @@ import ctypes
 import errno
 import os
 import platform
+import signal
 import struct
 
 from verl_kernel.env.sandbox.isolation import Profile
+from verl_kernel.env.sandbox.libc import PR_SET_SECCOMP, prctl
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_PR_SET_SECCOMP, _FILTER_MODE = 22, 2
+_FILTER_MODE = 2
 _LOAD, _JUMP_EQ, _JUMP_GE, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _NR, _ARCH, _ARG0, _ARG1, _ARG2 = 0, 4, 16, 24, 32
-_SIGKILL = 9
 _AF_UNIX, _TYPE_BITS, _STREAM, _SEQPACKET = 1, 0xF, 1, 5
 _X32 = 0x40000000
 
@@ -61,8 +61,7 @@ def restrict(profile: Profile) -> None:
     code = b"".join(struct.pack("=HBBI", *line) for line in lines)
     buffer = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(buffer))
-    if _LIBC.prctl(_PR_SET_SECCOMP, _FILTER_MODE, header, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "the kernel refuses a seccomp filter")
+    prctl(PR_SET_SECCOMP, _FILTER_MODE, header)
 
 
 def program(machine: str, pid: int, profile: Profile) -> list[_Instruction]:
@@ -92,7 +91,7 @@ def program(machine: str, pid: int, profile: Profile) -> list[_Instruction]:
 def _connected_socket() -> list[_Instruction]:
     """A unix socket that must be connected before it sends; one for datagrams could send to any path that is bound.
 
-    The kernel takes family and type as 32 bits: what stands in the upper halves is nothing to it.
+    The kernel reads family and type as 32 bits and ignores the upper halves, and so does the filter.
     """
     family = [(_LOAD, 0, 0, _ARG0), (_JUMP_EQ, 1, 0, _AF_UNIX), _deny(errno.EPERM)]
     kind = [(_LOAD, 0, 0, _ARG1), (_AND, 0, 0, _TYPE_BITS), (_JUMP_EQ, 2, 0, _STREAM), (_JUMP_EQ, 1, 0, _SEQPACKET)]
@@ -100,9 +99,9 @@ def _connected_socket() -> list[_Instruction]:
 
 
 def _only_to_itself(pid: int, signal_at: int) -> list[_Instruction]:
-    """And not SIGKILL, so that a candidate which sends one learns that it may not."""
+    """Signals to the process itself, SIGKILL aside: a candidate that sends one gets an error it can be told about."""
     own = [(_LOAD, 0, 0, _ARG0), (_JUMP_EQ, 1, 0, pid), _deny(errno.EPERM)]
-    return [*own, (_LOAD, 0, 0, signal_at), (_JUMP_EQ, 0, 1, _SIGKILL), _deny(errno.EPERM)]
+    return [*own, (_LOAD, 0, 0, signal_at), (_JUMP_EQ, 0, 1, signal.SIGKILL), _deny(errno.EPERM)]
 
 
 def _no_new_limit() -> list[_Instruction]:

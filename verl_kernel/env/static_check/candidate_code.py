@@ -2,8 +2,8 @@
 """A candidate's module as it runs: compiled from the tree that the gate reads, every function of it watched.
 
 Nothing is looked up in the text a second time. A kernel is made from the very definition that this tree holds, and each
-function, lambda and generator of the source begins with a call of the harness's, so that none runs where no meter
-looks. The call is a constant of the code: no name leads to it.
+function, lambda and generator of the source begins with a call of a hook, so that none runs unobserved (from inside a
+launch, say). The hook is a constant in the code object, where no name of the source can reach or replace it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _compile(tree: ast.Module, path: str, watch: Watch | None) -> CodeType:
         for node in list(ast.walk(tree)):
             _begin_watched(node, mark)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # text is called, until the mark is replaced; a candidate's own are not ours
+        warnings.simplefilter("ignore")  # a call of a string, which stands for the hook until `_bound` replaces it
         code = compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
     return _bound(code, mark, watch, functions)
 

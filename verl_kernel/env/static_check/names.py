@@ -40,7 +40,7 @@ class Program:
 
     @property
     def nodes(self) -> list[ast.AST]:
-        """Every node that has a place, outer ones first.
+        """Every node that has a position in the text, outer ones first.
 
         Raises:
             ValueError: there are more than any kernel has, or their scopes cannot be followed.

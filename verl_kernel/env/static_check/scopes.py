@@ -18,13 +18,13 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _OWN_SCOPE = (*FUNCTIONS, ast.ClassDef, *COMPREHENSIONS)
 _SHARED = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
-"""Nodes without a place of their own: one `ast.Load` serves a whole tree."""
+"""Nodes without a position: the parser uses one `ast.Load` for a whole tree."""
 _TABLE_NAMES: dict[type[ast.AST], str] = {
     ast.Lambda: "lambda", ast.ListComp: "listcomp", ast.SetComp: "setcomp", ast.DictComp: "dictcomp",
     ast.GeneratorExp: "genexpr",
 }  # fmt: skip
 _INLINED = sys.version_info >= (3, 12)
-"""Whether comprehensions other than generators have no table: their names lie in the one around them, so marked."""
+"""Whether Python inlines comprehensions other than generators: the table around them holds their names, marked so."""
 _COMPREHENSION_ONLY = 2 << 8
 Waiting = dict[tuple[str, str, int], "deque[symtable.SymbolTable]"]
 

@@ -25,7 +25,7 @@ _LIBRARIES: tuple[Any, ...] = (
     *(torch.utils._python_dispatch, torch.utils._python_dispatch.TorchDispatchMode, torch._ops.OpOverload),
 )
 _PACKAGES = ("verl_kernel.env", "triton.language.core", "triton.language.standard", "triton.runtime")
-"""What counts and what is counted; a function of torch itself may be replaced, its ops are seen all the same."""
+"""The code that counts and the code that is counted. Functions of torch may be replaced: ops are seen below them."""
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 _SIGNALS = [number for number in signal.valid_signals() if number not in (signal.SIGKILL, signal.SIGSTOP)]
 

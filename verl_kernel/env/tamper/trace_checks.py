@@ -17,7 +17,7 @@ _MOVES = (
 )
 _MOVING_OPS = frozenset(f"aten::{name}" for name in _MOVES.split())
 _OPERATIONS_PER_BYTE = 20
-"""Where memory and arithmetic of a nominal GPU take as long (67 TFLOP/s beside 3.35 TB/s)."""
+"""Arithmetic intensity at which a nominal GPU is as long at arithmetic as at memory (67 TFLOP/s, 3.35 TB/s)."""
 
 
 def is_moving(op: str) -> bool:
@@ -53,7 +53,7 @@ def own_work(trace: Trace, file: str, known: Trace, idle: Collection[int], moves
     Args:
         trace: its events.
         file: the candidate's file.
-        known: the latest trace, whose launches know best what they compute.
+        known: the latest trace, in which most is known about what launches compute.
         idle: numbers of the launches that an ablation showed to make no difference.
         moves_count: whether moving is all that the task asks for.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Notes what no honest program does: leaving the recorder, reading tensors on the host, running foreign ops.
 
-Work that the clock does not see must not be free. A wire does not stop anything; it is reported with the next answer
-and the judge refuses the candidate. It is one layer: whoever patches the wires runs into `integrity`.
+Work that the clock does not see must not be free. A tripwire stops nothing: what it noted is reported with the next
+answer, and the judge refuses the candidate. It is one layer; who replaces its hooks is found by `integrity`.
 """
 
 from __future__ import annotations
@@ -90,11 +90,11 @@ class Tripwire:
 
 
 WIRE = Tripwire()
-"""This process's wires."""
+"""This process's tripwire."""
 
 
 def install() -> None:
-    """Lay the wires (once per process)."""
+    """Install the hooks (once per process)."""
     for flag, group in _WIRES.items():
         for owner, names in group.items():
             for name in names.split():
@@ -107,7 +107,7 @@ def install() -> None:
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    """Python tells of raw memory and of walks over all objects, and lets nobody take this hook away."""
+    """Audit hook, which cannot be removed: Python reports access to raw memory and walks over all objects to it."""
     if WIRE.watching and event.startswith("ctypes."):
         WIRE.note(HackFlag.HOST_ACCESS, f"{event}: raw memory is used")
     elif WIRE.watching and event in ("gc.get_objects", "gc.get_referrers"):

@@ -331,7 +331,7 @@ def test_warm_times_may_lie_below_the_roofline_of_device_memory(measure):
 
 def test_a_noisy_device_gets_more_rounds_up_to_a_hundred(measure):
     rng = random.Random(2)
-    some, session = measure(World(noise=lambda: rng.expovariate(60)))
+    some, _session = measure(World(noise=lambda: rng.expovariate(60)))
     assert 10 < some.kernel_ms.n < 100 and some.facts["settled"]
     assert some.times["latency"].kernel_ms.n == 10  # nobody waits for the time that does not count
     most, _ = measure(World(noise=lambda: rng.random()))

@@ -144,7 +144,7 @@ def record(run, mode=nullcontext):
     with mode(), DEVICE.record() as events:
         try:
             run()
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001
             error = {"type": type(exc).__name__, "text": str(exc), "compile": DEVICE.is_compile_error(exc)}
     return {"events": dump_events(events), "error": error}
 

@@ -105,7 +105,7 @@ def run(kernel, x, o):
     with DEVICE.record() as events:
         try:
             kernel[(PROGRAMS,)](x, seen, o, N, M, F, H=H, B=B)
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001
             error = f"{type(exc).__name__}: {exc}"
     return error, seen.numpy(), events[-1].bytes
 

@@ -109,7 +109,7 @@ def traced(call):
     with recording(events):
         try:
             call()
-        except Exception as exc:  # what it is is the test's business
+        except Exception as exc:  # noqa: BLE001  what it is is the test's business
             error = [name.__name__ for name in type(exc).__mro__]
     return {"events": [event.to_json() for event in events], "error": error, "launches": len(LAUNCHED) - before}
 

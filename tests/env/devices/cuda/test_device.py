@@ -4,12 +4,13 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.devices.cuda.facts import gpu_state, parse_smi, reason_names
+from verl_kernel.env.devices.cuda.facts import gpu_state, reason_names
 from verl_kernel.env.devices.poison import PoisonedAllocations, poison_free_blocks
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
@@ -82,16 +83,25 @@ def test_poisoning_free_blocks_leaves_the_tensors_alone():
     assert all((tensor == 1).all() for tensor in tensors)
 
 
-def test_state_from_nvidia_smi():
-    line = "570.86.15, 1980, 2619, 0x0000000000000024, 41, 612.35\n"
-    assert parse_smi(line) == {
-        "driver": "570.86.15", "sm_mhz": 1980.0, "memory_mhz": 2619.0,
-        "throttle_reasons": ["sw_power_cap", "sw_thermal_slowdown"], "temperature_c": 41.0, "power_w": 612.35,
+def test_the_state_of_a_gpu_without_one_sensor(monkeypatch):
+    class NVMLError(Exception):
+        pass
+
+    def no_sensor(gpu):
+        raise NVMLError("Not Supported")
+
+    package = SimpleNamespace(
+        NVMLError=NVMLError, NVML_CLOCK_SM=1, NVML_CLOCK_MEM=2, NVML_TEMPERATURE_GPU=0,
+        nvmlInit=lambda: None, nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
+        nvmlSystemGetDriverVersion=lambda: "570.86.15", nvmlDeviceGetClockInfo=lambda gpu, kind: (0, 1980, 2619)[kind],
+        nvmlDeviceGetCurrentClocksThrottleReasons=lambda gpu: 0x24, nvmlDeviceGetTemperature=lambda gpu, kind: 41,
+        nvmlDeviceGetPowerUsage=no_sensor,
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "pynvml", package)
+    assert gpu_state("GPU-1") == {
+        "driver": "570.86.15", "sm_mhz": 1980, "memory_mhz": 2619,
+        "throttle_reasons": ["sw_power_cap", "sw_thermal_slowdown"], "temperature_c": 41, "power_w": None,
     }  # fmt: skip
-    unknown = parse_smi("470.1, [N/A], 877, [Not Supported], 30, [N/A]")
-    assert unknown["sm_mhz"] is unknown["power_w"] is unknown["throttle_reasons"] is None
-    with pytest.raises(ValueError):
-        parse_smi("No devices were found")
 
 
 def test_reasons_by_name():

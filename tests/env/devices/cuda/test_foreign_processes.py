@@ -14,7 +14,7 @@ from verl_kernel.env.devices.cuda.foreign_processes import count_foreign
 from verl_kernel.env.devices.cuda.sharing import Sharing
 from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError
-from verl_kernel.options import parse_options
+from verl_kernel.reward.options import parse_options
 
 ORPHAN = """
 import subprocess, sys
@@ -94,19 +94,6 @@ def test_numbers_of_another_namespace_say_nothing(driver):
     assert count_foreign(compute_processes("GPU-1")) is None
     driver(os.getpid())
     assert compute_processes("GPU-2") is None and count_foreign(None) is None
-
-
-def test_without_nvmls_package_nvidia_smi_is_asked(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    program = tmp_path / "nvidia-smi"
-    program.write_text(
-        '#!/bin/sh\ncase "$*" in *compute-apps*GPU-1) echo 41; echo 42;; *) echo "[Not Supported]";; esac\n'
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    assert compute_processes("GPU-1") == {41, 42} and compute_processes("GPU-2") is None
-    program.unlink()
-    assert compute_processes("GPU-1") is None
 
 
 def options(folder, **others):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The protocols of the stopwatch on a GPU made of arithmetic: what each counts, and work that tries not to be seen."""
 
+import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -115,7 +116,7 @@ def test_all_streams_of_torchs_pools_are_held(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "Stream", stream)
     found = gpu_timeline._pool_streams()
-    assert sorted(one.cuda_stream for one in found) == sorted(sum(pools.values(), []))
+    assert sorted(one.cuda_stream for one in found) == sorted(itertools.chain.from_iterable(pools.values()))
     timeline, held = object.__new__(gpu_timeline.GpuTimeline), []
     timeline._others, timeline._hold = found, lambda event, one: held.append((event, one.cuda_stream))
     timeline.hold("start")

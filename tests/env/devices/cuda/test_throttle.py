@@ -41,6 +41,9 @@ def test_heat_and_power_brakes_slow_down_and_a_power_cap_does_not(monkeypatch, m
     assert Throttle("GPU-1").reasons() == reasons
 
 
-def test_without_nvml_nobody_knows(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynvml", None)
+def test_without_a_driver_nobody_knows(monkeypatch):
+    def no_driver():
+        raise NVMLError("Driver Not Loaded")
+
+    monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(NVMLError=NVMLError, nvmlInit=no_driver))
     assert Throttle("GPU-1").reasons() is None

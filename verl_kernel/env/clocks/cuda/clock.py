@@ -44,7 +44,7 @@ class CudaClock:
     """Measures on the current device.
 
     Args:
-        options: of the gym; `run_timeout_s` bounds each request, and past it in all no rounds beyond the tenth begin.
+        options: of the gym; `run_timeout_s` bounds each request, and once all took as long, ten rounds are enough.
         stopwatch: the judge's.
         alone: locks the device.
         state: clocks and throttling at the moment.

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two clocks on one call: the runner's (CUDA events, a claim) and the judge's (wall time, a fact).
+"""Checks the runner's times (CUDA events, which it could forge) against the judge's own (wall time).
 
-A timed call is one request of several forwards, by the forward. Its wall time holds the forwards and a constant rest
-(wake-up, flushes, device-wide synchronisation, copies of the outputs): the null call, which is the same request without
-the forwards, made in every round because a host's load changes, and what the judge sees its own reference take beyond
-events and null calls. What the median call takes beyond all that is hidden work, and every call is charged with it. A
-runner that hides work in fewer than half of its calls gains nothing, for the median is what counts; one that hides it
-in more of them gains at most how badly the median of the null calls is known, which is divided among the forwards.
+A timed call is one request for several forwards; its times are per forward. Its wall time contains the forwards and a
+constant overhead (wake-up, flushes, device-wide synchronisation, copies of the outputs). That is measured by null
+calls, the same request without the forwards, in every round because a host's load changes, and by what the judge sees
+its own reference take beyond events and null calls. What the median call takes beyond all that is hidden work, and
+every call is charged with it. A runner that hides work in fewer than half of its calls gains nothing, because the
+median is what counts; one that hides it in more of them gains at most the uncertainty of the null calls' median,
+divided by the number of forwards.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from math import isfinite
 from verl_kernel.env.clocks.statistics import median_interval
 
 HONEST_SHARE = 0.5
-"""Least share of the wall time beyond the null call that honest events explain."""
+"""Least share of the wall time beyond the null call that an honest runner's events account for."""
 JITTER_MS = 1.0
-"""Hidden time on top that accuses nobody (a busy host): it is charged all the same."""
+"""Hidden milliseconds that prove no cheating, since a busy host causes as much; they are charged all the same."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class TimedCall:
     """
 
     inner: float
-    """The runner's word."""
+    """As the runner reports it."""
     wall: float
 
     def __post_init__(self) -> None:
@@ -54,7 +55,7 @@ class NullCall:
 
         Args:
             walls: of null calls, which the runner can slow down as it likes.
-            ceiling: what the judge holds for the most such a call can cost.
+            ceiling: the most that such a call can cost, as far as the judge can tell.
         """
         return cls(min(statistics.median(walls), ceiling), min(upper(walls), ceiling))
 

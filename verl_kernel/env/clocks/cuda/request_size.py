@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many forwards a timed request holds: enough for the judge's own clock to resolve one, few enough to be quick.
 
-No word of the candidate's is in it, only what the judge measures itself. A candidate may be slow on purpose while the
-size is found; once it is faster, the size fits again and what was measured with the smaller one is forgotten.
+It depends on what the judge measures itself and on nothing that the candidate reports. A candidate may be slow on
+purpose while the size is found; once it is faster, the size is found anew and earlier measurements are dropped.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from verl_kernel.env.devices.cuda import memory_shares
 
 _LEAST_MS, _FASTER, _MOST_MS = 1.0, 4.0, 50.0
-"""A request lasts so long at least, were the candidate so much faster than the reference, and at most."""
+"""Milliseconds of a request: at least the first, even for a candidate this many times faster than the reference, and
+at most the last."""
 _GROWTH = 1.5
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rounds of a measurement: both sides by every protocol, in turns, until the one that counts has settled.
 
-The judge compares outputs in every round, all of them where that is cheap, else of a secret tenth of the requests one
-that nobody could know of. A round in which the device was slowed down is done again.
+The judge compares outputs in every round: all of them where that is cheap, else one at a secret place in a secret tenth
+of the requests. A round in which the device was slowed down is done again.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Rounds:
         return self.samples[self._timing]
 
     def _begin(self, count: int) -> None:
-        """Both times always; the published one, whose calls flush nothing, where it is asked for."""
+        """Start anew, by `device` and `latency` always and by `kernelgym` (as published, no flush) where it counts."""
         self.samples = {name: Samples(count) for name in WARM_UPS if name in ("device", "latency", self._timing)}
 
     def _ends(self, done: int, late: bool) -> bool:

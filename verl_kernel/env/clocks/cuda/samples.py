@@ -12,7 +12,7 @@ from verl_kernel.env.result import Comparison
 from verl_kernel.env.tamper.hack_flags import HackFlag
 
 _SLACK_MS, _SHARE = 1.0, 1.25
-"""What an empty request may cost more in the runner than in the judge: so much, and so many times."""
+"""An empty request may cost this many milliseconds more in the runner than this many times its cost in the judge."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,14 @@ class Samples:
 
     @property
     def comparison(self) -> Comparison | None:
-        """Times and speedup; None where the candidate's median is 0, which no interval can mend."""
+        """Times and speedup; None where the candidate's median is 0 and there is no ratio."""
         return compared(self.kernel, self.reference) if statistics.median(self.kernel) > 0 else None
 
     def refusal(self, floor_ms: float) -> tuple[HackFlag, str] | None:
         """Flag and reason if the candidate's times cannot be true.
 
         Args:
-            floor_ms: what no forward from device memory can be below; 0 where there is no such bound.
+            floor_ms: the least time that a forward needs for its device memory; 0 where no bound is known.
         """
         median = statistics.median(self.kernel)
         if median <= 0 or median < floor_ms:

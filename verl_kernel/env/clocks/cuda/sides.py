@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Both sides of a comparison: the reference here, the candidate in its runner, on the same fresh inputs.
 
-Preparation is part of a call on either side (`Stopwatch.many`), so neither begins on a device or a processor that the
-other does not get, and the same memory is poisoned before and kept after a forward. All times are those of a single
+Preparation is part of a call on either side (`Stopwatch.many`), so both begin with device and processor in the same
+state, poison the same memory before a forward and keep the same outputs after it. All times are those of a single
 forward.
 """
 
@@ -41,7 +41,7 @@ class Sides:
         self._forms: list[Claims] = []
 
     def draw(self, count: int) -> list[Trial]:
-        """Trials that nobody has seen."""
+        """Fresh trials, used for nothing else."""
         self._drawn += count
         return [self._session.draw(number) for number in range(self._drawn - count, self._drawn)]
 
@@ -50,7 +50,7 @@ class Sides:
         return self.draw(WARM_UPS[protocol] + count)
 
     def reference(self, protocol: str, trials: Sequence[Trial]) -> TimedCall:
-        """The reference on a batch, by both clocks as well: so much does an honest program take beyond its events."""
+        """The reference on a batch, by both clocks too, which shows what an honest program takes beyond its events."""
         forwards, first = [self._forward(trial, protocol) for trial in trials], WARM_UPS[protocol]
         if first:
             self._stopwatch.many(protocol, forwards[:first])

@@ -60,7 +60,7 @@ def moved_from(stored: Block, loaded: Sequence[Block]) -> int | None:
         if _is_same(stored, block, dtype):
             return number
     parts = [block.bits(dtype) for _, block in alike]
-    whole, lanes, total = stored.bits(dtype)
+    _whole, lanes, total = stored.bits(dtype)
     if len(parts) > 1 and sum(part[2] for part in parts) % 2**64 == total:
         together = np.concatenate([part[1] for part in parts])
         if _is_reordered(stored.lanes, lanes, together) and lanes.size >= MANY:
@@ -91,7 +91,7 @@ def _is_sorted(values: Array) -> bool:
 
 
 def _is_part(large: Array, small: Array) -> bool:
-    """Whether `small` is a run of `large`, or every so-manieth lane of it."""
+    """Whether `small` is a run of `large`, or every n-th lane of it."""
     if small.size < MANY or large.size % small.size:
         return False
     runs, columns = large.reshape(-1, small.size), large.reshape(small.size, -1).T
@@ -102,7 +102,7 @@ def _is_repeated(large: Array, small: Array) -> bool:
     """Whether `large` is `small` broadcast."""
     if small.size == 0 or large.size % small.size:
         return False
-    return bool(np.all(large.reshape(-1, small.size) == small) or np.all(large.reshape(small.size, -1).T == small))
+    return bool(np.all(large.reshape(-1, small.size) == small) or np.all(small == large.reshape(small.size, -1).T))
 
 
 def _convertible(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:

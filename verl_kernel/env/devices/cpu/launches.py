@@ -22,8 +22,9 @@ from triton.runtime.interpreter import FunctionRewriter, GridExecutor, Interpret
 
 from verl_kernel.env.devices.cpu import counting, stores
 from verl_kernel.env.devices.cpu.counting import STATE
-from verl_kernel.env.devices.cpu.language import conditions, kernel_language, scalars
-from verl_kernel.env.devices.cpu.language.kernel_language import KernelText, NotTriton
+from verl_kernel.env.devices.cpu.language import conditions, scalars, triton_objects
+from verl_kernel.env.devices.cpu.language.kernel_language import KernelText
+from verl_kernel.env.devices.cpu.language.triton_objects import NotTriton
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import TraceEvent
@@ -31,7 +32,7 @@ from verl_kernel.env.trace import TraceEvent
 REFUSED = "_triton_refused"
 """Attribute set on an exception that a kernel's own code raised."""
 _BY_VALUES = (AssertionError, ArithmeticError)
-"""What the text of a kernel raises only for some values: no compiler would refuse it."""
+"""Errors that depend on values: a kernel that raises one is none that a compiler would refuse."""
 _APPROVED: dict[Any, KernelText | None] = {}
 """Kernels as the interpreter runs them, and what was checked of them; None for Triton's own."""
 
@@ -40,7 +41,7 @@ def install() -> None:
     """Wrap the interpreter (once per process)."""
     if getattr(GridExecutor.__call__, "counted", False):
         return
-    kernel_language.freeze()
+    triton_objects.freeze()
     stores.install()
     counting.install()
     conditions.install()
@@ -87,8 +88,8 @@ def _prepare(executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
     given = {name: value for name, value in kwargs.items() if name in known}
     bound = inspect.getcallargs(executor.fn, *args, **given)
     try:
-        kernel_language.check_arguments(executor.fn.__name__, bound.values())
-        kernel_language.check_constants(executor.fn.__name__, {name: bound[name] for name in executor.constexprs})
+        triton_objects.check_arguments(executor.fn.__name__, bound.values())
+        triton_objects.check_constants(executor.fn.__name__, {name: bound[name] for name in executor.constexprs})
     except NotTriton as exc:
         raise _refused(exc) from None
     if callable(executor.grid):
@@ -175,7 +176,7 @@ def _rewritten(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(original)
     def rewrite_ast(self: Any) -> Any:
-        if kernel_language.is_library(self.fn):
+        if triton_objects.is_library(self.fn):
             return original(self)
         text = KernelText(self.fn)
         _APPROVED[text.kernel] = text
@@ -191,7 +192,7 @@ def _combining(original: Callable[..., Any]) -> Callable[..., Any]:
     def initialise(self: Any, axis: Any, combine_fn: Any, *args: Any, **kwargs: Any) -> None:
         if not isinstance(combine_fn, InterpretedFunction):
             raise _refused(NotTriton("a combining function must be under @triton.jit"))
-        if not kernel_language.is_library(combine_fn.fn):
+        if not triton_objects.is_library(combine_fn.fn):
             combine_fn = SimpleNamespace(fn=combine_fn.rewrite())
         original(self, axis, combine_fn, *args, **kwargs)
 

@@ -30,10 +30,10 @@ if TYPE_CHECKING:  # a zygote loads it on purpose, in `preload`
     from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
 
 _CACHE_SHARE = 4
-"""Which part of a judge's memory references may take that it keeps."""
+"""The references that a judge keeps may take one part in so many of its memory."""
 
 _synchronize: Callable[[], None] = getattr(torch._C, "_cuda_synchronize", torch.cuda.synchronize)
-"""Bound before any candidate is loaded, below everything that one could replace."""
+"""Bound before any candidate is loaded, so that none can replace it."""
 
 
 class CudaDevice(SharedDevice):
@@ -41,7 +41,7 @@ class CudaDevice(SharedDevice):
 
     name = "cuda"
     timing_source = "cuda_event"
-    exit_s = 60.0  # the driver takes a context down within it, and may have gigabytes to give back
+    exit_s = 60.0  # the driver destroys the context in this time, and may have gigabytes to free
 
     def zygote_env(self) -> dict[str, str]:
         """Which GPU, and how torch may find out that there is one without touching it."""
@@ -67,7 +67,7 @@ class CudaDevice(SharedDevice):
         torch.cuda.init()  # type: ignore[no-untyped-call]
 
     def adopt(self, options: GymOptions) -> None:
-        """Take the judge's turns and its part of the memory.
+        """Take the judge's lock on the GPU and its part of the memory.
 
         Raises:
             EnvironmentNotReady: the GPU is too small for the judges and runners that share it, or has no lock.
@@ -83,13 +83,13 @@ class CudaDevice(SharedDevice):
         Raises:
             EnvironmentNotReady: something made one.
         """
-        import torch.profiler  # noqa: F401
+        import torch.profiler
         import triton.backends.nvidia.compiler  # noqa: F401
         from triton.backends.nvidia.driver import CudaDriver
         from triton.runtime.driver import driver
 
         from verl_kernel.env.seeding import seed_everything
-        from verl_kernel.env.tamper import tripwire  # noqa: F401
+        from verl_kernel.env.tamper import tripwire
 
         seed_everything(0)  # NumPy imports its generator when it is first used
         driver.set_active(CudaDriver())
@@ -139,7 +139,7 @@ class CudaDevice(SharedDevice):
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Share the GPU, and leave no memory behind that is only kept for later."""
+        """Share the GPU, and give the allocator's unused cached memory back at the end."""
         with super().shared():
             try:
                 yield
@@ -165,7 +165,7 @@ class CudaDevice(SharedDevice):
 
     @property
     def cache_bytes(self) -> int:
-        """Room for references that a judge keeps."""
+        """Bytes that the references which a judge keeps may take."""
         return self._share_bytes // _CACHE_SHARE
 
     def facts(self) -> dict[str, Any]:
@@ -227,10 +227,10 @@ class CudaDevice(SharedDevice):
         return f"GPU-{str(self.properties.uuid).removeprefix('GPU-')}"
 
     def _own_gpu(self) -> dict[str, str]:
-        """What tells a zygote which GPU is its judge's, by names that hold where it alone can be opened.
+        """Variables that tell a zygote which GPU is its judge's, by names that hold even if no other GPU is open.
 
-        A zygote has been told and must not ask. A slice that its caller has not named is not told from others: then
-        every node stays open, as where the driver's files are missing.
+        A zygote has them from its judge and must not ask the driver. A MIG slice that the caller has not named cannot
+        be told from others: then the nodes of all GPUs stay open, as where the driver's files are missing.
         """
         if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             told = os.environ.get(gpu_isolation.MINOR)
@@ -243,6 +243,6 @@ class CudaDevice(SharedDevice):
 
     @cached_property
     def _gpu(self) -> gpu_isolation.Gpu | None:
-        """By an address that no GPU has where torch does not know it."""
+        """Found by UUID or PCI address; where torch does not know the address, by one that no GPU has."""
         numbers: list[int] = [getattr(self.properties, f"pci_{part}_id", -1) for part in ("domain", "bus", "device")]
         return gpu_isolation.find_gpu(self.uuid, "{:04x}:{:02x}:{:02x}.0".format(*numbers))

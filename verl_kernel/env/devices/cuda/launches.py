@@ -22,7 +22,7 @@ from verl_kernel.env.trace import TraceEvent
 
 
 class EventList(list[TraceEvent]):
-    """Events in order; deaf while muted, which is while an autotuner tries configurations."""
+    """Events in order; drops what is appended while muted, that is while an autotuner tries configurations."""
 
     muted = False
 
@@ -85,7 +85,7 @@ class LaunchRecorder:
         if self._current is not None:
             self._current.name = name
         else:
-            self._events.append(TraceEvent("launch", name))  # it came from nowhere we know: nobody's own
+            self._events.append(TraceEvent("launch", name))  # past JITFunction.run: its file is unknown
 
     def _append(self, function: Any, launch: _Launch, failed: bool) -> None:
         grid = _sizes(launch.grid)

@@ -131,7 +131,7 @@ def _locked(path: str, kind: int) -> int | None:
 def _is_there(fd: int, path: str) -> bool:
     """Whether the file has not been removed meanwhile: a lock on one that others do not find locks nothing."""
     with suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
+        return os.path.samestat(os.fstat(fd), Path(path).lstat())
     return False
 
 
@@ -148,11 +148,11 @@ def _open(path: str) -> int:
 
 def _make(path: str) -> None:
     """Put an empty file there that every user may lock, whatever this one's umask is."""
-    fd, new = tempfile.mkstemp(prefix="verl_kernel_", dir=os.path.dirname(path))
+    fd, new = tempfile.mkstemp(prefix="verl_kernel_", dir=Path(path).parent)
     try:
         os.fchmod(fd, 0o666)
         with suppress(FileExistsError):
             os.link(new, path)
     finally:
         os.close(fd)
-        os.unlink(new)
+        Path(new).unlink()

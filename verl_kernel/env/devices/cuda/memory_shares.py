@@ -11,7 +11,7 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import EnvironmentNotReady
 
 _CONTEXT_MB = 600
-"""What a process takes by using a GPU at all."""
+"""Memory of a CUDA context, which each process on a GPU has."""
 _LEAST_MB = 256
 TIMED_BYTES = 64 << 20
 """Inputs and outputs of a timed request of several forwards, at most."""

@@ -45,8 +45,8 @@ class Sharing:
             ) from None
         if self._wants_idle and count_foreign(self._census()) is None:
             raise EnvironmentNotReady(
-                "kernelgym.require_idle_gpu is true, and nothing here tells which processes use the GPU: install "
-                "nvidia-ml-py, and give a container the machine's process ids (--pid=host)"
+                "kernelgym.require_idle_gpu is true, and NVML does not tell which processes use the GPU: give a "
+                "container the machine's process ids (--pid=host), or set it to false"
             )
 
     def begin(self) -> None:

@@ -138,10 +138,10 @@ class Stopwatch:
             self._gpu.hold(self._start)
 
     def _mean(self, spans: Sequence[tuple[float, float]]) -> float:
-        """Mean of the calls; that of the third events where these come late, for all calls alike.
+        """Mean of the calls up to their stop events, or up to the device-wide wait where that ends much later.
 
         The device-wide wait takes a while even if nothing is left to wait for; that, measured around empty calls, is
-        taken off. What may come late unpunished shrinks with the number of calls.
+        taken off. How much later it may end shrinks with the number of calls.
         """
         stop = statistics.fmean(stop for stop, _ in spans)
         late = statistics.fmean(late for _, late in spans) - self._gap

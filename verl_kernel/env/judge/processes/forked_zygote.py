@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A judge's first zygote, forked from the judge's own process before that has learnt anything.
+"""A judge's first zygote, forked from the judge's own process before that holds any secret.
 
 Both need torch, and a copy of it costs 150 MB of private memory and a second of processor time; a fork shares them. It
 happens before options, seed and tasks arrive, so the zygote knows what any zygote knows. One that dies later is
@@ -66,7 +66,7 @@ def fork_zygote(name: str, serve: Callable[[int, str], None]) -> ForkedZygote | 
     gc.collect()
     gc.freeze()
     ours, theirs = channels.pair()
-    errors = tempfile.TemporaryFile()
+    errors = tempfile.TemporaryFile()  # noqa: SIM115
     pid = os.fork()
     if pid == 0:
         _become_zygote(theirs, errors, serve)
@@ -87,7 +87,7 @@ def _become_zygote(sock: socket.socket, errors: IO[bytes], serve: Callable[[int,
         os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
         serve(keep, "cpu")
         status = 0
-    except BaseException:  # its last words go where the judge looks for them; this copy must not return
+    except BaseException:  # noqa: BLE001  the judge reads the traceback; this copy must not return to its caller
         sys.excepthook(*sys.exc_info())
     finally:
         with suppress(BaseException):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many processes the kernel has killed for want of memory: the evidence that a kill came from outside.
 
-A control group's own counter knows of nobody else's processes, whichever limit was hit; without one the machine's
-counter has to do.
+The counter of this process's control group counts no other group's processes, whichever limit was hit; where there is
+none, the machine's counter is used.
 """
 
 from __future__ import annotations

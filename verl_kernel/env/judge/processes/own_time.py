@@ -19,7 +19,7 @@ _WALL_FACTOR, _WALL_EXTRA_S = 10.0, 30.0
 
 
 def backstop_s(budget_s: float) -> float:
-    """Wall-clock seconds that end what has a budget of `budget_s` of its own time, however busy the machine is."""
+    """Wall-clock limit, in seconds, of what has `budget_s` of own time, for the case of a very busy machine."""
     return _WALL_FACTOR * budget_s + _WALL_EXTRA_S
 
 
@@ -39,7 +39,7 @@ class RunQueue:
             self._fd = os.open(f"/proc/{thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
 
     def waited_ns(self) -> int:
-        """Up to the last time that it got one: the wait it may be in is not in this."""
+        """Nanoseconds of all finished waits; one that still goes on is not included."""
         if self._fd >= 0:
             with suppress(OSError, IndexError, ValueError):  # it has ended
                 self._last = int(os.pread(self._fd, 128, 0).split()[1])
@@ -57,7 +57,7 @@ class OwnTime:
 
     Args:
         pid: the process; the waits of its first thread count.
-        asked: whether the calling thread asks it and reads the answer: then waits of that thread do not count either.
+        asked: whether the calling thread exchanges messages with it; then waits of that thread do not count either.
     """
 
     def __init__(self, pid: int, asked: bool = False) -> None:
@@ -71,14 +71,14 @@ class OwnTime:
         self._processor, self._waited, self._wall = processor_ns(self._pid), self._waits(), time.monotonic_ns()
 
     def used_s(self) -> float:
-        """Seconds on processors (of all threads) or asleep, whichever way it is more."""
+        """Processor time of all threads, or wall time less the waits for a processor, whichever is more, in seconds."""
         elapsed = time.monotonic_ns() - self._wall
         return max(self._ran(), elapsed - (self._waits() - self._waited)) / 1e9
 
     def is_over(self, budget_s: float) -> bool:
         """Whether it has used more than `budget_s`; to be asked every now and then.
 
-        A process that stands in the queue right now is not, before it has got its turn: only then is its wait known.
+        Never while it waits for a processor: how long it has waited is known only once it has run again.
         """
         ran = self._ran()
         if self.used_s() <= budget_s:

@@ -139,7 +139,7 @@ class RunnerProcess:
                 return answer
         elif self.pidfd in ready:
             raise ChannelClosed("the runner has ended")
-        if time.monotonic() >= self._next_look:  # whatever it sends: drops of an answer are none
+        if time.monotonic() >= self._next_look:  # also while an answer comes byte by byte
             self._next_look = time.monotonic() + _WATCH_S
             self._look_at_memory()
             self._look_at_disk()
@@ -206,7 +206,7 @@ class RunnerProcess:
         except InfraError:
             if not self.was_killed:
                 raise
-            self._code = -signal.SIGKILL  # why it was killed is the verdict, however its end was
+            self._code = -signal.SIGKILL  # the verdict is why it was killed, whatever status it ended with
 
     def _close(self) -> None:
         self.channel.close()

@@ -146,7 +146,7 @@ class KernelGym:
             raise cause_of(exc) from None
 
     async def _come_back(self) -> None:
-        """Wait for the router's next life, or make one."""
+        """Wait until Ray has restarted the router, or make a new one."""
         from ray.exceptions import ActorDiedError, RayActorError
 
         from verl_kernel.env.pool.cluster.router import CONTROL

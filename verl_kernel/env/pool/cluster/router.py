@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Ray pool's one entrance: a dispatcher over judge actors, itself an actor that Ray starts again after its death.
 
-Its judges belong to it and end with it; a new life begins with new judges and an empty memory. Requests, validation
+Its judges belong to it and end with it; once restarted, it has new ones and remembers no verdict. Requests, validation
 and control are concurrency groups of their own, so that a full queue blocks neither of the other two.
 """
 
@@ -25,7 +25,8 @@ from verl_kernel.env.result import EvalResult
 
 _LOG = logging.getLogger(__name__)
 TRAINING, VALIDATION, CONTROL = "training", "validation", "control"
-_AT_THE_DOOR = 256
+_MOST_WAITING = 256
+"""Requests beyond the queue's size that the actor accepts: they wait with it for a place in the queue."""
 _CONTROL_CALLS = 16
 
 
@@ -82,7 +83,7 @@ def _make_judges(options: GymOptions, seed: int | None) -> list[RemoteJudge]:
 
 def find_or_make_router(options: GymOptions, seed: int | None, name: str) -> Any:
     """The router called `name`, made now if there is none."""
-    at_once = options.queue_size + options.num_judges + _AT_THE_DOOR
+    at_once = options.queue_size + options.num_judges + _MOST_WAITING
     groups = {TRAINING: at_once, VALIDATION: at_once, CONTROL: _CONTROL_CALLS}
     make = ray.remote(concurrency_groups=groups)(Router).options(
         name=name, get_if_exists=True, num_cpus=0, max_restarts=-1, max_task_retries=0

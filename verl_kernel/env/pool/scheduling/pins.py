@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from verl_kernel.env.lru import Recent
+from verl_kernel.env.lru import LRUCache
 from verl_kernel.env.task import Task
 
 CHANGED = "gpu_model_changed"
@@ -28,7 +28,7 @@ class Pin:
     model: str | None = None
     """None until its first evaluation gets a judge."""
     serial: int = field(default_factory=_next_serial)
-    """Another number with every change of model: a verdict remembered under it is of this model."""
+    """Changes with the model, so that a verdict cached under it was measured on this model."""
     judged: bool = False
     """Whether a judge of the model has answered."""
     before: str | None = None
@@ -52,7 +52,7 @@ class Pins:
     """The pins of the prompts asked for most recently."""
 
     def __init__(self, capacity: int = _CAPACITY) -> None:
-        self._pins: Recent[Pin] = Recent(capacity)
+        self._pins: LRUCache[Pin] = LRUCache(capacity)
 
     def of(self, task: Task, step: int | None) -> Pin:
         """The pin of a task in a step; without a step, of the task."""

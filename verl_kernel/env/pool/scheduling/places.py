@@ -26,7 +26,7 @@ class Place(Generic[Judge]):
 
     @property
     def available(self) -> bool:
-        """Whether it can serve, be it in quarantine."""
+        """Whether it can serve, in quarantine or not."""
         return not self.down and not self.drained
 
     @property

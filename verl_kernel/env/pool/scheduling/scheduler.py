@@ -143,7 +143,7 @@ class Turnstile(Generic[Judge]):
             return 0.0
         seconds = self._back_off_s * min(2**place.bans, _LONGEST_FACTOR)
         place.bans += 1
-        place.strikes = self._strikes - 1  # on probation: the next failure is one too many
+        place.strikes = self._strikes - 1  # so that the next failure quarantines it again
         place.benched = asyncio.get_running_loop().call_later(seconds, self._unbench, place)
         return float(seconds)
 

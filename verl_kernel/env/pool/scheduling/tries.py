@@ -11,9 +11,9 @@ from verl_kernel.env.pool.scheduling.judge_handle import Handle, JudgeLost
 from verl_kernel.errors import InfraError
 
 ATTEMPTS = 2
-"""Attempts that may fail with the judge still there, or with somebody who starts it again."""
+"""Attempts that may fail while the judge, or an owner who restarts it, is still there."""
 _LOSSES = 3
-"""Further attempts for what went down with its judge: a node takes its judges along one after another."""
+"""Further attempts after the judge was lost with its node: the node's other judges are lost one after another."""
 
 
 @dataclass

@@ -37,7 +37,7 @@ def _foreign_store(program: Program, node: ast.Attribute | ast.Subscript) -> str
 
 
 def _may_store(program: Program, node: ast.Attribute, base: ast.Name) -> bool:
-    """On self or ctx; on what a call has made; `.data`, `.weight` and the like deeper in."""
+    """Whether it is an attribute of self, of ctx, or of what a call has made, or `.data`, `.weight` and the like."""
     if node.value is not base and node.attr not in ("data", "requires_grad", "weight", "bias", "block_shape"):
         return False
     if _is_first_parameter(program, base):

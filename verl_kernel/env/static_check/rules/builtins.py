@@ -31,9 +31,8 @@ _EVER, _NEVER = (1 << 60, 0), (1 << 61, 0)
 def builtins(program: Program) -> Iterator[Violation]:
     """Only harmless builtins are used; locals of the same name are fine."""
     for node in program.every(ast.Name):
-        if node.id in _CLOSED_BUILTINS and isinstance(node.ctx, ast.Load):
-            if program.may_be_builtin(node):
-                yield at(node, "builtin", f"{node.id} is not allowed")
+        if node.id in _CLOSED_BUILTINS and isinstance(node.ctx, ast.Load) and program.may_be_builtin(node):
+            yield at(node, "builtin", f"{node.id} is not allowed")
 
 
 def unbound(program: Program) -> Iterator[Violation]:
@@ -101,6 +100,6 @@ def _reads_openly(program: Program, call: ast.Call) -> bool:
 def names(program: Program) -> Iterator[Violation]:
     """Names of the language's machinery (`__builtins__`, `__loader__`) stay unused."""
     for node in program.every(ast.Name):
-        if is_special(node.id):
-            if node.id not in SPECIAL_NAMES or (node.id == "__name__" and not isinstance(node.ctx, ast.Load)):
-                yield at(node, "name", f"{node.id} is not allowed")
+        is_read = node.id in SPECIAL_NAMES and (node.id != "__name__" or isinstance(node.ctx, ast.Load))
+        if is_special(node.id) and not is_read:
+            yield at(node, "name", f"{node.id} is not allowed")

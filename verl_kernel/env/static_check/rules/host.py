@@ -31,7 +31,7 @@ _TENSOR_PRIVATE = frozenset(name for name in dir(torch.Tensor) if name.startswit
 _DEFAULTS = "collections.defaultdict"
 _PLAIN_FACTORIES = frozenset("int float list dict set tuple str bool".split())
 _READ_IN_FULL = frozenset("data_ptr fn run warmup".split())
-"""Attributes whose use decides, so it must be seen."""
+"""Attributes that may be used in some ways only, so every use must be visible in the text."""
 MAX_ALIGNMENT = 1024
 _KERNEL_ATTRIBUTES = frozenset(("best_config", "configs"))
 _MUTATORS = frozenset(
@@ -120,7 +120,7 @@ def read_names(program: Program) -> Iterator[Violation]:
 
 
 def modules(program: Program) -> Iterator[Violation]:
-    """A module is a place for names: it is not passed about, so every use of it can be read."""
+    """A module is used as `module.name` and never passed as a value, so that every use of it can be read."""
     for node in program.every(ast.Name, ast.Attribute):
         if isinstance(node.ctx, ast.Load):
             opened = program.paths(node) & OPEN_MODULES
@@ -138,7 +138,7 @@ def environment(program: Program) -> Iterator[Violation]:
 
 
 def factories(program: Program) -> Iterator[Violation]:
-    """`defaultdict` makes plain containers and numbers: what it calls is not seen where it is called."""
+    """`defaultdict` takes plain types only: another function would be called where no rule sees a call."""
     for node in program.every(ast.Name, ast.Attribute) if program.uses(_DEFAULTS) else []:
         if _DEFAULTS not in program.paths(node):
             continue

@@ -78,7 +78,7 @@ def _foreign(program: Program, node: ast.AST) -> str:
 
 
 def _is_plain(program: Program, name: str) -> bool:
-    """Whether only functions without decorators have a name."""
+    """Whether all definitions of a name are functions without decorators."""
     functions = [item for item in program.named.get(name, []) if isinstance(item, ast.FunctionDef)]
     return bool(functions) and not any(item.decorator_list or program.is_jit(item) for item in functions)
 
@@ -200,9 +200,10 @@ def _values_handed(program: Program, node: ast.AST) -> Iterator[tuple[ast.AST, b
         yield from ((item, True) for item in node.args[2:])
     elif "triton.Config" in paths:
         yield from ((item, True) for item in node.args[1:])
-    elif "triton.set_allocator" not in paths and isinstance(node.func, ast.Name | ast.Attribute):
-        if isinstance(node.func, ast.Attribute) or node.func.id in program.named:
-            yield from ((item, False) for item in node.args if isinstance(item, ast.Lambda))
+    elif "triton.set_allocator" not in paths and (
+        isinstance(node.func, ast.Attribute) or (isinstance(node.func, ast.Name) and node.func.id in program.named)
+    ):
+        yield from ((item, False) for item in node.args if isinstance(item, ast.Lambda))
 
 
 def _computes(program: Program, node: ast.AST, may_reset: bool) -> str:

@@ -33,7 +33,7 @@ def numpy_calls(program: Program) -> Iterator[Violation]:
             continue
         functions = {path for path in program.paths(node) if path.startswith("numpy.")} - NUMPY_CONSTANTS
         parent = program.parents[id(node)]
-        if not functions or isinstance(parent, ast.Attribute) or isinstance(parent, ast.Assign):
+        if not functions or isinstance(parent, (ast.Attribute, ast.Assign)):
             continue
         if not isinstance(parent, ast.Call) or parent.func is not node:
             yield at(node, "numpy", f"{sorted(functions)[0]} must be called where it is named")
@@ -141,7 +141,7 @@ def _returns_sizes(program: Program, call: ast.Call) -> bool:
 
 
 def _holds(program: Program, node: ast.AST, test: Test) -> bool:
-    """Whether all that a name or an attribute is ever bound to passes a test; what is being asked counts as passed."""
+    """Whether all that a name or attribute is ever bound to passes a test; in a cycle, what is being asked passes."""
     if isinstance(node, ast.Attribute):
         if program.paths(node):
             return all(path.startswith("math.") or path in NUMPY_CONSTANTS for path in program.paths(node))

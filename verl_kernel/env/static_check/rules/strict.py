@@ -56,9 +56,9 @@ def _computes(program: Program, call: ast.Call, modules: set[str]) -> str:
     paths = program.paths(call.func)
     for path in sorted(paths):
         computing = path.startswith(("torch.nn.functional.", "torch.linalg.", "torch.fft.", "torch.special."))
-        if computing or (path.startswith("torch.") and path.count(".") == 1):
-            if path.rpartition(".")[2] not in _ALLOCATION:
-                return path
+        computing = computing or (path.startswith("torch.") and path.count(".") == 1)
+        if computing and path.rpartition(".")[2] not in _ALLOCATION:
+            return path
     if paths or not isinstance(call.func, ast.Attribute):
         return ""
     if isinstance(call.func.value, ast.Name) and call.func.value.id == "self":
