@@ -17,10 +17,7 @@ from verl.utils.profiler import simple_timer
 from verl.utils.rollout_trace import rollout_trace_op
 
 from verl_kernel.data.rows import task_from_row
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.cluster.gym import KernelGym
-from verl_kernel.env.result import EvalResult, EvalStatus
-from verl_kernel.env.task import Task
+from verl_kernel.env import EvalResult, EvalStatus, GymOptions, KernelGym, Task
 from verl_kernel.errors import ConfigError
 from verl_kernel.reward.extract import extract_code, no_program
 from verl_kernel.reward.options import parse_options

@@ -23,7 +23,7 @@ class Profile:
     readable: tuple[str, ...] = ()
     """Patterns of further files and folders that may be read."""
     may_start_programs: bool = False
-    """Threads, processes, programs, and memory that belongs to no address space."""
+    """Threads, processes, programs, and memory that lies in no address space (memfd)."""
     may_listen: bool = False
     """A unix socket of its own, bound and listened on; connecting and accepting stay refused."""
     may_name_threads: bool = False

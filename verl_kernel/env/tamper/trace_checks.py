@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the traces of verified forwards to time, coverage and what they prove about a candidate."""
+"""What the traces of verified forwards show about a candidate: its own launches, its share of the work, hidden work."""
 
 from __future__ import annotations
 

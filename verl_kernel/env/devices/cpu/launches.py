@@ -20,11 +20,12 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import FunctionRewriter, GridExecutor, InterpretedFunction
 
-from verl_kernel.env.devices.cpu import counting, stores
+from verl_kernel.env.devices.cpu import counting, store_hooks
 from verl_kernel.env.devices.cpu.counting import STATE
 from verl_kernel.env.devices.cpu.language import conditions, scalars, triton_objects
 from verl_kernel.env.devices.cpu.language.kernel_language import KernelText
 from verl_kernel.env.devices.cpu.language.triton_objects import NotTriton
+from verl_kernel.env.devices.cpu.stores import STORES
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import TraceEvent
@@ -42,7 +43,7 @@ def install() -> None:
     if getattr(GridExecutor.__call__, "counted", False):
         return
     triton_objects.freeze()
-    stores.install()
+    store_hooks.install()
     counting.install()
     conditions.install()
     scalars.install()
@@ -129,7 +130,7 @@ def _record(fn: FunctionType, grid: tuple[int, ...], failed: bool) -> None:
     source = fn.__code__.co_filename
     counts = (STATE.bytes, STATE.flops, STATE.half_flops)
     event = TraceEvent("launch", fn.__name__, grid, *counts, source=source, failed=failed)
-    STATE.events.append(replace(event, stored=stores.STORES.stored, computed=stores.STORES.computed))
+    STATE.events.append(replace(event, stored=STORES.stored, computed=STORES.computed))
 
 
 def _mark_refusal(exc: Exception, fn: FunctionType) -> None:
