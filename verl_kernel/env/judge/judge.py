@@ -90,7 +90,7 @@ class Judge:
             self.warm_up()
         self._device.begin()
         try:
-            return self._evaluation(request).run(request.source, request.kernel)
+            return self._evaluation(request).run(request)
         except torch.OutOfMemoryError as exc:
             self._references.clear()
             raise InfraError(

@@ -99,7 +99,7 @@ class CudaClock:
         if reference not in self._compiled:
             model: Any = torch.compile(reference.model)
             with self._shared(), precision(self._options.float32), torch.no_grad():
-                args, kwargs = session.trial(_COMPILED_TRIAL).inputs.build()
+                args, kwargs = session.draw(_COMPILED_TRIAL).inputs.build()
                 model(*args, **kwargs)
                 self._stopwatch.wait()
             self._compiled[reference] = model

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message
+from verl_kernel.env.ipc.messages import Claims, Exit, Request
 from verl_kernel.env.judge.processes.own_time import OwnTime, backstop_s, processor_ns
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox.scratch import used_bytes
@@ -72,7 +73,7 @@ class RunnerProcess:
     def __post_init__(self) -> None:
         self._own_time = OwnTime(self.pid, asked=True)
 
-    def ask(self, request: Message | None, budget_s: float) -> Message:
+    def ask(self, request: Request | None, budget_s: float) -> Claims:
         """Send a request and wait for the answer, for `budget_s` seconds of the runner's own time.
 
         Raises:
@@ -104,7 +105,7 @@ class RunnerProcess:
     def finish(self) -> int:
         """Let it exit by itself and collect it: 0, another status, or minus a signal."""
         with suppress(ChannelClosed):
-            self.channel.send({"exit": True})
+            self.channel.send(Exit(exit=True))
         return self.end(self.exit_s)
 
     def end(self, grace_s: float = 0.0) -> int:

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
+from typing import cast
 
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
+from verl_kernel.env.ipc.messages import Fork, Forked, ForkRequest, Reap, Reaped
 from verl_kernel.env.ipc.shared_memory import Arena
 from verl_kernel.env.judge.processes.forked_zygote import ForkedZygote
 from verl_kernel.env.judge.processes.runner import RunnerProcess
@@ -75,11 +77,12 @@ class Zygote:
         ours, theirs = channels.pair()
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
         seals_read, seals_write = os.pipe2(os.O_CLOEXEC)
-        request = {"scratch": scratch, "arena_bytes": arena.size, "memory_mb": options.memory_mb}
-        request["float32"] = options.float32
+        request = ForkRequest(
+            scratch=scratch, arena_bytes=arena.size, memory_mb=options.memory_mb, float32=options.float32
+        )
         try:
             self._send({"fork": request}, (theirs.fileno(), arena.fd, write_end, seals_write))
-            pid = self._answer()["pid"]
+            pid = cast(Forked, self._answer())["pid"]
             pidfd, seals = os.pidfd_open(pid), SealReader(seals_read)
             return RunnerProcess(
                 self.reap, self._device.exit_s, pid, pidfd, Channel(ours), read_end, seals, options, scratch, arena.size
@@ -97,8 +100,8 @@ class Zygote:
     def reap(self, pid: int) -> tuple[int, int]:
         """Exit status of a dead runner, or minus its signal, and its largest memory in MB beyond what it began with."""
         self._send({"reap": pid})
-        answer = self._answer()
-        return int(answer["status"]), int(answer["grown_mb"])
+        reaped = cast(Reaped, self._answer())
+        return reaped["status"], reaped["grown_mb"]
 
     def close(self) -> None:
         """Kill it (its runners die with it)."""
@@ -112,7 +115,7 @@ class Zygote:
             self._errors.close()
         self._process = self._channel = self._errors = None
 
-    def _send(self, message: Message, fds: tuple[int, ...] = ()) -> None:
+    def _send(self, message: Fork | Reap, fds: tuple[int, ...] = ()) -> None:
         if self._channel is None:
             raise InfraError("the zygote is not running")
         try:
