@@ -7,56 +7,40 @@ The node is flat but for `reward`: its keys are those of `GymOptions` and `Rollo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
+from annotated_types import Interval
 from omegaconf import DictConfig, OmegaConf
 
 from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import ConfigError
+from verl_kernel.option_group import OptionGroup, option_names, refuse_unknown
 from verl_kernel.reward.profiling import ProfilingReward
 
-FEEDBACKS = ("short", "full")
-"""Forms of the message after a turn."""
+_TokenId = Annotated[int, Interval(ge=0)]
 
 
 @dataclass(frozen=True)
-class RolloutOptions:
+class RolloutOptions(OptionGroup):
     """How a trajectory unfolds.
 
     Raises:
         ConfigError: a value is out of its range; the message names `kernelgym.<key>`.
     """
 
-    max_turns: int = 3
+    NODE = "kernelgym"
+
+    max_turns: Annotated[int, Interval(ge=1)] = 3
     """Turns of every trajectory; a policy cannot stop earlier."""
-    turn_tokens: int | None = None
+    turn_tokens: Annotated[int, Interval(ge=1)] | None = None
     """Token budget of one turn; an even share of what is left of `data.max_response_length` when null."""
-    feedback: str = "short"
+    feedback: Literal["short", "full"] = "short"
     """What the policy is told after a turn: `short` (a few lines) or `full` (the report as JSON)."""
-    feedback_chars: int = 800
+    feedback_chars: Annotated[int, Interval(ge=100)] = 800
     """Longest feedback message."""
-    stop_token_ids: tuple[int, ...] = ()
+    stop_token_ids: Annotated[tuple[_TokenId, ...], "a list of token ids, as in [872, 77091]"] = ()
     """Tokens at which generation stops, besides the chat template's end of turn and the model's own."""
-
-    def __post_init__(self) -> None:
-        if self.feedback not in FEEDBACKS:
-            raise ConfigError(f"kernelgym.feedback is {self.feedback!r}; it must be one of {', '.join(FEEDBACKS)}")
-        self._check_stop_tokens()
-        for key, low in (("max_turns", 1), ("turn_tokens", 1), ("feedback_chars", 100)):
-            value = getattr(self, key)
-            if key == "turn_tokens" and value is None:
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < low:
-                raise ConfigError(f"kernelgym.{key} is {value!r}; it must be a whole number of at least {low}")
-
-    def _check_stop_tokens(self) -> None:
-        ids = self.stop_token_ids
-        if not isinstance(ids, list | tuple) or not all(type(index) is int and index >= 0 for index in ids):
-            raise ConfigError(
-                f"kernelgym.stop_token_ids is {ids!r}; it must be a list of token ids, as in [872, 77091]"
-            )
-        object.__setattr__(self, "stop_token_ids", tuple(ids))
 
 
 @dataclass(frozen=True)
@@ -84,14 +68,7 @@ def parse_options(node: DictConfig | Mapping[str, Any] | None) -> KernelGymOptio
     plain = OmegaConf.to_container(node, resolve=True) if isinstance(node, DictConfig) else dict(node or {})
     assert isinstance(plain, dict)
     reward = plain.pop("reward", None) or {}
-    groups = {kind: {f.name for f in fields(kind)} for kind in (RolloutOptions, GymOptions)}
-    _refuse_unknown("kernelgym", plain, set().union(*groups.values()) | {"reward"})
-    _refuse_unknown("kernelgym.reward", reward, {f.name for f in fields(ProfilingReward)})
-    rollout, env = ({k: v for k, v in plain.items() if k in names} for names in groups.values())
-    return KernelGymOptions(RolloutOptions(**rollout), GymOptions(**env), ProfilingReward(**reward))
-
-
-def _refuse_unknown(prefix: str, given: Mapping[str, Any], known: set[str]) -> None:
-    unknown = sorted(set(given) - known)
-    if unknown:
-        raise ConfigError(f"{prefix}.{unknown[0]} is not an option; known keys are {', '.join(sorted(known))}")
+    kinds = (RolloutOptions, GymOptions)
+    refuse_unknown("kernelgym", plain, ("reward", *(key for kind in kinds for key in option_names(kind))))
+    rollout, env = ({key: plain[key] for key in option_names(kind) if key in plain} for kind in kinds)
+    return KernelGymOptions(RolloutOptions(**rollout), GymOptions(**env), ProfilingReward.from_node(reward))

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from tests.reward.results import correct, failed, timed
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.errors import ConfigError, InfraError
-from verl_kernel.reward.profiling import PENALTIES, VARIANTS, ProfilingReward, profiling_reward
+from verl_kernel.option_group import option_names
+from verl_kernel.reward.profiling import ProfilingReward, profiling_reward
 
+PENALTIES = tuple(key for key in option_names(ProfilingReward) if key.endswith("_penalty"))
+VARIANTS = ("sum", "weighted", "milestone")
 EQ8 = ProfilingReward(scale=1.0)
 
 

@@ -13,9 +13,8 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -88,13 +87,13 @@ def _options(
     num_judges: int,
     timeout: float | None,
 ) -> GymOptions:
-    options = GymOptions(
-        device=device, static_check=gate, tolerance=tolerance, float32=float32, correctness_trials=trials,
-        gpu_profile=gpu_profile, num_judges=num_judges,
-    )  # fmt: skip
-    if timeout is None:
-        return options
-    return replace(options, reference_timeout_s=timeout, load_timeout_s=timeout, run_timeout_s=timeout)
+    chosen: dict[str, Any] = {
+        "device": device, "static_check": gate, "tolerance": tolerance, "float32": float32,
+        "correctness_trials": trials, "gpu_profile": gpu_profile, "num_judges": num_judges,
+    }  # fmt: skip
+    if timeout is not None:
+        chosen |= dict.fromkeys(("reference_timeout_s", "load_timeout_s", "run_timeout_s"), timeout)
+    return GymOptions(**chosen)
 
 
 def _sentence(exc: VerlKernelError) -> str:

@@ -22,23 +22,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from annotated_types import Interval
 
 from verl_kernel.env.clocks.statistics import is_parity
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.errors import ConfigError, InfraError
+from verl_kernel.option_group import OptionGroup
 
 COVERAGES = {"time": "time_coverage", "number": "number_coverage"}
-SPEEDUPS = ("point", "low")
 MILESTONES = ((3.0, 1.0), (2.0, 0.8), (1.5, 0.6), (1.2, 0.4), (1.0, 0.2))
 """(speedup reached, value), highest first."""
 WEIGHTS = ("correct_weight", "speedup_weight", "coverage_weight")
-PENALTIES = ("decoy_penalty", "uncompiled_penalty", "incorrect_penalty", "failure_penalty", "slow_penalty")
+_Amount = Annotated[float, Interval(ge=0, lt=math.inf)]
 _HACKS = (EvalStatus.DECOY, EvalStatus.HACKING)
 _NOT_COMPILED = (EvalStatus.REJECTED_STATIC, EvalStatus.LOAD_ERROR, EvalStatus.COMPILE_ERROR)
 
 
 @dataclass(frozen=True)
-class ProfilingReward:
+class ProfilingReward(OptionGroup):
     """Options of the reward, read from `kernelgym.reward`.
 
     Raises:
@@ -46,46 +49,41 @@ class ProfilingReward:
             `kernelgym.reward.<key>`.
     """
 
-    variant: str = "sum"
+    NODE = "kernelgym.reward"
+
+    variant: Literal["sum", "weighted", "milestone"] = "sum"
     """What a speedup is worth: `sum`, `weighted` or `milestone`."""
-    speedup: str = "low"
+    speedup: Literal["point", "low"] = "low"
     """Which speedup: `low` (the lower end of its interval; unknown in a measured record without one) or `point`."""
-    scale: float = 0.5
-    speedup_cap: float = 3.0
+    scale: _Amount = 0.5
+    speedup_cap: _Amount = 3.0
     """Speedup beyond which `sum` earns nothing more."""
-    margin: float = 0.01
+    margin: _Amount = 0.01
     """By how much a candidate must beat the reference for `weighted` to count it as faster."""
-    correct_weight: float = 1.0
-    speedup_weight: float = 1.0
-    coverage_weight: float = 1.0
-    coverage: str = "time"
+    correct_weight: _Amount = 1.0
+    speedup_weight: _Amount = 1.0
+    coverage_weight: _Amount = 1.0
+    coverage: Literal["time", "number"] = "time"
     """`time` (share of device time in the candidate's own kernels) or `number` (share of launches)."""
-    decoy_penalty: float = 0.0
+    decoy_penalty: _Amount = 0.0
     """Taken from decoys and hacks."""
-    uncompiled_penalty: float = 0.0
+    uncompiled_penalty: _Amount = 0.0
     """Taken where there was no program, or the gate, the import or Triton refused it."""
-    incorrect_penalty: float = 0.0
-    failure_penalty: float = 0.0
+    incorrect_penalty: _Amount = 0.0
+    failure_penalty: _Amount = 0.0
     """Taken from candidates that raised, crashed, timed out or ran out of memory."""
-    slow_penalty: float = 0.0
+    slow_penalty: _Amount = 0.0
     """Taken from correct candidates whose point speedup is below 1, beyond the A/A band where it was measured."""
     pay_decoys: bool = False
     """Whether a correct decoy earns what a kernel earns, for ablations; needs `kernelgym.decoys: record`."""
-    terms: Mapping[str, float] = field(default_factory=dict)
+    terms: Annotated[Mapping[str, _Amount], "a mapping of terms to finite numbers of at least 0"] = field(
+        default_factory=dict
+    )
     """Weights of terms that other packages have added to `TERMS`, by name."""
 
     def __post_init__(self) -> None:
-        if self.variant not in VARIANTS:
-            raise ConfigError(f"kernelgym.reward.variant is {self.variant!r}; it must be one of {', '.join(VARIANTS)}")
-        if self.speedup not in SPEEDUPS:
-            raise ConfigError(f"kernelgym.reward.speedup is {self.speedup!r}; it must be one of {', '.join(SPEEDUPS)}")
-        for key in ("scale", "speedup_cap", "margin", *WEIGHTS, *PENALTIES):
-            _check_number(key, getattr(self, key))
+        super().__post_init__()
         self._check_terms()
-        if self.coverage not in COVERAGES:
-            raise ConfigError(f"kernelgym.reward.coverage is {self.coverage!r}; it must be time or number")
-        if not isinstance(self.pay_decoys, bool):
-            raise ConfigError(f"kernelgym.reward.pay_decoys is {self.pay_decoys!r}; it must be true or false")
         self._refuse_contradictions()
 
     @property
@@ -95,15 +93,12 @@ class ProfilingReward:
 
     def _check_terms(self) -> None:
         added = [name for name in TERMS if f"{name}_weight" not in WEIGHTS]
-        if not isinstance(self.terms, Mapping):
-            raise ConfigError(f"kernelgym.reward.terms is {self.terms!r}; it must map names of terms to weights")
-        for name, weight in self.terms.items():
+        for name in self.terms:
             if name not in added:
                 raise ConfigError(
                     f"kernelgym.reward.terms.{name} is no term that was added (added: {', '.join(added) or 'none'}): "
                     "name the module that adds it in VERL_USE_EXTERNAL_MODULES"
                 )
-            _check_number(f"terms.{name}", weight)
 
     def _refuse_contradictions(self) -> None:
         for key, variant in (("speedup_cap", "sum"), ("margin", "weighted")):
@@ -119,11 +114,6 @@ class ProfilingReward:
                 f"kernelgym.reward.{key} is 0 and nothing else can be earned: give scale and one of "
                 f"{', '.join(WEIGHTS)} a value above 0"
             )
-
-
-def _check_number(key: str, value: object) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
-        raise ConfigError(f"kernelgym.reward.{key} is {value!r}; it must be a finite number of at least 0")
 
 
 def profiling_reward(result: EvalResult, options: ProfilingReward | None = None) -> float:
@@ -185,8 +175,6 @@ _WORTHS: dict[str, Callable[[float, ProfilingReward], float]] = {
     "weighted": lambda speedup, options: float(speedup >= 1.0 + options.margin),
     "milestone": _milestone,
 }
-VARIANTS = tuple(_WORTHS)
-"""What a speedup is worth: values of `kernelgym.reward.variant`."""
 
 
 def _penalty(result: EvalResult, options: ProfilingReward) -> float:

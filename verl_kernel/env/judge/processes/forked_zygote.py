@@ -87,7 +87,7 @@ def _become_zygote(sock: socket.socket, errors: IO[bytes], serve: Callable[[int,
         os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
         serve(keep, "cpu")
         status = 0
-    except BaseException:  # noqa: BLE001  its last words go where the judge looks for them; this copy must not return
+    except BaseException:  # noqa: BLE001  the judge reads the traceback; this copy must not return to its caller
         sys.excepthook(*sys.exc_info())
     finally:
         with suppress(BaseException):
