@@ -22,6 +22,8 @@ from verl_kernel.env.tamper.seals import SealReader
 from verl_kernel.errors import InfraError
 
 _WATCH_S = 0.1
+_KEPT_OUTPUT = 64 << 10
+"""Bytes of what a runner prints that are kept."""
 _MEMORY = re.compile(rb"^RssAnon:\s+(\d+) kB$.*^RssShmem:\s+(\d+) kB$", re.MULTILINE | re.DOTALL)
 
 
@@ -59,7 +61,7 @@ class RunnerProcess:
     scratch: str
     arena_bytes: int
     output: bytearray = field(default_factory=bytearray)
-    """What it printed, up to `options.output_kb`; the rest is dropped."""
+    """What it printed, up to `_KEPT_OUTPUT`; the rest is dropped."""
     was_killed: bool = False
     """Whether `end` had to kill it."""
     grown_mb: int = 0
@@ -189,7 +191,7 @@ class RunnerProcess:
     def _drain(self) -> None:
         data = os.read(self.output_fd, 1 << 16)
         self._printed += len(data)
-        self.output += data[: max(0, (self.options.output_kb << 10) - len(self.output))]
+        self.output += data[: max(0, _KEPT_OUTPUT - len(self.output))]
         if not data:
             os.close(self.output_fd)
             self.output_fd = -1
