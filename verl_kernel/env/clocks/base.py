@@ -87,7 +87,7 @@ class Session(Protocol):
         ...
 
     def accept(self, trial: Trial, form: Claims, values: bool) -> None:
-        """End the evaluation unless shared memory holds this trial's output: its form, and every element if `values`."""
+        """End the evaluation unless shared memory holds this trial's output: form, and every element if `values`."""
         ...
 
     def parse(self, read: Callable[[], Parsed]) -> Parsed:
