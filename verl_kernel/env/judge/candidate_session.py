@@ -25,7 +25,7 @@ from verl_kernel.env.tamper.trace_checks import OwnWork, computes, own_work
 from verl_kernel.env.trace import TraceEvent, load_events
 
 
-class Layout:
+class MemoryLayout:
     """Where an evaluation's tensors lie in its memory: constants (arguments of the model, weights), inputs, outputs."""
 
     def __init__(self, reference: Reference) -> None:
@@ -50,7 +50,7 @@ class CandidateSession:
     reference: Reference
     client: RunnerClient
     memory: SharedMemory
-    layout: Layout
+    layout: MemoryLayout
     guard: Callable[[], AbstractContextManager[object]]
     """Around everything the reference does."""
     check: OutputCheck

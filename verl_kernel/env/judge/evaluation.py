@@ -25,7 +25,7 @@ from verl_kernel.env.clocks.base import Clock, Measurement
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.ablation import Ablation
-from verl_kernel.env.judge.candidate_session import CandidateSession, Layout
+from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
 from verl_kernel.env.judge.findings import Findings
 from verl_kernel.env.judge.hidden_work import CpuTime, hidden_work
 from verl_kernel.env.judge.loading import Loading
@@ -88,7 +88,7 @@ class Evaluation:
             raise _refused(first.rule, f"{where}{first.reason}")
 
     def _dynamic(self, source: str) -> None:
-        layout = Layout(self._reference)
+        layout = MemoryLayout(self._reference)
         with closing(Scratch(source)) as scratch, closing(SharedMemory.create(layout.size)) as memory:
             self._loading = Loading(self._options, self._zygote, scratch, memory, self._found)
             with self._stages.stage("load"):

@@ -9,7 +9,7 @@ from typing import cast
 
 from verl_kernel.env.ipc.messages import LoadRequest, Started
 from verl_kernel.env.ipc.shared_memory import SharedMemory
-from verl_kernel.env.judge.candidate_session import CandidateSession, Layout
+from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
 from verl_kernel.env.judge.findings import Findings
 from verl_kernel.env.judge.output_check import OutputCheck
 from verl_kernel.env.judge.processes.runner import RunnerProcess
@@ -42,7 +42,7 @@ class Loading:
     def start(
         self,
         reference: Reference,
-        layout: Layout,
+        layout: MemoryLayout,
         stages: Stages,
         guard: Callable[[], AbstractContextManager[object]],
         is_sealed: bool,
