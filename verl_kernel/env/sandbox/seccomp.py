@@ -2,9 +2,9 @@
 """A seccomp filter, written as classic BPF: which system calls a runner may no longer make.
 
 Refused calls fail with EPERM (clone3 with ENOSYS, so that libc falls back to clone, whose flags can be read).
-Connections, signals to others and kernel interfaces are closed. Without `IsolationProfile.may_start_programs` processes,
-programs and threads are too, because the clock does not see work on another thread, and so is memory that belongs to no
-address space. What `IsolationProfile.may_listen` opens are sockets that cannot reach anybody.
+Connections, signals to others and kernel interfaces are closed. Without `IsolationProfile.may_start_programs`
+processes, programs and threads are too, because the clock does not see work on another thread, and so is memory that
+belongs to no address space. What `IsolationProfile.may_listen` opens are sockets that cannot reach anybody.
 """
 
 from __future__ import annotations
