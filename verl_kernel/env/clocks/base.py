@@ -79,7 +79,7 @@ class Session(Protocol):
         ...
 
     def offer(self, trial: Trial) -> Offered:
-        """Put a trial's inputs into the arena and poison the outputs; names both: `inputs`, `specs`, `outputs`."""
+        """Put a trial's inputs into shared memory and poison the outputs; names both: `inputs`, `specs`, `outputs`."""
         ...
 
     def ask(self, request: Time, timeout_s: float) -> Claims:
@@ -87,7 +87,7 @@ class Session(Protocol):
         ...
 
     def accept(self, trial: Trial, form: Claims, values: bool) -> None:
-        """End the evaluation unless the arena holds this trial's output: its form and, if `values`, every element."""
+        """End the evaluation unless shared memory holds this trial's output: form, and every element if `values`."""
         ...
 
     def parse(self, read: Callable[[], Parsed]) -> Parsed:

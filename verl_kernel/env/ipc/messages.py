@@ -35,7 +35,7 @@ class ForkRequest(TypedDict):
     """What a runner has to know of itself; its ends of socket, shared memory and pipes travel along."""
 
     scratch: str
-    arena_bytes: int
+    memory_bytes: int
     memory_mb: int
     float32: str
 

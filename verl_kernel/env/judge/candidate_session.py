@@ -12,9 +12,9 @@ import torch
 from verl_kernel.env.clocks.base import Parsed
 from verl_kernel.env.comparison.compare import Agreement
 from verl_kernel.env.ipc.messages import Claims, LeftOut, Offered, RunRequest, Time
-from verl_kernel.env.ipc.shared_memory import POISON, Arena
+from verl_kernel.env.ipc.shared_memory import POISON, SharedMemory
 from verl_kernel.env.ipc.tensors import place
-from verl_kernel.env.judge.hidden_work import Entry
+from verl_kernel.env.judge.hidden_work import CpuTime
 from verl_kernel.env.judge.output_check import OutputCheck
 from verl_kernel.env.judge.runner_client import RunnerClient
 from verl_kernel.env.reference.reference import Reference
@@ -25,8 +25,8 @@ from verl_kernel.env.tamper.trace_checks import OwnWork, computes, own_work
 from verl_kernel.env.trace import TraceEvent, load_events
 
 
-class Layout:
-    """Where an evaluation's tensors lie in its arena: constants (arguments of the model, weights), inputs, outputs."""
+class MemoryLayout:
+    """Where an evaluation's tensors lie in its memory: constants (arguments of the model, weights), inputs, outputs."""
 
     def __init__(self, reference: Reference) -> None:
         self.constants = [*reference.init.tensors, *reference.state.values()]
@@ -49,8 +49,8 @@ class CandidateSession:
 
     reference: Reference
     client: RunnerClient
-    arena: Arena
-    layout: Layout
+    memory: SharedMemory
+    layout: MemoryLayout
     guard: Callable[[], AbstractContextManager[object]]
     """Around everything the reference does."""
     check: OutputCheck
@@ -61,7 +61,7 @@ class CandidateSession:
     secret: bytes = b""
     """What inputs are drawn from; known once the candidate is loaded."""
     traces: list[list[TraceEvent]] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[CpuTime] = field(default_factory=list)
     works: list[Work] = field(default_factory=list)
     """What the reference did in each of the traced forwards."""
     idle: set[int] = field(default_factory=set)
@@ -138,8 +138,8 @@ class CandidateSession:
         """Put the inputs into shared memory and poison the outputs; the part of a request that names both."""
         inputs, _ = place(trial.inputs.tensors, self.layout.inputs_at)
         outputs, _ = place(trial.expected.tensors, self.layout.outputs_at)
-        self.arena.region(self.layout.inputs_at, self.layout.size).fill_(POISON)
-        self.arena.write(trial.inputs.tensors, inputs)
+        self.memory.region(self.layout.inputs_at, self.layout.size).fill_(POISON)
+        self.memory.write(trial.inputs.tensors, inputs)
         return {
             "inputs": trial.inputs.tree,
             "specs": [spec.to_json() for spec in inputs],
@@ -161,13 +161,13 @@ class CandidateSession:
             self.check.values(trial, self._outputs(trial))
 
     def _inputs(self) -> torch.Tensor:
-        return self.arena.region(self.layout.inputs_at, self.layout.outputs_at)
+        return self.memory.region(self.layout.inputs_at, self.layout.outputs_at)
 
     def _outputs(self, trial: Trial) -> list[torch.Tensor]:
         """Copies of what lies at the outputs' places, where the expected tensors are."""
         places, _ = place(trial.expected.tensors, self.layout.outputs_at)
         pairs = zip(places, trial.expected.tensors, strict=True)
-        return [self.arena.view(spec).to(expected.device, copy=True) for spec, expected in pairs]
+        return [self.memory.view(spec).to(expected.device, copy=True) for spec, expected in pairs]
 
     def _run(self, request: RunRequest) -> Claims:
         runner = self.client.runner
@@ -182,5 +182,5 @@ class CandidateSession:
                 text = "the record of a forward is not what happened in it"
                 raise self.client.hacking(HackFlag.EDITED_TRACE, text)
             self.traces.append(events)
-            self.entries.append(self.parse(lambda: Entry.read(used, reply["spent"], len(events))))
+            self.entries.append(self.parse(lambda: CpuTime.read(used, reply["spent"], len(events))))
         return reply

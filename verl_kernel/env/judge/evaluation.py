@@ -23,11 +23,11 @@ import torch
 from verl_kernel.env import static_check
 from verl_kernel.env.clocks.base import Clock, Measurement
 from verl_kernel.env.devices.base import DeviceBackend
-from verl_kernel.env.ipc.shared_memory import Arena
+from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.ablation import Ablation
-from verl_kernel.env.judge.candidate_session import CandidateSession, Layout
+from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
 from verl_kernel.env.judge.findings import Findings
-from verl_kernel.env.judge.hidden_work import Entry, hidden_work
+from verl_kernel.env.judge.hidden_work import CpuTime, hidden_work
 from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.output_check import difference
 from verl_kernel.env.judge.processes.zygote import Zygote
@@ -88,9 +88,9 @@ class Evaluation:
             raise _refused(first.rule, f"{where}{first.reason}")
 
     def _dynamic(self, source: str) -> None:
-        layout = Layout(self._reference)
-        with closing(Scratch(source)) as scratch, closing(Arena.create(layout.size)) as arena:
-            self._loading = Loading(self._options, self._zygote, scratch, arena, self._found)
+        layout = MemoryLayout(self._reference)
+        with closing(Scratch(source)) as scratch, closing(SharedMemory.create(layout.size)) as memory:
+            self._loading = Loading(self._options, self._zygote, scratch, memory, self._found)
             with self._stages.stage("load"):
                 self._device.grant(self._options.memory_mb)
                 is_sealed = self._device.timing_source == "simulated"
@@ -187,7 +187,7 @@ def _refused(rule: str, message: str) -> Verdict:
     return Verdict(EvalStatus.REJECTED_STATIC, EvalError(stage="static", type=rule, message=message))
 
 
-def _hidden(entry: Entry) -> str:
+def _hidden(entry: CpuTime) -> str:
     return (
         f"a forward takes {entry.total_ms:.0f} ms of processor time, of which its launches and torch ops explain "
         f"{entry.explained_ms:.0f}: compute in kernels"

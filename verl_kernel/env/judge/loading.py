@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from typing import cast
 
 from verl_kernel.env.ipc.messages import LoadRequest, Started
-from verl_kernel.env.ipc.shared_memory import Arena
-from verl_kernel.env.judge.candidate_session import CandidateSession, Layout
+from verl_kernel.env.ipc.shared_memory import SharedMemory
+from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
 from verl_kernel.env.judge.findings import Findings
 from verl_kernel.env.judge.output_check import OutputCheck
 from verl_kernel.env.judge.processes.runner import RunnerProcess
@@ -29,29 +29,31 @@ class Loading:
         options: limits, and the mechanisms of isolation that must be in force.
         zygote: forks its runners.
         scratch: holds the candidate's file.
-        arena: of a size for the reference's layout.
+        memory: of a size for the reference's layout.
         findings: are told what comes to light.
     """
 
-    def __init__(self, options: GymOptions, zygote: Zygote, scratch: Scratch, arena: Arena, findings: Findings) -> None:
-        self._options, self._zygote, self._scratch, self._arena = options, zygote, scratch, arena
+    def __init__(
+        self, options: GymOptions, zygote: Zygote, scratch: Scratch, memory: SharedMemory, findings: Findings
+    ) -> None:
+        self._options, self._zygote, self._scratch, self._memory = options, zygote, scratch, memory
         self._findings = findings
 
     def start(
         self,
         reference: Reference,
-        layout: Layout,
+        layout: MemoryLayout,
         stages: Stages,
         guard: Callable[[], AbstractContextManager[object]],
         is_sealed: bool,
     ) -> CandidateSession:
         """A runner that waits for its first request, and constants in shared memory."""
         options, path = self._options, self._scratch.path
-        self._arena.write(layout.constants, layout.specs)
+        self._memory.write(layout.constants, layout.specs)
         client = RunnerClient(self._fork(), path, options, stages)
         check = OutputCheck(reference, client, guard, options.tolerance, options.float32)
         seconds = options.run_timeout_s
-        return CandidateSession(reference, client, self._arena, layout, guard, check, is_sealed, seconds)
+        return CandidateSession(reference, client, self._memory, layout, guard, check, is_sealed, seconds)
 
     def load(self, session: CandidateSession) -> None:
         """Import the source and build its model (raises Verdict).
@@ -81,11 +83,11 @@ class Loading:
         """Load it into another runner, for the trials that are left."""
         self._scratch.renew()
         session.client.runner = self._fork()
-        self._arena.write(session.layout.constants, session.layout.specs)
+        self._memory.write(session.layout.constants, session.layout.specs)
         self.load(session)
 
     def _fork(self) -> RunnerProcess:
-        return self._zygote.fork(self._scratch.path, self._arena, self._options)
+        return self._zygote.fork(self._scratch.path, self._memory, self._options)
 
     def _first_words(self, client: RunnerClient) -> tuple[str, ...]:
         """From before there is a candidate: whatever goes wrong here is ours."""

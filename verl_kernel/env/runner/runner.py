@@ -33,7 +33,7 @@ from verl_kernel.env.ipc.messages import (
     RunRequest,
     TimeReply,
 )
-from verl_kernel.env.ipc.shared_memory import Arena
+from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.ipc.tensor_facts import same_place, storages, tensor_facts
 from verl_kernel.env.ipc.tensors import TensorSpec, flatten, unflatten
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
@@ -52,13 +52,15 @@ _MESSAGE_CHARS, _FRAMES = 4000, 8
 class Runner:
     """Serves one judge over one channel; ends when told to, or when the judge is gone."""
 
-    def __init__(self, channel: Channel, arena: Arena, backend: Backend, scratch: str, snapshot: Snapshot) -> None:
-        self._channel, self._arena, self._device = channel, arena, backend.device
+    def __init__(
+        self, channel: Channel, memory: SharedMemory, backend: Backend, scratch: str, snapshot: Snapshot
+    ) -> None:
+        self._channel, self._memory, self._device = channel, memory, backend.device
         self._path = str(Path(scratch) / CANDIDATE_FILE)
         self._model: Any = None
         self._snapshot, self._begun = snapshot, 0
         self._constants: list[torch.Tensor] = []
-        self._timed = backend.timed_calls(arena, self._put) if backend.timed_calls else None
+        self._timed = backend.timed_calls(memory, self._put) if backend.timed_calls else None
 
     def serve(self) -> None:
         """Answer requests until `exit` or the end of the channel."""
@@ -120,7 +122,7 @@ class Runner:
     def _run(self, request: RunRequest) -> RunReply:
         inputs = self._tensors(request["specs"])
         args, kwargs = unflatten(request["inputs"], inputs)
-        self._device.confine(self._arena.region(0, self._arena.size), [*self._constants, *inputs])
+        self._device.confine(self._memory.region(0, self._memory.size), [*self._constants, *inputs])
         self._device.poison([self._device.to_device(self._view(spec)) for spec in request["outputs"]])
         left_out = request["suppress"]
         launches = contextlib.nullcontext() if left_out is None else self._device.suppress_launches(**left_out)
@@ -158,7 +160,7 @@ class Runner:
         return [self._device.to_device(self._view(spec)) for spec in specs]
 
     def _view(self, spec: Place) -> torch.Tensor:
-        return self._arena.view(TensorSpec.from_json(spec))
+        return self._memory.view(TensorSpec.from_json(spec))
 
     def _give_back(self, inputs: list[torch.Tensor], specs: list[Place]) -> None:
         """Copy inputs back to shared memory where the forward had copies: the judge checks whether it wrote to them."""

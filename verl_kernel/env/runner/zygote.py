@@ -23,7 +23,7 @@ from verl_kernel.env.backends import Backend, resolve_backend
 from verl_kernel.env.comparison import float32
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed
 from verl_kernel.env.ipc.messages import Forked, ForkRequest, Ready, Reaped, Started
-from verl_kernel.env.ipc.shared_memory import Arena
+from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.runner.runner import Runner
 from verl_kernel.env.sandbox import jail, landlock, libc, own_paths
 from verl_kernel.env.tamper.seals import SEALER
@@ -83,12 +83,12 @@ def _fork(request: ForkRequest, fds: list[int], channel: Channel, backend: Backe
 
 
 def _become_runner(request: ForkRequest, fds: list[int], backend: Backend, snapshot: Snapshot) -> None:
-    sock, arena_fd, output, SEALER.fd = fds
+    sock, memory_fd, output, SEALER.fd = fds
     device = backend.device
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    arena = Arena(arena_fd, request["arena_bytes"])
+    memory = SharedMemory(memory_fd, request["memory_bytes"])
     _close_all_but(sock, SEALER.fd)
     limits = jail.Limits(request["scratch"], request["memory_mb"], device.isolation())
     own_paths.settle(device.zygote_env(), limits.scratch)
@@ -100,7 +100,7 @@ def _become_runner(request: ForkRequest, fds: list[int], backend: Backend, snaps
     except EnvironmentNotReady as exc:
         started["unfit"] = str(exc)
     channel.send(started)
-    Runner(channel, arena, backend, limits.scratch, snapshot).serve()
+    Runner(channel, memory, backend, limits.scratch, snapshot).serve()
     libc.LIBC.malloc_trim(0)  # walks the heap: a candidate that wrote past its memory ends here with SIGABRT
 
 

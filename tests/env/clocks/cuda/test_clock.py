@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The conversation of a CUDA clock with a runner, on the CPU: real requests, arena and comparison, pretended time."""
+"""The conversation of a CUDA clock with a runner, on the CPU: real requests, memory and comparison, pretended time."""
 
 import itertools
 import json
@@ -21,7 +21,7 @@ from verl_kernel.env.clocks.cuda.timed_calls import TimedCalls, summed
 from verl_kernel.env.comparison.compare import compare
 from verl_kernel.env.devices.cuda.device import memory_shares
 from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
-from verl_kernel.env.ipc.shared_memory import POISON, Arena
+from verl_kernel.env.ipc.shared_memory import POISON, SharedMemory
 from verl_kernel.env.ipc.tensors import TensorSpec, flatten, place
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
@@ -63,8 +63,8 @@ class PretendSession:
 
     def __init__(self, world, reference, model):
         self.world, self.reference, self.model = world, reference, model
-        self.arena = Arena.create(reference.input_bytes + reference.output_bytes)
-        self.timed = TimedCalls(PretendGpu(), self.arena, self.put, Stopwatch(world.gpus["kernel"]))
+        self.memory = SharedMemory.create(reference.input_bytes + reference.output_bytes)
+        self.timed = TimedCalls(PretendGpu(), self.memory, self.put, Stopwatch(world.gpus["kernel"]))
         self.compared = self.trials = 0
         self.numbers, self.requests = set(), []
 
@@ -75,7 +75,7 @@ class PretendSession:
         except TypeError:
             tree = None
         for tensor, spec in zip(tensors, specs, strict=False):
-            place = self.arena.view(TensorSpec.from_json(spec))
+            place = self.memory.view(TensorSpec.from_json(spec))
             if tensor.dtype is place.dtype:
                 place.copy_(tensor)
         return {"output": tree, "tensors": []}
@@ -88,8 +88,8 @@ class PretendSession:
     def offer(self, trial):
         inputs, start = place(trial.inputs.tensors)
         outputs, end = place(trial.expected.tensors, start)
-        self.arena.region(0, end).fill_(POISON)
-        self.arena.write(trial.inputs.tensors, inputs)
+        self.memory.region(0, end).fill_(POISON)
+        self.memory.write(trial.inputs.tensors, inputs)
         specs = {"specs": [spec.to_json() for spec in inputs], "outputs": [spec.to_json() for spec in outputs]}
         return {"inputs": trial.inputs.tree, **specs}
 
@@ -107,7 +107,7 @@ class PretendSession:
             self.compared += 1
             places, _ = place(trial.expected.tensors, place(trial.inputs.tensors)[1])
             for spec, expected in zip(places, trial.expected.tensors, strict=True):
-                if not compare(expected, self.arena.view(spec)).ok:
+                if not compare(expected, self.memory.view(spec)).ok:
                     raise Refused("values")
 
     def parse(self, read):

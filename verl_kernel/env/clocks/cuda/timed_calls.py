@@ -3,8 +3,8 @@
 
 `offer`: inputs to the device, where they wait for their call. `call`: forwards on the inputs offered, in order, each
 prepared and timed by a protocol of the stopwatch; a copy of each output stays on the device and its form is in the
-reply. `null`: the same without the forwards. `output`: one of the copies into the arena. `profile`: one forward under
-torch's profiler, device kernels only.
+reply. `null`: the same without the forwards. `output`: one of the copies into shared memory. `profile`: one forward
+under torch's profiler, device kernels only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from verl_kernel.env.devices.cuda.stopwatch import Forward, Stopwatch, warm
-from verl_kernel.env.ipc.shared_memory import Arena
+from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.ipc.tensors import TensorSpec, flatten, unflatten
 from verl_kernel.env.trace import dump_events
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:  # devices import clocks
 
 _SYNC_MARKS = ("Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event")
 Put = Callable[[Any, list[torch.Tensor], "list[Place]"], "Form"]
-"""Copies an output to its places in the arena and says what it is, given the inputs."""
+"""Copies an output to its places in the shared memory and says what it is, given the inputs."""
 
 
 @dataclass(frozen=True)
 class _Offer:
-    """Inputs on the device and the places of their output in the arena."""
+    """Inputs on the device and the places of their output in the shared memory."""
 
     args: Any
     kwargs: Any
@@ -55,13 +55,13 @@ class TimedCalls:
 
     Args:
         device: where the candidate runs.
-        arena: what the judge shares.
+        memory: what the judge shares.
         put: what copies an output there.
         stopwatch: made before the candidate is loaded.
     """
 
-    def __init__(self, device: DeviceBackend, arena: Arena, put: Put, stopwatch: Stopwatch) -> None:
-        self._device, self._arena, self._put, self._stopwatch = device, arena, put, stopwatch
+    def __init__(self, device: DeviceBackend, memory: SharedMemory, put: Put, stopwatch: Stopwatch) -> None:
+        self._device, self._memory, self._put, self._stopwatch = device, memory, put, stopwatch
         self._offers: deque[_Offer] = deque()
         self._outputs: list[_Output] = []
         self._blanks: list[torch.Tensor] = []
@@ -120,7 +120,7 @@ class TimedCalls:
         return {}
 
     def _view(self, spec: Place) -> torch.Tensor:
-        return self._arena.view(TensorSpec.from_json(spec))
+        return self._memory.view(TensorSpec.from_json(spec))
 
     def _profiled(self, model: Callable[..., Any]) -> TimeReply:
         offer = self._offers.popleft()

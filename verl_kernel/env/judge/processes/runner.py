@@ -59,7 +59,7 @@ class RunnerProcess:
     seals: SealReader
     options: GymOptions
     scratch: str
-    arena_bytes: int
+    memory_bytes: int
     output: bytearray = field(default_factory=bytearray)
     """What it printed, up to `_KEPT_OUTPUT`; the rest is dropped."""
     was_killed: bool = False
@@ -169,13 +169,13 @@ class RunnerProcess:
         raise GrantExceeded(kind, f"the process {text}")
 
     def _grown_kb(self) -> int:
-        """Memory of its own: private pages, and shared ones beyond the arena's."""
+        """Memory of its own: private pages, and shared ones beyond what the judge shares."""
         found = None
         with suppress(OSError):  # it has ended
             found = _MEMORY.search(Path(f"/proc/{self.pid}/status").read_bytes())
         if found is None:
             return 0
-        kilobytes = int(found[1]) + max(0, int(found[2]) - (self.arena_bytes >> 10))
+        kilobytes = int(found[1]) + max(0, int(found[2]) - (self.memory_bytes >> 10))
         self._inherited_kb = self._inherited_kb or kilobytes
         return kilobytes - self._inherited_kb
 

@@ -15,7 +15,7 @@ from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
 from verl_kernel.env.ipc.messages import Fork, Forked, ForkRequest, Reap, Reaped
-from verl_kernel.env.ipc.shared_memory import Arena
+from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.processes.forked_zygote import ForkedZygote
 from verl_kernel.env.judge.processes.runner import RunnerProcess
 from verl_kernel.env.options import GymOptions
@@ -71,21 +71,30 @@ class Zygote:
         theirs.close()
         self._channel, self._is_ready = Channel(ours), False
 
-    def fork(self, scratch: str, arena: Arena, options: GymOptions) -> RunnerProcess:
+    def fork(self, scratch: str, memory: SharedMemory, options: GymOptions) -> RunnerProcess:
         """A new runner, jailed, that waits for its first request."""
         self.start()
         ours, theirs = channels.pair()
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
         seals_read, seals_write = os.pipe2(os.O_CLOEXEC)
         request = ForkRequest(
-            scratch=scratch, arena_bytes=arena.size, memory_mb=options.memory_mb, float32=options.float32
+            scratch=scratch, memory_bytes=memory.size, memory_mb=options.memory_mb, float32=options.float32
         )
         try:
-            self._send({"fork": request}, (theirs.fileno(), arena.fd, write_end, seals_write))
+            self._send({"fork": request}, (theirs.fileno(), memory.fd, write_end, seals_write))
             pid = cast(Forked, self._answer())["pid"]
             pidfd, seals = os.pidfd_open(pid), SealReader(seals_read)
             return RunnerProcess(
-                self.reap, self._device.exit_s, pid, pidfd, Channel(ours), read_end, seals, options, scratch, arena.size
+                self.reap,
+                self._device.exit_s,
+                pid,
+                pidfd,
+                Channel(ours),
+                read_end,
+                seals,
+                options,
+                scratch,
+                memory.size,
             )
         except (InfraError, OSError) as exc:
             ours.close()
