@@ -50,7 +50,7 @@ class RunnerClient:
     def __init__(self, runner: RunnerProcess, scratch: str, options: GymOptions, stages: Stages) -> None:
         self.begun = False
         """Whether any of the candidate's code may have run."""
-        self.runner, self.scratch, self.file = runner, scratch, f"{scratch}/{CANDIDATE_FILE}"
+        self.runner, self.file = runner, f"{scratch}/{CANDIDATE_FILE}"
         self._options, self._stages, self._oom_kills = options, stages, oom_kills()
 
     @property
