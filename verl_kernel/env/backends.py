@@ -11,7 +11,7 @@ import torch
 from verl_kernel.env.clocks.base import Clock
 from verl_kernel.env.clocks.cuda.timed_calls import Put, TimedCalls
 from verl_kernel.env.devices.base import DeviceBackend
-from verl_kernel.env.ipc.shared_memory import Arena
+from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import ConfigError, EnvironmentNotReady
 
@@ -23,7 +23,7 @@ class Backend:
     device: DeviceBackend
     clock: Callable[[GymOptions], Clock]
     """Makes the judge's clock, once the device has adopted the options."""
-    timed_calls: Callable[[Arena, Put], TimedCalls] | None = None
+    timed_calls: Callable[[SharedMemory, Put], TimedCalls] | None = None
     """Makes what answers the clock in a runner; None where the clock asks nothing."""
 
 
@@ -42,7 +42,7 @@ def _cuda() -> Backend:
     return Backend(
         device,
         lambda options: cuda_clock(device, options),
-        lambda arena, put: TimedCalls(device, arena, put, device.stopwatch),
+        lambda memory, put: TimedCalls(device, memory, put, device.stopwatch),
     )
 
 

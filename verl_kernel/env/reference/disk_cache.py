@@ -35,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 _PACKAGE = Path(verl_kernel.__file__).parent / "env"
 
 
-class ReferenceStore:
+class ReferenceCache:
     """A folder of preparations.
 
     Args:

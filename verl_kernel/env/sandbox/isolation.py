@@ -15,7 +15,7 @@ _GROUP_ACCESS, _ANYBODYS_ACCESS = 0o060, 0o006
 
 
 @dataclass(frozen=True)
-class Profile:
+class IsolationProfile:
     """What one device grants its runners; by default nothing."""
 
     nodes: tuple[str, ...] = ()

@@ -26,6 +26,7 @@ from verl_kernel.env.devices.cpu.language import conditions, scalars, triton_obj
 from verl_kernel.env.devices.cpu.language.kernel_language import KernelText
 from verl_kernel.env.devices.cpu.language.triton_objects import NotTriton
 from verl_kernel.env.devices.cpu.stores import STORES
+from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import TraceEvent
 
@@ -75,7 +76,7 @@ def _launching(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _unapproved(fn: Any) -> RuntimeError:
-    WIRE.note("unapproved_launch", f"{getattr(fn, '__name__', 'a function')} is no kernel of triton.jit")
+    WIRE.note(HackFlag.UNAPPROVED_LAUNCH, f"{getattr(fn, '__name__', 'a function')} is no kernel of triton.jit")
     return RuntimeError("only functions under @triton.jit can be launched")
 
 
@@ -147,7 +148,7 @@ def _refused(exc: Exception) -> Exception:
 def enter_function() -> bool:
     """Called where a host function of a candidate begins: none may run while one of its launches does."""
     if STATE.running:
-        WIRE.note("hidden_work", "a function of the source that is no kernel runs inside a launch")
+        WIRE.note(HackFlag.HIDDEN_WORK, "a function of the source that is no kernel runs inside a launch")
         raise RuntimeError("host code cannot run inside a launch")
     return False
 
