@@ -94,11 +94,11 @@ def verl_kernel(root, *arguments):
 
 
 ONE_POOL = (
-    "from contextlib import nullcontext\nfrom verl_kernel.env import pool\nmake, pools = pool.LocalPool, {}\n"
+    "from contextlib import nullcontext\nfrom verl_kernel import env\nmake, pools = env.LocalPool, {}\n"
     "def once(*key):\n"
     "    if key not in pools: pools[key] = make(*key)\n"
     "    return nullcontext(pools[key])\n"
-    "pool.LocalPool = once\n"
+    "env.LocalPool = once\n"
 )
 """Commands with the same options share a pool: starting one takes seconds."""
 
@@ -198,7 +198,7 @@ USAGE = {
     "reference.py good.py --static-check lax": "--static-check is 'lax'; it must be one of strict, coverage, off",
     "reference.py good.py --tolerance none": "--tolerance is 'none'; it must be one of scaled, parity",
     "reference.py good.py --float32 half": "--float32 is 'half'; it must be one of ieee, tf32",
-    "reference.py good.py --trials 0": "--trials is 0; it must be a number of at least 1",
+    "reference.py good.py --trials 0": "--trials is 0; it must be a whole number of at least 1",
     "reference.py good.py --gpu-profile abacus": "--gpu-profile is 'abacus'; it must be one of h100, a100",
     "reference.py good.py --num-judges 0": "--num-judges is 0",
     "reference.py good.py --timeout 0": "--timeout is 0.0; it must be a number of at least 0.1",
