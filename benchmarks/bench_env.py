@@ -23,11 +23,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.cluster.gym import KernelGym
-from verl_kernel.env.pool.local import LocalPool
-from verl_kernel.env.result import EvalResult, EvalStatus
-from verl_kernel.env.task import Task
+from verl_kernel.env import EvalResult, EvalStatus, GymOptions, KernelGym, LocalPool, Task
 
 REFERENCE = """
 import torch

@@ -21,24 +21,19 @@ def test_the_example_of_a_page_runs(page, tmp_path):
     blocks = FENCE.findall(page.read_text())
     commands = "".join(body for language, kind, body in blocks if (language, kind) == ("sh", "here")).splitlines()
     assert commands
-    package = ROOT
+    changes = [body for language, _, body in blocks if language == "diff"]
+    if changes:
+        shutil.copytree(ROOT / "verl_kernel", tmp_path / "verl_kernel", ignore=shutil.ignore_patterns("__pycache__"))
     for language, name, body in blocks:
         if language == "python":
             (tmp_path / name).write_text(body)
-        if language == "diff":
-            package = tmp_path
-            change(tmp_path, body)
+    for diff in changes:
+        subprocess.run(["git", "apply"], cwd=tmp_path, input=diff, text=True, check=True)
+    package = tmp_path if changes else ROOT
     for line in commands:
         done = run(line, tmp_path, package)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "pytest" not in line or " passed" in done.stdout
-
-
-def change(folder: Path, diff: str) -> None:
-    """Apply a page's change to a copy of the package."""
-    if not (folder / "verl_kernel").exists():
-        shutil.copytree(ROOT / "verl_kernel", folder / "verl_kernel", ignore=shutil.ignore_patterns("__pycache__"))
-    subprocess.run(["git", "apply", "--unidiff-zero", "-"], cwd=folder, input=diff, text=True, check=True)
 
 
 def run(line: str, folder: Path, package: Path) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,7 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss.options import TurnCorrectionOptions
 from verl_kernel.option_group import OptionGroup, option_names
-from verl_kernel.options import RolloutOptions
+from verl_kernel.reward.options import RolloutOptions
 from verl_kernel.reward.profiling import ProfilingReward
 from verl_kernel.sampler.options import PRSOptions
 

@@ -113,10 +113,10 @@ def _kernel(device: DeviceBackend) -> None:
     """Compiled anew: the cache lies in the private folder."""
     import torch
 
-    from verl_kernel.env.devices.warmup import Program
+    from verl_kernel.env.devices.warmup import WarmUpProgram
 
     with torch.no_grad():
-        device.place(Program())(device.to_device(torch.randn(16)))
+        device.place(WarmUpProgram())(device.to_device(torch.randn(16)))
         device.synchronize()
 
 

@@ -24,7 +24,7 @@ from verl_kernel.env.sandbox import jail
 _SPARE_S = 3.0
 _JUDGE = """
 import json
-from verl_kernel.env.backends import resolve_device
+from verl_kernel.env import resolve_device
 device = resolve_device({name!r})
 device.setup()
 print(json.dumps(device.zygote_env()))

@@ -16,8 +16,8 @@ from verl.utils.config import omega_conf_to_dataclass, validate_config
 from verl.workers.engine_workers import TrainingWorkerConfig
 
 from verl_kernel.advantage.options import check_algorithm
-from verl_kernel.options import parse_options
 from verl_kernel.preflight.checks import check_judges_gpus, check_mismatch, check_sampler
+from verl_kernel.reward.options import parse_options
 from verl_kernel.sampler.options import PRSOptions
 
 RL = ["drkernel_8b", "drkernel_14b"]

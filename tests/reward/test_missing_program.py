@@ -12,9 +12,9 @@ from verl import DataProto
 from tests.reward.results import correct
 from tests.rollout.chat_tokenizers import tokenizer
 from verl_kernel.env.task import Task
-from verl_kernel.options import ProfilingReward
 from verl_kernel.reward import manager
 from verl_kernel.reward.extract import no_program
+from verl_kernel.reward.options import ProfilingReward
 from verl_kernel.reward.profiling import profiling_reward
 
 REFERENCE = "class Block: pass\ndef get_inputs(): return []\ndef get_init_inputs(): return []"

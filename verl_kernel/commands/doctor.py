@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from verl_kernel import cpu
+from verl_kernel.env import granted_isolation
 from verl_kernel.errors import EnvironmentNotReady, VerlKernelError, cannot_load
 from verl_kernel.preflight import machine
 
@@ -121,7 +122,7 @@ def _probe(topic: str, probe: Callable[[], str]) -> Finding:
 
 PROBES: dict[str, Callable[[], str]] = {
     "mode": _mode,
-    "isolation": lambda: ", ".join(machine.isolation(_device())),
+    "isolation": lambda: ", ".join(granted_isolation(_device())),
     "compiler": lambda: machine.compiler() if _device() == "cuda" else "none needed without a GPU",
     "/dev/shm": lambda: f"{machine.shared_memory_mb()} MiB free",
     "entry point": _entry_point,

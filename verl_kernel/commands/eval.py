@@ -20,9 +20,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
-from verl_kernel.env.task import Task
+from verl_kernel.env import EvalError, EvalResult, EvalStatus, GymOptions, Task
 from verl_kernel.errors import ConfigError, DataError, InfraError, VerlKernelError
 
 USAGE_ERROR, INFRA_ERROR = 2, 3
@@ -107,7 +105,7 @@ def _evaluate(reference: str, kernels: list[str], options: GymOptions, seed: int
     task = Task(_read(reference), task_id=Path(reference).stem)
     _refuse_duplicates(kernels)
     jobs = [_job(task, kernel) for kernel in kernels]
-    from verl_kernel.env.pool.local import LocalPool  # torch, which a usage error need not wait for
+    from verl_kernel.env import LocalPool  # torch, which a usage error need not wait for
 
     with LocalPool(options, seed) as pool:
         for start in range(0, len(jobs), options.num_judges):

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from verl_kernel.env.task import Task
+from verl_kernel.env import Task
 from verl_kernel.errors import DataError, TaskError
 
 Row = dict[str, Any]

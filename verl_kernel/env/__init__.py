@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from verl_kernel.env.backends import refuse_interpreting, resolve_device
     from verl_kernel.env.clocks.statistics import is_parity
     from verl_kernel.env.conformance.suite import check_evaluator
+    from verl_kernel.env.isolation_probe import granted_isolation
     from verl_kernel.env.options import GymOptions
     from verl_kernel.env.pool.cluster.gym import KernelGym
+    from verl_kernel.env.pool.cluster.router import CONTROL
     from verl_kernel.env.pool.local import LocalPool
     from verl_kernel.env.pool.stats import PoolStats
     from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from verl_kernel.env.task import Task
 
 _HOMES = {
+    "CONTROL": "pool.cluster.router",
     "EvalError": "result",
     "EvalResult": "result",
     "EvalStatus": "result",
@@ -34,12 +37,14 @@ _HOMES = {
     "Trials": "result",
     "check": "static_check",
     "check_evaluator": "conformance.suite",
+    "granted_isolation": "isolation_probe",
     "is_parity": "clocks.statistics",
     "refuse_interpreting": "backends",
     "resolve_device": "backends",
 }
 
 __all__ = [
+    "CONTROL",
     "EvalError",
     "EvalResult",
     "EvalStatus",
@@ -51,6 +56,7 @@ __all__ = [
     "Trials",
     "check",
     "check_evaluator",
+    "granted_isolation",
     "is_parity",
     "refuse_interpreting",
     "resolve_device",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can judge: by name, a device with the clock that times programs on it and the runner's part of that clock."""
+"""The table of back ends: a device, the clock that times programs on it, and the runner's part of that clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from verl_kernel.env.clocks.base import Clock
 from verl_kernel.env.clocks.cuda.timed_calls import Put, TimedCalls
 from verl_kernel.env.devices.base import DeviceBackend
-from verl_kernel.env.ipc.shared_memory import Arena
+from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import ConfigError, EnvironmentNotReady
 
@@ -23,8 +23,8 @@ class Backend:
     device: DeviceBackend
     clock: Callable[[GymOptions], Clock]
     """Makes the judge's clock, once the device has adopted the options."""
-    timed_calls: Callable[[Arena, Put], TimedCalls] | None = None
-    """Makes what answers the clock in a runner; None where the clock asks nothing."""
+    timed_calls: Callable[[SharedMemory, Put], TimedCalls] | None = None
+    """Makes the part of a runner that answers the clock's requests; None for a clock that sends none."""
 
 
 def _cpu() -> Backend:
@@ -42,7 +42,7 @@ def _cuda() -> Backend:
     return Backend(
         device,
         lambda options: cuda_clock(device, options),
-        lambda arena, put: TimedCalls(device, arena, put, device.stopwatch),
+        lambda memory, put: TimedCalls(device, memory, put, device.stopwatch),
     )
 
 

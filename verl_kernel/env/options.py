@@ -77,8 +77,6 @@ class GymOptions(OptionGroup):
     memory_mb: Annotated[int, Interval(ge=1)] = 4096
     disk_mb: Annotated[int, Interval(ge=1)] = 256
     """What a candidate may write to its directory and print; a file counts as 16 kB or more."""
-    output_kb: Annotated[int, Interval(ge=1)] = 64
-    """What a candidate may print before the rest is dropped."""
     max_source_kb: Annotated[int, Interval(ge=1)] = 100
     require_isolation: Annotated[tuple[str, ...], "a list of names, as in [seccomp]"] = ()
     """Mechanisms without which nothing is evaluated (fails closed)."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from verl_kernel import cpu
-from verl_kernel.env.options import GymOptions
+from verl_kernel.env import GymOptions, granted_isolation
 from verl_kernel.errors import ConfigError, DataError, EnvironmentNotReady, RegistrationError
 from verl_kernel.preflight import machine
 
@@ -53,8 +53,8 @@ def check_options(config: DictConfig) -> None:
     """The nodes that are ours parse: `kernelgym`, the turn-level estimator's."""
     from verl_kernel.advantage import ESTIMATORS
     from verl_kernel.advantage.options import check_algorithm
-    from verl_kernel.env.backends import refuse_interpreting, resolve_device
-    from verl_kernel.options import parse_options
+    from verl_kernel.env import refuse_interpreting, resolve_device
+    from verl_kernel.reward.options import parse_options
 
     options = parse_options(OmegaConf.select(config, "kernelgym")).env
     try:
@@ -142,7 +142,7 @@ def check_chat_template(config: DictConfig) -> None:
 
 def check_machine(config: DictConfig) -> None:
     """vLLM, the compiler, shared memory and the isolation that the run asks for are there."""
-    from verl_kernel.options import parse_options
+    from verl_kernel.reward.options import parse_options
 
     device = "cpu" if cpu.is_active() else "cuda"
     if OmegaConf.select(config, "actor_rollout_ref.rollout.name") == "vllm":
@@ -155,7 +155,7 @@ def check_machine(config: DictConfig) -> None:
     # Without CUDA's shared handles, weights reach vLLM through a bucket in /dev/shm.
     machine.shared_memory_mb(machine.SHARED_MEMORY_MB + (2 * bucket if device == "cpu" else 0))
     required = parse_options(OmegaConf.select(config, "kernelgym")).env.require_isolation
-    absent = sorted(set(required) - set(machine.isolation(device) if required else ()))
+    absent = sorted(set(required) - set(granted_isolation(device) if required else ()))
     if absent:
         raise EnvironmentNotReady(
             f"kernelgym.require_isolation names {', '.join(absent)}, which this machine does not grant: `verl-kernel "

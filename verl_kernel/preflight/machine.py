@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What this machine offers to a run; each question is answered with a value or one sentence with the remedy.
 
-Nothing heavy is imported here: versions come from package metadata, isolation from a process of its own.
+Nothing heavy is imported here: versions come from package metadata.
 """
 
 from __future__ import annotations
@@ -9,9 +9,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import shutil
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 from verl_kernel.errors import EnvironmentNotReady
@@ -19,14 +16,6 @@ from verl_kernel.errors import EnvironmentNotReady
 SHARED_MEMORY = Path("/dev/shm")
 SHARED_MEMORY_MB = 256
 """What vLLM's message queues and Ray's smallest object store need besides weight buckets."""
-
-_PROBE = """
-import sys
-from verl_kernel.env.sandbox import jail
-from verl_kernel.env.backends import resolve_device
-profile = resolve_device(sys.argv[2], probe=False).isolation()
-print(*jail.enter(jail.Limits(scratch=sys.argv[1], memory_mb=1024, profile=profile)), flush=True)
-"""
 
 
 def version(*distributions: str) -> str | None:
@@ -84,20 +73,3 @@ def shared_memory_mb(needed: int = SHARED_MEMORY_MB) -> int:
             "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
         )
     return free
-
-
-def isolation(device: str) -> list[str]:
-    """Mechanisms of the gym's jail that this machine grants, found by applying them in a process of its own.
-
-    Raises:
-        EnvironmentNotReady: that process failed.
-    """
-    with tempfile.TemporaryDirectory() as scratch:
-        command = [sys.executable, "-c", _PROBE, scratch, device]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise EnvironmentNotReady(
-            f"the gym's jail could not be entered ({last}): a runner needs fork, prctl and setrlimit"
-        )
-    return done.stdout.split()

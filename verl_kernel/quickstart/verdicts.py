@@ -12,8 +12,7 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
-from verl_kernel.env.static_check import check
+from verl_kernel.env import EvalError, EvalResult, EvalStatus, Trials, check
 from verl_kernel.quickstart.tasks import Program
 from verl_kernel.quickstart.variants import Kind, Variant
 

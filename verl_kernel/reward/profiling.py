@@ -26,8 +26,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
-from verl_kernel.env.clocks.statistics import is_parity
-from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.env import EvalResult, EvalStatus, is_parity
 from verl_kernel.errors import ConfigError, InfraError
 from verl_kernel.option_group import OptionGroup
 
@@ -77,7 +76,7 @@ class ProfilingReward(OptionGroup):
     pay_decoys: bool = False
     """Whether a correct decoy earns what a kernel earns, for ablations; needs `kernelgym.decoys: record`."""
     terms: Annotated[Mapping[str, _Amount], "a mapping of terms to finite numbers of at least 0"] = field(
-        default_factory=dict
+        default_factory=dict, hash=False
     )
     """Weights of terms that other packages have added to `TERMS`, by name."""
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.env import EvalResult, EvalStatus
 from verl_kernel.reward.record import TurnRecord
 
 INFRA_ERROR = EvalStatus.INFRA_ERROR

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.env.ipc import shared_memory as arenas
-from verl_kernel.env.ipc.shared_memory import Arena
+from verl_kernel.env.ipc import shared_memory
+from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.ipc.tensors import DTYPES, TensorSpec, flatten, place, unflatten
 from verl_kernel.errors import InfraError
 
@@ -24,14 +24,14 @@ def test_tensors_come_out_as_they_went_in(descriptions):
     tensors = [t.mT if flip and t.ndim > 1 else t for t, (_, _, flip) in zip(tensors, descriptions, strict=True)]
     specs, end = place(tensors, start=256)
     specs = [TensorSpec.from_json(spec.to_json()) for spec in specs]
-    arena = Arena.create(end)
-    arena.write(tensors, specs)
-    other = Arena(os.dup(arena.fd), arena.size)
+    memory = SharedMemory.create(end)
+    memory.write(tensors, specs)
+    other = SharedMemory(os.dup(memory.fd), memory.size)
     for tensor, spec in zip(tensors, specs, strict=True):
         seen = other.view(spec)
         assert torch.equal(seen, tensor) and seen.dtype == tensor.dtype and seen.stride() == tensor.stride()
     other.close()
-    arena.close()
+    memory.close()
 
 
 @given(st.lists(SHAPES, max_size=6))
@@ -65,8 +65,8 @@ def test_memory_that_cannot_be_had_is_our_failure(monkeypatch):
     def refuse(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(arenas.os, "posix_fallocate", refuse)
+    monkeypatch.setattr(shared_memory.os, "posix_fallocate", refuse)
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(InfraError, match="bytes of shared memory"):
-        Arena.create(1)
+        SharedMemory.create(1)
     assert set(os.listdir("/proc/self/fd")) == before

@@ -3,11 +3,11 @@
 
 import pytest
 
-from verl_kernel.env.judge.hidden_work import ALLOWED_MS, FIRST_MS, Entry, hidden_work
+from verl_kernel.env.judge.hidden_work import ALLOWED_MS, FIRST_MS, CpuTime, hidden_work
 
 
-def entry(total: float, explained: float = 5.0, events: int = 1) -> Entry:
-    return Entry(total, explained, events)
+def entry(total: float, explained: float = 5.0, events: int = 1) -> CpuTime:
+    return CpuTime(total, explained, events)
 
 
 HONEST, HIDING = entry(5.0 + ALLOWED_MS / 2), entry(80.0)
@@ -37,8 +37,8 @@ def test_explained_work_and_events_grant_more():
 @pytest.mark.parametrize("spent", [None, [], {"own": -1}, {"own": 1.5}, {"own": True}, {"own": "1"}])
 def test_a_claim_that_is_no_time_was_not_written_by_our_runner(spent):
     with pytest.raises(ValueError, match="processor times"):
-        Entry.read(1, spent, 0)
+        CpuTime.read(1, spent, 0)
 
 
 def test_nanoseconds_become_milliseconds():
-    assert Entry.read(3_000_000, {"own": 1_000_000, "device": 500_000}, 2) == Entry(3.0, 1.5, 2)
+    assert CpuTime.read(3_000_000, {"own": 1_000_000, "device": 500_000}, 2) == CpuTime(3.0, 1.5, 2)

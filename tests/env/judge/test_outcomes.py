@@ -10,7 +10,7 @@ import pytest
 
 from tests.env.judge.test_judge import sharing
 from tests.env.programs import HONEST, REFERENCE, candidate
-from verl_kernel.env.judge import runner_client as dialogue
+from verl_kernel.env.judge import runner_client
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.judge.processes import oom_kills
 from verl_kernel.env.options import GymOptions
@@ -73,7 +73,7 @@ def test_every_signal_can_be_reported(judge, number):
 def killed(judge: Judge, monkeypatch, body: str, counts: list[int], **options: int) -> EvalResult:
     """An evaluation that ends by SIGKILL while the kernel's counter reads `counts`, one after another."""
     readings = iter([*counts, *counts[-1:] * 9])
-    monkeypatch.setattr(dialogue, "oom_kills", lambda: next(readings))
+    monkeypatch.setattr(runner_client, "oom_kills", lambda: next(readings))
     return sharing(judge, replace(OPTIONS, **options)).evaluate(TASK, candidate(body))
 
 

@@ -75,6 +75,16 @@ async def test_a_failure_of_ours_is_tried_again_on_another_judge(caplog):
         assert bad.revivals == 2 and (stats.retries, stats.infra_errors, stats.alive) == (1, 0, 2)
 
 
+async def test_what_the_pool_knows_is_added_to_every_answer():
+    judge = Actor(InfraError("boom"))
+    judge.place = judge.place._replace(group="a")
+    async with pool(judge) as dispatcher:
+        first = await dispatcher.judge(EvalRequest(TASK, "x", step=1), lost=2)
+        again = await dispatcher.judge(EvalRequest(TASK, "x", step=1))
+    assert first.env == again.env == {"judged_on": "gpu", "judge_group": "a"}
+    assert (first.attempts, again.attempts) == (4, 2) and first.queue_seconds == again.queue_seconds > 0
+
+
 async def test_two_failures_are_an_infra_error_with_the_reason():
     async with pool(Actor(InfraError("one")), Actor(InfraError("two"))) as dispatcher:
         result = await ask(dispatcher, "x")

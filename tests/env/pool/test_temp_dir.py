@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from verl_kernel.env.pool.temp_dir import Home, sweep
+from verl_kernel.env.pool.temp_dir import LockedTempDir, sweep
 from verl_kernel.errors import EnvironmentNotReady
 
 
@@ -18,7 +18,7 @@ def temporary(tmp_path, monkeypatch):
 
 
 def test_a_home_goes_when_it_is_closed(temporary):
-    home = Home()
+    home = LockedTempDir()
     (Path(home.path) / "file").write_text("x")
     sweep()
     assert list(temporary.iterdir()) == [Path(home.path)]
@@ -28,10 +28,11 @@ def test_a_home_goes_when_it_is_closed(temporary):
 
 
 def test_what_a_killed_owner_leaves_is_removed_by_the_next_home(temporary):
-    program = "import os\nfrom verl_kernel.env.pool.temp_dir import Home\nhome = Home()\nos.kill(os.getpid(), 9)"
+    program = "import os\nfrom verl_kernel.env.pool.temp_dir import LockedTempDir\n"
+    program += "held = LockedTempDir()\nos.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", program], check=False, env=dict(os.environ))
     (left,) = temporary.iterdir()
-    home = Home()
+    home = LockedTempDir()
     assert not left.exists() and list(temporary.iterdir()) == [Path(home.path)]
     home.close()
 
@@ -39,4 +40,4 @@ def test_what_a_killed_owner_leaves_is_removed_by_the_next_home(temporary):
 def test_a_place_that_takes_no_files_is_named(monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", "/dev/null")
     with pytest.raises(EnvironmentNotReady, match="/dev/null takes no temporary files"):
-        Home()
+        LockedTempDir()

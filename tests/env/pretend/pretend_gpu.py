@@ -65,5 +65,5 @@ def backend(device=None, alone=nullcontext):
     return Backend(
         device,
         lambda options: QuickClock(options, stopwatch(), alone, lambda: {"sm_mhz": None}, None),
-        lambda arena, put: timed_calls.TimedCalls(device, arena, put, stopwatch()),
+        lambda memory, put: timed_calls.TimedCalls(device, memory, put, stopwatch()),
     )

@@ -9,7 +9,7 @@ import torch
 
 from tests.env.programs import REFERENCE
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.reference.disk_cache import ReferenceStore
+from verl_kernel.env.reference.disk_cache import ReferenceCache
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
 from verl_kernel.errors import ConfigError
@@ -44,7 +44,7 @@ def device():
 
 @pytest.fixture
 def store(tmp_path):
-    return ReferenceStore(str(tmp_path / "cache"), "cpu")
+    return ReferenceCache(str(tmp_path / "cache"), "cpu")
 
 
 def same(one: Reference, other: Reference) -> bool:
@@ -77,7 +77,7 @@ def test_a_known_reference_runs_no_forward_before_its_first_trial(store, device)
 def test_other_tasks_and_devices_have_other_entries(store, device, tmp_path):
     store.save(TASK, Reference(TASK, device).preparation)
     assert store.load(Task(REFERENCE + "\n# other")) is None
-    assert ReferenceStore(str(tmp_path / "cache"), "cuda").load(TASK) is None
+    assert ReferenceCache(str(tmp_path / "cache"), "cuda").load(TASK) is None
 
 
 def spoil_index(folder):
@@ -147,4 +147,4 @@ def test_readers_and_writers_do_not_disturb_each_other(store, device):
 def test_a_folder_that_cannot_be_written_is_refused_by_name(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"kernelgym.reference_cache is '.*file/cache'"):
-        ReferenceStore(str(tmp_path / "file" / "cache"), "cpu")
+        ReferenceCache(str(tmp_path / "file" / "cache"), "cpu")

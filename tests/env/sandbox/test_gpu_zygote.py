@@ -13,7 +13,7 @@ import pytest
 
 from tests.env.gyms import PRETEND
 from tests.env.pretend.pretend_cuda import PretendCuda
-from verl_kernel.env.ipc.shared_memory import Arena
+from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.processes.zygote import Zygote
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox import gpu_isolation
@@ -104,8 +104,8 @@ def load(zygote):
     """Load a program into a runner: the answer, the mechanisms in force, what was printed, and its directory."""
 
     def run(source):
-        with closing(Scratch(source)) as scratch, closing(Arena.create(4096)) as arena:
-            runner = zygote.fork(scratch.path, arena, GymOptions(device="cpu"))
+        with closing(Scratch(source)) as scratch, closing(SharedMemory.create(4096)) as memory:
+            runner = zygote.fork(scratch.path, memory, GymOptions(device="cpu"))
             isolation = runner.ask(None, 60)["isolation"]
             answer = runner.ask({"load": _LOAD}, 120)
             runner.finish()

@@ -10,20 +10,20 @@ import textwrap
 import pytest
 
 from verl_kernel.env.sandbox import jail, landlock, own_paths, seccomp
-from verl_kernel.env.sandbox.isolation import Profile
+from verl_kernel.env.sandbox.isolation import IsolationProfile
 
 ALL = [mechanism.name for mechanism in jail.MECHANISMS]
 _SETUP = """
 import ctypes, os, resource, signal, socket, subprocess, sys, tempfile, threading
 from verl_kernel.env.sandbox import jail
-from verl_kernel.env.sandbox.isolation import Profile
+from verl_kernel.env.sandbox.isolation import IsolationProfile
 def start_thread():
     try:
         threading.Thread(target=print).start()
     except RuntimeError as exc:
         raise OSError(str(exc)) from exc
 
-report = jail.enter(jail.Limits(sys.argv[1], 256, Profile()))
+report = jail.enter(jail.Limits(sys.argv[1], 256, IsolationProfile()))
 """
 
 
@@ -132,14 +132,14 @@ def test_a_runner_is_a_user_of_its_own_with_its_own_files(tmp_path):
     sys.stdout.flush()
     if os.fork() == 0:
         jail._is_open = lambda path: True
-        jail._own_user(jail.Limits(sys.argv[1], 256, Profile()))
+        jail._own_user(jail.Limits(sys.argv[1], 256, IsolationProfile()))
         print(os.getuid(), os.geteuid(), os.stat("kernel.py").st_uid, os.getgroups(), sep=":")
         sys.stdout.flush()
         os._exit(0)
     os.wait()
     """
     program = _SETUP.replace(
-        "report = jail.enter(jail.Limits(sys.argv[1], 256, Profile()))", "os.chdir(sys.argv[1])"
+        "report = jail.enter(jail.Limits(sys.argv[1], 256, IsolationProfile()))", "os.chdir(sys.argv[1])"
     ) + textwrap.dedent(code)
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60)
     assert done.stdout, done.stderr
@@ -176,7 +176,7 @@ def test_a_refused_mechanism_is_left_out_of_the_report(tmp_path, monkeypatch):
 
     monkeypatch.setattr(jail, "MECHANISMS", (jail.Mechanism("a", refuse), jail.Mechanism("b", lambda limits: None)))
     monkeypatch.chdir(tmp_path)
-    assert jail.enter(jail.Limits(str(tmp_path), 1, Profile())) == ["b"]
+    assert jail.enter(jail.Limits(str(tmp_path), 1, IsolationProfile())) == ["b"]
 
 
 def test_a_machine_without_landlock_or_with_another_processor_says_so(monkeypatch):
@@ -184,7 +184,7 @@ def test_a_machine_without_landlock_or_with_another_processor_says_so(monkeypatc
     with pytest.raises(OSError, match="no Landlock"):
         landlock.restrict([])
     with pytest.raises(OSError, match="riscv64"):
-        seccomp.program("riscv64", 1, Profile())
+        seccomp.program("riscv64", 1, IsolationProfile())
 
 
 def verdict(program, number, args=(), arch=0xC000003E):
@@ -230,15 +230,15 @@ ALLOW, EPERM, ENOSYS, KILL = 0x7FFF0000, 0x50001, 0x50026, 0x80000000
     ],
 )
 def test_the_filter(number, args, expected):
-    assert verdict(seccomp.program("x86_64", 77, Profile()), number, args) == expected
+    assert verdict(seccomp.program("x86_64", 77, IsolationProfile()), number, args) == expected
 
 
 def test_the_filter_kills_foreign_architectures_and_lets_a_gpu_start_its_compiler():
-    programs = Profile(may_start_programs=True)
-    assert verdict(seccomp.program("x86_64", 77, Profile()), 0, arch=0x40000003) == KILL
+    programs = IsolationProfile(may_start_programs=True)
+    assert verdict(seccomp.program("x86_64", 77, IsolationProfile()), 0, arch=0x40000003) == KILL
     assert verdict(seccomp.program("x86_64", 77, programs), 59) == ALLOW
     assert verdict(seccomp.program("x86_64", 77, programs), 56, (0x3D0F00,)) == ALLOW
-    assert verdict(seccomp.program("aarch64", 77, Profile()), 198, arch=0xC00000B7) == EPERM
+    assert verdict(seccomp.program("aarch64", 77, IsolationProfile()), 198, arch=0xC00000B7) == EPERM
 
 
 X86_64 = {"socket": 41, "connect": 42, "accept": 43, "bind": 49, "listen": 50, "socketpair": 53, "accept4": 288}
@@ -253,7 +253,7 @@ MACHINES = [("x86_64", 0xC000003E, X86_64), ("aarch64", 0xC00000B7, AARCH64)]
 @pytest.mark.parametrize(("machine", "arch", "numbers"), MACHINES)
 @pytest.mark.parametrize("may_listen", [False, True])
 def test_the_sockets_of_a_profile(machine, arch, numbers, may_listen):
-    lines = seccomp.program(machine, 77, Profile(may_listen=may_listen))
+    lines = seccomp.program(machine, 77, IsolationProfile(may_listen=may_listen))
 
     def asked(call, *args):
         return verdict(lines, numbers[call], args, arch)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from verl_kernel.env.clocks.profile import Profile
 from verl_kernel.env.result import Comparison, Timing
+from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.trace import TraceEvent
 
 if TYPE_CHECKING:  # the reference imports devices, which import clocks
-    from verl_kernel.env.ipc.channel import Message
+    from verl_kernel.env.ipc.messages import Claims, Offered, Time
     from verl_kernel.env.reference.reference import Reference
     from verl_kernel.env.reference.trial import Trial
     from verl_kernel.env.tamper.trace_checks import OwnWork
@@ -29,7 +30,7 @@ class Measurement:
     """None where an op of the program has no price."""
     profile: Profile | None
     """None where the clock could not see device kernels; unknown is never 0."""
-    refusal: tuple[str, str] | None = None
+    refusal: tuple[HackFlag, str] | None = None
     """Flag and reason if these times cannot be true: the verdict is then `hacking`."""
     unpriced: tuple[str, ...] = ()
     """Names of the ops that have no price."""
@@ -47,14 +48,10 @@ class Measurement:
             return None
         return self.reference_ms.median / self.kernel_ms.median
 
-    def fields(self) -> dict[str, Any]:
-        """The fields of `EvalResult` that this settles, `env` aside."""
-        measured = {
-            "kernel_ms": self.kernel_ms, "reference_ms": self.reference_ms, "speedup": self.speedup,
-            "speedup_low": self.sure if self.times else self.speedup, "times": self.times,
-            "unpriced_ops": self.unpriced,
-        }  # fmt: skip
-        return measured if self.profile is None else {**measured, **vars(self.profile)}
+    @property
+    def speedup_low(self) -> float | None:
+        """What of it is sure: all of it on a clock that counts."""
+        return self.sure if self.times else self.speedup
 
 
 class Session(Protocol):
@@ -69,28 +66,28 @@ class Session(Protocol):
         ...
 
     @property
-    def traces(self) -> Sequence[Sequence[TraceEvent]]:
-        """Events of the correctness trials."""
+    def comparable(self) -> tuple[Sequence[TraceEvent], Sequence[Sequence[TraceEvent]]]:
+        """Events of the reference's forward, and of the candidate's forwards on inputs of that size."""
         ...
 
     def work(self, trace: Sequence[TraceEvent]) -> OwnWork:
         """How much of each event is compute of the candidate's own."""
         ...
 
-    def trial(self, number: int) -> Trial:
+    def draw(self, number: int) -> Trial:
         """Fresh inputs from the secret and what the reference makes of them, on the judge's device."""
         ...
 
-    def offer(self, trial: Trial) -> Message:
-        """Put a trial's inputs into the arena and poison the outputs; names both: `inputs`, `specs`, `outputs`."""
+    def offer(self, trial: Trial) -> Offered:
+        """Put a trial's inputs into shared memory and poison the outputs; names both: `inputs`, `specs`, `outputs`."""
         ...
 
-    def ask(self, request: Message, timeout_s: float) -> Message:
+    def ask(self, request: Time, timeout_s: float) -> Claims:
         """One request to the runner; a failure of the runner ends the evaluation."""
         ...
 
-    def accept(self, trial: Trial, reply: Message, values: bool) -> None:
-        """End the evaluation unless the arena holds this trial's output: its form and, if `values`, every element."""
+    def accept(self, trial: Trial, form: Claims, values: bool) -> None:
+        """End the evaluation unless shared memory holds this trial's output: form, and every element if `values`."""
         ...
 
     def parse(self, read: Callable[[], Parsed]) -> Parsed:

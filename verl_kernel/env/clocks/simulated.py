@@ -27,13 +27,14 @@ class SimulatedClock:
 
     def measure(self, session: Session) -> Measurement:
         """Times of all trials, unless an op of theirs has no price; the profile is that of a trial of median time."""
-        theirs = unpriced(session.reference.events)
-        ours = tuple(name for trace in session.traces for name in unpriced(trace))
-        times = [time_ms(trace, self._gpu) for trace in session.traces]
-        typical = session.traces[sorted(range(len(times)), key=times.__getitem__)[(len(times) - 1) // 2]]
+        reference, traces = session.comparable
+        theirs = unpriced(reference)
+        ours = tuple(name for trace in traces for name in unpriced(trace))
+        times = [time_ms(trace, self._gpu) for trace in traces]
+        typical = traces[sorted(range(len(times)), key=times.__getitem__)[(len(times) - 1) // 2]]
         return Measurement(
             kernel_ms=None if ours else timing(times),
-            reference_ms=None if theirs else timing([time_ms(session.reference.events, self._gpu)]),
+            reference_ms=None if theirs else timing([time_ms(reference, self._gpu)]),
             profile=profile_events(
                 typical, session.source, lambda event: event_ms(event, self._gpu), session.work(typical)
             ),

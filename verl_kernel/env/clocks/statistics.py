@@ -60,8 +60,8 @@ def compared(kernel: Sequence[float], reference: Sequence[float], confidence: fl
     that side with probability (1 - confidence) / 2 at most (Conover, Practical Nonparametric Statistics, 3.2), so by
     Bonferroni's inequality the ratio of the true medians is at least `speedup_low` with `confidence`, whatever the
     distributions are and however the two samples depend on each other. Calls must be independent within a sample;
-    that rounds end when intervals are narrow looks at widths alone. A speedup within `AA_BAND` of 1 is not told from
-    none: there `speedup_low` is 1.
+    the rule that ends the rounds looks at the widths of intervals alone. A speedup within `AA_BAND` of 1 is not told
+    from none: there `speedup_low` is 1.
 
     Args:
         kernel: milliseconds of the candidate's calls, positive.

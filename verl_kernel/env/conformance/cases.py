@@ -81,8 +81,8 @@ def _order(evaluator: Evaluator) -> None:
     expect([result.status for result in results] == statuses, "each its verdict", [r.status for r in results])
 
 
-def _memo(evaluator: Evaluator) -> None:
-    source, before = programs.HONEST + "# memo\n", evaluator.stats().evaluations
+def _judged_once(evaluator: Evaluator) -> None:
+    source, before = programs.HONEST + "# again\n", evaluator.stats().evaluations
     alias = Task(programs.REFERENCE, task_id="alias")
     one, two, three = evaluator.evaluate_many([(TASK, source, "a"), (TASK, source, "b"), (alias, source, "c")])
     expect(evaluator.stats().evaluations - before == 1, "one evaluation of one source", evaluator.stats())
@@ -216,7 +216,7 @@ CASES: dict[str, Callable[[Evaluator], None]] = {
     "memory_is_bounded": _verdict(programs.EATS_MEMORY, *_MEMORY),
     "output_is_dropped": _flood,
     "results_come_in_order": _order,
-    "one_source_is_judged_once": _memo,
+    "one_source_is_judged_once": _judged_once,
     "steps_have_verdicts_of_their_own": _steps,
     "seed_determines_the_result": _deterministic,
     "result_survives_json": _json,

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.sandbox.isolation import Profile
+from verl_kernel.env.sandbox.isolation import IsolationProfile
 from verl_kernel.env.trace import TraceEvent
 
 _CACHE_SHARE = 16
@@ -35,9 +35,9 @@ class DeviceBackend(Protocol):
         """Environment variables a process needs before it imports triton for this device."""
         ...
 
-    def isolation(self) -> Profile:
+    def isolation(self) -> IsolationProfile:
         """What a runner may do that this process will fork; asked in the zygote."""
-        return Profile()
+        return IsolationProfile()
 
     def setup(self) -> None:
         """Prepare the calling thread for running programs; repeated calls are free.
@@ -60,13 +60,13 @@ class DeviceBackend(Protocol):
 
     def preload(self) -> None:
         """Prepare a zygote: `setup`, and load what a first forward would load."""
-        from verl_kernel.env.devices.warmup import Program
+        from verl_kernel.env.devices.warmup import WarmUpProgram
         from verl_kernel.env.seeding import seed_everything
 
         self.setup()
         seed_everything(0)  # NumPy imports its generator when it is first used
         with torch.no_grad():
-            program = Program()
+            program = WarmUpProgram()
             with self.record():
                 program(torch.randn(16))
             with self.suppress_launches():

@@ -14,9 +14,8 @@ from math import prod
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
-from verl_kernel.env.devices.op_flops import flops_of
+from verl_kernel.env.devices.op_flops import flops_of, tensors_in
 
 _ALLOCATIONS = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted", "resize_")
 _SPLITS = ("unsafe_split", "unsafe_chunk", "unsafe_split_with_sizes")
@@ -73,7 +72,7 @@ def op_cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: A
     if name in FREE_OPS or _is_view(func):
         return None
     inputs = list(_inputs(func, args, kwargs))
-    outputs = list(_tensors(result))
+    outputs = tensors_in(result)
     if not any(tensor.numel() for tensor in (*inputs, *outputs)):
         return None
     traffic = _traffic(name, inputs, outputs or list(_mutated(func, args)))
@@ -105,19 +104,15 @@ def _inputs(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterat
     """Tensors the op reads: its arguments, less those it only writes."""
     positional = args[1:] if func._schema.name in OVERWRITING_OPS else args
     written = {item.name for item in func._schema.arguments if item.is_out}
-    yield from _tensors(positional)
-    yield from _tensors([value for key, value in kwargs.items() if key not in written])
+    yield from tensors_in(positional)
+    yield from tensors_in([value for key, value in kwargs.items() if key not in written])
 
 
 def _mutated(func: Any, args: Sequence[Any]) -> Iterator[torch.Tensor]:
     """Tensors written by an op that returns none (`_foreach_add_`)."""
     for item, value in zip(func._schema.arguments, args, strict=False):
         if item.alias_info is not None and item.alias_info.is_write:
-            yield from _tensors(value)
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    yield from (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor))
+            yield from tensors_in(value)
 
 
 def _distinct(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:

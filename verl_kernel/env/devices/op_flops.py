@@ -103,12 +103,13 @@ def _is_pointwise(name: str) -> bool:
     return any(torch.Tag.pointwise in overload.tags for overload in overloads)
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors in nested data, in order."""
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def _largest(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
-    return max((tensor.numel() for tensor in _tensors((args, kwargs, result))), default=1)
+    return max((tensor.numel() for tensor in tensors_in((args, kwargs, result))), default=1)
 
 
 def _sorted(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
@@ -119,19 +120,19 @@ def _sorted(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
 def _pooled(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
     window = kwargs.get("kernel_size", args[1] if len(args) > 1 else 1)
     window = [window] if isinstance(window, int) else list(window)
-    output = _tensors(result)[0]
+    output = tensors_in(result)[0]
     return int(output.numel() * (window[0] ** 2 if len(window) == 1 and output.dim() > 2 else prod(window)))
 
 
 def _sampled(name: str) -> Formula:
-    return lambda args, kwargs, result: _tensors(result)[0].numel() * _SAMPLES[name]
+    return lambda args, kwargs, result: tensors_in(result)[0].numel() * _SAMPLES[name]
 
 
 def _recurrent(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
     """Every matrix of a layer is multiplied with every step of every sequence."""
     data, weights = args[0], args[2] if isinstance(args[2], list | tuple) else args[3]
     steps = data.numel() // data.shape[-1]
-    return sum(2 * steps * weight.numel() for weight in _tensors(weights) if weight.dim() == 2)
+    return sum(2 * steps * weight.numel() for weight in tensors_in(weights) if weight.dim() == 2)
 
 
 def _recurrent_layer(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
@@ -141,7 +142,7 @@ def _recurrent_layer(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any)
 def _cell(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
     data, _hidden, *weights = args
     rows = data.numel() // data.shape[-1]
-    return sum(2 * rows * weight.numel() for weight in _tensors(weights) if weight.dim() == 2)
+    return sum(2 * rows * weight.numel() for weight in tensors_in(weights) if weight.dim() == 2)
 
 
 def _distances(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:

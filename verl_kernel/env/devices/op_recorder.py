@@ -11,6 +11,7 @@ import torch
 
 from verl_kernel.env.devices.op_cost import OpCost, op_cost
 from verl_kernel.env.devices.op_mode import DispatchMode
+from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import TraceEvent
 
@@ -73,7 +74,7 @@ class OpRecorder(DispatchMode):
     def _run(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         _watch(func, types)
         if self._is_launching() and not self._is_marshalling():
-            WIRE.note("hidden_work", f"{func.name()} runs inside a launch")
+            WIRE.note(HackFlag.HIDDEN_WORK, f"{func.name()} runs inside a launch")
         with self:  # in inference mode composite ops arrive whole; their parts are what a device runs
             result = func.decompose(*args, **kwargs)
         if result is not NotImplemented:
@@ -128,9 +129,9 @@ def _kernels(func: Any, args: tuple[Any, ...]) -> int:
 def _watch(func: Any, types: Any) -> None:
     """Note what could compute unseen by this recorder: ops that are not torch's, and tensor subclasses."""
     if func.namespace not in _NAMESPACES:
-        WIRE.note("foreign_op", f"{func.name()} is not an op of torch")
+        WIRE.note(HackFlag.FOREIGN_OP, f"{func.name()} is not an op of torch")
     foreign = [kind for kind in types if kind is not torch.Tensor]  # views of another dtype list it
     if foreign:
-        WIRE.note("foreign_op", f"a tensor of class {foreign[0].__name__} computes by itself")
+        WIRE.note(HackFlag.FOREIGN_OP, f"a tensor of class {foreign[0].__name__} computes by itself")
     if func._schema.name == "aten::_local_scalar_dense":
         WIRE.read(1, "Tensor.item")

@@ -26,7 +26,7 @@ def _softmax(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     tl.store(out + offsets, row / tl.sum(row, 0), mask=offsets < n)
 
 
-class Program(nn.Module):
+class WarmUpProgram(nn.Module):
     """A product, a sum and a softmax, by torch and by Triton."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from verl_kernel.errors import VerlKernelError
@@ -43,7 +43,7 @@ class Channel:
         """Descriptor for `select`."""
         return self.sock.fileno()
 
-    def send(self, message: Message, fds: Sequence[int] = ()) -> None:
+    def send(self, message: Mapping[str, object], fds: Sequence[int] = ()) -> None:
         """Send one message, with copies of `fds`.
 
         Raises:

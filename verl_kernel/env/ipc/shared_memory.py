@@ -16,7 +16,7 @@ POISON = 0xFF
 """Byte of an output nobody wrote: NaN in every floating type, -1 in signed integers."""
 
 
-class Arena:
+class SharedMemory:
     """A mapping of shared memory.
 
     Raises:
@@ -28,8 +28,8 @@ class Arena:
         self._bytes = torch.frombuffer(mmap.mmap(fd, size), dtype=torch.uint8)
 
     @classmethod
-    def create(cls, size: int) -> Arena:
-        """A new arena of at least `size` bytes; `close` gives the memory back."""
+    def create(cls, size: int) -> SharedMemory:
+        """New memory of at least `size` bytes; `close` gives it back."""
         size = max(aligned(size), mmap.PAGESIZE)
         try:
             fd = os.memfd_create("verl_kernel", os.MFD_CLOEXEC)
@@ -43,7 +43,7 @@ class Arena:
         return cls(fd, size)
 
     def view(self, spec: TensorSpec) -> torch.Tensor:
-        """The tensor at `spec`, sharing the arena's memory."""
+        """The tensor at `spec`, in this memory."""
         flat = self._bytes[spec.offset : spec.offset + spec.nbytes].view(DTYPES[spec.dtype])
         return torch.as_strided(flat, spec.shape, spec.stride)
 

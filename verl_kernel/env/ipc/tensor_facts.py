@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 Facts = dict[str, Any]
+_FACTS = ("type", "dtype", "shape", "device", "layout", "stride", "aliased")
 
 
 def tensor_facts(tensor: torch.Tensor, inputs: frozenset[int] = frozenset()) -> Facts:
@@ -30,6 +31,18 @@ def tensor_facts(tensor: torch.Tensor, inputs: frozenset[int] = frozenset()) -> 
         "stride": _stride(tensor) if strided else [],
         "aliased": strided and bool(inputs & storages([tensor])),
     }
+
+
+def read_facts(value: object) -> list[Facts]:
+    """Read what a runner says of its outputs: a list of `tensor_facts`.
+
+    Raises:
+        ValueError: it is no list of objects.
+        KeyError: one of them lacks a fact.
+    """
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise ValueError("the facts of outputs must be a list of objects")
+    return [{key: item[key] for key in _FACTS} for item in value]
 
 
 def storages(tensors: Iterable[torch.Tensor]) -> frozenset[int]:

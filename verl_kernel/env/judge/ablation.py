@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from verl_kernel.env.ipc.channel import Message
-from verl_kernel.env.judge.runner_client import Stop
-from verl_kernel.env.judge.trials import Bench
+from verl_kernel.env.ipc.messages import LeftOut
+from verl_kernel.env.judge.candidate_session import CandidateSession
+from verl_kernel.env.judge.runner_client import Verdict
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.tamper.trace_checks import heaviest
 
-_EVERYTHING: Message = {}
-_COMPUTED: Message = {"kept": ["moves", "constant"]}
-_MOVED_TOO: Message = {"kept": ["constant"]}
+_EVERYTHING: LeftOut = {}
+_COMPUTED: LeftOut = {"kept": ["moves", "constant"]}
+_MOVED_TOO: LeftOut = {"kept": ["constant"]}
 _MOST_GROUPS = 4
 """Most launches (or kernels, where there are more launches) that are left out one at a time."""
 _PATIENCE, _GRACE_S = 5.0, 2.0
@@ -31,55 +31,54 @@ class Ablation:
     """The ablated forwards of one evaluation.
 
     Args:
-        bench: the loaded candidate; what makes no difference is noted in its `idle`.
-        secret: the evaluation's secret.
+        session: the loaded candidate; what makes no difference is noted in its `idle`.
         number: of the first ablated trial; it and all later numbers are not used elsewhere.
         revive: loads the candidate into another runner, if this one ended.
     """
 
-    def __init__(self, bench: Bench, secret: bytes, number: int, revive: Callable[[], None]) -> None:
-        self._bench, self._secret, self._number, self._revive = bench, secret, number, revive
+    def __init__(self, session: CandidateSession, number: int, revive: Callable[[], None]) -> None:
+        self._session, self._number, self._revive = session, number, revive
         self._is_first_runner = True
 
     def finds_decoy(self) -> bool:
         """Whether the output is right although the kernels contribute nothing."""
-        if self._bench.moves_count:
+        if self._session.moves_count:
             return self._is_right(_EVERYTHING)
         if not self._is_right(_COMPUTED):
             return False
         if self._is_right(_MOVED_TOO):
             return True
-        self._bench.idle.update(range(len(self._launches())))
+        self._session.idle.update(range(len(self._launches())))
         return False
 
     def find_idle(self) -> None:
         """Note launches without which the output stays right; `finds_decoy` has settled that for a single launch."""
-        bench = self._bench
-        kept = {} if bench.moves_count else _COMPUTED
-        if bench.idle or not self._is_first_runner:  # a new runner has not seen what its launches store
+        session = self._session
+        kept = _EVERYTHING if session.moves_count else _COMPUTED
+        if session.idle or not self._is_first_runner:  # a new runner has not seen what its launches store
             return
-        for numbers in heaviest(bench.traces[-1], bench.dialogue.file, bench.moves_count, _MOST_GROUPS):
+        for numbers in heaviest(session.traces[-1], session.source, session.moves_count, _MOST_GROUPS):
             if self._is_right({**kept, "only": numbers}):
-                bench.idle.update(numbers)
+                session.idle.update(numbers)
             if not self._is_first_runner:
                 return
 
     def _launches(self) -> Sequence[object]:
-        return [event for event in self._bench.traces[-1] if event.kind == "launch"]
+        return [event for event in self._session.traces[-1] if event.kind == "launch"]
 
-    def _is_right(self, left_out: Message) -> bool:
-        bench, left = self._bench, self._bench.seconds_left
-        average = (bench.seconds_granted - left) / max(1, len(bench.traces))
-        bench.seconds_left = min(left, _GRACE_S + _PATIENCE * average)
+    def _is_right(self, left_out: LeftOut) -> bool:
+        session, left = self._session, self._session.seconds_left
+        average = (session.seconds_granted - left) / max(1, len(session.traces))
+        session.seconds_left = min(left, _GRACE_S + _PATIENCE * average)
         number, self._number = self._number, self._number + 1
         try:
-            return bench.trial(self._secret, number, suppress=left_out).ok
-        except Stop as stop:  # without its kernels it fails, so they matter
-            if stop.status is EvalStatus.HACKING:
+            return session.forward(number, suppress=left_out).ok
+        except Verdict as verdict:  # without its kernels it fails, so they matter
+            if verdict.status is EvalStatus.HACKING:
                 raise
-            if not bench.dialogue.runner.alive:
+            if not session.client.runner.alive:
                 self._is_first_runner = False
                 self._revive()
             return False
         finally:
-            bench.seconds_left = left
+            session.seconds_left = left

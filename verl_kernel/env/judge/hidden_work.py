@@ -22,7 +22,7 @@ FIRST_MS = 200.0
 
 
 @dataclass(frozen=True)
-class Entry:
+class CpuTime:
     """One forward.
 
     Raises:
@@ -36,7 +36,7 @@ class Entry:
     events: int
 
     @classmethod
-    def read(cls, total_ns: int, spent: Any, events: int) -> Entry:
+    def read(cls, total_ns: int, spent: Any, events: int) -> CpuTime:
         """Combine the judge's measurement with the runner's claim."""
         if not isinstance(spent, dict) or not all(type(value) is int and value >= 0 for value in spent.values()):
             raise ValueError("the processor times of an answer must be integers of at least 0")
@@ -49,7 +49,7 @@ class Entry:
         return self.total_ms - self.explained_ms - granted
 
 
-def hidden_work(entries: list[Entry]) -> Entry | None:
+def hidden_work(entries: list[CpuTime]) -> CpuTime | None:
     """The typical forward of an evaluation if it hides work, else None.
 
     The lower median: the first forward may import and tune, and the clock takes the median too. Where it is the only

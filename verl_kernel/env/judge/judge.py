@@ -22,7 +22,7 @@ from verl_kernel.env.judge.processes.own_time import OwnTime
 from verl_kernel.env.judge.processes.zygote import Zygote
 from verl_kernel.env.lru import LRUCache
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.reference.disk_cache import ReferenceStore
+from verl_kernel.env.reference.disk_cache import ReferenceCache
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult
@@ -67,7 +67,7 @@ class Judge:
         self._zygote = Zygote(self._device, forked)
         self._references: LRUCache[Reference | TaskError] = LRUCache(_REFERENCES, self._device.cache_bytes)
         folder = options.reference_cache
-        self._store = None if folder is None else ReferenceStore(folder, self._device.name)
+        self._store = None if folder is None else ReferenceCache(folder, self._device.name)
 
     @property
     def model(self) -> str:
@@ -90,7 +90,7 @@ class Judge:
             self.warm_up()
         self._device.begin()
         try:
-            return self._evaluation(request).run(request.source, request.kernel)
+            return self._evaluation(request).run(request)
         except torch.OutOfMemoryError as exc:
             self._references.clear()
             raise InfraError(

@@ -20,12 +20,12 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.outcome import Outcome, not_judged
 from verl_kernel.env.pool.scheduling.judge_handle import Handle, JudgeHandle, JudgeLost
 from verl_kernel.env.pool.scheduling.pins import Pin, Pins
-from verl_kernel.env.pool.scheduling.scheduler import Ticket, Turnstile
+from verl_kernel.env.pool.scheduling.scheduler import JudgeScheduler, Ticket
 from verl_kernel.env.pool.scheduling.tries import Tries
 from verl_kernel.env.pool.scheduling.unfit_tasks import UnfitTasks
 from verl_kernel.env.pool.stats import JudgeStats, PoolStats, Tally
 from verl_kernel.env.pool.upkeep import Upkeep
-from verl_kernel.env.pool.verdict_cache import Pending, VerdictMemo, verdict_key
+from verl_kernel.env.pool.verdict_cache import SharedEvaluation, VerdictCache, verdict_key
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.errors import InfraError, TaskError
@@ -55,13 +55,13 @@ class Dispatcher(Generic[Handle]):
 
     def __init__(self, judges: Sequence[Handle], options: GymOptions, observer: Observer | None = None) -> None:
         self._judges = list(judges)
-        self._turnstile: Turnstile[Handle] = Turnstile(
+        self._scheduler: JudgeScheduler[Handle] = JudgeScheduler(
             self._judges, options.quarantine_after, options.quarantine_s, down=True, model_wait_s=options.model_wait_s
         )
-        self._upkeep = Upkeep(self._judges, self._turnstile)
+        self._upkeep = Upkeep(self._judges, self._scheduler)
         self._doors = {urgent: asyncio.Semaphore(options.queue_size + len(judges)) for urgent in (False, True)}
         self._held_back = 0
-        self._memo, self._unfit, self._tally = VerdictMemo(_MEMORY), UnfitTasks(), Tally()
+        self._cache, self._unfit, self._tally = VerdictCache(_MEMORY), UnfitTasks(), Tally()
         self._pins = Pins()
         self._observer = observer or Observer()
 
@@ -103,7 +103,7 @@ class Dispatcher(Generic[Handle]):
 
     async def forget(self) -> None:
         """Forget all verdicts."""
-        self._memo.forget()
+        self._cache.forget()
 
     async def drain(self, nodes: Collection[str], numbers: Collection[int], on: bool) -> list[int]:
         """Let judges finish and give them nothing new, or take that back.
@@ -121,28 +121,28 @@ class Dispatcher(Generic[Handle]):
     async def close(self) -> None:
         """Stop looking after judges, and refuse requests."""
         self._upkeep.close()
-        self._turnstile.refuse(InfraError("the pool has been closed"))
+        self._scheduler.refuse(InfraError("the pool has been closed"))
 
     def _stats(self) -> PoolStats:
-        places = zip(self._judges, self._turnstile.states(), strict=True)
+        places = zip(self._judges, self._scheduler.states(), strict=True)
         judges = []
         for number, (judge, state) in enumerate(places):
             place = judge.describe()
             judges.append(JudgeStats(number=number, state=state, node=place.node, pid=place.pid, model=place.model))
-        return self._tally.stats(tuple(judges), self._turnstile.waiting, self._held_back)
+        return self._tally.stats(tuple(judges), self._scheduler.waiting, self._held_back)
 
-    def _known(self, request: EvalRequest, pin: Pin) -> Pending | None:
-        pending = self._memo.get(verdict_key(request, pin))
+    def _known(self, request: EvalRequest, pin: Pin) -> SharedEvaluation | None:
+        pending = self._cache.get(verdict_key(request, pin))
         if pending is not None:
             self._tally.remembered += 1
             if request.validate:
                 pending.ticket.urgent = True
         return pending
 
-    def _begin(self, request: EvalRequest, pin: Pin) -> Pending:
+    def _begin(self, request: EvalRequest, pin: Pin) -> SharedEvaluation:
         ticket = Ticket(urgent=request.validate, pin=pin)
-        pending = Pending(lambda own: self._attempt(request, own), ticket)
-        return self._memo.put(verdict_key(request, pin), pending)
+        pending = SharedEvaluation(lambda own: self._attempt(request, own), ticket)
+        return self._cache.put(verdict_key(request, pin), pending)
 
     @asynccontextmanager
     async def _admitted(self, urgent: bool) -> AsyncIterator[None]:
@@ -156,12 +156,12 @@ class Dispatcher(Generic[Handle]):
         finally:
             self._doors[urgent].release()
 
-    async def _attempt(self, request: EvalRequest, pending: Pending) -> Outcome:
+    async def _attempt(self, request: EvalRequest, pending: SharedEvaluation) -> Outcome:
         """Ask one judge after another until one of them answers."""
         self._unfit.check(request.task)
         tries: Tries[Handle] = Tries()
         while tries.left:
-            judge = await self._turnstile.enter(pending.ticket)
+            judge = await self._scheduler.acquire(pending.ticket)
             pending.started = True
             tries.begin()
             self._tally.evaluations += 1
@@ -175,7 +175,7 @@ class Dispatcher(Generic[Handle]):
             except TaskError as exc:
                 raise self._unfit.remember(request.task, exc) from None
             finally:
-                self._turnstile.leave(judge)
+                self._scheduler.release(judge)
             self._served(judge, tries.suspect)
             return self._ended(result, tries, {**_group(judge), **pending.ticket.pin.note()})
         return self._ended(not_judged(request, tries.failure, tries.made), tries, {})
@@ -199,12 +199,12 @@ class Dispatcher(Generic[Handle]):
 
     def _served(self, judge: Handle, suspect: Handle | None) -> None:
         """A failure is held against a judge only where another one served: else it may be the job's."""
-        self._turnstile.well(judge)
+        self._scheduler.well(judge)
         if suspect is not None and suspect is not judge:
             self._punish(suspect)
 
     def _punish(self, judge: Handle) -> None:
-        seconds = self._turnstile.blame(judge)
+        seconds = self._scheduler.blame(judge)
         if seconds:
             self._tally.quarantines += 1
             number = self._judges.index(judge)

@@ -11,7 +11,7 @@ from typing import Any
 from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.judge.processes.own_time import backstop_s
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.temp_dir import Home
+from verl_kernel.env.pool.temp_dir import LockedTempDir
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.sandbox.child_environment import child_environment
@@ -41,7 +41,7 @@ class JudgeProcess:
         self._options, self._seed = options, seed
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection[Any, Any] | None = None
-        self._home: Home | None = None
+        self._temp_dir: LockedTempDir | None = None
         self._closed = False
         self.model = ""
         """GPU model that its times are of; known once it has started."""
@@ -62,7 +62,7 @@ class JudgeProcess:
             return
         if self._closed:
             raise InfraError("the judge has been closed")
-        self._home = Home()
+        self._temp_dir = LockedTempDir()
         ours, theirs = channels.pair()
         command = [
             sys.executable,
@@ -72,7 +72,7 @@ class JudgeProcess:
             self._options.device,
         ]
         self._process = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], env={**child_environment(), "TMPDIR": self._home.path}, cwd="/",
+            command, pass_fds=[theirs.fileno()], env={**child_environment(), "TMPDIR": self._temp_dir.path}, cwd="/",
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         theirs.close()
@@ -130,8 +130,8 @@ class JudgeProcess:
         if connection is not None and not connection.closed:
             connection.close()
         code = process.wait()
-        if self._home is not None:
-            self._home.close()
+        if self._temp_dir is not None:
+            self._temp_dir.close()
         return code
 
 

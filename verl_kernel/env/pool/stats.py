@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from typing import ClassVar
 
 from verl_kernel.env.result import EvalResult, Record
-
-RECENT_S = 60.0
 
 
 class JudgeStats(Record):
@@ -26,6 +25,9 @@ class JudgeStats(Record):
 
 class PoolStats(Record):
     """A pool at one moment; counts are since its start."""
+
+    RECENT_S: ClassVar[float] = 60.0
+    """Window of `recent_per_second`."""
 
     judges: tuple[JudgeStats, ...]
     queue: int
@@ -91,9 +93,9 @@ class Tally:
             judges=judges, queue=queue, held_back=held_back, evaluations=self.evaluations, remembered=self.remembered,
             retries=self.retries, infra_errors=self.infra_errors, quarantines=self.quarantines,
             statuses=dict(self.statuses), per_second=sum(self.statuses.values()) / uptime,
-            recent_per_second=len(self._recent) / min(uptime, RECENT_S), uptime_s=uptime,
+            recent_per_second=len(self._recent) / min(uptime, PoolStats.RECENT_S), uptime_s=uptime,
         )  # fmt: skip
 
     def _forget_old(self) -> None:
-        while self._recent and self._recent[0] < time.monotonic() - RECENT_S:
+        while self._recent and self._recent[0] < time.monotonic() - PoolStats.RECENT_S:
             self._recent.popleft()

@@ -19,7 +19,7 @@ from verl_kernel.errors import EnvironmentNotReady
 _PREFIX = "verl_kernel_judge_"
 
 
-class Home:
+class LockedTempDir:
     """A new directory, locked until it is closed.
 
     Raises:

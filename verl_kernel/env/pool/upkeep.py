@@ -10,7 +10,7 @@ from typing import Any, Generic
 
 from verl_kernel.env.pool.scheduling.drains import Drains
 from verl_kernel.env.pool.scheduling.judge_handle import Handle, JudgeLost
-from verl_kernel.env.pool.scheduling.scheduler import Turnstile
+from verl_kernel.env.pool.scheduling.scheduler import JudgeScheduler
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError
 
 _LOG = logging.getLogger(__name__)
@@ -22,15 +22,15 @@ _WATCH_S = 5.0
 
 
 class Upkeep(Generic[Handle]):
-    """Announces judges to the turnstile; all of it in one event loop.
+    """Announces judges to the scheduler; all of it in one event loop.
 
     Args:
         judges: handles, none of them started.
-        turnstile: hands them out.
+        scheduler: hands them out.
     """
 
-    def __init__(self, judges: Sequence[Handle], turnstile: Turnstile[Handle]) -> None:
-        self._judges, self._turnstile = judges, turnstile
+    def __init__(self, judges: Sequence[Handle], scheduler: JudgeScheduler[Handle]) -> None:
+        self._judges, self._scheduler = judges, scheduler
         self._drains = Drains()
         self._refusals: dict[int, Exception] = {}
         self._starts: list[asyncio.Task[None]] = []
@@ -56,7 +56,7 @@ class Upkeep(Generic[Handle]):
 
     def repair(self, judge: Handle) -> None:
         """Take a judge that failed out of rotation until it answers again."""
-        self._turnstile.down(judge)
+        self._scheduler.down(judge)
         self._in_background(self._bring_up(judge))
 
     def ask_neighbours(self, judge: Handle) -> None:
@@ -64,7 +64,7 @@ class Upkeep(Generic[Handle]):
         node = judge.describe().node
         neighbours = [other for other in self._judges if other is not judge and other.describe().node == node]
         for other in neighbours if node else ():
-            if self._turnstile.state(other) in ("free", "quarantined"):
+            if self._scheduler.state(other) in ("free", "quarantined"):
                 self.repair(other)
 
     def drain(self, nodes: Collection[str], numbers: Collection[int], on: bool) -> list[int]:
@@ -97,7 +97,7 @@ class Upkeep(Generic[Handle]):
                 return
             except InfraError as exc:
                 _LOG.warning("judge %d does not start, next try in %g s: %s", number, pause, exc)
-                self._turnstile.down(judge)
+                self._scheduler.down(judge)
                 if pause >= _RESTART_S or not isinstance(exc, JudgeLost):
                     self._failing.add(number)
             if self._nobody_left():  # requests must learn what is wrong rather than wait for ever
@@ -107,7 +107,7 @@ class Upkeep(Generic[Handle]):
         self._refusals.pop(number, None)
         self._failing.discard(number)
         self._settle(judge)
-        self._turnstile.up(judge, judge.describe().model)
+        self._scheduler.up(judge, judge.describe().model)
 
     def _nobody_left(self) -> bool:
         """Whether no judge is up or may still come up by itself."""
@@ -116,18 +116,18 @@ class Upkeep(Generic[Handle]):
     def _refuse(self, judge: Handle, reason: Exception) -> None:
         number = self._judges.index(judge)
         _LOG.error("judge %d cannot work: %s", number, reason)
-        self._turnstile.down(judge)
+        self._scheduler.down(judge)
         self._refusals[number] = reason
         self._failing.discard(number)
         if len(self._refusals) == len(self._judges):
-            self._turnstile.refuse(reason)
+            self._scheduler.refuse(reason)
 
     def _settle(self, judge: Handle) -> None:
         """A judge is drained as long as it is on a drained node: one that Ray moves elsewhere serves again."""
         number = self._judges.index(judge)
         drained = self._drains.cover(number, judge.describe().node)
-        if drained != self._turnstile.is_drained(judge):
-            self._turnstile.drain(judge, drained)
+        if drained != self._scheduler.is_drained(judge):
+            self._scheduler.drain(judge, drained)
         if drained and number not in self._watched:
             self._watched.add(number)
             self._in_background(self._watch(judge))
@@ -135,8 +135,8 @@ class Upkeep(Generic[Handle]):
     async def _watch(self, judge: Handle) -> None:
         """Notice when a drained judge, which nobody asks for anything, goes down with its node and comes back."""
         number = self._judges.index(judge)
-        while self._turnstile.is_drained(judge) and number not in self._refusals:
+        while self._scheduler.is_drained(judge) and number not in self._refusals:
             await asyncio.sleep(_WATCH_S)
-            if self._turnstile.state(judge) == "drained":
+            if self._scheduler.state(judge) == "drained":
                 await self._bring_up(judge)
         self._watched.discard(number)

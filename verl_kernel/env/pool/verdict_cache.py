@@ -25,7 +25,7 @@ def verdict_key(request: EvalRequest, pin: Pin) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-class Pending:
+class SharedEvaluation:
     """One evaluation, queued, under way or done, and everybody who waits for it.
 
     Args:
@@ -33,7 +33,7 @@ class Pending:
         ticket: its place in the queue.
     """
 
-    def __init__(self, judge: Callable[[Pending], Awaitable[Outcome]], ticket: Ticket) -> None:
+    def __init__(self, judge: Callable[[SharedEvaluation], Awaitable[Outcome]], ticket: Ticket) -> None:
         self.ticket = ticket
         self.started = False
         self._waiters = 0
@@ -67,19 +67,19 @@ class Pending:
                 self._task.cancel()
 
 
-class VerdictMemo:
+class VerdictCache:
     """The `capacity` most recently used evaluations by key."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._items: LRUCache[Pending] = LRUCache(capacity)
+        self._items: LRUCache[SharedEvaluation] = LRUCache(capacity)
 
-    def get(self, key: str) -> Pending | None:
+    def get(self, key: str) -> SharedEvaluation | None:
         """An evaluation worth waiting for, if there is one."""
         known = self._items.get(key)
         return known if known is not None and known.useful else None
 
-    def put(self, key: str, pending: Pending) -> Pending:
+    def put(self, key: str, pending: SharedEvaluation) -> SharedEvaluation:
         """Remember an evaluation."""
         return self._items.put(key, pending)
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-import verl_kernel.env
+import verl_kernel
 from verl_kernel.env.ipc.tensors import DTYPES, TensorSpec
 from verl_kernel.env.reference.preparation import Preparation, Traits
 from verl_kernel.env.reference.value import Value
@@ -32,10 +32,10 @@ from verl_kernel.env.trace import dump_events, load_events
 from verl_kernel.errors import ConfigError
 
 _LOG = logging.getLogger(__name__)
-_PACKAGE = Path(verl_kernel.env.__file__).parent
+_PACKAGE = Path(verl_kernel.__file__).parent / "env"
 
 
-class ReferenceStore:
+class ReferenceCache:
     """A folder of preparations.
 
     Args:

@@ -19,10 +19,11 @@ from verl_kernel.env.comparison.scale import SHARP
 from verl_kernel.env.ipc.tensors import place
 from verl_kernel.env.reference.preparation import Preparation, Traits
 from verl_kernel.env.reference.program import ReferenceProgram
+from verl_kernel.env.reference.roles import same_bytes
 from verl_kernel.env.reference.terms import ineffective
 from verl_kernel.env.reference.trial import SIZED_DRAWS, draw_trial
 from verl_kernel.env.reference.value import Value
-from verl_kernel.env.reference.variation import Tensors, Variation, jittered, learn, same_bytes
+from verl_kernel.env.reference.variation import Tensors, Variation, jittered, learn
 from verl_kernel.env.seeding import seed_of
 from verl_kernel.env.weights import Constants, copy_state, find_constants, renewed
 from verl_kernel.errors import TaskError

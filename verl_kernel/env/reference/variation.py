@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from verl_kernel.env.reference.roles import Role, find_roles, unchanged
 from verl_kernel.env.weights import constant_value, renewed
 
 LOW = 0.125
@@ -23,7 +24,6 @@ HIGHS = (8.0, 4.0, 2.0, 1.0)
 """Largest scales of a varied trial, the first that the reference bears."""
 LARGES = (256.0, 64.0, 16.0)
 """Scales of the trial of large inputs."""
-_RARE = 1 / 16
 _TINY = 1e-30
 """Nearly zero: its square is zero in float32."""
 _PART = 4
@@ -31,26 +31,6 @@ _PART = 4
 _JITTER = {torch.float64: 1e-10, torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 """Relative difference that rounding alone makes between two correct programs, by dtype."""
 Tensors = list[torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Role:
-    """What one input tensor is, as far as several draws show it.
-
-    `drawn` (left alone), `scaled` (floating), `fixed` (floating, the same in every draw), `flipped` (a mask with a
-    rare value), `index` (integers that repeat).
-    """
-
-    kind: str
-    low: int = 0
-    high: int = 0
-    """Range of an index."""
-    is_sorted: bool = False
-
-    @property
-    def is_floating(self) -> bool:
-        """Whether it holds numbers that may be scaled."""
-        return self.kind in ("fixed", "scaled")
 
 
 @dataclass(frozen=True)
@@ -138,8 +118,8 @@ def learn(
             inputs are not enlarged.
         agree: whether two sets of inputs give the same outputs, all of them floating: else ties could decide them.
     """
-    roles = _roles(draws)
-    found = Variation((Role("drawn"),) * len(roles), always=all(map(_unchanged, zip(*draws, strict=True))))
+    roles = find_roles(draws)
+    found = Variation((Role("drawn"),) * len(roles), always=all(map(unchanged, zip(*draws, strict=True))))
     for number, role in enumerate(roles):
         if role.kind not in ("drawn", "scaled"):
             tried = replace(found, roles=(*found.roles[:number], role, *found.roles[number + 1 :]))
@@ -186,59 +166,6 @@ def _jittered(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     ends = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.int8).to(tensor.device) * 2 - 1
     moved = tensor * (1 + ends.double() * _JITTER[tensor.dtype]).to(torch.promote_types(tensor.dtype, torch.float32))
     return torch.where((tensor == 0) | (tensor == 1), tensor, moved.to(tensor.dtype))
-
-
-def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors of any shapes hold the same, NaN included."""
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    return torch.equal(one.contiguous().view(-1).view(torch.uint8), other.contiguous().view(-1).view(torch.uint8))
-
-
-def _roles(draws: Sequence[Tensors]) -> list[Role]:
-    """Each input's role; an unchanging floating tensor is a mask where another input changes, else data."""
-    groups = list(zip(*draws, strict=True))
-    roles = [_role(tensors) for tensors in groups]
-    if any(role.kind == "scaled" for role in roles):
-        return roles
-    data = [tensors[0].is_floating_point() and _unchanged(tensors) for tensors in groups]
-    return [Role("fixed") if fixed else role for role, fixed in zip(roles, data, strict=True)]
-
-
-def _role(tensors: Sequence[torch.Tensor]) -> Role:
-    first = tensors[0]
-    if not all(tensor.numel() for tensor in tensors) or first.is_complex():
-        return Role("drawn")
-    if all(bool(((tensor == 0) | (tensor == 1)).all()) for tensor in tensors):
-        return _binary(tensors)
-    if first.is_floating_point():
-        return Role("fixed" if _unchanged(tensors) else "scaled")
-    low, high = min(int(tensor.min()) for tensor in tensors), max(int(tensor.max()) for tensor in tensors)
-    repeats = low < high and any(map(_repeats, tensors))
-    return Role("index", low, high, all(map(_is_sorted, tensors))) if repeats else Role("drawn")
-
-
-def _binary(tensors: Sequence[torch.Tensor]) -> Role:
-    """A tensor of zeros only is a mask only if it is boolean: of an integer, 1 may be out of range."""
-    ones = sum(int(tensor.sum()) for tensor in tensors) / sum(tensor.numel() for tensor in tensors)
-    is_rare, fixed = min(ones, 1 - ones) <= _RARE, _unchanged(tensors)
-    if ones == 0 and tensors[0].dtype is not torch.bool:
-        return Role("fixed" if tensors[0].is_floating_point() else "drawn")
-    return Role("flipped" if is_rare or fixed else "drawn")
-
-
-def _unchanged(tensors: Sequence[torch.Tensor]) -> bool:
-    return all(same_bytes(tensors[0], tensor) for tensor in tensors[1:])
-
-
-def _repeats(tensor: torch.Tensor) -> bool:
-    flat = tensor.reshape(-1).sort().values
-    return bool((flat[1:] == flat[:-1]).any())
-
-
-def _is_sorted(tensor: torch.Tensor) -> bool:
-    flat = tensor.reshape(-1)
-    return bool((flat[1:] >= flat[:-1]).all())
 
 
 def _chosen(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -14,6 +14,7 @@ import gc
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,24 @@ import torch
 
 from verl_kernel.env.backends import Backend
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
-from verl_kernel.env.ipc.shared_memory import Arena
+from verl_kernel.env.ipc.messages import (
+    Failure,
+    Form,
+    LoadReply,
+    LoadRequest,
+    Place,
+    Remarks,
+    RunReply,
+    RunRequest,
+    TimeReply,
+)
+from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.ipc.tensor_facts import same_place, storages, tensor_facts
 from verl_kernel.env.ipc.tensors import TensorSpec, flatten, unflatten
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 from verl_kernel.env.seeding import seed_everything
 from verl_kernel.env.static_check import candidate_code
+from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.snapshot import Snapshot
 from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import dump_events
@@ -39,13 +52,15 @@ _MESSAGE_CHARS, _FRAMES = 4000, 8
 class Runner:
     """Serves one judge over one channel; ends when told to, or when the judge is gone."""
 
-    def __init__(self, channel: Channel, arena: Arena, backend: Backend, scratch: str, snapshot: Snapshot) -> None:
-        self._channel, self._arena, self._device = channel, arena, backend.device
+    def __init__(
+        self, channel: Channel, memory: SharedMemory, backend: Backend, scratch: str, snapshot: Snapshot
+    ) -> None:
+        self._channel, self._memory, self._device = channel, memory, backend.device
         self._path = str(Path(scratch) / CANDIDATE_FILE)
         self._model: Any = None
         self._snapshot, self._begun = snapshot, 0
         self._constants: list[torch.Tensor] = []
-        self._timed = backend.timed_calls(arena, self._put) if backend.timed_calls else None
+        self._timed = backend.timed_calls(memory, self._put) if backend.timed_calls else None
 
     def serve(self) -> None:
         """Answer requests until `exit` or the end of the channel."""
@@ -61,9 +76,10 @@ class Runner:
             vars(module).clear()
         gc.collect()
 
-    def _answer(self, request: Message) -> Message:
+    def _answer(self, request: Message) -> Mapping[str, object]:
         self._begun = time.thread_time_ns()
         stage = "load" if "load" in request else "run"
+        answer: LoadReply | RunReply | TimeReply | Remarks
         try:
             if "time" in request and self._timed is not None:
                 answer = self._timed.answer(request["time"], self._model)
@@ -73,20 +89,21 @@ class Runner:
             answer = {"failure": self._describe(exc, stage)}
         return {**answer, "notes": WIRE.take()}
 
-    def _watched(self, request: Message) -> Message:
+    def _watched(self, request: RunRequest) -> RunReply:
         WIRE.start()
         try:
             return self._run(request)
         finally:
             WIRE.stop()
 
-    def _reply(self, message: Message) -> None:
+    def _reply(self, message: Mapping[str, object]) -> None:
         try:
             self._channel.send(message)
         except ProtocolError as exc:
-            self._channel.send({"failure": {"status": "runtime_error", "type": "TraceTooLong", "message": str(exc)}})
+            failure = _failure("runtime_error", "TraceTooLong", str(exc))
+            self._channel.send(Remarks(failure=failure))
 
-    def _load(self, request: Message) -> Message:
+    def _load(self, request: LoadRequest) -> LoadReply:
         module = candidate_code.load(_MODULE, self._path, self._device.function_watch())
         cls = getattr(module, request["entry"], None)
         if cls is None:
@@ -102,10 +119,10 @@ class Runner:
         state = {name: tensors[number] for name, number in request["state"].items()}
         return {"weights": hand_over(self._model, state, request["constants"])}
 
-    def _run(self, request: Message) -> Message:
+    def _run(self, request: RunRequest) -> RunReply:
         inputs = self._tensors(request["specs"])
         args, kwargs = unflatten(request["inputs"], inputs)
-        self._device.confine(self._arena.region(0, self._arena.size), [*self._constants, *inputs])
+        self._device.confine(self._memory.region(0, self._memory.size), [*self._constants, *inputs])
         self._device.poison([self._device.to_device(self._view(spec)) for spec in request["outputs"]])
         left_out = request["suppress"]
         launches = contextlib.nullcontext() if left_out is None else self._device.suppress_launches(**left_out)
@@ -115,13 +132,13 @@ class Runner:
             self._device.synchronize()
         self._give_back(inputs, request["specs"])
         done, explained = time.thread_time_ns(), self._device.spent_ns - explained
-        answer = {**self._put(output, inputs, request["outputs"]), "events": dump_events(events)}
+        form, trace = self._put(output, inputs, request["outputs"]), dump_events(events)
         if request["inspect"]:
             self._inspect()
         own = ready - self._begun + time.thread_time_ns() - done
-        return {**answer, "spent": {"device": explained, "own": own}}
+        return {**form, "events": trace, "spent": {"device": explained, "own": own}}
 
-    def _put(self, output: Any, inputs: list[torch.Tensor], specs: list[dict[str, Any]]) -> Message:
+    def _put(self, output: Any, inputs: list[torch.Tensor], specs: list[Place]) -> Form:
         """Copy an output to the places the judge has poisoned for it, where its form allows that."""
         tensors: list[torch.Tensor] = []
         with contextlib.suppress(TypeError):  # the judge sees from the missing tree that it is no output
@@ -137,32 +154,28 @@ class Runner:
 
     def _inspect(self) -> None:
         for change in self._snapshot.changes():
-            WIRE.note("patched", change)
+            WIRE.note(HackFlag.PATCHED, change)
 
-    def _tensors(self, specs: list[dict[str, Any]]) -> list[torch.Tensor]:
+    def _tensors(self, specs: list[Place]) -> list[torch.Tensor]:
         return [self._device.to_device(self._view(spec)) for spec in specs]
 
-    def _view(self, spec: dict[str, Any]) -> torch.Tensor:
-        return self._arena.view(TensorSpec.from_json(spec))
+    def _view(self, spec: Place) -> torch.Tensor:
+        return self._memory.view(TensorSpec.from_json(spec))
 
-    def _give_back(self, inputs: list[torch.Tensor], specs: list[dict[str, Any]]) -> None:
+    def _give_back(self, inputs: list[torch.Tensor], specs: list[Place]) -> None:
         """Copy inputs back to shared memory where the forward had copies: the judge checks whether it wrote to them."""
         for tensor, view in zip(inputs, map(self._view, specs), strict=True):
             if tensor.data_ptr() != view.data_ptr():
                 view.copy_(tensor)
 
-    def _describe(self, exc: BaseException, stage: str) -> dict[str, str]:
+    def _describe(self, exc: BaseException, stage: str) -> Failure:
         frames = [*_frames(exc, self._path)]
         cause = exc.__cause__
         if cause is not None and type(exc).__name__ in ("InterpreterError", "CompilationError"):
             frames += _frames(cause, self._path)
             exc = cause
-        return {
-            "status": self._status(exc, stage),
-            "type": type(exc).__name__,
-            "message": str(exc)[:_MESSAGE_CHARS],
-            "traceback_tail": "\n".join(frames[-_FRAMES:]),
-        }
+        tail = "\n".join(frames[-_FRAMES:])
+        return _failure(self._status(exc, stage), type(exc).__name__, str(exc)[:_MESSAGE_CHARS], tail)
 
     def _status(self, exc: BaseException, stage: str) -> str:
         if isinstance(exc, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(exc):
@@ -172,6 +185,10 @@ class Runner:
         if self._device.is_compile_error(exc):
             return "compile_error"
         return "load_error" if stage == "load" else "runtime_error"
+
+
+def _failure(status: str, kind: str, message: str, tail: str = "") -> Failure:
+    return {"status": status, "type": kind, "message": message, "traceback_tail": tail}
 
 
 def _frames(exc: BaseException, path: str) -> list[str]:

@@ -21,8 +21,9 @@ import torch
 
 from verl_kernel.env.backends import Backend, resolve_backend
 from verl_kernel.env.comparison import float32
-from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message
-from verl_kernel.env.ipc.shared_memory import Arena
+from verl_kernel.env.ipc.channel import Channel, ChannelClosed
+from verl_kernel.env.ipc.messages import Forked, ForkRequest, Ready, Reaped, Started
+from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.runner.runner import Runner
 from verl_kernel.env.sandbox import jail, landlock, libc, own_paths
 from verl_kernel.env.tamper.seals import SEALER
@@ -39,13 +40,13 @@ def serve(fd: int, name: str) -> None:
     """Serve the judge behind the descriptor `fd` with runners for the device `name`."""
     channel = Channel(socket.socket(fileno=fd))
     backend, snapshot = _prepare(name)
-    channel.send({"ready": {"torch": torch.__version__}})
+    channel.send(Ready(ready={"torch": torch.__version__}))
     inherited_kb = _private_kb()
     with suppress(ChannelClosed):
         while True:
             request, fds = channel.recv_with_fds(max_fds=4)
             if "fork" in request:
-                channel.send({"pid": _fork(request["fork"], fds, channel, backend, snapshot)})
+                channel.send(Forked(pid=_fork(request["fork"], fds, channel, backend, snapshot)))
             else:
                 channel.send(_reap(request["reap"], inherited_kb))
 
@@ -66,7 +67,7 @@ def _prepare(name: str) -> tuple[Backend, Snapshot]:
     return backend, snapshot
 
 
-def _fork(request: Message, fds: list[int], channel: Channel, backend: Backend, snapshot: Snapshot) -> int:
+def _fork(request: ForkRequest, fds: list[int], channel: Channel, backend: Backend, snapshot: Snapshot) -> int:
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -81,25 +82,25 @@ def _fork(request: Message, fds: list[int], channel: Channel, backend: Backend, 
     return pid
 
 
-def _become_runner(request: Message, fds: list[int], backend: Backend, snapshot: Snapshot) -> None:
-    sock, arena_fd, output, SEALER.fd = fds
+def _become_runner(request: ForkRequest, fds: list[int], backend: Backend, snapshot: Snapshot) -> None:
+    sock, memory_fd, output, SEALER.fd = fds
     device = backend.device
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    arena = Arena(arena_fd, request["arena_bytes"])
+    memory = SharedMemory(memory_fd, request["memory_bytes"])
     _close_all_but(sock, SEALER.fd)
     limits = jail.Limits(request["scratch"], request["memory_mb"], device.isolation())
     own_paths.settle(device.zygote_env(), limits.scratch)
     channel = Channel(socket.socket(fileno=sock))
-    started: Message = {"isolation": jail.enter(limits)}
+    started: Started = {"isolation": jail.enter(limits)}
     float32.use(request["float32"])
     try:
         device.enter(limits.memory_mb)
     except EnvironmentNotReady as exc:
         started["unfit"] = str(exc)
     channel.send(started)
-    Runner(channel, arena, backend, limits.scratch, snapshot).serve()
+    Runner(channel, memory, backend, limits.scratch, snapshot).serve()
     libc.LIBC.malloc_trim(0)  # walks the heap: a candidate that wrote past its memory ends here with SIGABRT
 
 
@@ -110,7 +111,7 @@ def _close_all_but(*kept: int) -> None:
         first = fd + 1
 
 
-def _reap(pid: int, inherited_kb: int) -> Message:
+def _reap(pid: int, inherited_kb: int) -> Reaped:
     """Collect a dead runner and kill what it left behind: exit status (or minus the signal) and its largest memory."""
     try:
         _, status, used = os.wait4(pid, 0)

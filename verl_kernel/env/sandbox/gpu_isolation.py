@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from verl_kernel.env.sandbox import gpu_variables
-from verl_kernel.env.sandbox.isolation import Profile
+from verl_kernel.env.sandbox.isolation import IsolationProfile
 
 DRIVER = "/proc/driver/nvidia"
 """Where the driver describes itself and its GPUs."""
@@ -50,14 +50,14 @@ def find_gpu(uuid: str, pci_address: str) -> Gpu | None:
     return None
 
 
-def profile(environment: Mapping[str, str], dev: str = "/dev") -> Profile:
+def profile(environment: Mapping[str, str], dev: str = "/dev") -> IsolationProfile:
     """The grants to a runner in this environment.
 
     Args:
         environment: the zygote's; `MINOR` in it closes the nodes of all other GPUs.
         dev: where the device nodes lie.
     """
-    return Profile(
+    return IsolationProfile(
         nodes=tuple(f"{dev}/{name}" for name in _nodes(environment.get(MINOR))),
         readable=(*_READABLE, *gpu_variables.readable(environment)),
         may_start_programs=True,  # Triton calls ptxas and a C compiler, and the driver has threads of its own

@@ -15,7 +15,7 @@ _GROUP_ACCESS, _ANYBODYS_ACCESS = 0o060, 0o006
 
 
 @dataclass(frozen=True)
-class Profile:
+class IsolationProfile:
     """What one device grants its runners; by default nothing."""
 
     nodes: tuple[str, ...] = ()
@@ -23,7 +23,7 @@ class Profile:
     readable: tuple[str, ...] = ()
     """Patterns of further files and folders that may be read."""
     may_start_programs: bool = False
-    """Threads, processes, programs, and memory that belongs to no address space."""
+    """Threads, processes, programs, and memory that lies in no address space (memfd)."""
     may_listen: bool = False
     """A unix socket of its own, bound and listened on; connecting and accepting stay refused."""
     may_name_threads: bool = False

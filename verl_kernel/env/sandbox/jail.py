@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from verl_kernel.env.sandbox import isolation, landlock, seccomp
-from verl_kernel.env.sandbox.isolation import Profile
+from verl_kernel.env.sandbox.isolation import IsolationProfile
 from verl_kernel.env.sandbox.libc import LIBC, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, prctl, refusal
 
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
@@ -34,7 +34,7 @@ class Limits:
     scratch: str
     """Private directory: the runner's cwd, HOME, TMPDIR and Triton cache."""
     memory_mb: int
-    profile: Profile
+    profile: IsolationProfile
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 """A seccomp filter, written as classic BPF: which system calls a runner may no longer make.
 
 Refused calls fail with EPERM (clone3 with ENOSYS, so that libc falls back to clone, whose flags can be read).
-Connections, signals to others and kernel interfaces are closed; without `Profile.may_start_programs` processes,
-programs and threads are too, because work on another thread is work that the clock does not see, and so is memory that
-belongs to no address space. What `Profile.may_listen` opens are sockets that cannot reach anybody.
+Connections, signals to others and kernel interfaces are closed. Without `IsolationProfile.may_start_programs`
+processes, programs and threads are too, because the clock does not see work on another thread, and so is memory that
+belongs to no address space. What `IsolationProfile.may_listen` opens are sockets that cannot reach anybody.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import platform
 import signal
 import struct
 
-from verl_kernel.env.sandbox.isolation import Profile
+from verl_kernel.env.sandbox.isolation import IsolationProfile
 from verl_kernel.env.sandbox.libc import PR_SET_SECCOMP, prctl
 
 _FILTER_MODE = 2
@@ -51,7 +51,7 @@ _SOCKET, _SOCKETPAIR = (41, 198), (53, 199)
 _Instruction = tuple[int, int, int, int]
 
 
-def restrict(profile: Profile) -> None:
+def restrict(profile: IsolationProfile) -> None:
     """Install the filter on this process; it needs no_new_privs.
 
     Raises:
@@ -64,7 +64,7 @@ def restrict(profile: Profile) -> None:
     prctl(PR_SET_SECCOMP, _FILTER_MODE, header)
 
 
-def program(machine: str, pid: int, profile: Profile) -> list[_Instruction]:
+def program(machine: str, pid: int, profile: IsolationProfile) -> list[_Instruction]:
     """The filter for one process: BPF instructions (code, jump if true, jump if false, operand).
 
     Raises:

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 from verl_kernel.env.static_check.scopes import Key
+from verl_kernel.env.static_check.syntax import attribute_chain
 
 _DEPTH = 12
 """Parts of a dotted path that are told apart; nothing a kernel needs lies deeper."""
@@ -38,9 +39,9 @@ def aliases(
     waiting: list[Key] = []
     uses: dict[Key, set[tuple[Key, tuple[str, ...]]]] = defaultdict(set)
     for at, name, value in bindings:
-        base, suffix = _chain(value)
+        base, suffix = attribute_chain(value)
         if isinstance(base, ast.Name):
-            uses[key(base.id, base)].add((key(name, at), tuple(suffix)))
+            uses[key(base.id, base)].add((key(name, at), tuple(suffix[:_DEPTH])))
     for node in nodes:
         for name, path in _imported(node):
             _learn(found, waiting, key(name, node), frozenset((path,)))
@@ -66,15 +67,6 @@ def extended(paths: frozenset[str], suffix: tuple[str, ...]) -> frozenset[str]:
     if not paths:
         return NOTHING
     return frozenset(".".join((*path.split("."), *suffix)[:_DEPTH] if suffix else [path]) for path in paths)
-
-
-def _chain(node: ast.AST) -> tuple[ast.AST, list[str]]:
-    """The innermost value of a chain of attributes, and as many attributes as are told apart."""
-    suffix: list[str] = []
-    while isinstance(node, ast.Attribute):
-        suffix.append(node.attr)
-        node = node.value
-    return node, suffix[::-1][:_DEPTH]
 
 
 def _imported(node: ast.AST) -> Iterator[tuple[str, str]]:

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Program:
+class ParsedSource:
     """A parsed source text and the class it must define."""
 
     source: str

@@ -18,6 +18,15 @@ def root(node: ast.AST) -> ast.AST:
     return node
 
 
+def attribute_chain(node: ast.AST) -> tuple[ast.AST, list[str]]:
+    """The innermost value of a chain of attributes, and the attributes in order: `a` and `["b", "c"]` of `a.b.c`."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return node, names[::-1]
+
+
 def is_import(node: ast.AST) -> bool:
     """Whether a node is an import statement of either form."""
     return isinstance(node, ast.Import | ast.ImportFrom)

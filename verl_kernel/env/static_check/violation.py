@@ -7,7 +7,7 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from verl_kernel.env.static_check.names import Program
+from verl_kernel.env.static_check.names import ParsedSource
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Violation:
     reason: str
 
 
-Rule = Callable[[Program], Iterator[Violation]]
+Rule = Callable[[ParsedSource], Iterator[Violation]]
 
 
 def at(node: ast.AST, rule: str, reason: str) -> Violation:

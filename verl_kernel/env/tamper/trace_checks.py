@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the traces of verified forwards to time, coverage and what they prove about a candidate."""
+"""What the traces of verified forwards show about a candidate: its own launches, its share of the work, hidden work."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.trace import TraceEvent
 
 Trace = Sequence[TraceEvent]
@@ -29,11 +30,12 @@ def own_launches(trace: Trace, file: str) -> list[TraceEvent]:
     return [event for event in trace if event.kind == "launch" and event.source == file and not event.failed]
 
 
-def lazy_flags(traces: Sequence[Trace], work: OwnWork, file: str) -> tuple[str, ...]:
-    """What makes a correct candidate suspect: `launch_raised`, `only_moves` (torch computes, its kernels copy)."""
+def lazy_flags(traces: Sequence[Trace], work: OwnWork, file: str) -> tuple[HackFlag, ...]:
+    """Remarks on a correct candidate: `launch_raised`, `only_moves` (torch computes, its kernels copy)."""
     raised = any(event.failed for trace in traces for event in trace)
     own = own_launches(traces[-1], file)
-    return ("launch_raised",) * raised + ("only_moves",) * (bool(own) and not any(work.covered))
+    found = {HackFlag.LAUNCH_RAISED: raised, HackFlag.ONLY_MOVES: bool(own) and not any(work.covered)}
+    return tuple(flag for flag, is_so in found.items() if is_so)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from verl_kernel.env.tamper.callers import program_asks
+from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.trace import TraceEvent
 
 HOST_ELEMENTS = 64
@@ -41,6 +42,7 @@ _FOREIGN: dict[Any, str] = {
 }
 _BULK_READS = "numpy tolist apply_ map_ map2_ __dlpack__"
 _HOST: dict[Any, str] = {torch: "from_numpy frombuffer from_file"}
+_WIRES = {HackFlag.ESCAPED_RECORDER: _ESCAPES, HackFlag.FOREIGN_OP: _FOREIGN, HackFlag.HOST_ACCESS: _HOST}
 
 
 class Tripwire:
@@ -62,16 +64,17 @@ class Tripwire:
         """The forward has ended."""
         self.watching = False
 
-    def note(self, flag: str, detail: str) -> None:
+    def note(self, flag: HackFlag, detail: str) -> None:
         """Remember a violation; the first detail of each kind is kept."""
-        self._notes.setdefault(flag, detail)
+        self._notes.setdefault(flag.value, detail)
 
     def read(self, elements: int, how: str) -> None:
         """Count tensor elements that the host looks at."""
         self._read += elements
         if self.watching and self._read > HOST_ELEMENTS:
             self.note(
-                "host_access", f"{how}: the forward reads more than {HOST_ELEMENTS} elements of tensors on the host"
+                HackFlag.HOST_ACCESS,
+                f"{how}: the forward reads more than {HOST_ELEMENTS} elements of tensors on the host",
             )
 
     def read_in_bulk(self, tensor: torch.Tensor, how: str) -> None:
@@ -92,7 +95,7 @@ WIRE = Tripwire()
 
 def install() -> None:
     """Install the hooks (once per process)."""
-    for flag, group in (("escaped_recorder", _ESCAPES), ("foreign_op", _FOREIGN), ("host_access", _HOST)):
+    for flag, group in _WIRES.items():
         for owner, names in group.items():
             for name in names.split():
                 if callable(original := getattr(owner, name, None)) and not hasattr(original, "wired"):
@@ -106,9 +109,9 @@ def install() -> None:
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     """Audit hook, which cannot be removed: Python reports access to raw memory and walks over all objects to it."""
     if WIRE.watching and event.startswith("ctypes."):
-        WIRE.note("host_access", f"{event}: raw memory is used")
+        WIRE.note(HackFlag.HOST_ACCESS, f"{event}: raw memory is used")
     elif WIRE.watching and event in ("gc.get_objects", "gc.get_referrers"):
-        WIRE.note("escaped_recorder", f"{event} is called")
+        WIRE.note(HackFlag.ESCAPED_RECORDER, f"{event} is called")
 
 
 def _watch_read(name: str) -> None:
@@ -142,7 +145,7 @@ def _watch_pickling() -> None:
     torch.Tensor._reduce_ex_internal = reduce  # type: ignore[method-assign]
 
 
-def _wired(original: Callable[..., Any], name: str, flag: str) -> Callable[..., Any]:
+def _wired(original: Callable[..., Any], name: str, flag: HackFlag) -> Callable[..., Any]:
     @wraps(original)
     def function(*args: Any, **kwargs: Any) -> Any:
         if program_asks():

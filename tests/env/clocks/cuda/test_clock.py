@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The conversation of a CUDA clock with a runner, on the CPU: real requests, arena and comparison, pretended time."""
+"""The conversation of a CUDA clock with a runner, on the CPU: real requests, memory and comparison, pretended time."""
 
 import itertools
 import json
@@ -19,9 +19,9 @@ from verl_kernel.env.clocks.cuda.clock import CudaClock
 from verl_kernel.env.clocks.cuda.samples import Round, Samples
 from verl_kernel.env.clocks.cuda.timed_calls import TimedCalls, summed
 from verl_kernel.env.comparison.compare import compare
-from verl_kernel.env.devices.cuda import memory_shares
+from verl_kernel.env.devices.cuda.device import memory_shares
 from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
-from verl_kernel.env.ipc.shared_memory import POISON, Arena
+from verl_kernel.env.ipc.shared_memory import POISON, SharedMemory
 from verl_kernel.env.ipc.tensors import TensorSpec, flatten, place
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
@@ -60,12 +60,11 @@ class PretendSession:
 
     secret = b"secret"
     source = "kernel.py"
-    traces = ()
 
     def __init__(self, world, reference, model):
         self.world, self.reference, self.model = world, reference, model
-        self.arena = Arena.create(reference.input_bytes + reference.output_bytes)
-        self.timed = TimedCalls(PretendGpu(), self.arena, self.put, Stopwatch(world.gpus["kernel"]))
+        self.memory = SharedMemory.create(reference.input_bytes + reference.output_bytes)
+        self.timed = TimedCalls(PretendGpu(), self.memory, self.put, Stopwatch(world.gpus["kernel"]))
         self.compared = self.trials = 0
         self.numbers, self.requests = set(), []
 
@@ -76,12 +75,12 @@ class PretendSession:
         except TypeError:
             tree = None
         for tensor, spec in zip(tensors, specs, strict=False):
-            place = self.arena.view(TensorSpec.from_json(spec))
+            place = self.memory.view(TensorSpec.from_json(spec))
             if tensor.dtype is place.dtype:
                 place.copy_(tensor)
         return {"output": tree, "tensors": []}
 
-    def trial(self, number):
+    def draw(self, number):
         self.trials += 1
         self.numbers.add(number)
         return self.reference.trial(self.secret, number, varied=False)
@@ -89,8 +88,8 @@ class PretendSession:
     def offer(self, trial):
         inputs, start = place(trial.inputs.tensors)
         outputs, end = place(trial.expected.tensors, start)
-        self.arena.region(0, end).fill_(POISON)
-        self.arena.write(trial.inputs.tensors, inputs)
+        self.memory.region(0, end).fill_(POISON)
+        self.memory.write(trial.inputs.tensors, inputs)
         specs = {"specs": [spec.to_json() for spec in inputs], "outputs": [spec.to_json() for spec in outputs]}
         return {"inputs": trial.inputs.tree, **specs}
 
@@ -108,7 +107,7 @@ class PretendSession:
             self.compared += 1
             places, _ = place(trial.expected.tensors, place(trial.inputs.tensors)[1])
             for spec, expected in zip(places, trial.expected.tensors, strict=True):
-                if not compare(expected, self.arena.view(spec)).ok:
+                if not compare(expected, self.memory.view(spec)).ok:
                     raise Refused("values")
 
     def parse(self, read):
@@ -204,7 +203,7 @@ def test_a_quiet_device_needs_ten_rounds(measure):
     result, session = measure(world)
     assert result.kernel_ms.n == result.reference_ms.n == 10
     assert result.kernel_ms.median == pytest.approx(1.0) and result.reference_ms.median == pytest.approx(3.0)
-    assert result.speedup == pytest.approx(3.0) and result.fields()["speedup_low"] == pytest.approx(3.0)
+    assert result.speedup == pytest.approx(3.0) and result.speedup_low == pytest.approx(3.0)
     assert result.refusal is None
     assert result.facts["settled"] and result.facts["clocks"]["after"] == {"sm_mhz": 1980}
     assert result.facts["forwards"] == 2  # 1 ms of them, were the candidate four times as fast
@@ -224,7 +223,7 @@ def test_both_times_are_there_and_the_option_says_which_counts(measure):
     assert by_device.speedup == by_device.times["device"].speedup and by_device.facts["timing"] == "device"
     assert by_latency.speedup == by_latency.times["latency"].speedup
     assert by_latency.kernel_ms == by_latency.times["latency"].kernel_ms
-    assert by_latency.fields()["speedup_low"] == by_latency.times["latency"].speedup_low
+    assert by_latency.speedup_low == by_latency.times["latency"].speedup_low
 
 
 def test_both_sides_are_prepared_alike(measure):
@@ -455,14 +454,14 @@ def test_a_forged_time_is_refused(measure, monkeypatch):
 
 def test_without_device_kernels_the_profile_is_unknown(measure):
     result, _ = measure(World())
-    assert result.profile is None and "time_coverage" not in result.fields()
+    assert result.profile is None
     assert result.facts["profiler_saw_nothing"] is True
 
 
 def test_the_profile_counts_device_kernels_and_names_the_ops(measure):
     result, _ = measure(World(), kernels={"elementwise": [3, 0.5]})
     assert "profiler_saw_nothing" not in result.facts
-    assert result.fields()["time_coverage"] == 0.0 and result.profile.num_total_kernels == 3
+    assert result.profile.time_coverage == 0.0 and result.profile.num_total_kernels == 3
     assert result.profile.fallback_ops == {"aten::mul.Tensor": 2, "aten::add.Tensor": 1, "aten::relu": 1}
 
 

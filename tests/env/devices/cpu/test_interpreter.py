@@ -194,8 +194,8 @@ inspect.signature = strict
 import torch
 from verl_kernel.env.backends import resolve_device
 resolve_device("cpu").setup()
-from verl_kernel.env.devices.warmup import Program
-print(Program()(torch.randn(16)).shape)
+from verl_kernel.env.devices.warmup import WarmUpProgram
+print(WarmUpProgram()(torch.randn(16)).shape)
 """
     done = subprocess.run(
         [sys.executable, "-c", probe],

@@ -14,7 +14,7 @@ from verl_kernel.env.devices.cuda.foreign_processes import count_foreign
 from verl_kernel.env.devices.cuda.sharing import Sharing
 from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError
-from verl_kernel.options import parse_options
+from verl_kernel.reward.options import parse_options
 
 ORPHAN = """
 import subprocess, sys

@@ -97,7 +97,7 @@ def zombies() -> list[psutil.Process]:
 
 
 def shared_memory() -> list[str]:
-    """Descriptors of arenas that any process of ours holds open."""
+    """Descriptors of shared memory that any process of ours holds open."""
     found = []
     for process in family():
         with contextlib.suppress(OSError):

@@ -2,9 +2,9 @@
 """The clock of a GPU: candidate and reference in turns on the same device, until the medians are known to 1 %.
 
 Each round draws fresh inputs and times both sides on them by every protocol asked for (`rounds`, `stopwatch`). The
-candidate's time is what the judge's own clock lets stand of the runner's claim (`crosscheck`), its outputs are compared
-as in the correctness trials, and no cold median may lie under the roofline. The device is locked from the first
-warm-up to the last profile.
+candidate's time is the runner's claim as far as the judge's own clock bears it out (`crosscheck`), its outputs are
+compared as in the correctness trials, and no cold median may lie under the roofline. The device is locked from the
+first warm-up to the last profile.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from verl_kernel.env.devices.cuda.device import CudaDevice
 from verl_kernel.env.devices.cuda.facts import gpu_state
 from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
 from verl_kernel.env.devices.cuda.throttle import Throttle
+from verl_kernel.env.devices.op_flops import tensors_in
 from verl_kernel.env.ipc.tensors import place
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
@@ -99,7 +100,7 @@ class CudaClock:
         if reference not in self._compiled:
             model: Any = torch.compile(reference.model)
             with self._shared(), precision(self._options.float32), torch.no_grad():
-                args, kwargs = session.trial(_COMPILED_TRIAL).inputs.build()
+                args, kwargs = session.draw(_COMPILED_TRIAL).inputs.build()
                 model(*args, **kwargs)
                 self._stopwatch.wait()
             self._compiled[reference] = model
@@ -121,7 +122,7 @@ class CudaClock:
 
     def _floor(self, session: Session, trial: Trial) -> float:
         args, kwargs = trial.inputs.build()
-        used = _tensors((args, kwargs)) + _parameters(session.reference.model)
+        used = tensors_in((args, kwargs)) + _parameters(session.reference.model)
         read = bytes_read(lambda: session.reference.model(*args, **kwargs), used)
         written = sum(tensor.numel() * tensor.element_size() for tensor in trial.expected.tensors)
         return floor_ms(read, written, self._peak, self._stopwatch.l2_bytes)
@@ -146,10 +147,6 @@ class CudaClock:
             events = session.parse(lambda reply=reply: load_events(reply["events"]))  # type: ignore[misc]
             profile = profile_kernels(kernels, events, session.source)
         return profile
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in torch.utils._pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def _parameters(model: Any) -> list[torch.Tensor]:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shortest time a forward can take on a GPU: what it must move through device memory, at peak bandwidth.
 
-A floor that is too high would accuse the innocent, so everything is rounded down. Of an input or a weight only the
-largest part that a single op of the reference reads counts, gathered tensors do not count at all, and of that a
-quarter (triangles and strides may be skipped). Of the outputs counts what the L2 cache cannot hold back.
+A bound that is too high would accuse honest programs, so everything is rounded down. Of each input or weight a quarter
+of the largest part counts that a single op of the reference reads (triangles and strides may be skipped); gathered
+tensors do not count at all. Of the outputs that part counts which does not fit into the L2 cache.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from verl_kernel.env.clocks.cuda.crosscheck import NullCall, TimedCall, hidden_ms, mismatch, upper
 from verl_kernel.env.clocks.statistics import compared, is_settled
 from verl_kernel.env.result import Comparison
+from verl_kernel.env.tamper.hack_flags import HackFlag
 
 _SLACK_MS, _SHARE = 1.0, 1.25
 """An empty request may cost this many milliseconds more in the runner than this many times its cost in the judge."""
@@ -70,7 +71,7 @@ class Samples:
         """Times and speedup; None where the candidate's median is 0 and there is no ratio."""
         return compared(self.kernel, self.reference) if statistics.median(self.kernel) > 0 else None
 
-    def refusal(self, floor_ms: float) -> tuple[str, str] | None:
+    def refusal(self, floor_ms: float) -> tuple[HackFlag, str] | None:
         """Flag and reason if the candidate's times cannot be true.
 
         Args:
@@ -78,6 +79,6 @@ class Samples:
         """
         median = statistics.median(self.kernel)
         if median <= 0 or median < floor_ms:
-            return "impossible_time", f"{median:.4f} ms is less than moving the data takes, {floor_ms:.4f} ms"
+            return HackFlag.IMPOSSIBLE_TIME, f"{median:.4f} ms is less than moving the data takes, {floor_ms:.4f} ms"
         reason = mismatch(self.calls, self.null)
-        return None if reason is None else ("timing_mismatch", reason)
+        return None if reason is None else (HackFlag.TIMING_MISMATCH, reason)

@@ -17,7 +17,7 @@ import torch
 from verl_kernel.env.clocks.base import Session
 from verl_kernel.env.clocks.cuda.crosscheck import TimedCall
 from verl_kernel.env.devices.cuda.stopwatch import WARM_UPS, Forward, Stopwatch, warm
-from verl_kernel.env.ipc.channel import Message
+from verl_kernel.env.ipc.messages import CallStep, Claims, NullStep, TimeStep
 from verl_kernel.env.ipc.tensors import unflatten
 from verl_kernel.env.reference.trial import Trial
 
@@ -38,12 +38,12 @@ class Sides:
     def __init__(self, session: Session, model: Any, stopwatch: Stopwatch, timeout_s: float) -> None:
         self._session, self._model, self._stopwatch, self._timeout_s = session, model, stopwatch, timeout_s
         self._drawn = _FIRST_TRIAL
-        self._forms: list[Message] = []
+        self._forms: list[Claims] = []
 
     def draw(self, count: int) -> list[Trial]:
         """Fresh trials, used for nothing else."""
         self._drawn += count
-        return [self._session.trial(number) for number in range(self._drawn - count, self._drawn)]
+        return [self._session.draw(number) for number in range(self._drawn - count, self._drawn)]
 
     def batch(self, protocol: str, count: int) -> list[Trial]:
         """Trials for one measurement: those of its warm-up calls first."""
@@ -76,25 +76,27 @@ class Sides:
     def empty(self, protocol: str, trials: Sequence[Trial]) -> tuple[float, float]:
         """What a request costs without its forwards, in the runner and here."""
         count = len(trials) - WARM_UPS[protocol]
-        request, nothing = {"step": "null", "protocol": protocol, "count": count}, [_nothing(trials[0])] * count
+        request: NullStep = {"step": "null", "protocol": protocol, "count": count}
+        nothing = [_nothing(trials[0])] * count
         theirs = self._wall(lambda: self._ask(request))
         return theirs / count, self._wall(lambda: self._stopwatch.many(protocol, nothing)) / count
 
     def offer(self, trial: Trial) -> None:
         """Put a trial's inputs on the runner's device."""
-        request = self._session.offer(trial)
+        offered = self._session.offer(trial)
         self._stopwatch.wait()
-        self._ask({"step": "offer", **request})
+        self._ask({"step": "offer", **offered})
 
     def _call(self, protocol: str, trials: Sequence[Trial]) -> TimedCall:
-        replies: list[Message] = []
-        count, request = len(trials), {"step": "call", "protocol": protocol, "count": len(trials)}
+        replies: list[Claims] = []
+        count = len(trials)
+        request: CallStep = {"step": "call", "protocol": protocol, "count": count}
         wall = self._wall(lambda: replies.append(self._ask(request)))
         reply = replies[0]
-        self._forms = self._session.parse(lambda: [reply["forms"][number] for number in range(count)])
+        self._forms = self._session.parse(lambda: _read_forms(reply["forms"], count))
         for trial, form in zip(trials, self._forms, strict=True):
             self._session.accept(trial, form, values=False)
-        return self._session.parse(lambda: TimedCall(reply["inner_ms"], wall / count))
+        return self._session.parse(lambda: TimedCall(_read_ms(reply["inner_ms"]), wall / count))
 
     def _forward(self, trial: Trial, protocol: str) -> Forward[Any]:
         inputs = [tensor.clone() for tensor in trial.inputs.tensors]
@@ -114,7 +116,7 @@ class Sides:
         act()
         return (time.perf_counter() - start) * 1e3
 
-    def _ask(self, step: Message) -> Message:
+    def _ask(self, step: TimeStep) -> Claims:
         return self._session.ask({"time": step}, self._timeout_s)
 
 
@@ -125,3 +127,15 @@ def _nothing(trial: Trial) -> Forward[Any]:
         return [tensor.clone() for tensor in trial.expected.tensors]
 
     return Forward(run=lambda: None, ready=lambda: [copies(), copies()], keep=lambda _: copies())
+
+
+def _read_forms(value: object, count: int) -> list[Claims]:
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value[:count]):
+        raise ValueError("the forms of outputs must be a list of objects")
+    return [value[number] for number in range(count)]
+
+
+def _read_ms(value: object) -> float:
+    if not isinstance(value, int | float):
+        raise ValueError("milliseconds must be a number")
+    return value

@@ -3,8 +3,8 @@
 
 `offer`: inputs to the device, where they wait for their call. `call`: forwards on the inputs offered, in order, each
 prepared and timed by a protocol of the stopwatch; a copy of each output stays on the device and its form is in the
-reply. `null`: the same without the forwards. `output`: one of the copies into the arena. `profile`: one forward under
-torch's profiler, device kernels only.
+reply. `null`: the same without the forwards. `output`: one of the copies into shared memory. `profile`: one forward
+under torch's profiler, device kernels only.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from verl_kernel.env.devices.cuda.stopwatch import Forward, Stopwatch, warm
-from verl_kernel.env.ipc.shared_memory import Arena
+from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.ipc.tensors import TensorSpec, flatten, unflatten
 from verl_kernel.env.trace import dump_events
 
 if TYPE_CHECKING:  # devices import clocks
     from verl_kernel.env.devices.base import DeviceBackend
-    from verl_kernel.env.ipc.channel import Message
+    from verl_kernel.env.ipc.messages import Form, OfferStep, Place, TimeReply, TimeStep
 
 _SYNC_MARKS = ("Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event")
-Put = Callable[[Any, list[torch.Tensor], list[dict[str, Any]]], "Message"]
-"""Copies an output to its places in the arena and says what it is, given the inputs."""
+Put = Callable[[Any, list[torch.Tensor], "list[Place]"], "Form"]
+"""Copies an output to its places in the shared memory and says what it is, given the inputs."""
 
 
 @dataclass(frozen=True)
 class _Offer:
-    """Inputs on the device and the places of their output in the arena."""
+    """Inputs on the device and the places of their output in the shared memory."""
 
     args: Any
     kwargs: Any
     inputs: list[torch.Tensor]
-    places: list[dict[str, Any]]
+    places: list[Place]
 
 
 @dataclass(frozen=True)
 class _Output:
     """What a forward returned: its form, and copies that no later forward can change."""
 
-    form: Message
+    form: Form
     tensors: tuple[torch.Tensor, ...]
-    places: list[dict[str, Any]]
+    places: list[Place]
 
 
 class TimedCalls:
@@ -55,39 +55,38 @@ class TimedCalls:
 
     Args:
         device: where the candidate runs.
-        arena: what the judge shares.
+        memory: what the judge shares.
         put: what copies an output there.
         stopwatch: made before the candidate is loaded.
     """
 
-    def __init__(self, device: DeviceBackend, arena: Arena, put: Put, stopwatch: Stopwatch) -> None:
-        self._device, self._arena, self._put, self._stopwatch = device, arena, put, stopwatch
+    def __init__(self, device: DeviceBackend, memory: SharedMemory, put: Put, stopwatch: Stopwatch) -> None:
+        self._device, self._memory, self._put, self._stopwatch = device, memory, put, stopwatch
         self._offers: deque[_Offer] = deque()
         self._outputs: list[_Output] = []
         self._blanks: list[torch.Tensor] = []
 
-    def answer(self, request: Message, model: Callable[..., Any]) -> Message:
+    def answer(self, request: TimeStep, model: Callable[..., Any]) -> TimeReply:
         """The reply to one step."""
-        step = request["step"]
-        if step == "offer":
+        if request["step"] == "offer":
             return self._offer(request)
-        if step == "output":
+        if request["step"] == "output":
             return self._output(request["number"])
-        if step == "profile":
+        if request["step"] == "profile":
             return self._profiled(model)
-        runs = range(request["count"])
-        forwards = [self._forward(model, request["protocol"]) if step == "call" else self._nothing() for _ in runs]
+        runs, calls = range(request["count"]), request["step"] == "call"
+        forwards = [self._forward(model, request["protocol"]) if calls else self._nothing() for _ in runs]
         with torch.no_grad():
             self._outputs, mean_ms = self._stopwatch.many(request["protocol"], forwards)
         return {"inner_ms": mean_ms, "forms": [output.form for output in self._outputs]}
 
-    def _offer(self, request: Message) -> Message:
+    def _offer(self, request: OfferStep) -> TimeReply:
         tensors = [self._device.to_device(self._view(spec)) for spec in request["specs"]]
         args, kwargs = unflatten(request["inputs"], tensors)
         self._offers.append(_Offer(args, kwargs, tensors, request["outputs"]))
         if not self._blanks:
             self._blanks = [self._device.to_device(self._view(spec)) for spec in request["outputs"]]
-        return {"offered": True}
+        return {}
 
     def _forward(self, model: Callable[..., Any], protocol: str) -> Forward[Any]:
         offer = self._offers.popleft()
@@ -108,22 +107,22 @@ class TimedCalls:
             keep=lambda _: self._kept(tuple(self._blanks), [], []),
         )  # fmt: skip
 
-    def _kept(self, output: Any, inputs: list[torch.Tensor], places: list[dict[str, Any]]) -> _Output:
+    def _kept(self, output: Any, inputs: list[torch.Tensor], places: list[Place]) -> _Output:
         tensors: list[torch.Tensor] = []
         with suppress(TypeError):  # the judge sees from the form that it is no output
             flatten(output, tensors)
         copies = tuple(tensor.detach().clone() for tensor in tensors)
         return _Output(self._put(output, inputs, []), copies, places)
 
-    def _output(self, number: int) -> Message:
+    def _output(self, number: int) -> TimeReply:
         output = self._outputs[number]
         self._put(output.tensors, [], output.places)
-        return {"shown": True}
+        return {}
 
-    def _view(self, spec: dict[str, Any]) -> torch.Tensor:
-        return self._arena.view(TensorSpec.from_json(spec))
+    def _view(self, spec: Place) -> torch.Tensor:
+        return self._memory.view(TensorSpec.from_json(spec))
 
-    def _profiled(self, model: Callable[..., Any]) -> Message:
+    def _profiled(self, model: Callable[..., Any]) -> TimeReply:
         offer = self._offers.popleft()
         with torch.no_grad(), device_kernels() as kernels, self._device.record() as events:
             model(*offer.args, **offer.kwargs)

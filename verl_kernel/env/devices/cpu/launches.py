@@ -20,11 +20,13 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import FunctionRewriter, GridExecutor, InterpretedFunction
 
-from verl_kernel.env.devices.cpu import counting, stores
+from verl_kernel.env.devices.cpu import counting, store_hooks
 from verl_kernel.env.devices.cpu.counting import STATE
 from verl_kernel.env.devices.cpu.language import conditions, scalars, triton_objects
 from verl_kernel.env.devices.cpu.language.kernel_language import KernelText
 from verl_kernel.env.devices.cpu.language.triton_objects import NotTriton
+from verl_kernel.env.devices.cpu.stores import STORES
+from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import TraceEvent
 
@@ -41,7 +43,7 @@ def install() -> None:
     if getattr(GridExecutor.__call__, "counted", False):
         return
     triton_objects.freeze()
-    stores.install()
+    store_hooks.install()
     counting.install()
     conditions.install()
     scalars.install()
@@ -74,7 +76,7 @@ def _launching(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _unapproved(fn: Any) -> RuntimeError:
-    WIRE.note("unapproved_launch", f"{getattr(fn, '__name__', 'a function')} is no kernel of triton.jit")
+    WIRE.note(HackFlag.UNAPPROVED_LAUNCH, f"{getattr(fn, '__name__', 'a function')} is no kernel of triton.jit")
     return RuntimeError("only functions under @triton.jit can be launched")
 
 
@@ -128,7 +130,7 @@ def _record(fn: FunctionType, grid: tuple[int, ...], failed: bool) -> None:
     source = fn.__code__.co_filename
     counts = (STATE.bytes, STATE.flops, STATE.half_flops)
     event = TraceEvent("launch", fn.__name__, grid, *counts, source=source, failed=failed)
-    STATE.events.append(replace(event, stored=stores.STORES.stored, computed=stores.STORES.computed))
+    STATE.events.append(replace(event, stored=STORES.stored, computed=STORES.computed))
 
 
 def _mark_refusal(exc: Exception, fn: FunctionType) -> None:
@@ -146,7 +148,7 @@ def _refused(exc: Exception) -> Exception:
 def enter_function() -> bool:
     """Called where a host function of a candidate begins: none may run while one of its launches does."""
     if STATE.running:
-        WIRE.note("hidden_work", "a function of the source that is no kernel runs inside a launch")
+        WIRE.note(HackFlag.HIDDEN_WORK, "a function of the source that is no kernel runs inside a launch")
         raise RuntimeError("host code cannot run inside a launch")
     return False
 

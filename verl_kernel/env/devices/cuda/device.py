@@ -22,7 +22,7 @@ from verl_kernel.env.devices.cuda.sharing import SharedDevice, Sharing
 from verl_kernel.env.devices.op_recorder import OpRecorder
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox import gpu_isolation, gpu_variables
-from verl_kernel.env.sandbox.isolation import Profile
+from verl_kernel.env.sandbox.isolation import IsolationProfile
 from verl_kernel.env.trace import TraceEvent
 from verl_kernel.errors import EnvironmentNotReady, InfraError
 
@@ -48,7 +48,7 @@ class CudaDevice(SharedDevice):
         fixed = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "CUDA_MODULE_LOADING": "LAZY", "OMP_NUM_THREADS": "1"}
         return {**gpu_variables.kept(os.environ), **self._own_gpu(), **fixed}
 
-    def isolation(self) -> Profile:
+    def isolation(self) -> IsolationProfile:
         """The driver's files, the nodes of the judge's own GPU, compilers."""
         return gpu_isolation.profile(os.environ)
 

@@ -7,7 +7,7 @@ device is idle when the call begins, so that the host's work counts. `kernelgym`
 flush at all, after warm-up calls.
 
 Work on other streams counts in all of them. It cannot begin before the start event (`GpuTimeline.hold`), and where
-the device stays busy after the stop event, a third one counts.
+the device stays busy after the stop event, a third event, recorded once it is idle, counts instead.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message
+from verl_kernel.env.ipc.messages import Claims, Exit, Request
 from verl_kernel.env.judge.processes.own_time import OwnTime, backstop_s, processor_ns
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox.scratch import used_bytes
@@ -21,6 +22,8 @@ from verl_kernel.env.tamper.seals import SealReader
 from verl_kernel.errors import InfraError
 
 _WATCH_S = 0.1
+_KEPT_OUTPUT = 64 << 10
+"""Bytes of what a runner prints that are kept."""
 _MEMORY = re.compile(rb"^RssAnon:\s+(\d+) kB$.*^RssShmem:\s+(\d+) kB$", re.MULTILINE | re.DOTALL)
 
 
@@ -56,9 +59,9 @@ class RunnerProcess:
     seals: SealReader
     options: GymOptions
     scratch: str
-    arena_bytes: int
+    memory_bytes: int
     output: bytearray = field(default_factory=bytearray)
-    """What it printed, up to `options.output_kb`; the rest is dropped."""
+    """What it printed, up to `_KEPT_OUTPUT`; the rest is dropped."""
     was_killed: bool = False
     """Whether `end` had to kill it."""
     grown_mb: int = 0
@@ -72,7 +75,7 @@ class RunnerProcess:
     def __post_init__(self) -> None:
         self._own_time = OwnTime(self.pid, asked=True)
 
-    def ask(self, request: Message | None, budget_s: float) -> Message:
+    def ask(self, request: Request | None, budget_s: float) -> Claims:
         """Send a request and wait for the answer, for `budget_s` seconds of the runner's own time.
 
         Raises:
@@ -104,7 +107,7 @@ class RunnerProcess:
     def finish(self) -> int:
         """Let it exit by itself and collect it: 0, another status, or minus a signal."""
         with suppress(ChannelClosed):
-            self.channel.send({"exit": True})
+            self.channel.send(Exit(exit=True))
         return self.end(self.exit_s)
 
     def end(self, grace_s: float = 0.0) -> int:
@@ -166,13 +169,13 @@ class RunnerProcess:
         raise GrantExceeded(kind, f"the process {text}")
 
     def _grown_kb(self) -> int:
-        """Memory of its own: private pages, and shared ones beyond the arena's."""
+        """Memory of its own: private pages, and shared ones beyond what the judge shares."""
         found = None
         with suppress(OSError):  # it has ended
             found = _MEMORY.search(Path(f"/proc/{self.pid}/status").read_bytes())
         if found is None:
             return 0
-        kilobytes = int(found[1]) + max(0, int(found[2]) - (self.arena_bytes >> 10))
+        kilobytes = int(found[1]) + max(0, int(found[2]) - (self.memory_bytes >> 10))
         self._inherited_kb = self._inherited_kb or kilobytes
         return kilobytes - self._inherited_kb
 
@@ -188,7 +191,7 @@ class RunnerProcess:
     def _drain(self) -> None:
         data = os.read(self.output_fd, 1 << 16)
         self._printed += len(data)
-        self.output += data[: max(0, (self.options.output_kb << 10) - len(self.output))]
+        self.output += data[: max(0, _KEPT_OUTPUT - len(self.output))]
         if not data:
             os.close(self.output_fd)
             self.output_fd = -1

@@ -9,11 +9,13 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
+from typing import cast
 
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
-from verl_kernel.env.ipc.shared_memory import Arena
+from verl_kernel.env.ipc.messages import Fork, Forked, ForkRequest, Reap, Reaped
+from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.processes.forked_zygote import ForkedZygote
 from verl_kernel.env.judge.processes.runner import RunnerProcess
 from verl_kernel.env.options import GymOptions
@@ -69,20 +71,30 @@ class Zygote:
         theirs.close()
         self._channel, self._is_ready = Channel(ours), False
 
-    def fork(self, scratch: str, arena: Arena, options: GymOptions) -> RunnerProcess:
+    def fork(self, scratch: str, memory: SharedMemory, options: GymOptions) -> RunnerProcess:
         """A new runner, jailed, that waits for its first request."""
         self.start()
         ours, theirs = channels.pair()
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
         seals_read, seals_write = os.pipe2(os.O_CLOEXEC)
-        request = {"scratch": scratch, "arena_bytes": arena.size, "memory_mb": options.memory_mb}
-        request["float32"] = options.float32
+        request = ForkRequest(
+            scratch=scratch, memory_bytes=memory.size, memory_mb=options.memory_mb, float32=options.float32
+        )
         try:
-            self._send({"fork": request}, (theirs.fileno(), arena.fd, write_end, seals_write))
-            pid = self._answer()["pid"]
+            self._send({"fork": request}, (theirs.fileno(), memory.fd, write_end, seals_write))
+            pid = cast(Forked, self._answer())["pid"]
             pidfd, seals = os.pidfd_open(pid), SealReader(seals_read)
             return RunnerProcess(
-                self.reap, self._device.exit_s, pid, pidfd, Channel(ours), read_end, seals, options, scratch, arena.size
+                self.reap,
+                self._device.exit_s,
+                pid,
+                pidfd,
+                Channel(ours),
+                read_end,
+                seals,
+                options,
+                scratch,
+                memory.size,
             )
         except (InfraError, OSError) as exc:
             ours.close()
@@ -97,8 +109,8 @@ class Zygote:
     def reap(self, pid: int) -> tuple[int, int]:
         """Exit status of a dead runner, or minus its signal, and its largest memory in MB beyond what it began with."""
         self._send({"reap": pid})
-        answer = self._answer()
-        return int(answer["status"]), int(answer["grown_mb"])
+        reaped = cast(Reaped, self._answer())
+        return reaped["status"], reaped["grown_mb"]
 
     def close(self) -> None:
         """Kill it (its runners die with it)."""
@@ -112,7 +124,7 @@ class Zygote:
             self._errors.close()
         self._process = self._channel = self._errors = None
 
-    def _send(self, message: Message, fds: tuple[int, ...] = ()) -> None:
+    def _send(self, message: Fork | Reap, fds: tuple[int, ...] = ()) -> None:
         if self._channel is None:
             raise InfraError("the zygote is not running")
         try:

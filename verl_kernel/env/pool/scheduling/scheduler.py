@@ -16,7 +16,7 @@ from typing import Any, Generic
 
 from verl_kernel.env.pool.scheduling.absences import Absences
 from verl_kernel.env.pool.scheduling.pins import Pin
-from verl_kernel.env.pool.scheduling.places import Judge, Place, present_models, rotation
+from verl_kernel.env.pool.scheduling.slots import Judge, JudgeSlot, present_models, rotation
 
 _LONGEST_FACTOR = 64
 
@@ -37,7 +37,7 @@ class Ticket:
         return Ticket(urgent=True, avoid=judge, pin=self.pin)
 
 
-class Turnstile(Generic[Judge]):
+class JudgeScheduler(Generic[Judge]):
     """Hands judges to requests.
 
     Args:
@@ -57,7 +57,7 @@ class Turnstile(Generic[Judge]):
         down: bool = False,
         model_wait_s: float = 60.0,
     ) -> None:
-        self._places = [Place(judge, down=down) for judge in judges]
+        self._slots = [JudgeSlot(judge, down=down) for judge in judges]
         self._strikes, self._back_off_s = strikes, back_off_s
         self._absences = Absences(model_wait_s, self._match)
         self._queue: list[Ticket] = []
@@ -70,10 +70,10 @@ class Turnstile(Generic[Judge]):
 
     def states(self) -> list[str]:
         """`free`, `busy`, `down`, `quarantined`, `draining` (finishing its last) or `drained`, for each judge."""
-        return [place.state for place in self._places]
+        return [slot.state for slot in self._slots]
 
-    async def enter(self, ticket: Ticket) -> Judge:
-        """Wait for a judge; the caller gives it back with `leave`.
+    async def acquire(self, ticket: Ticket) -> Judge:
+        """Wait for a judge; the caller gives it back with `release`.
 
         Raises:
             VerlKernelError: no judge can work, now or later (`refuse`).
@@ -87,64 +87,64 @@ class Turnstile(Generic[Judge]):
             return judge
         except asyncio.CancelledError:
             if not ticket.future.cancelled() and ticket.future.exception() is None:
-                self.leave(ticket.future.result())  # it was handed out in the same moment
+                self.release(ticket.future.result())  # it was handed out in the same moment
             raise
         finally:
             if ticket in self._queue:
                 self._queue.remove(ticket)
 
-    def leave(self, judge: Judge) -> None:
+    def release(self, judge: Judge) -> None:
         """Give a judge back."""
-        place = self._place(judge)
-        place.busy = False
-        if place.drained:
+        slot = self._slot(judge)
+        slot.busy = False
+        if slot.drained:
             self._note_models()
         self._match()
 
     def down(self, judge: Judge) -> None:
         """Take a judge whose process ended out of rotation until it is `up`."""
-        self._place(judge).down = True
+        self._slot(judge).down = True
         self._note_models()
         self._match()
 
     def up(self, judge: Judge, model: str = "") -> None:
         """Put a judge, whose times are of `model`, into rotation again."""
-        place = self._place(judge)
-        place.down, place.model = False, model
+        slot = self._slot(judge)
+        slot.down, slot.model = False, model
         self._refusal = None
         self._note_models()
         self._match()
 
     def drain(self, judge: Judge, on: bool) -> None:
         """Give a judge nothing new; or take that back."""
-        self._place(judge).drained = on
+        self._slot(judge).drained = on
         self._note_models()
         self._match()
 
     def is_drained(self, judge: Judge) -> bool:
         """Whether a judge gets nothing new."""
-        return self._place(judge).drained
+        return self._slot(judge).drained
 
     def state(self, judge: Judge) -> str:
         """The state of one judge."""
-        return self._place(judge).state
+        return self._slot(judge).state
 
     def well(self, judge: Judge) -> None:
         """Note that a judge has served."""
-        place = self._place(judge)
-        place.strikes = place.bans = 0
+        slot = self._slot(judge)
+        slot.strikes = slot.bans = 0
 
     def blame(self, judge: Judge) -> float:
         """Note that a judge failed where another served; seconds of the quarantine that follows, mostly 0."""
-        place = self._place(judge)
-        place.strikes += 1
-        others = sum(other.in_rotation for other in self._places if other is not place and other.model == place.model)
-        if place.strikes < self._strikes or place.benched is not None or not others:
+        slot = self._slot(judge)
+        slot.strikes += 1
+        others = sum(other.in_rotation for other in self._slots if other is not slot and other.model == slot.model)
+        if slot.strikes < self._strikes or slot.benched is not None or not others:
             return 0.0
-        seconds = self._back_off_s * min(2**place.bans, _LONGEST_FACTOR)
-        place.bans += 1
-        place.strikes = self._strikes - 1  # so that the next failure quarantines it again
-        place.benched = asyncio.get_running_loop().call_later(seconds, self._unbench, place)
+        seconds = self._back_off_s * min(2**slot.bans, _LONGEST_FACTOR)
+        slot.bans += 1
+        slot.strikes = self._strikes - 1  # so that the next failure quarantines it again
+        slot.benched = asyncio.get_running_loop().call_later(seconds, self._unbench, slot)
         return float(seconds)
 
     def refuse(self, reason: Exception) -> None:
@@ -154,29 +154,29 @@ class Turnstile(Generic[Judge]):
             if not ticket.future.done():
                 ticket.future.set_exception(reason)
 
-    def _unbench(self, place: Place[Judge]) -> None:
-        place.benched = None
+    def _unbench(self, slot: JudgeSlot[Judge]) -> None:
+        slot.benched = None
         self._match()
 
-    def _place(self, judge: Judge) -> Place[Judge]:
-        return next(place for place in self._places if place.judge is judge)
+    def _slot(self, judge: Judge) -> JudgeSlot[Judge]:
+        return next(slot for slot in self._slots if slot.judge is judge)
 
     def _note_models(self) -> None:
-        self._absences.note(present_models(self._places))
+        self._absences.note(present_models(self._slots))
 
     def _match(self) -> None:
-        candidates = rotation(self._places)
-        peers = Counter(place.model for place in candidates)
-        for place in candidates:
-            ticket = None if place.busy else self._next(place, alone=peers[place.model] == 1)
+        candidates = rotation(self._slots)
+        peers = Counter(slot.model for slot in candidates)
+        for slot in candidates:
+            ticket = None if slot.busy else self._next(slot, alone=peers[slot.model] == 1)
             if ticket is not None:
-                place.busy = True
-                ticket.pin.take(place.model)
+                slot.busy = True
+                ticket.pin.take(slot.model)
                 self._queue.remove(ticket)
-                ticket.future.set_result(place.judge)
+                ticket.future.set_result(slot.judge)
 
-    def _next(self, place: Place[Judge], *, alone: bool) -> Ticket | None:
-        models = {None, place.model, *self._absences.lost}
+    def _next(self, slot: JudgeSlot[Judge], *, alone: bool) -> Ticket | None:
+        models = {None, slot.model, *self._absences.lost}
         fits = [t for t in self._queue if not t.future.done() and t.pin.model in models]
-        fits = [t for t in fits if alone or t.avoid is not place.judge]
+        fits = [t for t in fits if alone or t.avoid is not slot.judge]
         return next((ticket for ticket in fits if ticket.urgent), fits[0] if fits else None)

@@ -7,12 +7,12 @@ import ast
 from collections.abc import Iterator
 
 from verl_kernel.env.static_check.allowlist import SETTINGS
-from verl_kernel.env.static_check.names import Program
+from verl_kernel.env.static_check.names import ParsedSource
 from verl_kernel.env.static_check.syntax import root
 from verl_kernel.env.static_check.violation import Violation, at
 
 
-def assignments(program: Program) -> Iterator[Violation]:
+def assignments(program: ParsedSource) -> Iterator[Violation]:
     """Nothing that was imported is changed, and functions change no module-level name."""
     for node in program.every(ast.Attribute, ast.Subscript):
         if not isinstance(node.ctx, ast.Load):
@@ -24,7 +24,7 @@ def assignments(program: Program) -> Iterator[Violation]:
                 yield at(node, "assignment", reason)
 
 
-def _foreign_store(program: Program, node: ast.Attribute | ast.Subscript) -> str:
+def _foreign_store(program: ParsedSource, node: ast.Attribute | ast.Subscript) -> str:
     base = root(node)
     if not isinstance(base, ast.Name):
         return "assign to attributes of self only" if isinstance(node, ast.Attribute) else ""
@@ -36,7 +36,7 @@ def _foreign_store(program: Program, node: ast.Attribute | ast.Subscript) -> str
     return ""
 
 
-def _may_store(program: Program, node: ast.Attribute, base: ast.Name) -> bool:
+def _may_store(program: ParsedSource, node: ast.Attribute, base: ast.Name) -> bool:
     """Whether it is an attribute of self, of ctx, or of what a call has made, or `.data`, `.weight` and the like."""
     if node.value is not base and node.attr not in ("data", "requires_grad", "weight", "bias", "block_shape"):
         return False
@@ -45,12 +45,12 @@ def _may_store(program: Program, node: ast.Attribute, base: ast.Name) -> bool:
     return program.once("made", program.key(base.id, base), lambda: _is_made(program, program.values(base.id, base)))
 
 
-def _is_made(program: Program, values: list[ast.AST]) -> bool:
+def _is_made(program: ParsedSource, values: list[ast.AST]) -> bool:
     """Whether a name stands for what calls have made, and nothing else."""
     return bool(values) and all(isinstance(item, ast.Call) and _makes_objects(program, item.func) for item in values)
 
 
-def _is_first_parameter(program: Program, name: ast.Name) -> bool:
+def _is_first_parameter(program: ParsedSource, name: ast.Name) -> bool:
     scope = program.key(name.id, name)[0]
     if not isinstance(scope.node, ast.FunctionDef) or scope.parent is None or not scope.parent.is_class:
         return False
@@ -58,7 +58,7 @@ def _is_first_parameter(program: Program, name: ast.Name) -> bool:
     return bool(arguments) and arguments[0].arg == name.id
 
 
-def _makes_objects(program: Program, function: ast.AST) -> bool:
+def _makes_objects(program: ParsedSource, function: ast.AST) -> bool:
     if any(path.startswith("torch.") for path in program.paths(function)):
         return True
     return isinstance(function, ast.Name) and function.id in program.class_names

@@ -8,7 +8,7 @@ import builtins as python_builtins
 from collections.abc import Iterator
 
 from verl_kernel.env.static_check.allowlist import SPECIAL_NAMES, refusal
-from verl_kernel.env.static_check.names import Program
+from verl_kernel.env.static_check.names import ParsedSource
 from verl_kernel.env.static_check.scopes import Key
 from verl_kernel.env.static_check.syntax import bound_names, is_special
 from verl_kernel.env.static_check.violation import Violation, at
@@ -28,14 +28,14 @@ _NAMED_WITH_CARE = frozenset("getattr hasattr type super".split())
 _EVER, _NEVER = (1 << 60, 0), (1 << 61, 0)
 
 
-def builtins(program: Program) -> Iterator[Violation]:
+def builtins(program: ParsedSource) -> Iterator[Violation]:
     """Only harmless builtins are used; locals of the same name are fine."""
     for node in program.every(ast.Name):
         if node.id in _CLOSED_BUILTINS and isinstance(node.ctx, ast.Load) and program.may_be_builtin(node):
             yield at(node, "builtin", f"{node.id} is not allowed")
 
 
-def unbound(program: Program) -> Iterator[Violation]:
+def unbound(program: ParsedSource) -> Iterator[Violation]:
     """Every name that is read is bound by the text itself, or a builtin."""
     first = _first_bindings(program)
     for node in program.every(ast.Name):
@@ -50,7 +50,7 @@ def unbound(program: Program) -> Iterator[Violation]:
             yield at(node, "unbound", f"{node.id} is bound nowhere before it is used")
 
 
-def _first_bindings(program: Program) -> dict[Key, tuple[int, int]]:
+def _first_bindings(program: ParsedSource) -> dict[Key, tuple[int, int]]:
     """The place from which on each name is bound: behind the value or the definition that it stands for."""
     first: dict[Key, tuple[int, int]] = {}
     for node in program.nodes:
@@ -65,7 +65,7 @@ def _first_bindings(program: Program) -> dict[Key, tuple[int, int]]:
     return first
 
 
-def _bound_with(program: Program, name: ast.Name) -> ast.AST:
+def _bound_with(program: ParsedSource, name: ast.Name) -> ast.AST:
     """The assignment, or the iterable of a loop, that is evaluated before a name is bound."""
     node: ast.AST = name
     while isinstance(node, ast.Name | ast.Tuple | ast.List | ast.Starred):
@@ -75,7 +75,7 @@ def _bound_with(program: Program, name: ast.Name) -> ast.AST:
     return node if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr) else name
 
 
-def calls(program: Program) -> Iterator[Violation]:
+def calls(program: ParsedSource) -> Iterator[Violation]:
     """`type` has one argument, `super` is called for a method, `getattr` names what it reads."""
     for node in program.every(ast.Name):
         if node.id not in _NAMED_WITH_CARE or not isinstance(node.ctx, ast.Load) or not program.may_be_builtin(node):
@@ -90,14 +90,14 @@ def calls(program: Program) -> Iterator[Violation]:
             yield at(node, "builtin", "super must be called for a method, as in super().__init__()")
 
 
-def _reads_openly(program: Program, call: ast.Call) -> bool:
+def _reads_openly(program: ParsedSource, call: ast.Call) -> bool:
     name = call.args[1] if len(call.args) > 1 else None
     if not isinstance(name, ast.Constant) or not isinstance(name.value, str) or name.value.startswith("_"):
         return False
     return not any(refusal(f"{path}.{name.value}") for path in program.paths(call.args[0]))
 
 
-def names(program: Program) -> Iterator[Violation]:
+def names(program: ParsedSource) -> Iterator[Violation]:
     """Names of the language's machinery (`__builtins__`, `__loader__`) stay unused."""
     for node in program.every(ast.Name):
         is_read = node.id in SPECIAL_NAMES and (node.id != "__name__" or isinstance(node.ctx, ast.Load))

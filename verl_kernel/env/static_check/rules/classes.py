@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from verl_kernel.env.static_check.names import Program
+from verl_kernel.env.static_check.names import ParsedSource
 from verl_kernel.env.static_check.syntax import is_special
 from verl_kernel.env.static_check.violation import Violation, at
 
@@ -36,7 +36,7 @@ PRIVATE = frozenset(name for name in INTERNALS if name.startswith("_") and not i
 _DATA = frozenset(("__slots__", "__constants__", "__doc__"))
 
 
-def classes(program: Program) -> Iterator[Violation]:
+def classes(program: ParsedSource) -> Iterator[Violation]:
     """Classes inherit from nn.Module, autograd.Function, a class of the same file or nothing, and define no hooks."""
     modules = _modules(program)
     for node in program.every(ast.ClassDef):
@@ -50,7 +50,7 @@ def classes(program: Program) -> Iterator[Violation]:
     yield from _members(program, modules)
 
 
-def _may_inherit(program: Program, base: ast.AST, node: ast.ClassDef) -> bool:
+def _may_inherit(program: ParsedSource, base: ast.AST, node: ast.ClassDef) -> bool:
     if program.paths(base):
         return program.paths(base) <= BASES
     if not isinstance(base, ast.Name):
@@ -60,7 +60,7 @@ def _may_inherit(program: Program, base: ast.AST, node: ast.ClassDef) -> bool:
     return base.id == "object" or (only_classes and len(own) > (base.id == node.name))
 
 
-def _modules(program: Program) -> set[int]:
+def _modules(program: ParsedSource) -> set[int]:
     """Classes that inherit from nn.Module, by way of other classes of the text too."""
     heirs = defaultdict(list)
     waiting = []
@@ -78,7 +78,7 @@ def _modules(program: Program) -> set[int]:
     return seen
 
 
-def _members(program: Program, modules: set[int]) -> Iterator[Violation]:
+def _members(program: ParsedSource, modules: set[int]) -> Iterator[Violation]:
     for item in program.every(ast.Name, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
         node = program.scope(item).node
         if isinstance(node, ast.ClassDef):
@@ -93,7 +93,7 @@ def _members(program: Program, modules: set[int]) -> Iterator[Violation]:
                 yield at(item, "method", f"class {node.name} must not replace nn.Module's {name}: define forward")
 
 
-def self_internals(program: Program) -> Iterator[Violation]:
+def self_internals(program: ParsedSource) -> Iterator[Violation]:
     """`self.forward = f`, `self._parameters[...]` and the like: a module's internals stay as they are."""
     for node in program.every(ast.Attribute):
         stored = not isinstance(node.ctx, ast.Load)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from verl_kernel.env.static_check.allowlist import ENVIRONMENT, OPEN_MODULES, SPECIAL_ATTRIBUTES, refusal
-from verl_kernel.env.static_check.names import Function, Program
+from verl_kernel.env.static_check.names import Function, ParsedSource
 from verl_kernel.env.static_check.scopes import FUNCTIONS
 from verl_kernel.env.static_check.syntax import head, is_special, root
 from verl_kernel.env.static_check.violation import Violation, at
@@ -43,7 +43,7 @@ _QUERIES = ("torch.cuda.", "torch.version.", "torch.finfo", "torch.iinfo", "trit
             "triton.runtime.driver.", "torch.device", "torch.Size")  # fmt: skip
 
 
-def attributes(program: Program) -> Iterator[Violation]:
+def attributes(program: ParsedSource) -> Iterator[Violation]:
     """No special attributes, no ways out of tensors, and of imported modules only what kernels need."""
     for node in program.nodes:
         if isinstance(node, ast.Attribute):
@@ -58,7 +58,7 @@ def attributes(program: Program) -> Iterator[Violation]:
                 yield at(node, "attribute", reason)
 
 
-def _attribute(program: Program, node: ast.Attribute, name: str) -> str:
+def _attribute(program: ParsedSource, node: ast.Attribute, name: str) -> str:
     on_self = isinstance(node.value, ast.Name) and node.value.id == "self"
     if is_special(name) and name not in SPECIAL_ATTRIBUTES:
         return f"attribute {name} is not allowed"
@@ -81,7 +81,7 @@ def _name_reason(name: str) -> str:
     return ""
 
 
-def _only_alignment(program: Program, node: ast.Attribute) -> bool:
+def _only_alignment(program: ParsedSource, node: ast.Attribute) -> bool:
     """`x.data_ptr() % 16`, `x.data_ptr() & 15`, `x.data_ptr() == y.data_ptr()`."""
     call = program.parents[id(node)]
     use = program.parents.get(id(call))
@@ -92,7 +92,7 @@ def _only_alignment(program: Program, node: ast.Attribute) -> bool:
     return isinstance(use, ast.Compare) and program.once("addresses", id(use), lambda: _compares_addresses(use))
 
 
-def _is_alignment(program: Program, value: ast.AST) -> bool:
+def _is_alignment(program: ParsedSource, value: ast.AST) -> bool:
     if isinstance(value, ast.Name) and program.is_global(value.id, value):
         values = program.values(value.id, value)
         if len(values) != 1 or program.stores[program.key(value.id, value)] != 1:
@@ -108,7 +108,7 @@ def _compares_addresses(node: ast.Compare) -> bool:
     return len(addresses) == len(sides) and all(isinstance(item, ast.Eq | ast.NotEq) for item in node.ops)
 
 
-def read_names(program: Program) -> Iterator[Violation]:
+def read_names(program: ParsedSource) -> Iterator[Violation]:
     """`getattr(x, "tolist")` is `x.tolist`."""
     for node in program.every(ast.Call):
         if isinstance(node.func, ast.Name) and node.func.id == "getattr":
@@ -119,7 +119,7 @@ def read_names(program: Program) -> Iterator[Violation]:
                     yield at(node, "attribute", reason)
 
 
-def modules(program: Program) -> Iterator[Violation]:
+def modules(program: ParsedSource) -> Iterator[Violation]:
     """A module is used as `module.name` and never passed as a value, so that every use of it can be read."""
     for node in program.every(ast.Name, ast.Attribute):
         if isinstance(node.ctx, ast.Load):
@@ -128,7 +128,7 @@ def modules(program: Program) -> Iterator[Violation]:
                 yield at(node, "module", f"module {sorted(opened)[0]} must not be passed about: name what you use")
 
 
-def environment(program: Program) -> Iterator[Violation]:
+def environment(program: ParsedSource) -> Iterator[Violation]:
     """`os.environ` is read where it is named: `.get("X")` and `["X"]`."""
     for node in program.every(ast.Name, ast.Attribute) if program.uses(ENVIRONMENT) else []:
         if ENVIRONMENT in program.paths(node):
@@ -137,7 +137,7 @@ def environment(program: Program) -> Iterator[Violation]:
                 yield at(node, "module", f"{ENVIRONMENT} must not be passed about: read a variable with .get")
 
 
-def factories(program: Program) -> Iterator[Violation]:
+def factories(program: ParsedSource) -> Iterator[Violation]:
     """`defaultdict` takes plain types only: another function would be called where no rule sees a call."""
     for node in program.every(ast.Name, ast.Attribute) if program.uses(_DEFAULTS) else []:
         if _DEFAULTS not in program.paths(node):
@@ -152,7 +152,7 @@ def factories(program: Program) -> Iterator[Violation]:
             yield at(node, "state", "defaultdict must be called where it is named")
 
 
-def _names_something(program: Program, node: ast.AST) -> bool:
+def _names_something(program: ParsedSource, node: ast.AST) -> bool:
     parent = program.parents[id(node)]
     if isinstance(parent, ast.Attribute):
         return True
@@ -164,7 +164,7 @@ def _names_something(program: Program, node: ast.AST) -> bool:
     return False
 
 
-def containers(program: Program) -> Iterator[Violation]:
+def containers(program: ParsedSource) -> Iterator[Violation]:
     """Functions do not fill containers that outlive them outside the model."""
     for node in program.every(ast.Call):
         if not isinstance(node.func, ast.Attribute):
@@ -177,7 +177,7 @@ def containers(program: Program) -> Iterator[Violation]:
             yield at(node, "state", f"{base.id} is state outside the model, which functions must not change")
 
 
-def _is_default(program: Program, name: ast.Name) -> bool:
+def _is_default(program: ParsedSource, name: ast.Name) -> bool:
     """Whether a name is a parameter whose default is a container, which lives as long as the function."""
     scope = program.key(name.id, name)[0].node
     if not isinstance(scope, FUNCTIONS):
@@ -194,7 +194,7 @@ def _defaults(function: Function) -> dict[str, ast.expr | None]:
     return {item.arg: default for item, default in pairs}
 
 
-def default_stores(program: Program) -> Iterator[Violation]:
+def default_stores(program: ParsedSource) -> Iterator[Violation]:
     """`def f(x, seen={}): seen[x] = ...` keeps state where nobody looks."""
     for node in program.every(ast.Subscript):
         if not isinstance(node.ctx, ast.Load):
@@ -203,7 +203,7 @@ def default_stores(program: Program) -> Iterator[Violation]:
                 yield at(node, "state", f"{base.id} outlives the call: functions must not change their defaults")
 
 
-def caches(program: Program) -> Iterator[Violation]:
+def caches(program: ParsedSource) -> Iterator[Violation]:
     """`lru_cache` and `cache` decorate functions of plain numbers, never of tensors."""
     decorated = {id(head(item)): node for node in program.nodes for item in getattr(node, "decorator_list", [])}
     uses = [
@@ -220,7 +220,7 @@ def caches(program: Program) -> Iterator[Violation]:
             yield at(node, "cache", "a cache of tensors is not allowed: compute them anew")
 
 
-def _handling_tensors(program: Program) -> set[int]:
+def _handling_tensors(program: ParsedSource) -> set[int]:
     """Functions that mention tensors, launch or compute, in functions within them or called from them too."""
     calls = program.every(ast.Call)
     launching = _around(program, (node for node in calls if _calls_device(program, node)))
@@ -231,7 +231,7 @@ def _handling_tensors(program: Program) -> set[int]:
     return launching | _around(program, mentions) | _around(program, others)
 
 
-def _around(program: Program, nodes: Iterable[ast.AST]) -> set[int]:
+def _around(program: ParsedSource, nodes: Iterable[ast.AST]) -> set[int]:
     """All that lies around some nodes, decorated and annotated functions included, each visited once."""
     seen: set[int] = set()
     for node in nodes:
@@ -242,14 +242,14 @@ def _around(program: Program, nodes: Iterable[ast.AST]) -> set[int]:
     return seen
 
 
-def _calls_device(program: Program, call: ast.Call) -> bool:
+def _calls_device(program: ParsedSource, call: ast.Call) -> bool:
     """Whether a call launches or computes; asking for sizes and properties does not."""
     paths = program.paths(call.func)
     asked = all(path.startswith(_QUERIES) for path in paths if path.startswith(("torch.", "triton.")))
     return isinstance(call.func, ast.Subscript) or not asked
 
 
-def _computes_on_parameter(program: Program, call: ast.Call) -> bool:
+def _computes_on_parameter(program: ParsedSource, call: ast.Call) -> bool:
     """Methods of tensors (`x.sum()`) are called on a parameter."""
     if not isinstance(call.func, ast.Attribute) or not hasattr(torch.Tensor, call.func.attr):
         return False

@@ -7,12 +7,12 @@ import ast
 from collections.abc import Iterator
 
 from verl_kernel.env.static_check.allowlist import OPEN_MODULES, refusal
-from verl_kernel.env.static_check.names import Program
+from verl_kernel.env.static_check.names import ParsedSource
 from verl_kernel.env.static_check.syntax import bound_names, is_import, is_special, sets_constant
 from verl_kernel.env.static_check.violation import Violation, at
 
 
-def imports(program: Program) -> Iterator[Violation]:
+def imports(program: ParsedSource) -> Iterator[Violation]:
     """Only open modules are imported, by name."""
     for node in program.nodes:
         if isinstance(node, ast.Import):
@@ -43,7 +43,7 @@ def _leads_to_open(module: str) -> bool:
     return any(f"{known}.".startswith(f"{module}.") for known in OPEN_MODULES) if module else False
 
 
-def rebound(program: Program) -> Iterator[Violation]:
+def rebound(program: ParsedSource) -> Iterator[Violation]:
     """An imported name stands for what was imported, so that the other rules read it right."""
     imported = {program.key(name, node) for node in program.nodes if is_import(node) for name in bound_names(node)}
     for node in program.nodes:

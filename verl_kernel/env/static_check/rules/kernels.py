@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterator
 
 from verl_kernel.env.static_check.allowlist import NUMPY_CONSTANTS
-from verl_kernel.env.static_check.names import Program
+from verl_kernel.env.static_check.names import ParsedSource
 from verl_kernel.env.static_check.rules.builtins import ALL_BUILTINS
 from verl_kernel.env.static_check.scopes import FUNCTIONS
 from verl_kernel.env.static_check.violation import Violation, at
@@ -41,7 +41,7 @@ _DEFINITION = re.compile(r"^def\s+\w+\s*\(", re.MULTILINE)
 _TUNERS = frozenset(("triton.autotune", "triton.Config", "triton.heuristics"))
 
 
-def kernels(program: Program) -> Iterator[Violation]:
+def kernels(program: ParsedSource) -> Iterator[Violation]:
     """Kernels use triton.language, other kernels and a few builtins."""
     for node, _ in program.enclosed(program.is_jit):
         if reason := _foreign(program, node):
@@ -51,7 +51,7 @@ def kernels(program: Program) -> Iterator[Violation]:
             yield at(node, "kernel", f"Triton would not find the text of {node.name}: write its decorators plainly")
 
 
-def _text_starts_at_def(program: Program, function: ast.FunctionDef) -> bool:
+def _text_starts_at_def(program: ParsedSource, function: ast.FunctionDef) -> bool:
     """Triton takes a kernel's text from the first line that reads like a definition, decorators included."""
     first = min([function.lineno, *(item.lineno for item in function.decorator_list)])
     last = function.lineno if function.col_offset == 0 else function.end_lineno or function.lineno
@@ -61,7 +61,7 @@ def _text_starts_at_def(program: Program, function: ast.FunctionDef) -> bool:
     return at_sign and found is not None and text.count("\n", 0, found.start()) == function.lineno - first
 
 
-def _foreign(program: Program, node: ast.AST) -> str:
+def _foreign(program: ParsedSource, node: ast.AST) -> str:
     if isinstance(node, ast.Lambda | ast.FunctionDef | ast.ClassDef):
         return "a kernel must not define functions or classes: write a @triton.jit function beside it"
     if isinstance(node, ast.Name | ast.Attribute):
@@ -77,13 +77,13 @@ def _foreign(program: Program, node: ast.AST) -> str:
     return ""
 
 
-def _is_plain(program: Program, name: str) -> bool:
+def _is_plain(program: ParsedSource, name: str) -> bool:
     """Whether all definitions of a name are functions without decorators."""
     functions = [item for item in program.named.get(name, []) if isinstance(item, ast.FunctionDef)]
     return bool(functions) and not any(item.decorator_list or program.is_jit(item) for item in functions)
 
 
-def launches(program: Program) -> Iterator[Violation]:
+def launches(program: ParsedSource) -> Iterator[Violation]:
     """Callables handed to launches and tuners compute integers only."""
     handed = {may_reset: _Handed(program, may_reset) for may_reset in (False, True)}
     for node in program.every(ast.Subscript, ast.Call):
@@ -100,7 +100,7 @@ def launches(program: Program) -> Iterator[Violation]:
 class _Handed:
     """Functions that launches may call, with all that they refer to: every node is visited once."""
 
-    def __init__(self, program: Program, may_reset: bool) -> None:
+    def __init__(self, program: ParsedSource, may_reset: bool) -> None:
         self._program, self._may_reset = program, may_reset
         self._seen: set[int] = set()
         self._read: set[int] = set()
@@ -183,7 +183,7 @@ def _walk(node: ast.AST, seen: set[int]) -> Iterator[ast.AST]:
             yield item
 
 
-def _values_handed(program: Program, node: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
+def _values_handed(program: ParsedSource, node: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
     if isinstance(node, ast.Subscript):  # a launch, now or later: `run = kernel[grid]`
         yield node.slice, False
     if not isinstance(node, ast.Call):
@@ -206,7 +206,7 @@ def _values_handed(program: Program, node: ast.AST) -> Iterator[tuple[ast.AST, b
         yield from ((item, False) for item in node.args if isinstance(item, ast.Lambda))
 
 
-def _computes(program: Program, node: ast.AST, may_reset: bool) -> str:
+def _computes(program: ParsedSource, node: ast.AST, may_reset: bool) -> str:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
         return "a matrix product is not allowed"
     if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
@@ -225,7 +225,7 @@ def _computes(program: Program, node: ast.AST, may_reset: bool) -> str:
     return "such a call is not allowed"
 
 
-def _is_known(program: Program, name: ast.Name) -> bool:
+def _is_known(program: ParsedSource, name: ast.Name) -> bool:
     """Whether a name is a builtin that computes numbers, or stands for functions of the text, which are read too."""
     if program.is_builtin(name):
         return name.id in _NUMBERS
@@ -235,7 +235,7 @@ def _is_known(program: Program, name: ast.Name) -> bool:
     return (own or plain) and key not in program.parameters
 
 
-def _is_plain_record(program: Program, made: ast.AST) -> bool:
+def _is_plain_record(program: ParsedSource, made: ast.AST) -> bool:
     """Whether it is a named tuple or a class that holds values and runs nothing when it is called."""
     if isinstance(made, ast.Call):
         return program.paths(made.func) == {"collections.namedtuple"}
@@ -245,7 +245,7 @@ def _is_plain_record(program: Program, made: ast.AST) -> bool:
     return not any(isinstance(node, ast.Call | ast.Lambda | ast.FunctionDef | ast.ClassDef) for node in inner)
 
 
-def _method(program: Program, function: ast.Attribute, may_reset: bool) -> str:
+def _method(program: ParsedSource, function: ast.Attribute, may_reset: bool) -> str:
     name = function.attr
     if name in program.named:
         return ""  # it is read itself

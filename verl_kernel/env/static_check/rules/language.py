@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from verl_kernel.env.static_check.names import Program
+from verl_kernel.env.static_check.names import ParsedSource
 from verl_kernel.env.static_check.syntax import head, is_import, sets_constant
 from verl_kernel.env.static_check.violation import Violation, at
 
@@ -31,7 +31,7 @@ _FORBIDDEN_STATEMENTS: tuple[tuple[type[ast.AST] | tuple[type[ast.AST], ...], st
 )
 
 
-def statements(program: Program) -> Iterator[Violation]:
+def statements(program: ParsedSource) -> Iterator[Violation]:
     """No statement that hides state, control flow or failure."""
     for node in program.nodes:
         for kinds, rule, reason in _FORBIDDEN_STATEMENTS:
@@ -53,18 +53,18 @@ def _tries_imports(node: ast.AST) -> bool:
     return all(is_import(item) or isinstance(item, ast.Pass) or sets_constant(item) for item in bodies)
 
 
-def _is_local(program: Program, target: ast.AST) -> bool:
+def _is_local(program: ParsedSource, target: ast.AST) -> bool:
     return isinstance(target, ast.Name) and not program.is_global(target.id, target)
 
 
-def _contexts(program: Program, node: ast.With) -> Iterator[Violation]:
+def _contexts(program: ParsedSource, node: ast.With) -> Iterator[Violation]:
     for item in node.items:
         paths = program.paths(head(item.context_expr))
         if not paths or not all(path in CONTEXTS or path.startswith("triton.language.") for path in paths):
             yield at(item.context_expr, "with", "`with` is allowed for torch.no_grad, autocast and devices only")
 
 
-def decorators(program: Program) -> Iterator[Violation]:
+def decorators(program: ParsedSource) -> Iterator[Violation]:
     """Only decorators whose meaning is known."""
     for node in program.nodes:
         for item in getattr(node, "decorator_list", []):
@@ -75,7 +75,7 @@ def decorators(program: Program) -> Iterator[Violation]:
                 yield at(item, "decorator", f"decorator {ast.unparse(function)[:60]} is not allowed")
 
 
-def entry_class(program: Program) -> Iterator[Violation]:
+def entry_class(program: ParsedSource) -> Iterator[Violation]:
     """The class that is to be judged exists, once."""
     found = [node for node in program.tree.body if isinstance(node, ast.ClassDef) and node.name == program.entry]
     if not found:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from verl_kernel.env.static_check.allowlist import NUMPY_CONSTANTS
-from verl_kernel.env.static_check.names import Program
+from verl_kernel.env.static_check.names import ParsedSource
 from verl_kernel.env.static_check.scopes import FUNCTIONS, Key
 from verl_kernel.env.static_check.violation import Violation, at
 
@@ -23,10 +23,10 @@ _SIZE_METHODS = frozenset("numel dim nelement ndimension element_size".split())
 _SIZE_ATTRIBUTES = frozenset("ndim itemsize multi_processor_count max_threads_per_multi_processor warp_size".split())
 _WORDS = frozenset("int float bool Optional Union Tuple List Sequence Iterable tuple list None".split())
 _REMEDY = "NumPy is for sizes: give it plain numbers, as in int(n), and use kernels for tensors"
-Test = Callable[[Program, ast.AST], bool]
+Test = Callable[[ParsedSource, ast.AST], bool]
 
 
-def numpy_calls(program: Program) -> Iterator[Violation]:
+def numpy_calls(program: ParsedSource) -> Iterator[Violation]:
     """NumPy's functions are called where they are named, with plain numbers."""
     for node in program.every(ast.Name, ast.Attribute) if program.uses("numpy.") else []:
         if not isinstance(node.ctx, ast.Load):
@@ -41,7 +41,7 @@ def numpy_calls(program: Program) -> Iterator[Violation]:
             yield at(node, "numpy", f"{sorted(functions)[0]}: {_REMEDY}")
 
 
-def is_number(program: Program, node: ast.AST) -> bool:
+def is_number(program: ParsedSource, node: ast.AST) -> bool:
     """Whether an expression is a plain number, whatever runs."""
     if isinstance(node, ast.Constant):
         return isinstance(node.value, int | float)
@@ -58,7 +58,7 @@ def is_number(program: Program, node: ast.AST) -> bool:
     return _holds(program, node, is_number)
 
 
-def is_sizes(program: Program, node: ast.AST) -> bool:
+def is_sizes(program: ParsedSource, node: ast.AST) -> bool:
     """Whether an expression is a sequence of plain numbers, whatever runs."""
     if isinstance(node, ast.Tuple | ast.List):
         return all(is_number(program, item) for item in node.elts)
@@ -73,7 +73,7 @@ def is_sizes(program: Program, node: ast.AST) -> bool:
     return _holds(program, node, is_sizes)
 
 
-def _is_item(program: Program, node: ast.Subscript) -> bool:
+def _is_item(program: ParsedSource, node: ast.Subscript) -> bool:
     key = node.slice
     if isinstance(key, ast.Constant) and isinstance(key.value, str):  # meta["BLOCK"] in a grid, CONFIG["block"]
         table = node.value
@@ -81,7 +81,7 @@ def _is_item(program: Program, node: ast.Subscript) -> bool:
     return not isinstance(key, ast.Slice) and is_sizes(program, node.value)
 
 
-def _is_table(program: Program, name: ast.Name) -> bool:
+def _is_table(program: ParsedSource, name: ast.Name) -> bool:
     """Whether a name is a dictionary of numbers that is read and filled item by item and never handed on."""
     key, values = program.key(name.id, name), program.values(name.id, name)
     if len(values) != 1 or program.stores[key] != 1 or not isinstance(first := values[0], ast.Dict):
@@ -93,7 +93,7 @@ def _is_table(program: Program, name: ast.Name) -> bool:
     ))  # fmt: skip
 
 
-def _reads(program: Program) -> dict[Key, list[ast.Name]]:
+def _reads(program: ParsedSource) -> dict[Key, list[ast.Name]]:
     found: dict[Key, list[ast.Name]] = defaultdict(list)
     for node in program.every(ast.Name):
         if isinstance(node.ctx, ast.Load):
@@ -101,7 +101,7 @@ def _reads(program: Program) -> dict[Key, list[ast.Name]]:
     return found
 
 
-def _kept(program: Program, name: ast.Name) -> ast.expr | None:
+def _kept(program: ParsedSource, name: ast.Name) -> ast.expr | None:
     """What `name[...] = value` puts into a dictionary, 0 where an item is only read, None for any other use."""
     item = program.parents[id(name)]
     if not isinstance(item, ast.Subscript) or item.value is not name:
@@ -112,7 +112,7 @@ def _kept(program: Program, name: ast.Name) -> ast.expr | None:
     return holder.value if isinstance(holder, ast.Assign | ast.AugAssign) else None
 
 
-def _returns_number(program: Program, call: ast.Call) -> bool:
+def _returns_number(program: ParsedSource, call: ast.Call) -> bool:
     function, paths = call.func, program.paths(call.func)
     if paths == {"functools.reduce"} and len(call.args) > 1:
         first, *rest = call.args
@@ -130,7 +130,7 @@ def _returns_number(program: Program, call: ast.Call) -> bool:
     return False
 
 
-def _returns_sizes(program: Program, call: ast.Call) -> bool:
+def _returns_sizes(program: ParsedSource, call: ast.Call) -> bool:
     function = call.func
     if isinstance(function, ast.Name) and program.is_builtin(function):
         return function.id == "range" or (
@@ -140,7 +140,7 @@ def _returns_sizes(program: Program, call: ast.Call) -> bool:
     return isinstance(function, ast.Attribute) and function.attr in ("size", "stride") and not call.args and not own
 
 
-def _holds(program: Program, node: ast.AST, test: Test) -> bool:
+def _holds(program: ParsedSource, node: ast.AST, test: Test) -> bool:
     """Whether all that a name or attribute is ever bound to passes a test; in a cycle, what is being asked passes."""
     if isinstance(node, ast.Attribute):
         if program.paths(node):
@@ -162,7 +162,7 @@ def _holds(program: Program, node: ast.AST, test: Test) -> bool:
     return complete and _asked(program, test, key, lambda: all(passes(test) for passes in sources))
 
 
-def _is_named_tuple(program: Program, node: ast.AST) -> bool:
+def _is_named_tuple(program: ParsedSource, node: ast.AST) -> bool:
     """Whether it is one made here and now, of plain numbers: `Launch(256).block`."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         return False
@@ -176,7 +176,7 @@ def _is_named_tuple(program: Program, node: ast.AST) -> bool:
     )
 
 
-def _asked(program: Program, test: Test, about: object, answer: Callable[[], bool]) -> bool:
+def _asked(program: ParsedSource, test: Test, about: object, answer: Callable[[], bool]) -> bool:
     known = program.once("numbers", "known", dict[tuple[Test, object], bool])
     if (test, about) not in known:
         known[test, about] = True
@@ -184,7 +184,7 @@ def _asked(program: Program, test: Test, about: object, answer: Callable[[], boo
     return known[test, about]
 
 
-def _is_number_parameter(program: Program, key: Key, test: Test) -> bool:
+def _is_number_parameter(program: ParsedSource, key: Key, test: Test) -> bool:
     function = key[0].node
     if not isinstance(function, FUNCTIONS):
         return False
@@ -202,12 +202,12 @@ def _is_number_parameter(program: Program, key: Key, test: Test) -> bool:
 Passes = Callable[[Test], bool]
 
 
-def _sources(program: Program) -> tuple[dict[Key, list[Passes]], dict[str, list[Passes]]]:
+def _sources(program: ParsedSource) -> tuple[dict[Key, list[Passes]], dict[str, list[Passes]]]:
     """What each name and each attribute is bound to, as questions to ask of it."""
     return program.once("numbers", "sources", lambda: _found_sources(program))
 
 
-def _found_sources(program: Program) -> tuple[dict[Key, list[Passes]], dict[str, list[Passes]]]:
+def _found_sources(program: ParsedSource) -> tuple[dict[Key, list[Passes]], dict[str, list[Passes]]]:
     names: dict[Key, list[Passes]] = defaultdict(list)
     attributes: dict[str, list[Passes]] = defaultdict(list)
     for node in program.nodes:
@@ -228,7 +228,7 @@ def _found_sources(program: Program) -> tuple[dict[Key, list[Passes]], dict[str,
     return names, attributes
 
 
-def _bound_here(program: Program, node: ast.AST) -> Iterator[tuple[ast.AST, Passes]]:
+def _bound_here(program: ParsedSource, node: ast.AST) -> Iterator[tuple[ast.AST, Passes]]:
     if isinstance(node, ast.Assign):
         for target in node.targets:
             yield from _bound_to(program, target, node.value)
@@ -241,7 +241,7 @@ def _bound_here(program: Program, node: ast.AST) -> Iterator[tuple[ast.AST, Pass
         yield node.target, lambda test: test is is_number and is_sizes(program, items)
 
 
-def _bound_to(program: Program, target: ast.AST, value: ast.expr) -> Iterator[tuple[ast.AST, Passes]]:
+def _bound_to(program: ParsedSource, target: ast.AST, value: ast.expr) -> Iterator[tuple[ast.AST, Passes]]:
     if not isinstance(target, ast.Tuple | ast.List):
         yield target, lambda test: test(program, value)
     elif isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts):

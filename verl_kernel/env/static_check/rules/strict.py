@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import torch
 
-from verl_kernel.env.static_check.names import Program
+from verl_kernel.env.static_check.names import ParsedSource
 from verl_kernel.env.static_check.violation import Violation, at
 
 _ALLOCATION = (
@@ -25,7 +25,7 @@ _MOVEMENT = (
 _COMPUTING_METHODS = frozenset(name for name in dir(torch.Tensor) if not name.startswith("_")) - frozenset(_MOVEMENT)
 
 
-def torch_compute(program: Program) -> Iterator[Violation]:
+def torch_compute(program: ParsedSource) -> Iterator[Violation]:
     """Strict mode: host code allocates and launches, kernels compute."""
     modules = _torch_modules(program)
     for node, _ in program.enclosed(lambda function: _is_host(program, function)):
@@ -35,12 +35,12 @@ def torch_compute(program: Program) -> Iterator[Violation]:
             yield at(node, "torch", f"{name} computes in host code: strict mode wants it in a kernel")
 
 
-def _is_host(program: Program, function: ast.AST) -> bool:
+def _is_host(program: ParsedSource, function: ast.AST) -> bool:
     setup = ("__init__", "get_inputs", "get_init_inputs", "reset_parameters")
     return isinstance(function, ast.FunctionDef) and not program.is_jit(function) and function.name not in setup
 
 
-def _torch_modules(program: Program) -> set[str]:
+def _torch_modules(program: ParsedSource) -> set[str]:
     """Attributes of self that hold torch modules (`self.norm = nn.LayerNorm(d)`)."""
     return {
         target.attr
@@ -52,7 +52,7 @@ def _torch_modules(program: Program) -> set[str]:
     }
 
 
-def _computes(program: Program, call: ast.Call, modules: set[str]) -> str:
+def _computes(program: ParsedSource, call: ast.Call, modules: set[str]) -> str:
     paths = program.paths(call.func)
     for path in sorted(paths):
         computing = path.startswith(("torch.nn.functional.", "torch.linalg.", "torch.fft.", "torch.special."))

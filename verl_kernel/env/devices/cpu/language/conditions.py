@@ -3,7 +3,7 @@
 
 The interpreter gives a comparison the type of its operands, so a scalar one becomes a block of integers or floats where
 it meets another: `(columns < n) & (row < m)` is then no mask but a list of zeros and ones, which Triton 3.9 refuses,
-older versions take, and NumPy reads as places instead of lanes.
+older versions take, and NumPy reads as indices instead of a mask.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import triton.language as tl
 from verl_kernel.env.devices.cpu.language.kernel_form import translated
 from verl_kernel.env.devices.cpu.language.triton_objects import NotTriton, refusal
 from verl_kernel.env.static_check import candidate_code
+from verl_kernel.env.static_check.syntax import attribute_chain
 
 _OWNERS = (tl.tensor, tl.dtype, tl.core.pointer_type, tl.core.block_type, tl.core.tensor_descriptor_base, tl.constexpr)
 _FIELDS = "dtype shape type numel element_ty scalar value block_shape strides rank nbytes name append ALL NONE".split()
@@ -52,7 +53,7 @@ class Body:
         for node in nodes:
             if not isinstance(node, ast.Name | ast.Attribute) or id(node) in inner:
                 continue
-            root, names = _chain(node)
+            root, names = attribute_chain(node)
             if isinstance(root, ast.Name) and root.id not in local:
                 self.globals.append((root, names))
             else:
@@ -93,11 +94,3 @@ def _locals(function: ast.FunctionDef, nodes: list[ast.AST]) -> set[str]:
     named = {item.arg for item in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
     stored = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
     return named | stored
-
-
-def _chain(node: ast.AST) -> tuple[ast.AST, list[str]]:
-    names: list[str] = []
-    while isinstance(node, ast.Attribute):
-        names.append(node.attr)
-        node = node.value
-    return node, names[::-1]

@@ -2,7 +2,7 @@
 """A kernel's definition in the form that Triton's interpreter runs, with the compiler's meaning of `and`, `or`, `not`.
 
 The interpreter runs a kernel as Python, where `(c < n) and (row < m)` is the second of two blocks and `not mask` is
-False. Triton's compiler combines tensors lane by lane and lets only constants cut the evaluation short.
+False. Triton's compiler combines tensors lane by lane and short-circuits for constants only.
 """
 
 from __future__ import annotations

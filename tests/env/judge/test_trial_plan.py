@@ -7,12 +7,14 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.env.judge.evaluation import _places
+from verl_kernel.env.judge.trial_plan import TrialPlan
 
 
 @given(st.binary(min_size=32, max_size=32), st.integers(1, 12))
 def test_the_ablation_comes_behind_the_varied_trial_and_before_another_one(secret, total):
-    varied, large, ablated = _places(secret, total)
+    plan = TrialPlan.draw(secret, total)
+    varied, large, ablated = plan.varied, plan.large, plan.ablated
+    assert 0 <= plan.inspected < total
     if total == 1:
         assert (varied, large, ablated) == (None, None, 0)
         return
@@ -22,5 +24,5 @@ def test_the_ablation_comes_behind_the_varied_trial_and_before_another_one(secre
 
 def test_no_place_of_the_ablation_can_be_counted_on():
     secrets = [hashlib.sha256(bytes([number])).digest() for number in range(200)]
-    places = Counter(_places(secret, 5)[2] for secret in secrets)
+    places = Counter(TrialPlan.draw(secret, 5).ablated for secret in secrets)
     assert set(places) == {1, 2, 3} and max(places.values()) < 100

@@ -3,7 +3,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from verl_kernel.errors import ConfigError
-from verl_kernel.options import parse_options
+from verl_kernel.reward.options import parse_options
 
 
 def test_a_missing_node_means_the_defaults():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judges behind a turnstile, and which of them may be handed out."""
+"""The judges behind a scheduler, and which of them may be handed out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Judge = TypeVar("Judge")
 
 
 @dataclass(eq=False)
-class Place(Generic[Judge]):
+class JudgeSlot(Generic[Judge]):
     """One judge and what keeps it from work."""
 
     judge: Judge
@@ -44,12 +44,12 @@ class Place(Generic[Judge]):
         return "busy" if self.busy else "free" if self.benched is None else "quarantined"
 
 
-def rotation(places: Sequence[Place[Judge]]) -> list[Place[Judge]]:
-    """The places in rotation; those in quarantine too where their model has nobody else."""
-    served = {place.model for place in places if place.in_rotation}
-    return [place for place in places if place.in_rotation or (place.available and place.model not in served)]
+def rotation(slots: Sequence[JudgeSlot[Judge]]) -> list[JudgeSlot[Judge]]:
+    """The slots in rotation; those in quarantine too where their model has nobody else."""
+    served = {slot.model for slot in slots if slot.in_rotation}
+    return [slot for slot in slots if slot.in_rotation or (slot.available and slot.model not in served)]
 
 
-def present_models(places: Sequence[Place[Judge]]) -> set[str]:
+def present_models(slots: Sequence[JudgeSlot[Judge]]) -> set[str]:
     """Models with a judge that can serve or still does."""
-    return {place.model for place in places if place.available or (place.drained and place.busy and not place.down)}
+    return {slot.model for slot in slots if slot.available or (slot.drained and slot.busy and not slot.down)}

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Interval
 from omegaconf import DictConfig, OmegaConf
 
-from verl_kernel.env.options import GymOptions
+from verl_kernel.env import GymOptions
 from verl_kernel.errors import ConfigError
 from verl_kernel.option_group import OptionGroup, option_names, refuse_unknown
 from verl_kernel.reward.profiling import ProfilingReward
