@@ -106,8 +106,11 @@ class _Server:
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
+        if _uid(client) != os.getuid():
+            client.close()
+            return
         request, fds, *_ = socket.recv_fds(client, _MAX_BYTES, _MAX_FDS)
-        if request and _uid(client) == os.getuid():
+        if request:
             self._answer(client, json.loads(request), fds)
         for fd in fds:
             os.close(fd)
