@@ -28,10 +28,10 @@ define steps
 step() { local what=$$1 start=$$SECONDS; shift; printf '==> %s\n' "$$what"; "$$@"; printf '==> %s: %ds\n' "$$what" $$((SECONDS - start)); }
 endef
 
-.PHONY: help env train test test-gpu gpu-wheels check-install dist lock lint type clean
+.PHONY: help env train test test-gpu gpu-wheels check-install dist lock check clean
 
 help:
-	@echo "make train | test | test-gpu | gpu-wheels | env | check-install | dist | lock | lint | type | clean"
+	@echo "make train | test | test-gpu | gpu-wheels | env | check-install | dist | lock | check | clean"
 
 env:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 8))' || \
@@ -75,11 +75,13 @@ dist: env
 lock: env
 	@requirements/lock.sh
 
-lint: env
-	@ruff check . && ruff format --check .
-
-type: env
-	@mypy
+# What is checked before the tests: style, which package may import which, types.
+check: env
+	@$(steps)
+	step "ruff" ruff check .
+	step "format" ruff format --check .
+	step "imports" lint-imports --no-logo
+	step "types" mypy
 
 clean:
 	rm -rf $(VENV) build dist outputs

@@ -23,10 +23,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool import KernelGym, LocalPool
-from verl_kernel.env.result import EvalResult, EvalStatus
-from verl_kernel.env.task import Task
+from verl_kernel.env import EvalResult, EvalStatus, GymOptions, KernelGym, LocalPool, Task
 
 REFERENCE = """
 import torch
@@ -66,7 +63,7 @@ FRESH_PROCESS = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from bench_env import HONEST, OPTIONS, REFERENCE, Task
-from verl_kernel.env.judge import Judge
+from verl_kernel.env.judge.judge import Judge
 with Judge(OPTIONS) as judge:
     assert judge.evaluate(Task(REFERENCE), HONEST).rewarded
 """

@@ -25,7 +25,7 @@ from wheels import Wheels, explain
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements" / "cpu.txt"
-CUDA_LIBRARIES = re.compile(r"(nvidia|cuda)-")
+CUDA_LIBRARIES = re.compile(r"(nvidia|cuda)-(?!ml-py)")
 """Names of the packages that only a CUDA build of torch loads."""
 CPU_GB, CUDA_GB, CUDA_DOWNLOAD_GB = 3.2, 6.5, 3.2
 _VENV_ENTRIES = {"bin", "include", "lib", "lib64"}
@@ -98,7 +98,7 @@ class Environment:
         probe = "import sys, pip; print(*sys.version_info[:2])"
         done = subprocess.run([python, "-c", probe], capture_output=True, text=True) if python.exists() else None
         version = tuple(map(int, done.stdout.split())) if done and done.returncode == 0 else None
-        runs_this = python.exists() and os.path.samefile(sys.prefix, self.venv)
+        runs_this = python.exists() and Path(sys.prefix).samefile(self.venv)
         return version in PYTHONS and (runs_this or version == sys.version_info[:2])
 
     def _make_venv(self) -> None:

@@ -18,6 +18,8 @@ from pathlib import Path
 
 GYM = Path(__file__).with_name("gym.txt")
 OF_THE_MACHINE = ("torch", "triton", "numpy")
+MODULES = {"nvidia-ml-py": "pynvml"}
+"""Modules of packages that have another name."""
 OLD_PYTEST = ("exceptiongroup", "tomli")
 """What pytest needs before Python 3.11; pip reads such conditions for the Python that it runs under."""
 PLATFORMS = ("manylinux1", "manylinux2010", "manylinux2014", "manylinux_2_17", "manylinux_2_28")
@@ -35,7 +37,7 @@ def lacking() -> list[str]:
 
 
 def _is_met(name: str, least: str) -> bool:
-    if importlib.util.find_spec(name) is None:
+    if importlib.util.find_spec(MODULES.get(name, name)) is None:
         return False
     try:
         return _numbers(importlib.metadata.version(name)) >= _numbers(least)

@@ -139,7 +139,7 @@ def uv_options(config: dict[str, list[str]], index: str = "") -> list[str]:
 
 def _certificates() -> str:
     """The machine's own file of trusted certificates, empty where there is none."""
-    return next((path for path in _SYSTEM_CERTIFICATES if os.path.exists(path)), "")
+    return next((path for path in _SYSTEM_CERTIFICATES if Path(path).exists()), "")
 
 
 def explain(output: str) -> str:

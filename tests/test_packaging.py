@@ -53,7 +53,9 @@ def test_an_installed_wheel_is_found_by_verl_hydra_and_the_shell(wheel, tmp_path
     done = subprocess.run(
         [sys.executable, "-c", probe], cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=300
     )
-    assert done.stdout.splitlines()[-2:] == [str(site / "verl_kernel" / "plugin.py"), "{}"], done.stderr[-2000:]
+    assert done.stdout.splitlines()[-2:] == [str(site / "verl_kernel" / "plugin" / "__init__.py"), "{}"], done.stderr[
+        -2000:
+    ]
     assert "verl_kernel = verl_kernel.plugin" in next(site.glob("*.dist-info/entry_points.txt")).read_text()
     done = subprocess.run([site / "bin" / "verl-kernel", "--version"], env=environment, capture_output=True, text=True)
     assert done.stdout.strip() == f"verl-kernel {verl_kernel.__version__}"

@@ -6,15 +6,13 @@ What differs from 1 is what the clock makes of two processes, not of two program
 
 from __future__ import annotations
 
-from verl_kernel.env.aa import aa_options, judged_against_itself
-
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.rates import REFERENCE
 from benchmarks.gpu.setting import Setting
-from verl_kernel.env.clock.statistics import AA_BAND
-from verl_kernel.env.judge import Judge
-from verl_kernel.env.result import EvalResult
-from verl_kernel.env.task import Task
+from verl_kernel.env import EvalResult, Task
+from verl_kernel.env.clocks.statistics import AA_BAND
+from verl_kernel.env.conformance.aa import aa_options, judged_against_itself
+from verl_kernel.env.judge.judge import Judge
 from verl_kernel.errors import VerlKernelError
 
 POWERS, PRETENDED_POWERS = (12, 18, 22, 24, 25), (10, 13)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.gpu.relief import Relief
-from verl_kernel.env import jail, own_paths
 from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.sandbox import jail, own_paths
 
 LIMIT_S = 20.0
 _MEMORY_MB = 4096
@@ -79,7 +79,7 @@ def _child(device: DeviceBackend, relief: Relief, steps: Sequence[str], scratch:
             start = time.perf_counter()
             STEPS[name](device)
             say(step=name, seconds=round(time.perf_counter() - start, 2))
-    except BaseException as exc:  # a refusal may take any form; its words are what this is about
+    except BaseException as exc:  # noqa: BLE001  a refusal may take any form; its words are what this is about
         say(words=f"{type(exc).__name__}: {exc}")
 
 
@@ -113,17 +113,17 @@ def _kernel(device: DeviceBackend) -> None:
     """Compiled anew: the cache lies in the private folder."""
     import torch
 
-    from verl_kernel.env.warmup import Program
+    from verl_kernel.env.devices.warmup import WarmUpProgram
 
     with torch.no_grad():
-        device.place(Program())(device.to_device(torch.randn(16)))
+        device.place(WarmUpProgram())(device.to_device(torch.randn(16)))
         device.synchronize()
 
 
 def _profiler(device: DeviceBackend) -> None:
     import torch
 
-    from verl_kernel.env.clock import timed_calls
+    from verl_kernel.env.clocks.cuda import timed_calls
 
     x = device.to_device(torch.ones(1 << 10))
     for _ in range(2):  # the first also starts it

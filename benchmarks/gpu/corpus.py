@@ -16,9 +16,7 @@ from benchmarks.gpu.placement import on_gpu
 from benchmarks.gpu.setting import Setting
 from tests.exploits.corpus import UNSTOPPED, Case, load, meets
 from tests.exploits.tasks import TASKS
-from verl_kernel.env.local_pool import LocalPool
-from verl_kernel.env.result import EvalResult
-from verl_kernel.env.task import Task
+from verl_kernel.env import EvalResult, LocalPool, Task
 from verl_kernel.errors import VerlKernelError
 
 JUDGES, PRETENDED_JUDGES, PRETENDED_EVERY = 6, 2, 16

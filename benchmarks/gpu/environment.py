@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import glob
 import grp
 import importlib.metadata
 import os
@@ -21,7 +20,7 @@ from benchmarks.gpu.setting import Setting
 
 PACKAGES = ("torch", "triton", "numpy", "pydantic", "psutil", "pytest", "nvidia-ml-py", "dill", "verl", "ray", "vllm")
 PROGRAMS = ("gcc", "cc", "clang", "nvcc", "ptxas", "make", "nvidia-smi", "ldconfig")
-NODES = ("/dev/nvidia*", "/dev/nvidia-caps/*", "/dev/dri/*", "/dev/shm")
+NODES = ("dev/nvidia*", "dev/nvidia-caps/*", "dev/dri/*", "dev/shm")
 KERNEL_FILES = ("/proc/driver/nvidia/version", "/proc/sys/vm/mmap_min_addr", "/proc/sys/kernel/yama/ptrace_scope",
                 "/sys/kernel/security/lsm")  # fmt: skip
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_HOME", "CC", "LD_LIBRARY_PATH", "TRITON_PTXAS_PATH",
@@ -38,7 +37,7 @@ def run(setting: Setting, findings: Findings) -> None:
         findings.row("packages", package=name, version=_version(name))
     for name in PROGRAMS:
         findings.row("programs", program=name, there=shutil.which(name) is not None, says=_first_line(name))
-    for path in sorted({path for pattern in NODES for path in glob.glob(pattern)}):
+    for path in sorted({str(path) for pattern in NODES for path in Path("/").glob(pattern)}):
         findings.row("device nodes", **_node(path))
     findings.fact("nvidia-smi", _output(["nvidia-smi"]))
     findings.fact("nvidia-smi, details", _output(list(_QUERY)))
@@ -46,7 +45,7 @@ def run(setting: Setting, findings: Findings) -> None:
 
 
 def _system() -> Iterator[tuple[str, object]]:
-    from verl_kernel.env import landlock
+    from verl_kernel.env.sandbox import landlock
 
     yield "python", platform.python_version()
     yield "kernel", f"{platform.system()} {platform.release()} {platform.machine()}"
@@ -73,7 +72,7 @@ def _user() -> Iterator[tuple[str, object]]:
 
 
 def _node(path: str) -> dict[str, object]:
-    found = os.stat(path)
+    found = Path(path).stat()
     owner = str(found.st_uid)
     with suppress(KeyError):
         owner = pwd.getpwuid(found.st_uid).pw_name

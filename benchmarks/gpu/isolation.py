@@ -17,13 +17,14 @@ from benchmarks.gpu.attempt import Outcome, attempt
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.relief import Relief, further
 from benchmarks.gpu.setting import Setting
-from verl_kernel.env import jail, zygote
 from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.runner import zygote
+from verl_kernel.env.sandbox import jail
 
 _SPARE_S = 3.0
 _JUDGE = """
 import json
-from verl_kernel.env.devices import resolve_device
+from verl_kernel.env import resolve_device
 device = resolve_device({name!r})
 device.setup()
 print(json.dumps(device.zygote_env()))
@@ -33,7 +34,8 @@ print(json.dumps(device.zygote_env()))
 def run(setting: Setting, findings: Findings) -> None:
     """One row per combination of layers; then, where the whole jail fails, one per relief that helps."""
     os.environ.update(_told(setting))
-    device, _ = zygote._prepare(setting.device_name)
+    backend, _ = zygote._prepare(setting.device_name)
+    device = backend.device
     findings.fact("profile", str(device.isolation()))
     outcomes: dict[tuple[str, ...], Outcome] = {}
     for left_out in combinations():

@@ -9,9 +9,7 @@ import time
 
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.setting import Setting
-from verl_kernel.env.local_pool import LocalPool
-from verl_kernel.env.result import EvalResult
-from verl_kernel.env.task import Task
+from verl_kernel.env import EvalResult, LocalPool, Task
 
 REFERENCE = """
 import torch

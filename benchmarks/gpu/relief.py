@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from verl_kernel.env import jail, landlock, seccomp
+from verl_kernel.env.sandbox import jail, landlock, seccomp
 
 FOLDERS = ("/proc/self", "/proc", "/sys", "/dev", "/etc", "/run", "/var", "/opt", "/tmp", "/")
 """Tried one after another, narrow ones first."""

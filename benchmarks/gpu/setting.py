@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a section that only looks at the machine needs none of the gym's packages
-    from verl_kernel.env.clock.stopwatch import Stopwatch
+    from verl_kernel.env import GymOptions
     from verl_kernel.env.devices.base import DeviceBackend
-    from verl_kernel.env.options import GymOptions
+    from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
 
 ROOT = Path(__file__).resolve().parents[2]
 PRETENDED_GPU = ROOT / "tests" / "env" / "pretend"
@@ -35,9 +35,9 @@ class Setting:
 
     def device(self, probe: bool = True) -> DeviceBackend:
         """The GPU, or the pretended one."""
-        from verl_kernel.env import devices
+        from verl_kernel.env import backends
 
-        return devices.resolve_device(self.device_name, probe)
+        return backends.resolve_device(self.device_name, probe)
 
     def stopwatch(self) -> Stopwatch:
         """What judges and runners time with."""
@@ -52,7 +52,7 @@ class Setting:
 
     def options(self, **chosen: Any) -> GymOptions:
         """Options of a gym on this device, without the gate."""
-        from verl_kernel.env.options import GymOptions
+        from verl_kernel.env import GymOptions
 
         host = {"memory_mb": 1024, "run_timeout_s": 2.0} if self.pretend else {"memory_mb": 4096}
         usual = {"device": self.device_name, "static_check": "off", "load_timeout_s": 60.0, **host}

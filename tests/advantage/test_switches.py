@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 import torch
@@ -15,9 +16,10 @@ from tests.advantage.batches import Batch, batches, build
 from tests.advantage.estimates import assert_close, estimate, per_turn
 from tests.advantage.oracle import naive_advantages, naive_trloo
 from verl_kernel.advantage import ESTIMATORS
-from verl_kernel.advantage.options import CHOICES, check_algorithm
+from verl_kernel.advantage.options import TrlooOptions, check_algorithm
 from verl_kernel.advantage.turns import ZERO_REWARD
 
+CHOICES = {key: get_args(hint) for key, hint in get_type_hints(TrlooOptions).items() if get_origin(hint) is Literal}
 GAMMAS = (0.0, 0.5, 0.9, 1.0)
 COMBINATIONS = [
     (name, dict(zip(("gamma", "count_rejected", *CHOICES), values, strict=True)))

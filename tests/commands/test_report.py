@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.evaluation.runs import kernel, step, validation, write_lines
+from tests.reporting.runs import kernel, step, validation, write_lines
 
 VERL_KERNEL = Path(sys.executable).with_name("verl-kernel")
 WIDE = {**os.environ, "COLUMNS": "160"}

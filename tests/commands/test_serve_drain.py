@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command refuses; a live pool is drained in `tests/env/test_two_types.py`."""
+"""What the command refuses; a live pool is drained in `tests/env/pool/cluster/test_two_types.py`."""
 
 import pytest
 from typer.testing import CliRunner

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command says where there is nothing to show; a live pool is asked in `tests/env/test_ray_pool.py`."""
+"""What the command says where there is nothing to show; `tests/env/pool/cluster/test_ray_pool.py` asks a live pool."""
 
 import pytest
 from typer.testing import CliRunner
 
 from verl_kernel.cli import app
 from verl_kernel.commands import serve_status
-from verl_kernel.env.pool_stats import JudgeStats, Tally
+from verl_kernel.env.pool.stats import JudgeStats, Tally
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.errors import EnvironmentNotReady
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from verl_kernel.evaluation.steps import read_steps
+from verl_kernel.reporting.steps import read_steps
 
 VERL_KERNEL = Path(sys.executable).with_name("verl-kernel")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from verl_kernel.options import parse_options
+from verl_kernel.reward.options import parse_options
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text()
 BLOCKS = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.M | re.S)

@@ -16,8 +16,8 @@ from verl.utils.config import omega_conf_to_dataclass, validate_config
 from verl.workers.engine_workers import TrainingWorkerConfig
 
 from verl_kernel.advantage.options import check_algorithm
-from verl_kernel.options import parse_options
-from verl_kernel.preflight import check_judges_gpus, check_mismatch, check_sampler
+from verl_kernel.preflight.checks import check_judges_gpus, check_mismatch, check_sampler
+from verl_kernel.reward.options import parse_options
 from verl_kernel.sampler.options import PRSOptions
 
 RL = ["drkernel_8b", "drkernel_14b"]
@@ -35,7 +35,7 @@ def hydra() -> Iterator[None]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A model's folder without weights: verl's model configuration reads config and tokenizer."""
-    from verl_kernel.data.tokenizer import train_tokenizer
+    from verl_kernel.quickstart.tokenizer import train_tokenizer
 
     Qwen3Config(**QWEN3_8B, num_key_value_heads=8, head_dim=128, architectures=["Qwen3ForCausalLM"]).save_pretrained(
         tmp_path

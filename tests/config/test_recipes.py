@@ -15,7 +15,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.import_utils import load_extern_type
 
 from verl_kernel.advantage.options import check_algorithm
-from verl_kernel.options import parse_options
+from verl_kernel.reward.options import parse_options
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from verl_kernel.options import parse_options
-from verl_kernel.preflight import check_judges_gpus
+from verl_kernel.preflight.checks import check_judges_gpus
+from verl_kernel.reward.options import parse_options
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "recipes" / "slurm" / "cluster.sh"

@@ -2,18 +2,23 @@
 from random import Random
 
 import pytest
-from torch.utils.data import DistributedSampler
 
-from verl_kernel.data.corpus import task_messages
-from verl_kernel.data.rows import check_rows, group_by_length, make_row, write_rows
-from verl_kernel.data.tasks import draw_distinct
+from verl_kernel.data.rows import check_rows, make_row, task_from_row, write_rows
 from verl_kernel.errors import DataError
-from verl_kernel.reward.task_row import task_from_row
+from verl_kernel.quickstart.corpus import task_messages
+from verl_kernel.quickstart.tasks import draw_distinct
 
 
 def make_rows(count=3):
     return [
-        make_row(task_messages(program), program.reference, task_id=program.task_id, split="train", index=index)
+        make_row(
+            task_messages(program),
+            program.reference,
+            data_source="drawn",
+            task_id=program.task_id,
+            split="train",
+            index=index,
+        )
         for index, program in enumerate(draw_distinct(count, Random(0)))
     ]
 
@@ -26,6 +31,7 @@ def test_good_rows_pass_and_make_tasks(tmp_path):
     for row in rows:
         assert task_from_row(row).task_id == row["extra_info"]["task_id"]
         assert row["agent_name"] == "kernel_agent" and row["ability"] == "kernel"
+        assert row["data_source"] == "drawn"
 
 
 def without_reference(row):
@@ -89,25 +95,18 @@ def test_a_missing_an_unreadable_and_an_empty_file_are_named(tmp_path):
         assert path.name in str(caught.value)
 
 
-def test_the_sft_trainers_batches_hold_rows_of_similar_length():
-    rng = Random(0)
-    lengths = [rng.randrange(100, 500) for _ in range(101)]
-    order = group_by_length(lengths, 4, Random(1))
-    assert len(order) == len(set(order)) == 100
-    # As verl.trainer.sft_trainer draws them.
-    drawn = list(DistributedSampler(order, num_replicas=1, rank=0, shuffle=True, drop_last=True))
-    batches = [[lengths[order[place]] for place in drawn[start : start + 4]] for start in range(0, 100, 4)]
-    padding = sum(4 * max(batch) - sum(batch) for batch in batches)
-    assert padding < 0.15 * sum(lengths)
-    assert order != group_by_length(lengths, 4, Random(2))
-    means = [sum(batch) for batch in batches]
-    assert means != sorted(means)
-
-
 def test_a_prompt_may_name_the_class_of_another_entry_point(tmp_path):
     reference = make_rows(1)[0]["reward_model"]["ground_truth"].replace("class Model", "class Block")
     rows = [
-        make_row([{"role": "user", "content": text}], reference, task_id="b", split="val", index=0, entry_point="Block")
+        make_row(
+            [{"role": "user", "content": text}],
+            reference,
+            data_source="blocks",
+            task_id="b",
+            split="val",
+            index=0,
+            entry_point="Block",
+        )
         for text in ("Write BlockNew as in `class ModelNew`.", "Write a kernel.")
     ]
     write_rows(rows, tmp_path / "val.parquet")

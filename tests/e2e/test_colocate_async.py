@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.e2e.conftest import Run, train
+from tests.e2e.runs import Run, command, train
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(2400)]
 
 STALENESS = "training/off_policy/trajectory_staleness_worst/max"
 
@@ -16,7 +16,7 @@ STALENESS = "training/off_policy/trajectory_staleness_worst/max"
 @pytest.fixture(scope="module")
 def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("colocate_async")
-    return train(
+    words = command(
         quickstart,
         folder,
         "trainer_mode=colocate_async",
@@ -24,6 +24,7 @@ def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         "trainer.save_freq=-1",
         f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
     )
+    return train(folder, words)
 
 
 def test_the_second_step_trains_on_samples_of_older_weights(run: Run):

@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two steps of the CPU recipe, checked from what the run left behind: metrics, samples, advantages, checkpoints."""
+"""Two steps of the CPU recipe, checked from what the run left behind: metrics, samples, advantages, checkpoints.
 
+It goes on from the last checkpoint of the killed run of `test_single_turn.py`, with the data that come next.
+"""
+
+import json
 import math
+import subprocess
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,55 +18,85 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests.advantage.oracle import naive_trloo
-from tests.e2e.conftest import Run, train
+from tests.e2e.losses import Killed, checkpoints
+from tests.e2e.runs import Run, command, environment
 from verl_kernel.advantage.turns import ZERO_REWARD
-from verl_kernel.evaluation.kernels import best_kernels, read_kernels
-from verl_kernel.evaluation.steps import read_validations
+from verl_kernel.reporting.kernels import best_kernels, read_kernels
+from verl_kernel.reporting.steps import read_steps, read_validations
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(2400)]
 
-STEPS = (1, 2)
 THRESHOLD, WIDTH = 0.9, 0.2
 """Of PRS: a kernel that does all of the work is kept every other time, one that does less than 0.9 of it never."""
 
 
+@dataclass
+class Resumed(Run):
+    """The run that went on, and what `verl-kernel watch` said of it."""
+
+    said: str
+    first: int
+    """Its first step."""
+
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """Its two steps."""
+        return self.first, self.first + 1
+
+
 @pytest.fixture(scope="module")
-def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    folder = tmp_path_factory.mktemp("trloo")
+def run(quickstart: Path, killed: Killed) -> Resumed:
+    folder, first = killed.folder, killed.done + 1
+    words = command(
+        quickstart,
+        folder,
+        f"data.train_files={folder}/train.parquet",
+        "trainer.resume_mode=auto",
+        f"trainer.total_training_steps={first + 1}",
+        *checkpoints(folder),
+        f"trainer.test_freq={first + 1}",
+        "actor_rollout_ref.rollout.val_kwargs.n=1",
+        f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
+        f"trainer.v1.sampler.sampler_kwargs.best_kernels={folder}/kernels.jsonl",
+        f"trainer.v1.sampler.sampler_kwargs.threshold={THRESHOLD}",
+        f"trainer.v1.sampler.sampler_kwargs.width={WIDTH}",
+        f"algorithm.trloo.record_dir={folder}/advantages",
+    )
+    watch = [Path(sys.executable).with_name("verl-kernel"), "watch", "--resume", folder, "--"]
     # Somebody else's Ray on the machine, which the run must not join.
     ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
     try:
-        return train(
-            quickstart,
-            folder,
-            "trainer.total_training_steps=2",
-            "trainer.save_freq=1",
-            f"trainer.default_local_dir={folder}/checkpoints",
-            "actor_rollout_ref.actor.checkpoint.save_contents=[hf_model]",
-            # Large enough that stale weights in vLLM would show in its log-probs.
-            "actor_rollout_ref.actor.optim.lr=1e-3",
-            "trainer.test_freq=2",
-            "actor_rollout_ref.rollout.val_kwargs.n=1",
-            f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
-            f"trainer.v1.sampler.sampler_kwargs.best_kernels={folder}/kernels.jsonl",
-            f"trainer.v1.sampler.sampler_kwargs.threshold={THRESHOLD}",
-            f"trainer.v1.sampler.sampler_kwargs.width={WIDTH}",
-            f"algorithm.trloo.record_dir={folder}/advantages",
+        done = subprocess.run(
+            [*watch, *words], cwd=folder, env=environment(folder), text=True, capture_output=True, timeout=1200
         )
     finally:
         ray.shutdown()
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return Resumed(folder, done.stdout, first)
 
 
-def advantages(run: Run, step: int) -> dict[str, np.ndarray]:
-    with np.load(run.folder / "advantages" / f"{step:06d}.npz") as arrays:
+def test_a_killed_run_goes_on_with_the_data_that_come_next(run: Resumed, killed: Killed):
+    done = run.first - 1
+    assert f"global_step_{done}: step {done + 1} is next" in run.said
+    assert [step["step"] for step in read_steps(run.folder / "metrics.jsonl")] == list(range(1, done + 3))
+    for number in run.numbers:
+        dumped = (run.folder / "rollouts" / f"{number}.jsonl").read_text().splitlines()
+        prompts = {json.loads(line)["input"] for line in dumped}
+        # The recipe does not shuffle: step k takes the k-th eight rows.
+        expected = killed.prompts[8 * (number - 1) : 8 * number]
+        assert len(prompts) == 8 and all(any(text in prompt for prompt in prompts) for text in expected)
+
+
+def advantages(run: Resumed, step: int) -> dict[str, np.ndarray]:
+    with np.load(run.folder / "advantages" / f"{step - run.first + 1:06d}.npz") as arrays:
         return dict(arrays)
 
 
-def judged(run: Run) -> list[dict]:
-    return [turn for step in STEPS for row in run.rows(step) for turn in row["turns"]]
+def judged(run: Resumed) -> list[dict]:
+    return [turn for step in run.numbers for row in run.rows(step) for turn in row["turns"]]
 
 
-def test_every_step_is_logged_with_the_kernel_metrics(run: Run):
+def test_every_step_is_logged_with_the_kernel_metrics(run: Resumed):
     steps = [step for step in run.steps if "training/global_step" in step]
     assert len(steps) == 2
     for step in steps:
@@ -72,15 +109,15 @@ def test_every_step_is_logged_with_the_kernel_metrics(run: Run):
         assert step["groups/zero_gradient_fraction"] < 1 and "prs/kept/reward/mean" in step
 
 
-def test_the_last_step_is_validated_on_held_out_tasks(run: Run):
+def test_the_last_step_is_validated_on_held_out_tasks(run: Resumed):
     (validation,) = read_validations(run.folder / "metrics.jsonl")
     figures = {key.rpartition("/")[2]: value for key, value in validation.items()}
-    assert figures["step"] == 2
+    assert figures["step"] == run.first + 1
     assert 0 <= figures["acc"] <= figures["best_turn_acc"] <= 1
     assert 0 <= figures["last_turn_fast@1.2"] <= figures["best_turn_fast@1.2"] <= figures["best_turn_acc"]
 
 
-def test_the_best_kernels_are_those_of_the_samples(run: Run):
+def test_the_best_kernels_are_those_of_the_samples(run: Resumed):
     fastest = {
         turn["result"]["task_id"]: turn["result"]["speedup"]
         for turn in sorted(judged(run), key=lambda turn: turn["result"]["speedup"] or 0.0)
@@ -92,21 +129,21 @@ def test_the_best_kernels_are_those_of_the_samples(run: Run):
     assert all(step["kernel/gym_seconds/mean"] > 0 and 0 < step["kernel/gym_share"] < 1 for step in run.steps)
 
 
-def test_kernels_were_really_executed(run: Run):
+def test_kernels_were_really_executed(run: Resumed):
     launched = [t["result"] for t in judged(run) if t["result"]["launches"]]
     assert launched, "no turn launched a kernel"
     assert all(launch["count"] >= 1 for result in launched for launch in result["launches"])
     assert {result["timing_source"] for result in launched if result["timing_source"]} == {"simulated"}
 
 
-def test_several_outcomes_occur_and_none_is_ours(run: Run):
+def test_several_outcomes_occur_and_none_is_ours(run: Resumed):
     statuses = {turn["result"]["status"] for turn in judged(run)}
     assert "ok" in statuses and len(statuses) >= 3
     assert "infra_error" not in statuses
 
 
-def test_each_turns_reward_sits_on_its_last_token(run: Run):
-    for step in STEPS:
+def test_each_turns_reward_sits_on_its_last_token(run: Resumed):
+    for step in run.numbers:
         for row in run.rows(step):
             scores = np.array(row["rm_scores"], dtype=np.float32)
             assert len(row["turns"]) == 2
@@ -120,8 +157,8 @@ def test_each_turns_reward_sits_on_its_last_token(run: Run):
             np.testing.assert_array_equal(mask, spans)
 
 
-def test_the_trainers_advantages_match_the_naive_oracle(run: Run):
-    for step in STEPS:
+def test_the_trainers_advantages_match_the_naive_oracle(run: Resumed):
+    for step in run.numbers:
         record = advantages(run, step)
         rewards = [[r if r > ZERO_REWARD else 0.0 for r in row[row != 0].tolist()] for row in record["rewards"]]
         oracle = naive_trloo(rewards, record["uid"].tolist(), gamma=1.0, singleton="zero")
@@ -134,17 +171,17 @@ def test_the_trainers_advantages_match_the_naive_oracle(run: Run):
             np.testing.assert_allclose(got, np.array(per_token) * mask, atol=1e-5)
 
 
-def test_the_estimator_saw_the_sampled_rewards(run: Run):
-    for step in STEPS:
-        sampled = sorted(tuple(np.flatnonzero(row["rm_scores"])) + (sum(row["rm_scores"]),) for row in run.rows(step))
+def test_the_estimator_saw_the_sampled_rewards(run: Resumed):
+    for step in run.numbers:
+        sampled = sorted((*np.flatnonzero(row["rm_scores"]), sum(row["rm_scores"])) for row in run.rows(step))
         seen = [row for row in advantages(run, step)["rewards"] if row.any()]
         estimated = sorted((*np.flatnonzero(row), float(row.sum())) for row in seen)
         np.testing.assert_allclose(np.array(sampled, dtype=float), np.array(estimated, dtype=float), rtol=1e-5)
 
 
-def test_prs_rejected_what_its_rule_says(run: Run):
+def test_prs_rejected_what_its_rule_says(run: Resumed):
     rejected, drawn = 0, []
-    for step in STEPS:
+    for step in run.numbers:
         for row in run.rows(step):
             mask = np.array(row["response_mask"])
             for turn in row["turns"]:
@@ -163,24 +200,21 @@ def test_prs_rejected_what_its_rule_says(run: Run):
     assert logged == rejected
 
 
-def test_the_weights_changed_and_reached_vllm(run: Run, quickstart: Path):
-    checkpoints = {
-        0: quickstart / "model",
-        1: run.folder / "checkpoints" / "global_step_1" / "actor" / "huggingface",
-    }
-    models = {
-        step: AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
-        for step, path in checkpoints.items()
-    }
+def test_the_weights_changed_and_reached_vllm(run: Resumed):
+    stale, fresh = (
+        AutoModelForCausalLM.from_pretrained(
+            run.folder / "checkpoints" / f"global_step_{step}" / "actor" / "huggingface", dtype=torch.float32
+        ).eval()
+        for step in (run.first - 1, run.first)
+    )
     drift = max(
         (after - before).abs().max().item()
-        for before, after in zip(models[0].parameters(), models[1].parameters(), strict=True)
+        for before, after in zip(stale.parameters(), fresh.parameters(), strict=True)
     )
     assert drift > 1e-5
-    rows = run.rows(2)[:8]
-    stale, fresh = (mean_gap(models[step], rows) for step in (0, 1))
-    assert fresh < 1e-3
-    assert stale > 3 * fresh
+    rows = run.rows(run.first + 1)[:8]
+    assert mean_gap(fresh, rows) < 1e-3
+    assert mean_gap(stale, rows) > 3 * mean_gap(fresh, rows)
 
 
 def mean_gap(model: torch.nn.Module, rows: list[dict]) -> float:

@@ -11,10 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.env.pretend.pretend_gpu import PretendGpu
-from verl_kernel.env import judge as judges
+from tests.env.pretend.pretend_gpu import backend
+from verl_kernel.env.judge import judge as judges
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool import KernelGym
+from verl_kernel.env.pool.cluster.gym import KernelGym
+
+PRETEND = str(Path(__file__).with_name("pretend"))
+"""In PYTHONPATH, its `sitecustomize` gives judges' processes and zygotes a pretended device."""
 
 
 @contextlib.contextmanager
@@ -34,10 +37,9 @@ def ray_gym(options: GymOptions, name: str, seed: int | None = None) -> Iterator
 @contextlib.contextmanager
 def pretended_judge(options: GymOptions) -> Iterator[judges.Judge]:
     """A judge whose clock times both sides through real processes, on a pretended device."""
-    folder = str(Path(__file__).with_name("pretend"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")]))
-        patch.setattr(judges, "resolve_device", lambda name: PretendGpu())
+        patch.setenv("PYTHONPATH", os.pathsep.join([PRETEND, os.environ.get("PYTHONPATH", "")]))
+        patch.setattr(judges, "resolve_backend", lambda name: backend())
         with judges.Judge(options, seed=3) as judge:
             yield judge
 

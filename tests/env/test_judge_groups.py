@@ -8,7 +8,7 @@ import pytest
 from verl_kernel.env.judge_groups import JudgeGroup
 from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import ConfigError
-from verl_kernel.options import parse_options
+from verl_kernel.reward.options import parse_options
 
 TWO = [
     {"resources": {"a": 1}, "num_judges": 2},

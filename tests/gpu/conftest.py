@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session")
 def judge():
     """One judge for every test: that a fault of one candidate does not reach the next is part of what is tested."""
-    from verl_kernel.env.judge import Judge
+    from verl_kernel.env.judge.judge import Judge
 
     options = GymOptions(
         device="cuda", correctness_trials=3, memory_mb=16384, load_timeout_s=60.0, run_timeout_s=60.0,

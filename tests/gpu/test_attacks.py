@@ -80,7 +80,7 @@ def get_init_inputs():
 """
     import torch
 
-    from verl_kernel.env.clock.timed_calls import device_kernels
+    from verl_kernel.env.clocks.cuda.timed_calls import device_kernels
 
     x = torch.randn(1024, 1024, device="cuda")
     with torch.no_grad():

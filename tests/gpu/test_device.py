@@ -8,9 +8,9 @@ import sys
 import pytest
 import torch
 
-from verl_kernel.env.clock.roofline import peak_gbs
-from verl_kernel.env.clock.timed_calls import device_kernels
-from verl_kernel.env.devices import resolve_device
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.clocks.cuda.roofline import peak_gbs
+from verl_kernel.env.clocks.cuda.timed_calls import device_kernels
 
 from .programs import HEADER
 
@@ -38,7 +38,7 @@ def kernels(tmp_path_factory):
 def test_a_zygote_has_no_context_and_its_child_can_make_one():
     code = (
         "import os, torch\n"
-        "from verl_kernel.env.devices import resolve_device\n"
+        "from verl_kernel.env.backends import resolve_device\n"
         "device = resolve_device('cuda', probe=False)\n"
         "device.preload()\n"
         "assert not torch.cuda.is_initialized()\n"
@@ -64,11 +64,6 @@ def test_facts(device):
 
 
 def test_the_driver_knows_the_gpu_by_this_uuid(device):
-    import importlib.util
-    import shutil
-
-    if importlib.util.find_spec("pynvml") is None and shutil.which("nvidia-smi") is None:
-        pytest.skip("neither NVML's package nor nvidia-smi")
     assert device.facts()["driver"] is not None
 
 
@@ -131,7 +126,7 @@ def test_the_stopwatch_sees_other_streams(device, protocol):
 
 
 def test_a_chilled_cache_is_cold(device):
-    from verl_kernel.env.clock.stopwatch import Forward
+    from verl_kernel.env.devices.cuda.stopwatch import Forward
 
     watch = device.stopwatch
     x = torch.randn(watch.l2_bytes // 8, device="cuda")  # half of the cache

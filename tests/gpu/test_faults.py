@@ -39,7 +39,7 @@ def test_an_assertion_on_the_device_is_a_crash(evaluate, next_is_fine):
 
 
 def test_a_hung_kernel_is_killed(next_is_fine):
-    from verl_kernel.env.judge import Judge
+    from verl_kernel.env.judge.judge import Judge
     from verl_kernel.env.options import GymOptions
     from verl_kernel.env.task import Task
 
@@ -67,7 +67,7 @@ def test_a_process_that_leaves(evaluate, next_is_fine):
 
 
 def test_a_host_that_hangs_in_the_timed_phase(next_is_fine):
-    from verl_kernel.env.judge import Judge
+    from verl_kernel.env.judge.judge import Judge
     from verl_kernel.env.options import GymOptions
     from verl_kernel.env.task import Task
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from verl_kernel.env.judge import Judge
+from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 

@@ -160,7 +160,7 @@ def test_changed_inputs_are_seen(evaluate):
 
 
 def test_a_compiled_reference(judge):
-    from verl_kernel.env.judge import Judge
+    from verl_kernel.env.judge.judge import Judge
     from verl_kernel.env.options import GymOptions
     from verl_kernel.env.task import Task
 

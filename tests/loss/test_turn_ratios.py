@@ -18,7 +18,7 @@ from verl_kernel.loss.turn_ratios import judge
 MRS = {"low": 0.999, "high": 1.001, "veto": 1e-4}
 
 
-def wholes(mask: list[int], level: str) -> list[list[int]]:
+def segments(mask: list[int], level: str) -> list[list[int]]:
     """Columns of each turn, or of the row, that the mask leaves."""
     runs: list[list[int]] = []
     for column, on in enumerate(mask):
@@ -31,7 +31,7 @@ def wholes(mask: list[int], level: str) -> list[list[int]]:
 
 def naive_weights(logs: list[float], mask: list[int], options: TurnCorrectionOptions) -> list[float]:
     weights = [0.0] * len(mask)
-    for columns in wholes(mask, options.level):
+    for columns in segments(mask, options.level):
         tokens = [logs[c] for c in columns]
         w = math.exp(sum(tokens) / len(tokens))
         stays = (options.low or 0) <= w <= (options.high or math.inf)
@@ -65,7 +65,7 @@ def test_every_rule_matches_the_formula(
     verdicts = judge(torch.tensor(logs).exp(), torch.tensor(mask).bool(), options)
     expected = [naive_weights(*row, options) for row in zip(logs, mask, strict=True)]
     torch.testing.assert_close(verdicts.weights, torch.tensor(expected), rtol=1e-4, atol=1e-7)
-    assert len(verdicts.kept) == sum(len(wholes(row, level)) for row in mask)
+    assert len(verdicts.kept) == sum(len(segments(row, level)) for row in mask)
     assert all(math.isfinite(value) for value in correction_metrics(verdicts).values())
 
 

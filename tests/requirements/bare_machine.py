@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 THERE = ("torch", "triton", "numpy", "psutil", "pytest", "pip", "setuptools")
-CARRIED = ("pydantic", "pydantic-core", "annotated-types", "typing-extensions", "typing-inspection")
+CARRIED = ("nvidia-ml-py", "pydantic", "pydantic-core", "annotated-types", "typing-extensions", "typing-inspection")
 
 
 def needs(names: tuple[str, ...]) -> dict[str, importlib.metadata.Distribution]:
@@ -49,7 +49,7 @@ def make_machine(folder: Path) -> dict[str, str]:
 
 
 def pack_wheels(folder: Path) -> None:
-    """The wheels of pydantic and what it needs, from what is installed here."""
+    """The wheels of nvidia-ml-py, of pydantic and what it needs, from what is installed here."""
     folder.mkdir()
     for name in CARRIED:
         distribution = importlib.metadata.distribution(name)

@@ -36,7 +36,7 @@ sys.meta_path.insert(0, Absent())
 """
 EVALUATION = """
 from tests.env.programs import HONEST, REFERENCE
-from verl_kernel.env.local_pool import LocalPool
+from verl_kernel.env.pool.local import LocalPool
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.task import Task
 with LocalPool(GymOptions(device="cpu", correctness_trials=2, static_check="off")) as pool:
@@ -99,15 +99,15 @@ def test_wheels_are_fetched_for_the_other_machine(monkeypatch, tmp_path):
     words = said[0]
     assert words[:2] == ("download", "--only-binary=:all:") and words[words.index("--python-version") + 1] == "3.10"
     assert "manylinux_2_28_aarch64" in words and not any("x86_64" in word for word in words)
-    wanted = {
-        Requirement(word).name for word in words if re.fullmatch(r"[a-z]+(>=[\d.]+)?", word) and word != "download"
-    }
-    assert wanted >= {"pydantic", "psutil", "pytest", "tomli"} and not wanted & {"torch", "triton", "numpy"}
+    requirements = [word for word in words[1:] if re.fullmatch(r"[a-z][a-z-]*(>=[\d.]+)?", word)]
+    wanted = {Requirement(word).name for word in requirements}
+    assert wanted >= {"pydantic", "psutil", "nvidia-ml-py", "pytest", "tomli"}
+    assert not wanted & {"torch", "triton", "numpy"}
 
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory):
-    """Variables of a shell on a machine without pydantic, and the folder of the wheels that it lacks."""
+    """Variables of a shell on a machine without pydantic and nvidia-ml-py, and the folder of their wheels."""
     folder = tmp_path_factory.mktemp("machine")
     folder.chmod(0o755)
     pack_wheels(folder / "wheels")
@@ -133,7 +133,11 @@ def test_gpu_tests_are_collected_on_a_bare_machine_with_wheels(machine):
 def test_without_wheels_one_sentence_says_what_is_lacking(machine):
     environment, _ = machine
     done = make(environment, "test-gpu")
-    assert done.returncode != 0 and "needs pydantic>=2.9, which" in done.stderr and "make gpu-wheels" in done.stderr
+    assert (
+        done.returncode != 0
+        and "needs pydantic>=2.9, nvidia-ml-py>=12, which" in done.stderr
+        and "make gpu-wheels" in done.stderr
+    )
     assert "Traceback" not in done.stderr
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """pip's configuration reaches uv, and a failed installation is one sentence."""
 
+import itertools
 import re
 
 import pytest
@@ -20,7 +21,7 @@ global.trusted-host='mirror.example'
 
 def test_every_option_that_names_a_source_is_handed_over_in_pips_precedence():
     options = uv_options(pip_config(LISTED))
-    pairs = list(zip(options, options[1:], strict=False))
+    pairs = list(itertools.pairwise(options))
     assert ("--default-index", "https://nearer.example/simple") in pairs
     assert [value for option, value in pairs if option == "--index"] == ["file:///one/simple", "file:///two/simple"]
     assert [value for option, value in pairs if option == "--find-links"] == ["/wheels/a", "/wheels/b"]
@@ -39,9 +40,7 @@ def test_lines_of_several_values_and_no_index():
 
 def test_an_index_by_name_takes_the_place_of_all_others():
     options = uv_options(pip_config(LISTED), "https://torch.example/cpu")
-    assert [b for a, b in zip(options, options[1:], strict=False) if a == "--default-index"] == [
-        "https://torch.example/cpu"
-    ]
+    assert [b for a, b in itertools.pairwise(options) if a == "--default-index"] == ["https://torch.example/cpu"]
     assert "--index" not in options and "--find-links" not in options and "/etc/ssl/proxy.crt" in options
 
 

@@ -15,11 +15,11 @@ from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
 
 import verl_kernel.plugin  # noqa: F401  registers the manager
 from tests.reward.results import correct, failed
-from verl_kernel.data.tokenizer import train_tokenizer
-from verl_kernel.env.pool import KernelGym
+from verl_kernel.env.pool.cluster.gym import KernelGym
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError
+from verl_kernel.quickstart.tokenizer import train_tokenizer
 from verl_kernel.reward.manager import KernelGymRewardManager
 
 REFERENCE = (

@@ -14,7 +14,8 @@ from tests.rollout.chat_tokenizers import tokenizer
 from verl_kernel.env.task import Task
 from verl_kernel.reward import manager
 from verl_kernel.reward.extract import no_program
-from verl_kernel.reward.profiling import ProfilingReward, profiling_reward
+from verl_kernel.reward.options import ProfilingReward
+from verl_kernel.reward.profiling import profiling_reward
 
 REFERENCE = "class Block: pass\ndef get_inputs(): return []\ndef get_init_inputs(): return []"
 TASK = Task(reference=REFERENCE, task_id="t", entry_point="Block")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from transformers import PreTrainedTokenizerFast
 
-from verl_kernel.data.tokenizer import CHAT_TEMPLATE, train_tokenizer
+from verl_kernel.quickstart.tokenizer import CHAT_TEMPLATE, train_tokenizer
 
 BASE_END = "<|endoftext|>"
 GLM_TEMPLATE = (

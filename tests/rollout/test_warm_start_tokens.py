@@ -6,8 +6,8 @@ from pathlib import Path
 from transformers import AutoTokenizer
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
-from verl_kernel.data.tokenizer import encode_conversation, train_tokenizer
-from verl_kernel.data.warm_start import WarmStart, build_model
+from verl_kernel.quickstart.tokenizer import encode_conversation, train_tokenizer
+from verl_kernel.quickstart.warm_start import WarmStart, build_model
 
 TALK = [
     {"role": "user", "content": "Write a kernel.\n```python\nx = x * 2.0\n```"},
@@ -27,7 +27,7 @@ def test_the_rollout_reads_what_the_warm_start_wrote(tmp_path: Path):
     expected, _ = encode_conversation(trained, TALK)
     ids = builder.build_initial_tokens(TALK[:1])
     for turn in (1, 3):
-        answer = loaded.encode(TALK[turn]["content"], add_special_tokens=False) + [loaded.eos_token_id]
+        answer = [*loaded.encode(TALK[turn]["content"], add_special_tokens=False), loaded.eos_token_id]
         ids = builder.merge_assistant_tokens(ids, answer).token_ids
         if turn == 1:
             ids = builder.merge_context_tokens(TALK[:2], TALK[:3], ids).token_ids

@@ -11,7 +11,7 @@ from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 import verl_kernel.advantage.trloo
 from tests.reward.results import correct, turn
 from verl_kernel.advantage.turns import place_turn_rewards
-from verl_kernel.sampler.groups import flat_prompts, is_flat
+from verl_kernel.sampler.groups import has_zero_variance, zero_variance_prompts
 
 assert verl_kernel.advantage.trloo
 REWARDS = st.lists(st.lists(st.sampled_from([0.0, 0.5, 2.0]), min_size=1, max_size=3), min_size=2, max_size=4)
@@ -29,13 +29,13 @@ def advantages(rewards: list[list[float]], gamma: float) -> torch.Tensor:
 
 @given(REWARDS)
 def test_what_is_flat_teaches_nothing(rewards: list[list[float]]) -> None:
-    if is_flat(rewards, 0.0):
+    if has_zero_variance(rewards, 0.0):
         assert all(not advantages(rewards, gamma).abs().gt(1e-6).any() for gamma in (0.0, 0.5, 1.0))
 
 
 @given(st.lists(st.tuples(*[st.sampled_from([0.0, 0.5, 2.0])] * 3).map(list), min_size=2, max_size=4))
 def test_what_teaches_nothing_is_flat_where_turns_are_as_many(rewards: list[list[float]]) -> None:
-    assert is_flat(rewards, 0.0) == (not advantages(rewards, 0.5).abs().gt(1e-6).any())
+    assert has_zero_variance(rewards, 0.0) == (not advantages(rewards, 0.5).abs().gt(1e-6).any())
 
 
 @pytest.mark.parametrize(
@@ -54,11 +54,11 @@ def test_what_teaches_nothing_is_flat_where_turns_are_as_many(rewards: list[list
     ],
 )
 def test_all_turns_are_looked_at(rewards: list[list[float]], flat: bool) -> None:
-    assert is_flat(rewards, 0.0) is flat
+    assert has_zero_variance(rewards, 0.0) is flat
 
 
 def test_a_small_spread_counts_as_none() -> None:
-    assert is_flat([[1.0], [1.001]], 0.001) and not is_flat([[1.0], [1.003]], 0.001)
+    assert has_zero_variance([[1.0], [1.001]], 0.001) and not has_zero_variance([[1.0], [1.003]], 0.001)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_small_spread_counts_as_none() -> None:
 )
 def test_the_last_turn_alone_is_looked_at(rewards: list[list[float]], flat: bool) -> None:
     rows = [(f"a_{i}_0", [turn(correct(), reward=reward) for reward in row]) for i, row in enumerate(rewards)]
-    assert flat_prompts(rows, 0.0, "last_turn") == {"a": flat}
+    assert zero_variance_prompts(rows, 0.0, "last_turn") == {"a": flat}
 
 
 def test_prompts_are_told_apart_by_uid() -> None:
@@ -82,4 +82,4 @@ def test_prompts_are_told_apart_by_uid() -> None:
         (f"{uid}_{session}_0", [turn(correct(), reward=reward)])
         for uid, session, reward in [("a", 0, 1.0), ("b", 0, 1.0), ("a", 1, 1.0), ("b", 1, 2.0)]
     ]
-    assert flat_prompts(rows, 0.0) == {"a": True, "b": False}
+    assert zero_variance_prompts(rows, 0.0) == {"a": True, "b": False}

@@ -15,7 +15,7 @@ from verl.trainer.ppo.v1.utils import MetricsAggregator
 from tests.reward.results import correct, failed, turn
 from tests.sampler.trajectories import advantages_of, clear, make_buffer, masks, put, trajectory
 from verl_kernel.errors import ConfigError
-from verl_kernel.evaluation.kernels import read_kernels
+from verl_kernel.reporting.kernels import read_kernels
 from verl_kernel.sampler.prs import PRSReplayBuffer
 
 FAST, LAZY = correct(2.0, 0.9), correct(1.0, 0.1)

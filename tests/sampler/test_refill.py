@@ -49,7 +49,7 @@ def prompts(keys: list[str]) -> set[str]:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("spread", "gone"), [("turns", set()), ("last_turn", {"p0", "p2"})])
 def test_prompts_whose_last_turns_tie_are_replaced(queue: None, mode: str, spread: str, gone: set[str]) -> None:
-    made, refill = maker(lambda n: SAME_END if n in (0, 2) else SAME_START, lambda n: 1)
+    _made, refill = maker(lambda n: SAME_END if n in (0, 2) else SAME_START, lambda n: 1)
     refill(3)
     buffer = make_buffer(mode, refill, group_filter="refill", group_spread=spread)
     batch, metrics = buffer.sample(1, "train", 3)
@@ -70,7 +70,7 @@ def test_prompts_whose_last_turns_tie_leave_the_batch(queue: None, mode: str) ->
 def test_prompts_that_teach_wait_for_the_batch_to_fill(queue: None) -> None:
     """The published buffer: rounds of prompts without an update between them, until enough have a spread."""
     # verl takes the oldest: drawn one after another, they come in order.
-    made, refill = maker(lambda n: SAME_START if n % 3 == 0 else SAME_END, lambda n: n)
+    _made, refill = maker(lambda n: SAME_START if n % 3 == 0 else SAME_END, lambda n: n)
     refill(3)
     batch, _ = make_buffer("sync", refill, group_filter="refill", group_spread="last_turn").sample(1, "train", 3)
     assert prompts(batch.keys) == {"p0", "p3", "p6"}
@@ -91,7 +91,7 @@ def steps(carry_over: bool, flat: set[int]) -> tuple[list[set[str]], list[dict],
 
 
 def test_prompts_beyond_the_batch_are_kept_for_the_next_step(queue: None) -> None:
-    trained, metrics, made = steps(True, {0})
+    trained, metrics, _made = steps(True, {0})
     # p0 is flat, and verl asks for two prompts in its place. The oldest go first: one of every step waits for the next.
     submitted = [{"p1", "p2", "p3"}, {"p4", "p5"}, {"p6", "p7"}]
     assert trained[0] < submitted[0]

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from verl_kernel.advantage.options import check_algorithm
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss.preflight import check_mismatch
-from verl_kernel.options import parse_options
+from verl_kernel.reward.options import parse_options
 from verl_kernel.sampler.preflight import check_switches
 from verl_kernel.study.plan import read_study
 

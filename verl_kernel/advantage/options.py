@@ -4,21 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from annotated_types import Interval
 
 from verl_kernel.errors import ConfigError
+from verl_kernel.option_group import OptionGroup, option_names, refuse_unknown
 
 NODE = "algorithm.trloo"
-CHOICES = {
-    "singleton": ("zero", "raw"),
-    "shaping": ("none", "difference", "difference_terminal"),
-    "baseline": ("turn", "padded"),
-}
 
 
 @dataclass(frozen=True)
-class TrlooOptions:
+class TrlooOptions(OptionGroup):
     """Options of `trloo` and `turn_grpo`.
 
     Raises:
@@ -26,15 +24,17 @@ class TrlooOptions:
             `algorithm.trloo.<key>`.
     """
 
-    gamma: float = 1.0
+    NODE = NODE
+
+    gamma: Annotated[float, Interval(ge=0, le=1)] = 1.0
     """Discount between turns, in [0, 1]; `algorithm.gamma` where the node says nothing, or null."""
-    singleton: str = "zero"
+    singleton: Literal["zero", "raw"] = "zero"
     """Advantage of a turn that is alone in its group: `zero`, or `raw` (its return, no baseline)."""
     count_rejected: bool = True
     """Whether a turn without a token in `response_mask` counts in the size and the mean of its group."""
-    shaping: str = "none"
+    shaping: Literal["none", "difference", "difference_terminal"] = "none"
     """Reward of a turn: its own (`none`), minus the one before (`difference`), or that with the terminal correction."""
-    baseline: str = "turn"
+    baseline: Literal["turn", "padded"] = "turn"
     """Group of a turn: rollouts that reached it (`turn`), or all, those that stopped with return 0 (`padded`)."""
     mask_void_turn: bool = False
     """Whether a turn that earned nothing after an earlier one earned something leaves its group and the gradient."""
@@ -42,15 +42,7 @@ class TrlooOptions:
     """Folder for `batch_log`, a file per call; nothing is written when null."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.gamma, bool) or not isinstance(self.gamma, int | float) or not 0 <= self.gamma <= 1:
-            raise ConfigError(f"{NODE}.gamma is {self.gamma!r}; it must be a number between 0 and 1")
-        for key, choices in CHOICES.items():
-            value = getattr(self, key)
-            if value not in choices:
-                raise ConfigError(f"{NODE}.{key} is {value!r}; it must be {' or '.join(choices)}")
-        for key in ("count_rejected", "mask_void_turn"):
-            if not isinstance(getattr(self, key), bool):
-                raise ConfigError(f"{NODE}.{key} is {getattr(self, key)!r}; it must be true or false")
+        super().__post_init__()
         if self.shaping == "difference_terminal" and self.gamma == 1:
             raise ConfigError(
                 f"{NODE}.shaping is difference_terminal and the discount is 1, which leaves no reward to learn from: "
@@ -77,9 +69,6 @@ def check_algorithm(config: Mapping[str, Any] | None) -> TrlooOptions:
     node = config.get("trloo", None) or {}
     if not isinstance(node, Mapping):
         raise ConfigError(f"{NODE} is {node!r}; it must hold keys such as {NODE}.gamma")
-    allowed = [field.name for field in fields(TrlooOptions)]
-    for key in node:
-        if key not in allowed:
-            raise ConfigError(f"{NODE}.{key} is unknown; the keys are {', '.join(allowed)}")
+    refuse_unknown(NODE, node, option_names(TrlooOptions))
     own = {key: value for key, value in node.items() if key != "gamma" or value is not None}
     return TrlooOptions(**{"gamma": config.get("gamma", 1.0), **own})

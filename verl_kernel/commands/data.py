@@ -31,7 +31,7 @@ def quickstart(
     """Make tasks, a tokenizer and a warm-started model for the CPU recipe (three to five minutes on 2 cores)."""
     # Idle OpenMP threads that spin would take the core a busy neighbour needs; read when torch is first imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from verl_kernel.data.quickstart import Quickstart, is_complete
+    from verl_kernel.quickstart.build import Quickstart, is_complete
 
     try:
         options = Quickstart(seed=seed)
@@ -62,7 +62,7 @@ def _build_with_progress(out: Path, options: Any) -> dict[str, Any]:
     )
     from transformers.utils.logging import disable_progress_bar
 
-    from verl_kernel.data.quickstart import build
+    from verl_kernel.quickstart.build import build
 
     # Bars of transformers would tear this one.
     disable_progress_bar()

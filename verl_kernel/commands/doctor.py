@@ -13,8 +13,10 @@ from typing import Annotated
 
 import typer
 
-from verl_kernel import cpu, machine
+from verl_kernel import cpu
+from verl_kernel.env import granted_isolation
 from verl_kernel.errors import EnvironmentNotReady, VerlKernelError, cannot_load
+from verl_kernel.preflight import machine
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def _probe(topic: str, probe: Callable[[], str]) -> Finding:
         return Finding(topic, "missing", str(exc))
     except ImportError as exc:
         return Finding(topic, "broken", cannot_load(exc))
-    except Exception as exc:  # whatever is broken here is what the user came to read
+    except Exception as exc:  # noqa: BLE001  whatever is broken here is what the user came to read
         return Finding(
             topic, "broken", f"{type(exc).__name__}: {str(exc).strip().splitlines()[0] if str(exc) else exc!r}"
         )
@@ -120,7 +122,7 @@ def _probe(topic: str, probe: Callable[[], str]) -> Finding:
 
 PROBES: dict[str, Callable[[], str]] = {
     "mode": _mode,
-    "isolation": lambda: ", ".join(machine.isolation(_device())),
+    "isolation": lambda: ", ".join(granted_isolation(_device())),
     "compiler": lambda: machine.compiler() if _device() == "cuda" else "none needed without a GPU",
     "/dev/shm": lambda: f"{machine.shared_memory_mb()} MiB free",
     "entry point": _entry_point,

@@ -13,17 +13,14 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
-from verl_kernel.env.task import Task
+from verl_kernel.env import EvalError, EvalResult, EvalStatus, GymOptions, Task
 from verl_kernel.errors import ConfigError, DataError, InfraError, VerlKernelError
 
 USAGE_ERROR, INFRA_ERROR = 2, 3
@@ -88,13 +85,13 @@ def _options(
     num_judges: int,
     timeout: float | None,
 ) -> GymOptions:
-    options = GymOptions(
-        device=device, static_check=gate, tolerance=tolerance, float32=float32, correctness_trials=trials,
-        gpu_profile=gpu_profile, num_judges=num_judges,
-    )  # fmt: skip
-    if timeout is None:
-        return options
-    return replace(options, reference_timeout_s=timeout, load_timeout_s=timeout, run_timeout_s=timeout)
+    chosen: dict[str, Any] = {
+        "device": device, "static_check": gate, "tolerance": tolerance, "float32": float32,
+        "correctness_trials": trials, "gpu_profile": gpu_profile, "num_judges": num_judges,
+    }  # fmt: skip
+    if timeout is not None:
+        chosen |= dict.fromkeys(("reference_timeout_s", "load_timeout_s", "run_timeout_s"), timeout)
+    return GymOptions(**chosen)
 
 
 def _sentence(exc: VerlKernelError) -> str:
@@ -108,7 +105,7 @@ def _evaluate(reference: str, kernels: list[str], options: GymOptions, seed: int
     task = Task(_read(reference), task_id=Path(reference).stem)
     _refuse_duplicates(kernels)
     jobs = [_job(task, kernel) for kernel in kernels]
-    from verl_kernel.env.pool import LocalPool  # torch, which a usage error need not wait for
+    from verl_kernel.env import LocalPool  # torch, which a usage error need not wait for
 
     with LocalPool(options, seed) as pool:
         for start in range(0, len(jobs), options.num_judges):

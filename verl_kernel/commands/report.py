@@ -11,11 +11,11 @@ import typer
 from rich.console import Console
 
 from verl_kernel.errors import DataError
-from verl_kernel.evaluation.curves import plot_run
-from verl_kernel.evaluation.facts import timing_source
-from verl_kernel.evaluation.page import write_page
-from verl_kernel.evaluation.steps import Step, read_steps, read_validations, steps_table
-from verl_kernel.evaluation.summary import before_and_after, changes_table, first_and_last, window
+from verl_kernel.reporting.curves import plot_run
+from verl_kernel.reporting.facts import timing_source
+from verl_kernel.reporting.page import write_page
+from verl_kernel.reporting.steps import Step, read_steps, read_validations, steps_table
+from verl_kernel.reporting.summary import before_and_after, changes_table, first_and_last, window
 
 
 def command(

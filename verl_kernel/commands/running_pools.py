@@ -53,7 +53,7 @@ def ask(router: Any, method: str, *args: Any) -> Any:
     """
     import ray
 
-    from verl_kernel.env.router import CONTROL
+    from verl_kernel.env import CONTROL
 
     try:
         answer = getattr(router, method).options(concurrency_group=CONTROL).remote(*args)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from verl_kernel.commands.running_pools import ADDRESS, NAME, ask, running_pools
-from verl_kernel.env.pool_stats import RECENT_S, PoolStats
+from verl_kernel.env import PoolStats
 from verl_kernel.errors import EnvironmentNotReady
 
 
@@ -51,7 +51,7 @@ def _counts(name: str, stats: PoolStats) -> Table:
         ("waiting for a judge", str(stats.queue)),
         ("waiting for a place in the queue", str(stats.held_back)),
         ("judges", _summary(stats)),
-        (f"results per second, last {RECENT_S:.0f} s", f"{stats.recent_per_second:.2f}"),
+        (f"results per second, last {stats.RECENT_S:.0f} s", f"{stats.recent_per_second:.2f}"),
         ("results per second, since the start", f"{stats.per_second:.2f}"),
         ("results", ", ".join(f"{count} {status}" for status, count in sorted(stats.statuses.items())) or "none"),
         ("answered from memory", str(stats.remembered)),

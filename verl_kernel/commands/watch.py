@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from verl_kernel.evaluation.steps import COLUMNS, earlier, read_steps
+from verl_kernel.reporting.steps import COLUMNS, earlier, read_steps
 
 _TOTAL = re.compile(r"Training Progress:.*?(\d+)/(\d+)")
 _RESUMED = re.compile(r"Resuming from (.+), setting global step to (\d+)")

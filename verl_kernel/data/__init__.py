@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Datasets: rows verl reads, and the generated quickstart (tasks, corpus, tokenizer, warm-started model)."""
+"""The form of the datasets that verl reads."""

@@ -1,24 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a verl dataset that asks for kernels, and the check of such a dataset before training."""
+"""Rows of a verl dataset that asks for kernels: written, read as tasks, and checked before training."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
-from torch.utils.data import DistributedSampler, TensorDataset
 
-from verl_kernel.env.task import Task
-from verl_kernel.errors import DataError
-from verl_kernel.reward.task_row import task_from_row
+from verl_kernel.env import Task
+from verl_kernel.errors import DataError, TaskError
 
-DATA_SOURCE = "kernel_quickstart"
 Row = dict[str, Any]
 
 
@@ -26,15 +21,16 @@ def make_row(
     messages: Sequence[Mapping[str, str]],
     reference: str,
     *,
+    data_source: str,
     task_id: str,
     split: str,
     index: int,
     level: int = 1,
     entry_point: str = "Model",
 ) -> Row:
-    """Return one dataset row for a reference program."""
+    """Return one dataset row for a reference program; validation is reported per `data_source`."""
     return {
-        "data_source": DATA_SOURCE,
+        "data_source": data_source,
         "prompt": [dict(message) for message in messages],
         "ability": "kernel",
         "reward_model": {"style": "rule", "ground_truth": reference},
@@ -48,34 +44,24 @@ def write_rows(rows: Sequence[Row], path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(list(rows)), path)
 
 
-def write_talks(talks: Sequence[Sequence[Mapping[str, str]]], path: Path) -> None:
-    """Write conversations as verl's SFT trainer reads them: parquet with a column `messages`."""
-    pq.write_table(pa.table({"messages": [list(talk) for talk in talks]}), path)
+def task_from_row(row: Mapping[str, Any]) -> Task:
+    """Build the task from `reward_model.ground_truth` (reference source) and `extra_info`.
 
-
-def group_by_length(lengths: Sequence[int], size: int, rng: Random) -> list[int]:
-    """Return the order of rows in which the batches of verl's SFT trainer hold rows of similar length.
-
-    The trainer draws rows by torch's DistributedSampler with its fixed seed. Rows laid out against that
-    permutation arrive in batches that need little padding; the order of the batches is random.
-
-    Args:
-        lengths: tokens of each row.
-        size: rows of a batch on one process.
-        rng: order of the batches, and which rows are left out of the last, incomplete one.
-
-    Returns:
-        Indices into `lengths`, as many as fill whole batches: the row at each place of the file.
+    Raises:
+        DataError: the row has no reference, or one that is no KernelBench-style program.
     """
-    rows = list(range(len(lengths)))
-    rng.shuffle(rows)
-    rows = sorted(rows[: len(rows) // size * size], key=lambda row: lengths[row] // 32)
-    batches = [rows[start : start + size] for start in range(0, len(rows), size)]
-    rng.shuffle(batches)
-    wanted = [row for batch in batches for row in batch]
-    rows_drawn: Iterable[int] = DistributedSampler(TensorDataset(torch.tensor(wanted)), num_replicas=1, rank=0)
-    placed = dict(zip(rows_drawn, wanted, strict=True))
-    return [placed[place] for place in range(len(wanted))]
+    info = row.get("extra_info") or {}
+    name = str(info.get("task_id") or info.get("index") or row.get("index") or "")
+    reward_model = row.get("reward_model") or {}
+    reference = reward_model.get("ground_truth") if isinstance(reward_model, Mapping) else None
+    if not isinstance(reference, str):
+        raise DataError(
+            f"row {name or '<unnamed>'} has no reward_model.ground_truth: store the reference program's source there"
+        )
+    try:
+        return Task(reference=reference, task_id=name, entry_point=str(info.get("entry_point") or "Model"))
+    except TaskError as exc:
+        raise DataError(f"reward_model.ground_truth of row {name or '<unnamed>'}: {exc}") from exc
 
 
 def check_rows(path: str | Path) -> None:

@@ -32,11 +32,13 @@ class EvalStatus(str, Enum):
     """The evaluator failed; the candidate was not judged."""
 
 
-class _Record(BaseModel):
+class Record(BaseModel):
+    """What cannot be changed and has no fields but its own."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Timing(_Record):
+class Timing(Record):
     """Distribution of one program's time over `n` timed calls, in milliseconds."""
 
     median: float
@@ -46,7 +48,7 @@ class Timing(_Record):
     n: int
 
 
-class Comparison(_Record):
+class Comparison(Record):
     """Candidate and reference by one protocol of a measuring clock."""
 
     kernel_ms: Timing
@@ -57,7 +59,7 @@ class Comparison(_Record):
     """Lower end of the speedup's confidence interval (`clock.statistics.compared`); null for too few calls."""
 
 
-class Launch(_Record):
+class Launch(Record):
     """Launches of one kernel with one grid during a single forward."""
 
     name: str
@@ -65,7 +67,7 @@ class Launch(_Record):
     count: int
 
 
-class Trials(_Record):
+class Trials(Record):
     """Correctness trials: how many agreed with the reference, and the worst disagreement seen."""
 
     passed: int
@@ -75,7 +77,7 @@ class Trials(_Record):
     first_bad_index: tuple[int, ...] | None = None
 
 
-class EvalError(_Record):
+class EvalError(Record):
     """What went wrong, cut to the part a reader needs."""
 
     stage: str
@@ -85,7 +87,7 @@ class EvalError(_Record):
     signal: int | None = None
 
 
-class EvalResult(_Record):
+class EvalResult(Record):
     """One candidate's verdict, measurements and provenance (design contract; JSON round-trips)."""
 
     task_id: str
@@ -153,7 +155,7 @@ class EvalResult(_Record):
     @model_validator(mode="before")
     @classmethod
     def _derive(cls, fields: Any) -> Any:
-        """What is read back follows from the other fields again."""
+        """Drop computed fields when a record is read: they follow from the others."""
         return (
             {key: value for key, value in fields.items() if key != "rewarded"} if isinstance(fields, dict) else fields
         )

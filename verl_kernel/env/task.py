@@ -55,3 +55,11 @@ class Task:
         functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
         missing = [] if self.entry_point in classes else [f"`class {self.entry_point}`"]
         return missing + [f"`{name}()`" for name in ("get_inputs", "get_init_inputs") if name not in functions]
+
+
+def slow_reference(task: Task, limit_s: float) -> TaskError:
+    """The error for a reference that does not end in time."""
+    return TaskError(
+        f"reference {task.task_id} cannot serve as a task: it takes longer than "
+        f"kernelgym.reference_timeout_s = {limit_s:g} s; make it smaller or raise the limit"
+    )

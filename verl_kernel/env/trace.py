@@ -42,7 +42,7 @@ class TraceEvent:
     computed: int | None = None
     """Those of them that are neither moved from where the launch loaded them nor constant."""
     priced: bool = True
-    """Whether bytes and flops say what the op takes; a forward with an op that has no price has no time."""
+    """Whether the op's cost is known (it has a price); a forward with an op of unknown cost has no simulated time."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS or not all(type(text) is str for text in (self.name, self.source)):
@@ -77,7 +77,7 @@ class TraceEvent:
         if not isinstance(value["grid"], list):
             raise ValueError("the grid of a trace event must be a list")
         event = cls(**{**value, "grid": tuple(value["grid"])})
-        f"{event.name}{event.source}".encode()  # a lone surrogate is no text, and no record could be written of it
+        f"{event.name}{event.source}".encode()  # raises for a lone surrogate, which no file of results could hold
         return event
 
 

@@ -26,7 +26,7 @@ def state_of(model: Any) -> dict[str, torch.Tensor]:
 
 
 def find_constants(model: Any) -> Constants:
-    """The floating tensors of a model that hold one value; of one element, parameters with a short value only."""
+    """The floating tensors of a model that hold one value; those of one element only if it was written by hand."""
     if not isinstance(model, torch.nn.Module):
         return {}
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
@@ -136,7 +136,7 @@ def _kind(tensor: torch.Tensor, value: float | None) -> tuple[Any, ...]:
 def _spare(
     own: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor], pairs: Mapping[str, torch.Tensor]
 ) -> bool:
-    """Whether the candidate has floating tensors that are none of the reference's: what it lacks may be in them."""
+    """Whether the candidate has floating tensors like none of the reference's: they may hold what seems missing."""
     taken = [id(tensor) for tensor in pairs.values()]
     kept = {_start(value) for name, value in state.items() if name not in pairs}
     rest = [tensor for tensor in own.values() if tensor.is_floating_point() and id(tensor) not in taken]

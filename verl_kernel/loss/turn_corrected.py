@@ -47,15 +47,7 @@ def turn_corrected(
     """
     from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla
 
-    if rollout_is_weights is None:
-        raise ConfigError(
-            "policy_loss.loss_mode is turn_corrected and there are no ratios: set "
-            "algorithm.rollout_correction.rollout_is to token (as mismatch=turn_mrs does)"
-        )
-    options = TurnCorrectionOptions.from_node(config.policy_loss.get("turn_correction", None))
-    mask = response_mask.bool()
-    with torch.no_grad():
-        verdicts = judge(rollout_is_weights, mask, options)
+    verdicts = _verdicts(rollout_is_weights, response_mask, config)
     loss, metrics = compute_policy_loss_vanilla(
         old_log_prob=old_log_prob,
         log_prob=log_prob,
@@ -66,6 +58,17 @@ def turn_corrected(
         rollout_is_weights=verdicts.weights,
     )
     return loss, metrics | correction_metrics(verdicts)
+
+
+def _verdicts(ratios: torch.Tensor | None, response_mask: torch.Tensor, config: Any) -> Verdicts:
+    if ratios is None:
+        raise ConfigError(
+            "policy_loss.loss_mode is turn_corrected and there are no ratios: set "
+            "algorithm.rollout_correction.rollout_is to token (as mismatch=turn_mrs does)"
+        )
+    options = TurnCorrectionOptions.from_node(config.policy_loss.get("turn_correction", None))
+    with torch.no_grad():
+        return judge(ratios, response_mask.bool(), options)
 
 
 def correction_metrics(verdicts: Verdicts) -> dict[str, float]:

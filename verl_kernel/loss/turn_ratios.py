@@ -19,7 +19,7 @@ from verl_kernel.loss.options import TurnCorrectionOptions
 
 @dataclass(frozen=True)
 class Verdicts:
-    """What became of the M wholes (turns or trajectories) of a batch."""
+    """What became of the M segments (turns or trajectories) of a batch."""
 
     weights: torch.Tensor
     """(B, T) float32: weight of each token in the loss; 0 where it is masked or rejected."""
@@ -31,7 +31,7 @@ class Verdicts:
     """(M,) float64: log w."""
 
 
-def number_wholes(mask: torch.Tensor, level: str) -> tuple[torch.Tensor, int]:
+def number_segments(mask: torch.Tensor, level: str) -> tuple[torch.Tensor, int]:
     """Number the turns or trajectories that have tokens: (B, T) bool to (B, T) int64, and how many there are.
 
     The number of a token outside the mask means nothing.
@@ -53,7 +53,7 @@ def judge(ratios: torch.Tensor, mask: torch.Tensor, options: TurnCorrectionOptio
         mask: (B, T) bool.
         options: the rule.
     """
-    numbers, count = number_wholes(mask, options.level)
+    numbers, count = number_segments(mask, options.level)
     tokens, whole = ratios[mask].double(), numbers[mask]
     logs = tokens.clamp_min(torch.finfo(torch.float32).tiny).log()
     sums = logs.new_zeros(count).index_add_(0, whole, logs)
@@ -64,9 +64,9 @@ def judge(ratios: torch.Tensor, mask: torch.Tensor, options: TurnCorrectionOptio
     low = math.log(options.low) if options.low else -math.inf
     high = math.log(options.high) if options.high else math.inf
     kept = (means >= low) & (means <= high) & ~vetoed
-    wholes = {"token": logs, "geometric": means[whole], "product": sums[whole]}.get(options.weights)
+    segments = {"token": logs, "geometric": means[whole], "product": sums[whole]}.get(options.weights)
     # Cut before the exponential: products of long turns overflow.
-    values = torch.ones_like(logs) if wholes is None else wholes.clamp_max(math.log(options.cap)).exp()
+    values = torch.ones_like(logs) if segments is None else segments.clamp_max(math.log(options.cap)).exp()
     weights = torch.zeros_like(ratios, dtype=torch.float32)
     weights[mask] = (values * kept[whole]).float()
     return Verdicts(weights, kept, vetoed, means)

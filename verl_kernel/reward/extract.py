@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import re
 
-from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
-from verl_kernel.env.task import Task
+from verl_kernel.env import EvalError, EvalResult, EvalStatus, Task
 from verl_kernel.reward.blocks import PYTHON, fenced_blocks
 
 _THINKING = re.compile(r"^[ \t]*<think>.*?(?:</think>|\Z)", re.DOTALL | re.MULTILINE)

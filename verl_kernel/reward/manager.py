@@ -13,12 +13,11 @@ from verl import DataProto
 from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
-from verl_kernel.env.pool import KernelGym
-from verl_kernel.env.result import EvalResult, EvalStatus
-from verl_kernel.options import parse_options
+from verl_kernel.data.rows import task_from_row
+from verl_kernel.env import EvalResult, EvalStatus, KernelGym
 from verl_kernel.reward.extract import extract_code, no_program
+from verl_kernel.reward.options import parse_options
 from verl_kernel.reward.profiling import profiling_reward
-from verl_kernel.reward.task_row import task_from_row
 from verl_kernel.reward.unjudged import UNJUDGED, is_validation, note_loss, step_of
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Profiling-based reward (PR) of one evaluated candidate (Dr. Kernel, Eq. 7 and 8).
 
-    r = scale * (correct_weight + speedup_weight * f(speedup) + coverage_weight * coverage)
+    r = scale * (correct_weight + speedup_weight * f(speedup) + coverage_weight * coverage + terms added by others)
 
 (less `slow_penalty` where the speedup is below 1) for a candidate whose result is `rewarded` (correct and, unless
 `pay_decoys`, no decoy). `scale` 1 is the paper's Eq. 8, 0.5 the released recipe. f is what `variant` chooses:
@@ -14,31 +14,33 @@ The speedup is the lower end of its confidence interval unless `speedup` is `poi
 ones within 2 % of 1 count as 1 either way. On a simulated clock there is no noise, and the two are the same.
 
 Any other candidate earns 0 less the penalty of its kind. Penalties are 0 by default and not scaled. A measurement
-that is unknown earns nothing and costs nothing.
+that is unknown earns nothing and costs nothing. `TERMS` is open to other packages (docs/howto/reward_term.md).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
-from verl_kernel.env.clock.statistics import is_parity
-from verl_kernel.env.result import EvalResult, EvalStatus
+from annotated_types import Interval
+
+from verl_kernel.env import EvalResult, EvalStatus, is_parity
 from verl_kernel.errors import ConfigError, InfraError
+from verl_kernel.option_group import OptionGroup
 
 COVERAGES = {"time": "time_coverage", "number": "number_coverage"}
-SPEEDUPS = ("point", "low")
-VARIANTS = ("sum", "weighted", "milestone")
 MILESTONES = ((3.0, 1.0), (2.0, 0.8), (1.5, 0.6), (1.2, 0.4), (1.0, 0.2))
 """(speedup reached, value), highest first."""
 WEIGHTS = ("correct_weight", "speedup_weight", "coverage_weight")
-PENALTIES = ("decoy_penalty", "uncompiled_penalty", "incorrect_penalty", "failure_penalty", "slow_penalty")
+_Amount = Annotated[float, Interval(ge=0, lt=math.inf)]
 _HACKS = (EvalStatus.DECOY, EvalStatus.HACKING)
 _NOT_COMPILED = (EvalStatus.REJECTED_STATIC, EvalStatus.LOAD_ERROR, EvalStatus.COMPILE_ERROR)
 
 
 @dataclass(frozen=True)
-class ProfilingReward:
+class ProfilingReward(OptionGroup):
     """Options of the reward, read from `kernelgym.reward`.
 
     Raises:
@@ -46,47 +48,56 @@ class ProfilingReward:
             `kernelgym.reward.<key>`.
     """
 
-    variant: str = "sum"
+    NODE = "kernelgym.reward"
+
+    variant: Literal["sum", "weighted", "milestone"] = "sum"
     """What a speedup is worth: `sum`, `weighted` or `milestone`."""
-    speedup: str = "low"
+    speedup: Literal["point", "low"] = "low"
     """Which speedup: `low` (the lower end of its interval; unknown in a measured record without one) or `point`."""
-    scale: float = 0.5
-    speedup_cap: float = 3.0
+    scale: _Amount = 0.5
+    speedup_cap: _Amount = 3.0
     """Speedup beyond which `sum` earns nothing more."""
-    margin: float = 0.01
+    margin: _Amount = 0.01
     """By how much a candidate must beat the reference for `weighted` to count it as faster."""
-    correct_weight: float = 1.0
-    speedup_weight: float = 1.0
-    coverage_weight: float = 1.0
-    coverage: str = "time"
+    correct_weight: _Amount = 1.0
+    speedup_weight: _Amount = 1.0
+    coverage_weight: _Amount = 1.0
+    coverage: Literal["time", "number"] = "time"
     """`time` (share of device time in the candidate's own kernels) or `number` (share of launches)."""
-    decoy_penalty: float = 0.0
+    decoy_penalty: _Amount = 0.0
     """Taken from decoys and hacks."""
-    uncompiled_penalty: float = 0.0
+    uncompiled_penalty: _Amount = 0.0
     """Taken where there was no program, or the gate, the import or Triton refused it."""
-    incorrect_penalty: float = 0.0
-    failure_penalty: float = 0.0
+    incorrect_penalty: _Amount = 0.0
+    failure_penalty: _Amount = 0.0
     """Taken from candidates that raised, crashed, timed out or ran out of memory."""
-    slow_penalty: float = 0.0
+    slow_penalty: _Amount = 0.0
     """Taken from correct candidates whose point speedup is below 1, beyond the A/A band where it was measured."""
     pay_decoys: bool = False
     """Whether a correct decoy earns what a kernel earns, for ablations; needs `kernelgym.decoys: record`."""
+    terms: Annotated[Mapping[str, _Amount], "a mapping of terms to finite numbers of at least 0"] = field(
+        default_factory=dict, hash=False
+    )
+    """Weights of terms that other packages have added to `TERMS`, by name."""
 
     def __post_init__(self) -> None:
-        if self.variant not in VARIANTS:
-            raise ConfigError(f"kernelgym.reward.variant is {self.variant!r}; it must be one of {', '.join(VARIANTS)}")
-        if self.speedup not in SPEEDUPS:
-            raise ConfigError(f"kernelgym.reward.speedup is {self.speedup!r}; it must be one of {', '.join(SPEEDUPS)}")
-        for key in ("scale", "speedup_cap", "margin", *WEIGHTS, *PENALTIES):
-            value = getattr(self, key)
-            numeric = isinstance(value, int | float) and not isinstance(value, bool)
-            if not numeric or not math.isfinite(value) or value < 0:
-                raise ConfigError(f"kernelgym.reward.{key} is {value!r}; it must be a finite number of at least 0")
-        if self.coverage not in COVERAGES:
-            raise ConfigError(f"kernelgym.reward.coverage is {self.coverage!r}; it must be time or number")
-        if not isinstance(self.pay_decoys, bool):
-            raise ConfigError(f"kernelgym.reward.pay_decoys is {self.pay_decoys!r}; it must be true or false")
+        super().__post_init__()
+        self._check_terms()
         self._refuse_contradictions()
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weight of every term of the sum, by the term's name in `TERMS`."""
+        return {**{key.removesuffix("_weight"): getattr(self, key) for key in WEIGHTS}, **self.terms}
+
+    def _check_terms(self) -> None:
+        added = [name for name in TERMS if f"{name}_weight" not in WEIGHTS]
+        for name in self.terms:
+            if name not in added:
+                raise ConfigError(
+                    f"kernelgym.reward.terms.{name} is no term that was added (added: {', '.join(added) or 'none'}): "
+                    "name the module that adds it in VERL_USE_EXTERNAL_MODULES"
+                )
 
     def _refuse_contradictions(self) -> None:
         for key, variant in (("speedup_cap", "sum"), ("margin", "weighted")):
@@ -96,7 +107,7 @@ class ProfilingReward:
                     f"kernelgym.reward.{key} is {value} but variant is {self.variant}, which does not read it: leave "
                     f"it out, or set kernelgym.reward.variant={variant}"
                 )
-        if self.scale == 0 or not any(getattr(self, key) for key in WEIGHTS):
+        if self.scale == 0 or not any(self.weights.values()):
             key = "scale" if self.scale == 0 else "correct_weight"
             raise ConfigError(
                 f"kernelgym.reward.{key} is 0 and nothing else can be earned: give scale and one of "
@@ -122,13 +133,29 @@ def profiling_reward(result: EvalResult, options: ProfilingReward | None = None)
     paid_decoy = options.pay_decoys and result.status is EvalStatus.OK and result.correctness
     if not (result.rewarded or paid_decoy):
         return 0.0 - _penalty(result, options)
+    earned = sum(weight * TERMS[name](result, options) for name, weight in options.weights.items())
     point = _point(result)
-    speedup = point if options.speedup == "point" else _measured(result, "sure_speedup")
-    coverage = min(_measured(result, COVERAGES[options.coverage]) or 0.0, 1.0)
-    worth = 0.0 if speedup is None else _worth(speedup, options)
-    earned = options.correct_weight + options.speedup_weight * worth + options.coverage_weight * coverage
     slow = point is not None and point < 1.0
     return options.scale * earned - (options.slow_penalty if slow else 0.0)
+
+
+def _correct(result: EvalResult, options: ProfilingReward) -> float:
+    return 1.0
+
+
+def _speedup(result: EvalResult, options: ProfilingReward) -> float:
+    speedup = _point(result) if options.speedup == "point" else _measured(result, "sure_speedup")
+    return 0.0 if speedup is None else _WORTHS[options.variant](speedup, options)
+
+
+def _coverage(result: EvalResult, options: ProfilingReward) -> float:
+    return min(_measured(result, COVERAGES[options.coverage]) or 0.0, 1.0)
+
+
+Term = Callable[[EvalResult, ProfilingReward], float]
+"""What a rewarded candidate has by one measure, before its weight: 0 is nothing, 1 by convention a full score."""
+TERMS: dict[str, Term] = {"correct": _correct, "speedup": _speedup, "coverage": _coverage}
+"""The terms of the sum. The weight of one that another package adds stands in `kernelgym.reward.terms`."""
 
 
 def _point(result: EvalResult) -> float | None:
@@ -138,12 +165,15 @@ def _point(result: EvalResult) -> float | None:
     return 1.0 if is_parity(speedup) else speedup
 
 
-def _worth(speedup: float, options: ProfilingReward) -> float:
-    if options.variant == "sum":
-        return min(speedup, options.speedup_cap)
-    if options.variant == "weighted":
-        return float(speedup >= 1.0 + options.margin)
+def _milestone(speedup: float, options: ProfilingReward) -> float:
     return next((value for reached, value in MILESTONES if speedup >= reached), 0.0)
+
+
+_WORTHS: dict[str, Callable[[float, ProfilingReward], float]] = {
+    "sum": lambda speedup, options: min(speedup, options.speedup_cap),
+    "weighted": lambda speedup, options: float(speedup >= 1.0 + options.margin),
+    "milestone": _milestone,
+}
 
 
 def _penalty(result: EvalResult, options: ProfilingReward) -> float:

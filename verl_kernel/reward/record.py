@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from verl_kernel.env.result import EvalResult
+from verl_kernel.env import EvalResult
 
 
 class TurnRecord(BaseModel):

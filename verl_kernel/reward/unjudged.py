@@ -15,7 +15,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from verl_kernel.env.result import EvalResult
+from verl_kernel.env import EvalResult
 from verl_kernel.errors import InfraError
 
 logger = logging.getLogger(__name__)

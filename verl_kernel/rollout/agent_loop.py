@@ -16,15 +16,12 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase
 from verl.utils.profiler import simple_timer
 from verl.utils.rollout_trace import rollout_trace_op
 
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool import KernelGym
-from verl_kernel.env.result import EvalResult, EvalStatus
-from verl_kernel.env.task import Task
+from verl_kernel.data.rows import task_from_row
+from verl_kernel.env import EvalResult, EvalStatus, GymOptions, KernelGym, Task
 from verl_kernel.errors import ConfigError
-from verl_kernel.options import parse_options
 from verl_kernel.reward.extract import extract_code, no_program
+from verl_kernel.reward.options import parse_options
 from verl_kernel.reward.profiling import profiling_reward
-from verl_kernel.reward.task_row import task_from_row
 from verl_kernel.reward.unjudged import is_validation, note_loss, step_of
 from verl_kernel.rollout.feedback import format_feedback
 from verl_kernel.rollout.special_tokens import neutraliser

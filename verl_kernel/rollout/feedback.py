@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.env import EvalResult, EvalStatus
 
 _ADVICE = {
     EvalStatus.OK: "Make it faster: do more of the work in fewer Triton kernels.",

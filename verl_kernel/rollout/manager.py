@@ -19,6 +19,6 @@ class KernelAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
 
     def generate_sequences(self, prompts: TensorDict) -> None:
         """Start the rollouts of a batch without waiting for them."""
-        if "validate" in prompts and prompts["validate"]:
+        if prompts.get("validate"):
             assign_non_tensor_data(prompts, VALIDATION, True)
         super().generate_sequences(prompts)

@@ -7,7 +7,7 @@ import logging
 
 from omegaconf import DictConfig, OmegaConf
 
-from verl_kernel.options import parse_options
+from verl_kernel.reward.options import parse_options
 from verl_kernel.rollout.turn_end import find_turn_end, stop_ids
 
 logger = logging.getLogger(__name__)

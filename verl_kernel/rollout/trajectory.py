@@ -14,7 +14,7 @@ from typing import Any
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 
 from verl_kernel.advantage.turns import place_turn_rewards
-from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.env import EvalResult, EvalStatus
 from verl_kernel.reward.record import TurnRecord, dump_turns, load_turns
 from verl_kernel.reward.unjudged import UNJUDGED
 from verl_kernel.rollout.turn_end import TurnEnd

@@ -7,8 +7,8 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 
-from verl_kernel.evaluation.metrics import maximum, mean, quality
-from verl_kernel.sampler.groups import is_flat, prompt_of
+from verl_kernel.sampler.groups import has_zero_variance, prompt_of
+from verl_kernel.sampler.kernel_metrics import maximum, mean, quality
 from verl_kernel.sampler.rejection import Verdict
 from verl_kernel.sampler.rows import Row
 
@@ -45,7 +45,7 @@ def gradient_metrics(rows: Sequence[Row], verdicts: Sequence[Sequence[Verdict]],
             kept[prompt_of(row.key), number] |= verdict.kept
     if not tails:
         return {}
-    silent = {at: not kept[at] or len(group) < 2 or is_flat(group, std) for at, group in tails.items()}
+    silent = {at: not kept[at] or len(group) < 2 or has_zero_variance(group, std) for at, group in tails.items()}
     metrics = {"groups/zero_gradient_fraction": sum(silent.values()) / len(silent)}
     for number in range(1 + max(number for _, number in tails)):
         own_turn = [at for at in tails if at[1] == number]

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prompts that teach nothing: all of their rollouts earned the same in every turn.
+"""Zero-variance groups: prompts that teach nothing, for all of their rollouts earned the same in every turn.
 
 Whatever the discount, a group-relative advantage of such a prompt is 0 in each of its turns, and only then: returns
 agree in all turns exactly where rewards do. A rollout that ended early earned 0 in the turns it did not reach. A
-prompt with a single rollout, or with rows that carry no turns, is never called flat.
+prompt with a single rollout, or with rows that carry no turns, never counts as one.
 
 With `group_spread: last_turn`, the last reward of each rollout alone is looked at, as the published recipe does. A
-prompt whose rollouts differ in earlier turns only is then called flat although it could teach.
+prompt whose rollouts differ in earlier turns only then counts as one although it could teach.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def prompt_of(key: str) -> str:
     return key.rsplit("_", 2)[0]
 
 
-def is_flat(rewards: Sequence[Sequence[float]], std: float) -> bool:
+def has_zero_variance(rewards: Sequence[Sequence[float]], std: float) -> bool:
     """Whether the rollouts of one prompt earned the same in every turn.
 
     Args:
@@ -42,17 +42,17 @@ def compared_rewards(turns: Sequence[TurnRecord], spread: str) -> list[float]:
     return [turn.reward for turn in (turns[-1:] if spread == "last_turn" else turns)]
 
 
-def flat_prompts(
+def zero_variance_prompts(
     rows: Iterable[tuple[str, Sequence[TurnRecord]]], std: float, spread: str = "turns"
 ) -> dict[str, bool]:
-    """Every prompt's uid, and whether it is flat.
+    """Every prompt's uid, and whether its group has zero variance.
 
     Args:
         rows: key and turns of each trajectory.
-        std: as in `is_flat`.
+        std: as in `has_zero_variance`.
         spread: as in `compared_rewards`.
     """
     groups: dict[str, list[list[float]]] = defaultdict(list)
     for key, turns in rows:
         groups[prompt_of(key)].append(compared_rewards(turns, spread))
-    return {uid: is_flat(rewards, std) for uid, rewards in groups.items()}
+    return {uid: has_zero_variance(rewards, std) for uid, rewards in groups.items()}

@@ -14,7 +14,7 @@ from typing import Any
 
 import transfer_queue as tq
 
-from verl_kernel.evaluation.kernels import read_kernels
+from verl_kernel.reporting.kernels import read_kernels
 from verl_kernel.reward.record import TurnRecord
 from verl_kernel.sampler.rows import Row, fields_of
 

@@ -11,7 +11,7 @@ leave the batch before that. Validation is left alone.
 verl refuses a batch without a single loss token. Where rejection leaves none, the step is made neutral: the rejected
 turn of the highest coverage gets its mask back, its row a uid of its own and rewards of 0, so that its advantage is 0.
 
-Flat prompts (`groups`) are replaced before sampling (`refill`), or leave the batch after it.
+Zero-variance groups (`groups`) are replaced before sampling (`refill`), or leave the batch after it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ import transfer_queue as tq
 from verl.trainer.ppo.v1.replay_buffer import ReplayBufferAsync
 
 from verl_kernel.errors import InfraError
-from verl_kernel.evaluation.metrics import kernel_metrics
 from verl_kernel.sampler.batch_metrics import gradient_metrics, selection_metrics, unjudged_metrics, waiting_metrics
-from verl_kernel.sampler.groups import flat_prompts, prompt_of
+from verl_kernel.sampler.groups import prompt_of, zero_variance_prompts
 from verl_kernel.sampler.kernel_log import KernelLog
+from verl_kernel.sampler.kernel_metrics import kernel_metrics
 from verl_kernel.sampler.options import PRSOptions
 from verl_kernel.sampler.refill import RefillingReplayBuffer
 from verl_kernel.sampler.rejection import Verdict, judge_turns, prs_metrics
@@ -70,7 +70,7 @@ class PRSReplayBuffer(RefillingReplayBuffer):
         self._sample_log = SampleLog(Path(options.record_dir)) if options.record_dir else None
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[tq.KVBatchMeta, dict[str, Any]]:
-        """Sample as verl does, then drop flat prompts and reject turns of a training batch.
+        """Sample as verl does, then drop zero-variance groups and reject turns of a training batch.
 
         Args:
             global_steps: the training step.
@@ -88,7 +88,7 @@ class PRSReplayBuffer(RefillingReplayBuffer):
         if self._kernel_log is not None:
             self._kernel_log.update(global_steps, partition_id, rows)
         batch, rows = self._drop_unjudged(batch, rows, global_steps)
-        batch, rows, found = self._drop_flat(batch, rows)
+        batch, rows, found = self._drop_zero_variance(batch, rows)
         return batch, metrics | found | self._reject(batch, rows, global_steps)
 
     def _drop_unjudged(self, batch: tq.KVBatchMeta, rows: list[Row], step: int) -> tuple[tq.KVBatchMeta, list[Row]]:
@@ -100,10 +100,12 @@ class PRSReplayBuffer(RefillingReplayBuffer):
             )
         return keep_rows(batch, rows, lambda row: not row.unjudged)
 
-    def _drop_flat(self, batch: tq.KVBatchMeta, rows: list[Row]) -> tuple[tq.KVBatchMeta, list[Row], dict[str, float]]:
-        """Report the share of flat prompts and drop them where asked to, unless none would be left."""
+    def _drop_zero_variance(
+        self, batch: tq.KVBatchMeta, rows: list[Row]
+    ) -> tuple[tq.KVBatchMeta, list[Row], dict[str, float]]:
+        """Report the share of zero-variance groups and drop them where asked to, unless none would be left."""
         options = self.options
-        flat = flat_prompts(((row.key, row.turns) for row in rows), options.group_std, options.group_spread)
+        flat = zero_variance_prompts(((row.key, row.turns) for row in rows), options.group_std, options.group_spread)
         metrics = {"groups/flat_fraction": sum(flat.values()) / len(flat)} if any(row.turns for row in rows) else {}
         if options.group_filter != "drop":
             return batch, rows, metrics

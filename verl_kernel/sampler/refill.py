@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replacement of flat prompts by fresh ones, through the eviction and refill of verl's replay buffer.
+"""Replacement of zero-variance groups by fresh prompts, through the eviction and refill of verl's replay buffer.
 
 verl filters prompts whose rollouts agree in one number per trajectory. Its buffer asks `_dapo_filtered_keys` which
-prompts those are; the override here answers with `groups.flat_prompts`, which looks at every turn. How many prompts
-verl then submits, and when, stays verl's: as many as were evicted in its asynchronous modes, twice as many in sync.
-Prompts that are not flat wait until the batch is full. What is left then stays for later steps in the asynchronous
+prompts those are; the override here answers with `groups.zero_variance_prompts`, which looks at every turn. How many
+prompts verl then submits, and when, stays verl's: as many as were evicted in its asynchronous modes, twice as many in
+sync. The other prompts wait until the batch is full. What is left then stays for later steps in the asynchronous
 modes; verl's sync policy throws it away, unless `group_carry_over` keeps it.
 """
 
@@ -16,13 +16,13 @@ from typing import Any
 import transfer_queue as tq
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-from verl_kernel.sampler.groups import compared_rewards, flat_prompts, prompt_of
+from verl_kernel.sampler.groups import compared_rewards, prompt_of, zero_variance_prompts
 from verl_kernel.sampler.options import PRSOptions
 from verl_kernel.sampler.rows import is_unjudged, turns_of
 
 
 class RefillingReplayBuffer(ReplayBuffer):  # type: ignore[misc]
-    """verl's replay buffer; with `group_filter: refill` it replaces flat prompts.
+    """verl's replay buffer; with `group_filter: refill` it replaces zero-variance groups.
 
     Args:
         options: the sampler's options.
@@ -39,7 +39,7 @@ class RefillingReplayBuffer(ReplayBuffer):  # type: ignore[misc]
         self._carried_over = 0
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[tq.KVBatchMeta, dict[str, Any]]:
-        """Sample as verl does; in training from prompts that are not flat, while `group_refills` lasts."""
+        """Sample as verl does; in training from groups with variance, while `group_refills` lasts."""
         if partition_id != "val":
             self.train_batch_size = batch_size  # How many prompts verl's sync policy keeps in flight as it refills.
         batch, metrics = super().sample(global_steps=global_steps, partition_id=partition_id, batch_size=batch_size)
@@ -72,7 +72,7 @@ class RefillingReplayBuffer(ReplayBuffer):  # type: ignore[misc]
         return set(flat), Counter(seen[uid] for uid in flat)
 
     def _classify(self, partition_id: str, uids: set[str]) -> dict[str, float | None]:
-        """What a rollout of each flat prompt earned; `None` for prompts that are not flat."""
+        """What a rollout of each zero-variance group earned; `None` for the other prompts."""
         keys = [key for key in self.partitions[partition_id] if prompt_of(key) in uids]
         if not keys:
             return {}
@@ -81,7 +81,7 @@ class RefillingReplayBuffer(ReplayBuffer):  # type: ignore[misc]
         turns = {key: turns_of(entry) for key, entry in entries if not is_unjudged(entry)}
         spread = self.options.group_spread
         earned = {prompt_of(key): sum(compared_rewards(row, spread)) for key, row in turns.items()}
-        flat = flat_prompts(turns.items(), self.options.group_std, spread)
+        flat = zero_variance_prompts(turns.items(), self.options.group_std, spread)
         return {uid: earned[uid] if flat.get(uid) else None for uid in map(prompt_of, keys)}
 
     def _evict_terminal_groups(self, *args: Any, **kwargs: Any) -> tuple[set[str], int, int, dict[str, Any]]:

@@ -72,7 +72,7 @@ def _lines(
     masks: tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]],
 ) -> Iterator[dict[str, Any]]:
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(_TENSORS))
-    columns = {name: [row.tolist() for row in data[name].unbind()] for name in _TENSORS if name in data.keys()}
+    columns = {name: [row.tolist() for row in data[name].unbind()] for name in _TENSORS if name in data.keys()}  # noqa: SIM118  a TensorDict has no `in`
     columns["generated_mask"], columns["response_mask"] = ([mask.tolist() for mask in kind] for kind in masks)
     for i, key in enumerate(batch.keys):
         judged = [

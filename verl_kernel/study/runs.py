@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_kernel.errors import InfraError
-from verl_kernel.evaluation.steps import number, read_steps
+from verl_kernel.reporting.steps import number, read_steps
 from verl_kernel.study.plan import Run, Study
 
 Trainer = Callable[[Path, list[str]], int]

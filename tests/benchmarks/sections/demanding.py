@@ -4,10 +4,10 @@
 import socket
 from pathlib import Path
 
-from pretend_gpu import PretendGpu  # in PYTHONPATH, as the driver sets it
+from pretend_gpu import PretendGpu, backend  # in PYTHONPATH, as the driver sets it
 
 from benchmarks.gpu import isolation
-from verl_kernel.env import zygote
+from verl_kernel.env.runner import zygote
 
 
 class Demanding(PretendGpu):
@@ -17,5 +17,5 @@ class Demanding(PretendGpu):
 
 
 def run(setting, findings):
-    zygote.resolve_device = lambda name, probe: Demanding()
+    zygote.resolve_backend = lambda name, probe: backend(Demanding())
     isolation.run(setting, findings)

@@ -6,9 +6,10 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from pretend_gpu import PretendGpu, QuickClock, stopwatch
+import pretend_gpu
+from pretend_gpu import PretendGpu
 
-from verl_kernel.env.devices.sharing import SharedDevice, Sharing
+from verl_kernel.env.devices.cuda.sharing import SharedDevice, Sharing
 
 
 class LockedGpu(SharedDevice, PretendGpu):
@@ -19,9 +20,6 @@ class LockedGpu(SharedDevice, PretendGpu):
 
     def adopt(self, options):
         self.sharing, self.is_judges = Sharing(self.uuid, options, self.census), True
-
-    def clock(self, options):
-        return QuickClock(options, stopwatch(), self.alone, lambda: {"sm_mhz": None}, None)
 
     @contextmanager
     def alone(self):
@@ -45,6 +43,12 @@ class LockedGpu(SharedDevice, PretendGpu):
         if self.is_judges and self.journal is not None:
             with open(self.journal, "a") as file:
                 file.write(f"{time.monotonic_ns()} {os.getpid()} {what}\n")
+
+
+def backend():
+    """Such a device with its clock."""
+    device = LockedGpu()
+    return pretend_gpu.backend(device, device.alone)
 
 
 def read(journal):

@@ -6,15 +6,15 @@ the host, nothing is launched or timed. Its nodes are files in the folder that P
 import os
 from contextlib import contextmanager
 
-from verl_kernel.env import gpu_isolation
 from verl_kernel.env.devices.base import DeviceBackend
-from verl_kernel.env.devices.cuda import CudaDevice
+from verl_kernel.env.devices.cuda.device import CudaDevice
+from verl_kernel.env.sandbox import gpu_isolation
 
 
 class PretendCuda(CudaDevice):
     to_device, place, poison = DeviceBackend.to_device, DeviceBackend.place, DeviceBackend.poison
     inputs_here, synchronize, shared = DeviceBackend.inputs_here, DeviceBackend.synchronize, DeviceBackend.shared
-    timed_calls, enter = DeviceBackend.timed_calls, DeviceBackend.enter
+    enter = DeviceBackend.enter
 
     def zygote_env(self):
         told = {name: os.environ[name] for name in ("PRETEND_DEV", gpu_isolation.MINOR) if name in os.environ}

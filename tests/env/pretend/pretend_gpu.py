@@ -6,9 +6,11 @@ judge and runner, which is the same for both. Tensors are copied to it and back;
 from contextlib import nullcontext
 from time import perf_counter
 
-from verl_kernel.env.clock import cuda, timed_calls
-from verl_kernel.env.clock.stopwatch import Stopwatch
-from verl_kernel.env.devices.interpreter import InterpreterDevice
+from verl_kernel.env.backends import Backend
+from verl_kernel.env.clocks.cuda import clock as cuda
+from verl_kernel.env.clocks.cuda import timed_calls
+from verl_kernel.env.devices.cpu.device import InterpreterDevice
+from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
 
 
 class HostTimeline:
@@ -49,15 +51,19 @@ class PretendGpu(InterpreterDevice):
     def to_device(self, tensor):
         return tensor.clone()
 
-    def clock(self, options):
-        return QuickClock(options, stopwatch(), nullcontext, lambda: {"sm_mhz": None}, None)
-
-    def timed_calls(self, arena, put):
-        return timed_calls.TimedCalls(self, arena, put, stopwatch())
-
     def facts(self):
         return {"gpu_name": "none"}
 
     def preload(self):
         timed_calls.device_kernels = lambda: nullcontext({"fused": [1, 0.02]})
         super().preload()
+
+
+def backend(device=None, alone=nullcontext):
+    """A pretended device with its clock, which has the device alone in the context manager `alone`."""
+    device = device or PretendGpu()
+    return Backend(
+        device,
+        lambda options: QuickClock(options, stopwatch(), alone, lambda: {"sm_mhz": None}, None),
+        lambda memory, put: timed_calls.TimedCalls(device, memory, put, stopwatch()),
+    )

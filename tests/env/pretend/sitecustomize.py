@@ -4,18 +4,18 @@ device becomes the pretended one of that name."""
 
 import sys
 
-CONCERNED = {"verl_kernel.env.zygote", "verl_kernel.env.worker", "benchmarks.gpu.section"}
+CONCERNED = {"verl_kernel.env.runner.zygote", "verl_kernel.env.pool.judge_worker", "benchmarks.gpu.section"}
 
 if CONCERNED & set(sys.orig_argv):
-    from verl_kernel.env import devices
+    from verl_kernel.env import backends
 
     def pretended(name, probe=True):  # imports late: they import triton, and a judge's process is not ready for that
         if name == "cuda":
             from pretend_cuda import PretendCuda
 
-            return PretendCuda()
-        from pretend_gpu import PretendGpu
+            return backends.Backend(PretendCuda(), None)
+        from pretend_gpu import backend
 
-        return PretendGpu()
+        return backend()
 
-    devices.resolve_device = pretended
+    backends.resolve_backend = pretended

@@ -10,19 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 
-from verl_kernel.env.isolation import Profile
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.sandbox.isolation import IsolationProfile
 from verl_kernel.env.trace import TraceEvent
-
-if TYPE_CHECKING:  # they import devices
-    from verl_kernel.env.arena import Arena
-    from verl_kernel.env.clock.base import Clock
-    from verl_kernel.env.clock.timed_calls import Put, TimedCalls
-    from verl_kernel.env.options import GymOptions
-    from verl_kernel.env.reference import Reference
 
 _CACHE_SHARE = 16
 
@@ -41,9 +35,9 @@ class DeviceBackend(Protocol):
         """Environment variables a process needs before it imports triton for this device."""
         ...
 
-    def isolation(self) -> Profile:
+    def isolation(self) -> IsolationProfile:
         """What a runner may do that this process will fork; asked in the zygote."""
-        return Profile()
+        return IsolationProfile()
 
     def setup(self) -> None:
         """Prepare the calling thread for running programs; repeated calls are free.
@@ -66,13 +60,13 @@ class DeviceBackend(Protocol):
 
     def preload(self) -> None:
         """Prepare a zygote: `setup`, and load what a first forward would load."""
-        from verl_kernel.env.runner import seed_everything
-        from verl_kernel.env.warmup import Program
+        from verl_kernel.env.devices.warmup import WarmUpProgram
+        from verl_kernel.env.seeding import seed_everything
 
         self.setup()
         seed_everything(0)  # NumPy imports its generator when it is first used
         with torch.no_grad():
-            program = Program()
+            program = WarmUpProgram()
             with self.record():
                 program(torch.randn(16))
             with self.suppress_launches():
@@ -99,7 +93,7 @@ class DeviceBackend(Protocol):
         return nullcontext()
 
     def confine(self, shared: torch.Tensor, given: Sequence[torch.Tensor]) -> None:
-        """Let launches touch, of the memory shared with the judge, the tensors that the program was given."""
+        """Limit launches, in the memory shared with the judge, to the tensors that the program was given."""
         return None
 
     def synchronize(self) -> None:
@@ -130,12 +124,12 @@ class DeviceBackend(Protocol):
         """What was seen of others while the clock ran, for `EvalResult.env`."""
         return {}
 
-    def misfit(self, reference: Reference, options: GymOptions) -> str | None:
-        """Why no runner could hold this task's tensors, or None."""
+    def misfit(self, needed_bytes: int, options: GymOptions) -> str | None:
+        """Why no runner could hold a task's weights, inputs and outputs, which take `needed_bytes`, or None."""
         return None
 
     def grant(self, memory_mb: int) -> None:
-        """See to it that a runner can have what it is granted.
+        """Check that the device has the memory that a runner is granted.
 
         Raises:
             InfraError: others use the device's memory.
@@ -144,25 +138,15 @@ class DeviceBackend(Protocol):
 
     @property
     def cache_bytes(self) -> int:
-        """Room for references that a judge keeps."""
+        """Bytes that the references which a judge keeps may take."""
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _CACHE_SHARE
-
-    def clock(self, options: GymOptions) -> Clock:
-        """The clock of this device."""
-        from verl_kernel.env.clock.simulated import SimulatedClock
-
-        return SimulatedClock(options.gpu_profile)
-
-    def timed_calls(self, arena: Arena, put: Put) -> TimedCalls | None:
-        """What answers the clock in a runner; None where the clock asks nothing."""
-        return None
 
     def facts(self) -> dict[str, Any]:
         """Provenance for `EvalResult.env`."""
         return {}
 
     def function_watch(self) -> Callable[[], bool] | None:
-        """What every host function of a candidate calls first; None where a launch runs none of them."""
+        """A hook that every host function of a candidate calls first; None where none can run inside a launch."""
         return None
 
     def record(self) -> AbstractContextManager[list[TraceEvent]]:

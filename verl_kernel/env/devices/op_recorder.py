@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from verl_kernel.env.clock.op_cost import OpCost, op_cost
-from verl_kernel.env.devices.tripwire import WIRE
+from verl_kernel.env.devices.op_cost import OpCost, op_cost
+from verl_kernel.env.devices.op_mode import DispatchMode
+from verl_kernel.env.tamper.hack_flags import HackFlag
+from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import TraceEvent
 
 WHOLE = {
@@ -22,14 +23,14 @@ WHOLE = {
 _NAMESPACES = ("aten", "prims", "prim", "profiler")
 
 
-class OpRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OpRecorder(DispatchMode):
     """Appends one event per op to `events`.
 
     Args:
         events: list to append to.
         is_marshalling: says whether Triton's interpreter is moving a kernel's arguments, whose copies are not
             the program's work.
-        is_launching: says whether a launch runs, in which no op of torch has any business.
+        is_launching: says whether a launch runs, in which no op of torch may run.
     """
 
     current: OpRecorder | None = None
@@ -58,10 +59,6 @@ class OpRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not self._depth:
             OpRecorder.current = self._outer
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # or torch imports its compiler, 80 MB and a second in every process that records
-
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
@@ -77,7 +74,7 @@ class OpRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _run(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         _watch(func, types)
         if self._is_launching() and not self._is_marshalling():
-            WIRE.note("hidden_work", f"{func.name()} runs inside a launch")
+            WIRE.note(HackFlag.HIDDEN_WORK, f"{func.name()} runs inside a launch")
         with self:  # in inference mode composite ops arrive whole; their parts are what a device runs
             result = func.decompose(*args, **kwargs)
         if result is not NotImplemented:
@@ -130,11 +127,11 @@ def _kernels(func: Any, args: tuple[Any, ...]) -> int:
 
 
 def _watch(func: Any, types: Any) -> None:
-    """Note what computes beneath this recorder: ops of others, tensor classes with a dispatch of their own."""
+    """Note what could compute unseen by this recorder: ops that are not torch's, and tensor subclasses."""
     if func.namespace not in _NAMESPACES:
-        WIRE.note("foreign_op", f"{func.name()} is not an op of torch")
-    foreign = [kind for kind in types if kind is not torch.Tensor]  # views of another dtype name it themselves
+        WIRE.note(HackFlag.FOREIGN_OP, f"{func.name()} is not an op of torch")
+    foreign = [kind for kind in types if kind is not torch.Tensor]  # views of another dtype list it
     if foreign:
-        WIRE.note("foreign_op", f"a tensor of class {foreign[0].__name__} computes by itself")
+        WIRE.note(HackFlag.FOREIGN_OP, f"a tensor of class {foreign[0].__name__} computes by itself")
     if func._schema.name == "aten::_local_scalar_dense":
         WIRE.read(1, "Tensor.item")

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import socket
+
+import pytest
+from typer.testing import CliRunner
+
+from verl_kernel.cli import app
+from verl_kernel.commands import doctor
+from verl_kernel.plugin import registration
+
+RUNNER = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def platform(monkeypatch):
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+def findings(*, exit_code: int) -> dict[str, dict[str, str]]:
+    result = RUNNER.invoke(app, ["doctor", "--json"])
+    assert result.exit_code == exit_code, result.output
+    lines = [json.loads(line) for line in result.output.splitlines() if line.startswith("{")]
+    return {line["topic"]: line for line in lines}
+
+
+def test_a_sound_machine_has_no_remedies():
+    found = findings(exit_code=0)
+    assert {"python", "verl", "torch", "triton", "vLLM", "ray", "transformers", "TransferQueue"} <= set(found)
+    assert set(doctor.PROBES) <= set(found)
+    assert all(line["value"] and not line["remedy"] for line in found.values())
+    assert "trloo" in found["registries"]["value"] and "rlimits" in found["isolation"]["value"]
+
+
+def test_the_table_shows_every_finding():
+    result = RUNNER.invoke(app, ["doctor"])
+    assert result.exit_code == 0
+    assert all(topic in result.output for topic in doctor.PROBES)
+
+
+def test_what_is_missing_comes_with_a_remedy_and_exit_1(monkeypatch, tmp_path):
+    monkeypatch.delenv("VERL_PLATFORM")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setitem(registration._registry("agent loop"), "kernel_agent", {"_target_": "other.Loop"})
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    found = findings(exit_code=1)
+    assert "VERL_PLATFORM=cpu" in found["mode"]["remedy"]
+    assert "install gcc" in found["compiler"]["remedy"]
+    assert "other.Loop" in found["registries"]["remedy"]
+    assert not found["verl"]["remedy"]
+
+
+def test_a_plugin_left_out_by_policy_is_noticed(monkeypatch):
+    monkeypatch.setenv("VERL_USE_EXTERNAL_PLUGINS", "none")
+    assert "VERL_USE_EXTERNAL_PLUGINS" in findings(exit_code=1)["entry point"]["remedy"]
+
+
+def test_a_cluster_is_asked_for_an_answer(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        assert "answers" in findings(exit_code=0)["Ray"]["value"]
+    assert "unset it" in findings(exit_code=1)["Ray"]["remedy"]
+
+
+def test_a_probe_that_breaks_is_a_finding(monkeypatch):
+    monkeypatch.setitem(doctor.PROBES, "Ray", lambda: 1 / 0)
+    assert "ZeroDivisionError" in findings(exit_code=1)["Ray"]["remedy"]
+
+
+def test_a_damaged_package_is_told_apart_from_a_bug(monkeypatch):
+    def probe() -> str:
+        raise ImportError("libcudnn.so.9: cannot open shared object file")
+
+    monkeypatch.setitem(doctor.PROBES, "Ray", probe)
+    assert "(libcudnn.so.9: cannot open shared object file): `make env`" in findings(exit_code=1)["Ray"]["remedy"]

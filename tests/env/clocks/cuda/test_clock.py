@@ -1,0 +1,480 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The conversation of a CUDA clock with a runner, on the CPU: real requests, memory and comparison, pretended time."""
+
+import itertools
+import json
+import random
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from tests.env import programs
+from tests.env.pretend.pretend_gpu import PretendGpu
+from tests.env.pretend.simulated_gpu import Clock, SimulatedGpu
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.clocks.cuda import rounds, sides, timed_calls
+from verl_kernel.env.clocks.cuda.clock import CudaClock
+from verl_kernel.env.clocks.cuda.samples import Round, Samples
+from verl_kernel.env.clocks.cuda.timed_calls import TimedCalls, summed
+from verl_kernel.env.comparison.compare import compare
+from verl_kernel.env.devices.cuda.device import memory_shares
+from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
+from verl_kernel.env.ipc.shared_memory import POISON, SharedMemory
+from verl_kernel.env.ipc.tensors import TensorSpec, flatten, place
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.reference.reference import Reference
+from verl_kernel.env.task import Task
+
+
+class World(Clock):
+    """Pretended time in milliseconds, and what each thing takes: a forward on the device and on the host, a request."""
+
+    def __init__(self, kernel=1.0, host=0.0, hidden=0.0, null=0.2, null_lie=lambda: 0.0, noise=lambda: 0.0, beside=0.0):
+        super().__init__()
+        self.kernel, self.host, self.hidden, self.null, self.null_lie = kernel, host, hidden, null, null_lie
+        self.noise, self.beside, self.order = noise, beside, []
+        self.gpus = {"kernel": SimulatedGpu(self), "reference": SimulatedGpu(self)}
+
+    def forward(self, side, ms, model):
+        """A program whose kernel takes so long on this side's view of the device."""
+
+        def run(*args):
+            self.order.append(side)
+            self.gpus[side].done.append("forward")
+            self.now += self.host
+            self.gpus[side].launch(ms() + self.noise())
+            self.gpus[side].launch(self.beside * (side == "kernel"), stream="side")
+            return model(*args)
+
+        return run
+
+
+class Refused(Exception):
+    """The evaluation ends."""
+
+
+class PretendSession:
+    """An evaluation whose runner is in this process."""
+
+    secret = b"secret"
+    source = "kernel.py"
+
+    def __init__(self, world, reference, model):
+        self.world, self.reference, self.model = world, reference, model
+        self.memory = SharedMemory.create(reference.input_bytes + reference.output_bytes)
+        self.timed = TimedCalls(PretendGpu(), self.memory, self.put, Stopwatch(world.gpus["kernel"]))
+        self.compared = self.trials = 0
+        self.numbers, self.requests = set(), []
+
+    def put(self, output, inputs, specs):
+        tensors = []
+        try:
+            tree = flatten(output, tensors)
+        except TypeError:
+            tree = None
+        for tensor, spec in zip(tensors, specs, strict=False):
+            place = self.memory.view(TensorSpec.from_json(spec))
+            if tensor.dtype is place.dtype:
+                place.copy_(tensor)
+        return {"output": tree, "tensors": []}
+
+    def draw(self, number):
+        self.trials += 1
+        self.numbers.add(number)
+        return self.reference.trial(self.secret, number, varied=False)
+
+    def offer(self, trial):
+        inputs, start = place(trial.inputs.tensors)
+        outputs, end = place(trial.expected.tensors, start)
+        self.memory.region(0, end).fill_(POISON)
+        self.memory.write(trial.inputs.tensors, inputs)
+        specs = {"specs": [spec.to_json() for spec in inputs], "outputs": [spec.to_json() for spec in outputs]}
+        return {"inputs": trial.inputs.tree, **specs}
+
+    def ask(self, request, timeout_s):
+        self.requests.append(request["time"])
+        reply = self.timed.answer(json.loads(json.dumps(request))["time"], self.model)
+        self.world.now += self.world.null + self.world.null_lie() * (request["time"]["step"] == "null")
+        self.world.now += self.world.hidden * (request["time"]["step"] == "call")
+        return json.loads(json.dumps(reply))
+
+    def accept(self, trial, reply, values):
+        if reply["output"] != trial.expected.tree:
+            raise Refused("structure")
+        if values:
+            self.compared += 1
+            places, _ = place(trial.expected.tensors, place(trial.inputs.tensors)[1])
+            for spec, expected in zip(places, trial.expected.tensors, strict=True):
+                if not compare(expected, self.memory.view(spec)).ok:
+                    raise Refused("values")
+
+    def parse(self, read):
+        try:
+            return read()
+        except (KeyError, TypeError, ValueError) as exc:
+            raise Refused("forged") from exc
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return Reference(Task(programs.REFERENCE), resolve_device("cpu"))
+
+
+@pytest.fixture
+def measure(monkeypatch, reference):
+    def run(world, model=None, peak=None, reference_ms=3.0, kernels=(), slowed=lambda: None, **options):
+        monkeypatch.setattr(rounds, "time", world)
+        monkeypatch.setattr(sides, "time", world)
+        monkeypatch.setattr(timed_calls, "device_kernels", lambda: nullcontext(dict(kernels)))
+        alone = []
+
+        @contextmanager
+        def lock():
+            alone.append(True)
+            yield
+            alone.append(False)
+
+        session = PretendSession(world, reference, world.forward("kernel", lambda: world.kernel, model or right))
+        watch = Stopwatch(world.gpus["reference"])
+        clock = CudaClock(GymOptions(device="cpu", **options), watch, lock, lambda: {"sm_mhz": 1980}, peak, slowed)
+        timed = world.forward("reference", lambda: reference_ms, right)
+        monkeypatch.setattr(clock, "_timed_model", lambda session: timed)
+        result = clock.measure(session)
+        assert alone == [True, False]
+        return result, session
+
+    right = reference.model
+    return run
+
+
+def test_a_reference_is_compiled_and_called_before_the_device_is_locked(monkeypatch, reference):
+    held, seen = [], []
+
+    @contextmanager
+    def holding(name):
+        held.append(name)
+        yield
+        held.remove(name)
+
+    def compiled(model):
+        seen.append(("compile", *held))
+        return lambda *args: seen.append(("call", *held)) or model(*args)
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setattr(timed_calls, "device_kernels", lambda: nullcontext({}))
+    world = World()
+    options = GymOptions(device="cpu", reference_mode="compile")
+    watch, alone, shared = Stopwatch(world.gpus["reference"]), lambda: holding("alone"), lambda: holding("shared")
+    clock = CudaClock(options, watch, alone, dict, None, shared=shared)
+    for _ in range(2):
+        clock.measure(PretendSession(world, reference, reference.model))
+    assert seen[:2] == [("compile",), ("call", "shared")] and set(seen[2:]) == {("call", "alone")}
+
+
+@pytest.mark.parametrize("mode", ["ieee", "tf32"])
+def test_every_call_of_the_reference_that_is_timed_or_compiled_has_the_mode_of_the_options(
+    monkeypatch, reference, mode
+):
+    """What is expected is computed between these calls, exactly."""
+    seen = []
+
+    def compiled(model):
+        return lambda *args: seen.append(torch.backends.cuda.matmul.allow_tf32) or model(*args)
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setattr(timed_calls, "device_kernels", lambda: nullcontext({}))
+    world = World()
+    options = GymOptions(device="cpu", reference_mode="compile", float32=mode)
+    before = torch.backends.cuda.matmul.allow_tf32
+    clock = CudaClock(options, Stopwatch(world.gpus["reference"]), nullcontext, dict, None)
+    clock.measure(PretendSession(world, reference, reference.model))
+    assert len(seen) > 20 and set(seen) == {mode == "tf32"}
+    assert torch.backends.cuda.matmul.allow_tf32 is before
+
+
+def calls(session, protocol="device"):
+    return [one for one in session.requests if one["step"] == "call" and one["protocol"] == protocol]
+
+
+def test_a_quiet_device_needs_ten_rounds(measure):
+    world = World()
+    result, session = measure(world)
+    assert result.kernel_ms.n == result.reference_ms.n == 10
+    assert result.kernel_ms.median == pytest.approx(1.0) and result.reference_ms.median == pytest.approx(3.0)
+    assert result.speedup == pytest.approx(3.0) and result.speedup_low == pytest.approx(3.0)
+    assert result.refusal is None
+    assert result.facts["settled"] and result.facts["clocks"]["after"] == {"sm_mhz": 1980}
+    assert result.facts["forwards"] == 2  # 1 ms of them, were the candidate four times as fast
+    assert session.compared == 2 * 2 * 10  # small outputs: every one
+    assert len(session.numbers) == session.trials  # no inputs twice
+
+
+def test_both_times_are_there_and_the_option_says_which_counts(measure):
+    world = {"kernel": 0.1, "host": 0.15}  # which a queued flush hides
+    by_device, _ = measure(World(**world), reference_ms=1.0)
+    by_latency, _ = measure(World(**world), reference_ms=1.0, timing="latency")
+    for result in (by_device, by_latency):
+        assert set(result.times) == {"device", "latency"}
+        assert result.times["device"].speedup == pytest.approx(10.0)
+        assert result.times["latency"].speedup == pytest.approx(1.15 / 0.25)
+        assert result.times["latency"].speedup_low == pytest.approx(1.15 / 0.25)
+    assert by_device.speedup == by_device.times["device"].speedup and by_device.facts["timing"] == "device"
+    assert by_latency.speedup == by_latency.times["latency"].speedup
+    assert by_latency.kernel_ms == by_latency.times["latency"].kernel_ms
+    assert by_latency.speedup_low == by_latency.times["latency"].speedup_low
+
+
+def test_both_sides_are_prepared_alike(measure):
+    world = World()
+    measure(world)
+
+    def before_forwards(done):
+        places = [place for place, what in enumerate(done) if what == "forward"]
+        return {tuple(done[max(0, place - 6) : place]) for place in places if "stall" in done[place - 6 : place]}
+
+    ours, theirs = (before_forwards(world.gpus[side].done) for side in ("kernel", "reference"))
+    assert ours == theirs == {("wait", "unpin", "stall", "flush", "event", "hold")}
+
+
+def test_a_program_beside_itself_has_no_speedup(measure):
+    rng = random.Random(1)
+    noisy = World(kernel=3.0, host=0.2, noise=lambda: rng.lognormvariate(-4, 1))
+    result, _ = measure(noisy)
+    assert all(abs(one.speedup - 1) <= 0.02 and one.speedup_low == 1.0 for one in result.times.values())
+
+
+def test_sides_take_turns_in_both_orders(measure):
+    world = World(kernel=20.0)
+    measure(world, reference_ms=20.0)
+    timed = world.order[2 * 3 :]  # after the warm-up; a round is of two protocols
+    assert timed[:16] == (["kernel", "reference"] * 2 + ["reference", "kernel"] * 2) * 2
+
+
+def test_short_kernels_get_several_forwards_in_a_request(measure):
+    short, session = measure(World(kernel=0.01), reference_ms=0.05)
+    assert short.facts["forwards"] == 16 and {one["count"] for one in calls(session)[3:]} == {16}
+    assert short.kernel_ms.median == pytest.approx(0.01) and short.speedup == pytest.approx(5.0)
+    assert len(session.numbers) == session.trials  # each forward on inputs of its own
+    assert measure(World(kernel=8.0), reference_ms=8.0)[0].facts["forwards"] == 1
+
+
+def test_a_slow_candidate_gets_few_forwards_in_a_request(measure):
+    slow, _ = measure(World(kernel=20.0), reference_ms=0.05)
+    assert slow.facts["forwards"] == 2 and slow.kernel_ms.median == pytest.approx(20.0)
+
+
+def test_a_candidate_that_is_slow_on_purpose_at_first_has_no_say_in_the_number_of_forwards(measure):
+    world = World(kernel=400.0)
+    quick = itertools.count()
+
+    def noise():
+        if next(quick) == 2 * (3 + 2 * 4):  # after some rounds of single forwards
+            world.kernel = 0.01
+        return 0.0
+
+    world.noise = noise
+    result, _ = measure(world, reference_ms=0.05)
+    assert result.facts["forwards"] == 16 and result.kernel_ms.n == 10
+    assert result.kernel_ms.mean == pytest.approx(0.01)
+
+
+def test_much_data_is_not_held_for_many_forwards(measure, monkeypatch):
+    monkeypatch.setattr(memory_shares, "TIMED_BYTES", 3 * 3 * 8 * 64 * 4)
+    assert measure(World(kernel=0.01), reference_ms=0.05)[0].facts["forwards"] in (2, 3)
+
+
+def test_what_any_program_costs_the_host_beyond_an_empty_request_is_nobodys_time(measure):
+    """Caches of the processor that a forward has used, 0.03 ms of it: sixteen times in a request."""
+    world = World(kernel=0.01)
+    for gpu in world.gpus.values():
+        wait = gpu.wait
+
+        def slower(gpu=gpu, wait=wait):
+            wait()
+            world.now += 0.03 * (gpu.done[-5:] == ["forward", "event", "wait", "event", "wait"])
+
+        gpu.wait = slower
+    result, _ = measure(world, reference_ms=0.05)
+    assert result.facts["forwards"] == 16
+    assert result.kernel_ms.median == pytest.approx(0.01) and result.refusal is None
+
+
+@pytest.mark.parametrize(("most", "charged"), [(1, 0.01), (16, 0.01 + 0.009 - 0.05 / 16)])
+def test_the_cross_check_resolves_hidden_work_by_the_number_of_forwards(measure, monkeypatch, most, charged):
+    """Work that ends so soon after the stop event that it does not count as late; null calls differ by 0.05 ms."""
+    monkeypatch.setattr(CudaClock, "most_forwards", most)
+    lies = itertools.cycle([0.0, 0.05])
+    world = World(kernel=0.01, null_lie=lambda: next(lies), beside=0.019)
+    result, _ = measure(world, reference_ms=0.05)
+    assert result.kernel_ms.median == pytest.approx(charged, abs=0.0005)
+
+
+def test_the_published_protocol_warms_up_and_flushes_nothing(measure):
+    world = World(kernel=0.1)
+    result, session = measure(world, reference_ms=0.2, timing="kernelgym")
+    assert set(result.times) == {"device", "latency", "kernelgym"} and result.facts["timing"] == "kernelgym"
+    requests = calls(session, "kernelgym")
+    assert [one["count"] for one in requests] == [3, 16] * (len(requests) // 2)
+    assert sum(one["count"] for one in requests if one["count"] == 16) >= 100
+    assert result.speedup == pytest.approx(2.0)
+    assert len(session.numbers) == session.trials
+
+
+def test_warm_times_may_lie_below_the_roofline_of_device_memory(measure):
+    result, _ = measure(World(kernel=0.01), reference_ms=0.2, peak=1e-6, timing="kernelgym")
+    assert result.refusal[0] == "impossible_time"  # of the cold times
+    one = sides.TimedCall(0.1, 0.1)
+    assert Samples(1, [Round(one, one, 0.0, 0.0)] * 9).refusal(0.0) is None
+
+
+def test_a_noisy_device_gets_more_rounds_up_to_a_hundred(measure):
+    rng = random.Random(2)
+    some, _session = measure(World(noise=lambda: rng.expovariate(60)))
+    assert 10 < some.kernel_ms.n < 100 and some.facts["settled"]
+    assert some.times["latency"].kernel_ms.n == 10  # nobody waits for the time that does not count
+    most, _ = measure(World(noise=lambda: rng.random()))
+    assert most.kernel_ms.n == 100 and not most.facts["settled"]
+
+
+def test_a_slow_candidate_gets_ten_rounds_when_the_budget_is_spent(measure):
+    rng = random.Random(3)
+    result, _ = measure(World(kernel=500.0, noise=lambda: 50 * rng.random()), run_timeout_s=1.0)
+    assert result.kernel_ms.n == 10 and not result.facts["settled"]
+
+
+def test_rounds_of_a_slowed_device_are_done_again_and_counted(measure):
+    world = World()
+    heat = iter([[], ["hw_thermal_slowdown"], [], ["hw_slowdown"], *[[]] * 100])
+    asked = []
+
+    def slowed():
+        asked.append(next(heat))
+        world.kernel = 50.0 if len(asked) in (1, 3) else 1.0  # the round after this question
+        return asked[-1]
+
+    result, _ = measure(world, slowed=slowed)
+    assert result.facts["throttled"] == 2 and len(asked) == 12
+    assert result.kernel_ms.n == 10 and result.kernel_ms.mean == pytest.approx(1.0)
+
+
+def test_a_device_that_stays_slow_is_measured_all_the_same(measure):
+    result, _ = measure(World(), slowed=lambda: ["sw_thermal_slowdown"])
+    assert result.facts["throttled"] == 20 and result.kernel_ms.n == 10
+    assert measure(World())[0].facts["throttled"] is None  # nobody knows
+
+
+def test_clocks_are_read_under_load(measure, monkeypatch):
+    busy = []
+    under_load = Stopwatch.under_load
+
+    def watched(self, read):
+        gpu = self._gpu
+        return under_load(self, lambda: busy.append(gpu.free["default"] > gpu.clock.now) or read())
+
+    monkeypatch.setattr(Stopwatch, "under_load", watched)
+    result, _ = measure(World())
+    assert busy == [True] and result.facts["clocks"]["before"] == {"sm_mhz": 1980}
+
+
+def test_work_the_events_do_not_see_is_charged_and_flagged(measure):
+    result, _ = measure(World(kernel=1.0, hidden=18.0))  # of two forwards
+    assert result.kernel_ms.median == pytest.approx(10.0, abs=0.3)
+    assert result.refusal[0] == "timing_mismatch"
+
+
+def test_slow_null_calls_hide_little(measure):
+    result, _ = measure(World(kernel=1.0, hidden=18.0, null_lie=lambda: 50.0))
+    assert result.kernel_ms.median > 8.9
+    assert result.refusal is not None
+
+
+def test_a_time_below_the_roofline_is_impossible(measure, reference):
+    moved = 0.25 * (2 * 8 * 64 * 4 + 64 * 4) + 8 * 64 * 4
+    floor = moved / 1e6  # at 1 GB/s, in milliseconds
+    slow, _ = measure(World(kernel=1.01 * floor), peak=1.0)
+    assert slow.facts["floor_ms"] == pytest.approx(floor) and slow.refusal is None
+    fast, _ = measure(World(kernel=0.99 * floor), peak=1.0)
+    assert fast.refusal[0] == "impossible_time"
+
+
+def test_timed_outputs_are_verified(measure, reference):
+    calls = []
+
+    def lazy(x, y):  # right until it believes to be timed
+        calls.append(1)
+        return reference.model(x, y) if len(calls) < 9 else torch.zeros_like(x)
+
+    with pytest.raises(Refused, match="values"):
+        measure(World(), lazy)
+
+
+def test_of_large_outputs_a_secret_tenth_and_the_last_are_compared(measure, monkeypatch):
+    monkeypatch.setattr(rounds, "_COMPARED_BYTES", 0)
+    rng = random.Random(4)
+    _, session = measure(World(noise=rng.random))
+    assert 3 <= session.compared <= 25
+    shown = {one["number"] for one in session.requests if one["step"] == "output"}
+    assert shown == {0, 1}  # of two forwards, which one is secret
+    _, session = measure(World())
+    assert session.compared >= 1
+
+
+def test_all_forwards_of_a_request_are_compared(measure, reference):
+    seen = []
+
+    def lazy(x, y):  # one forward of a request in four is left out
+        seen.append(1)
+        return torch.zeros_like(x) if len(seen) > 20 and len(seen) % 4 == 0 else reference.model(x, y)
+
+    with pytest.raises(Refused, match="values"):
+        measure(World(), lazy, reference_ms=0.05)
+
+
+def test_an_output_of_another_form_is_not_copied(measure, reference):
+    with pytest.raises(Refused, match="values"):
+        measure(World(), lambda x, y: reference.model(x, y).double())
+    with pytest.raises(Refused, match="structure"):
+        measure(World(), lambda x, y: object())
+
+
+def test_a_forged_time_is_refused(measure, monkeypatch):
+    world = World()
+    many = Stopwatch.many
+
+    def forged(self, protocol, forwards):
+        kept, mean = many(self, protocol, forwards)
+        return kept, float("nan") if self._gpu is world.gpus["kernel"] else mean
+
+    monkeypatch.setattr(Stopwatch, "many", forged)
+    with pytest.raises(Refused, match="forged"):
+        measure(world)
+
+
+def test_without_device_kernels_the_profile_is_unknown(measure):
+    result, _ = measure(World())
+    assert result.profile is None
+    assert result.facts["profiler_saw_nothing"] is True
+
+
+def test_the_profile_counts_device_kernels_and_names_the_ops(measure):
+    result, _ = measure(World(), kernels={"elementwise": [3, 0.5]})
+    assert "profiler_saw_nothing" not in result.facts
+    assert result.profile.time_coverage == 0.0 and result.profile.num_total_kernels == 3
+    assert result.profile.fallback_ops == {"aten::mul.Tensor": 2, "aten::add.Tensor": 1, "aten::relu": 1}
+
+
+def test_device_kernels_leave_out_host_events_and_marks():
+    from torch.autograd import DeviceType
+
+    def event(name, us, kind=DeviceType.CUDA, annotation=False):
+        span = SimpleNamespace(elapsed_us=lambda: us)
+        return SimpleNamespace(name=name, device_type=kind, is_user_annotation=annotation, time_range=span)
+
+    events = [
+        event("fused", 10.0), event("fused", 30.0), event("Memcpy DtoD (Device -> Device)", 5.0),
+        event("cudaLaunchKernel", 9.0, DeviceType.CPU), event("range", 99.0, annotation=True),
+        event("Context Sync", 7.0),
+    ]  # fmt: skip
+    assert summed(events) == {"fused": [2, 0.04], "Memcpy DtoD (Device -> Device)": [1, 0.005]}

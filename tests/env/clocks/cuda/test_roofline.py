@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The floor under a time: what is counted, and that honest shortcuts stay above it."""
+
+import pytest
+import torch
+
+from verl_kernel.env.clocks.cuda.roofline import bytes_read, floor_ms, peak_gbs
+
+x = torch.randn(256, 64)
+w = torch.randn(64, 32)
+KB = 1024
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (lambda: torch.relu(x), 64 * KB),
+        (lambda: torch.relu(x) + torch.sigmoid(x), 64 * KB),
+        (lambda: x @ w, 72 * KB),
+        (lambda: torch.relu(x[:16]), 4 * KB),
+        (lambda: torch.relu(x[:, :1].expand(256, 64)), 1 * KB),
+        (lambda: x[torch.tensor([1, 2])], 0),
+        (lambda: torch.nn.functional.embedding(torch.tensor([3]), x), 0),
+        (lambda: torch.empty_like(x).copy_(x), 64 * KB),
+        (lambda: torch.zeros_like(x), 0),
+        (lambda: x.view(-1)[None].transpose(0, 1), 0),
+    ],
+)
+def test_bytes_read(run, expected):
+    with torch.no_grad():
+        assert bytes_read(run, [x, w]) == expected
+
+
+def test_two_views_of_one_storage_count_once():
+    assert bytes_read(lambda: torch.add(x, x.view(-1).view(256, 64)), [x, x.view(64, 256)]) == 64 * KB
+
+
+def test_floor():
+    assert floor_ms(4 * 10**9, 10**9, 1000.0) == pytest.approx(2.0)
+    assert floor_ms(4 * 10**9, 10**9, 1000.0, l2_bytes=10**9) == pytest.approx(1.0)
+    assert floor_ms(0, 1000, 1000.0, l2_bytes=10**6) == 0.0
+    assert floor_ms(10**9, 10**9, None) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "peak"),
+    [
+        ("NVIDIA H100 80GB HBM3", 3350.0),
+        ("NVIDIA H100 PCIe", 2039.0),
+        ("NVIDIA H200", 4800.0),
+        ("NVIDIA A100-SXM4-80GB", 2039.0),
+        ("NVIDIA A100-SXM4-40GB", 1555.0),
+        ("NVIDIA L40S", 864.0),
+        ("Tesla V100-SXM2-16GB", 900.0),
+        ("NVIDIA GeForce RTX 4090", 1008.0),
+        ("NVIDIA A1000", None),
+    ],
+)
+def test_peaks(name, peak):
+    assert peak_gbs(name) == peak
+
+
+def test_the_driver_may_know_better():
+    assert peak_gbs("NVIDIA A1000", memory_clock_khz=6_000_000, bus_bits=128) == pytest.approx(192.0)
+    assert peak_gbs("NVIDIA H100 80GB HBM3", memory_clock_khz=2_619_000, bus_bits=5120) == pytest.approx(3352.32)

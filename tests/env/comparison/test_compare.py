@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The comparison against a naive oracle, and the outputs that must never pass."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from verl_kernel.env.comparison import compare as module
+from verl_kernel.env.comparison.compare import compare
+
+TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2}
+LEAST = {torch.float32: 0.5, torch.float16: 0.25}
+values = st.one_of(
+    st.floats(-1e4, 1e4, width=16),
+    st.sampled_from([0.0, -0.0, 1e-7, math.inf, -math.inf, math.nan]),
+)
+
+
+def rms(values):
+    finite = [value for value in values if math.isfinite(value)]
+    return math.sqrt(sum(value * value for value in finite) / len(finite)) if finite else 0.0
+
+
+def naive(expected, actual, tolerance, least, parity):
+    """Element by element in Python floats; every element looks for its row and its column by itself."""
+    wanted, given = expected.double().flatten().tolist(), actual.double().flatten().tolist()
+    whole, width = rms(wanted), 1
+    for length in reversed(expected.shape):
+        width *= length if width < 16 else 1
+    block = 64 if width % 64 == 0 else width
+    bad = []
+    for index, (w, g) in enumerate(zip(wanted, given, strict=True)):
+        start = index // block * block
+        near = [rms(wanted[start : start + block])] if block >= 16 else []
+        near += [rms(wanted[index % width :: width])] if width >= 16 and len(wanted) >= 16 * width else []
+        scale = min([whole, *(max(value, least * whole) for value in near)])
+        if math.isfinite(w) and math.isfinite(g):
+            allowed = 1e-2 * abs(w) + 1e-2 if parity else tolerance * abs(w) + tolerance * scale
+            good = abs(g - w) <= allowed * (1 + 1e-12)
+        else:
+            good = w == g or (math.isnan(w) and math.isnan(g))
+        if not good:
+            bad.append(index)
+    return bad
+
+
+@given(
+    st.lists(st.tuples(values, values, st.booleans()), min_size=1, max_size=30),
+    st.sampled_from(list(TOLERANCE)),
+    st.sampled_from(["scaled", "parity"]),
+    st.integers(1, 7),
+)
+def test_agrees_with_the_oracle_in_chunks_of_any_size(pairs, dtype, profile, chunk):
+    expected = torch.tensor([wanted for wanted, _, _ in pairs]).to(dtype)
+    actual = torch.tensor([wanted * (1 + 5e-3) if near else other for wanted, other, near in pairs]).to(dtype)
+    agrees_with_the_oracle(expected, actual, dtype, profile, chunk)
+
+
+def agrees_with_the_oracle(expected, actual, dtype, profile, chunk):
+    bad = naive(expected, actual, TOLERANCE[dtype], LEAST[dtype], profile == "parity")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "CHUNK", chunk)
+        found = compare(expected, actual, profile)
+    assert found.ok == (not bad)
+    where = tuple(int(part) for part in np.unravel_index(bad[0], expected.shape)) if bad else None
+    assert found.first_bad_index == where
+
+
+SHAPES = [(200,), (128,), (3, 64), (20, 16), (17, 130), (16, 128), (40, 5, 4), (2, 20, 15), (300, 1), (18, 2, 1, 9)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from(SHAPES), st.sampled_from(list(TOLERANCE)), st.integers(0, 10**6), st.floats(0.0, 4.0),
+    st.sampled_from(["scaled", "parity"]), st.integers(1, 2000), st.booleans(),
+)  # fmt: skip
+def test_agrees_with_the_oracle_where_rows_and_columns_have_scales(shape, dtype, seed, decades, profile, chunk, odd):
+    """Rows and columns of sizes that differ by decades, errors around the tolerance, some infinities."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*sizes):
+        return torch.rand(sizes, generator=generator, dtype=torch.float64) * 2 - 1
+
+    expected = draw(*shape) * 10 ** (decades * draw(*shape[:-1], 1)) * 10 ** (decades * draw(shape[-1]))
+    if odd:
+        expected.view(-1)[int(draw(1) * 9)] = math.inf
+    expected = expected.to(dtype)
+    whole = rms(expected.double().flatten().tolist())
+    size = 10 ** (2 * float(draw(1)) - 1) * TOLERANCE[dtype]
+    error = (
+        size * draw(*shape) * torch.where(draw(*shape) > 0, expected.double().abs(), whole * draw(*shape).abs() ** 8)
+    )
+    error = torch.where(draw(*shape) > 0.98, error, 0.0)
+    agrees_with_the_oracle(expected, (expected.double() + error).to(dtype), dtype, profile, chunk)
+
+
+@given(st.floats(1e-30, 1e30), st.sampled_from(list(TOLERANCE)), st.integers(0, 100))
+def test_zeros_never_pass_however_small_the_reference(scale, dtype, seed):
+    expected = (torch.randn(4, 8, generator=torch.Generator().manual_seed(seed)) * scale).to(dtype)
+    if not expected.isfinite().all() or not expected.any():
+        return
+    assert compare(expected, expected.clone()).ok
+    assert not compare(expected, torch.zeros_like(expected)).ok
+
+
+@given(st.sampled_from([torch.int8, torch.int32, torch.int64, torch.bool]), st.integers(0, 11))
+def test_integers_are_exact(dtype, where):
+    expected = torch.arange(12).reshape(3, 4).to(dtype)
+    actual = expected.clone()
+    actual.view(-1)[where] = not actual.view(-1)[where] if dtype is torch.bool else actual.view(-1)[where] + 1
+    for profile in ("scaled", "parity"):
+        assert compare(expected, expected.clone(), profile).ok
+        assert compare(expected, actual, profile).first_bad_index == divmod(where, 4)
+
+
+def test_large_integers_are_not_rounded():
+    expected = torch.tensor([2**60])
+    assert not compare(expected, expected + 1).ok
+
+
+def test_lower_precision_does_not_pass_as_float32():
+    x = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    assert not compare(x, x.half().float()).ok
+    assert compare(x.half(), (x.half().float() * (1 + 1e-3)).half()).ok
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [(torch.float64, 1e-7), (torch.float32, 1e-4), (torch.float16, 1e-2), (torch.bfloat16, 1e-2)],
+)
+def test_the_tolerance_of_a_dtype_is_its_relative_part_and_as_much_of_the_rms(dtype, tolerance):
+    """The nearest value that is allowed and the next one: with ones, both parts together are twice the tolerance."""
+    ones = torch.ones(8, dtype=dtype)
+    steps = 1 + torch.arange(-2, 3, dtype=torch.float64) * torch.finfo(dtype).eps + 2 * tolerance
+    for value in steps.to(dtype).unique():
+        actual = ones.clone()
+        actual[3] = value
+        assert compare(ones, actual).ok == (value.double().item() - 1 <= 2 * tolerance), value
+
+
+def test_the_largest_relative_error_is_against_the_value_or_the_rms_whichever_is_larger():
+    expected = torch.tensor([-4.0, 0.0, 0.0, 0.0])  # rms 2
+    for where, error, relative in ((0, 1.0, 0.25), (1, 1.0, 0.5), (2, -0.5, 0.25), (0, 4.0, 1.0)):
+        actual = expected.clone()
+        actual[where] += error
+        assert compare(expected, actual).max_rel == relative
+
+
+def test_numbers_of_a_disagreement():
+    expected = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    actual = torch.tensor([[1.0, 2.0], [3.5, 4.0]])
+    found = compare(expected, actual)
+    assert (found.ok, found.max_abs, found.first_bad_index) == (False, 0.5, (1, 0))
+    assert found.max_rel == pytest.approx(0.5 / 3.0)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_non_finite_values_must_be_the_references(bad):
+    plain, other = torch.tensor([1.0, 2.0]), torch.tensor([1.0, bad])
+    for profile in ("scaled", "parity"):
+        assert compare(other, other.clone(), profile).ok
+        assert not compare(plain, other, profile).ok
+        assert not compare(other, plain, profile).ok
+
+
+def test_shape_and_dtype_must_match():
+    x = torch.ones(4)
+    assert not compare(x, torch.ones(2, 2)).ok
+    assert not compare(x, torch.ones(4, dtype=torch.float64)).ok
+    assert not compare(x, torch.ones(1)).ok
+
+
+def test_huge_doubles_do_not_open_the_tolerance():
+    expected = torch.tensor([1e300, 1.0], dtype=torch.float64)
+    assert compare(expected, expected.clone()).ok
+    assert not compare(expected, torch.tensor([-1e300, 1.0], dtype=torch.float64)).ok
+
+
+def test_an_all_zero_reference_wants_zeros():
+    zero = torch.zeros(3)
+    assert compare(zero, -zero).ok
+    found = compare(zero, zero + 1e-9)
+    assert not found.ok and found.max_rel is None
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (), (1,)])
+def test_small_shapes(shape):
+    assert compare(torch.ones(shape), torch.ones(shape)).ok
+
+
+def test_complex_and_strided_outputs():
+    x = torch.randn(3, 4, dtype=torch.complex64)
+    assert compare(x, x.clone()).ok and not compare(x, x.conj().resolve_conj()).ok
+    assert compare(x.real.t(), x.real.t().contiguous()).ok
+
+
+def test_unknown_profile():
+    with pytest.raises(ValueError, match="scaled or parity"):
+        compare(torch.ones(1), torch.ones(1), "loose")
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+LEFT_OUT = {
+    "a small row": (normal(32, 128), lambda x: x[5]),
+    "a small channel": (normal(4, 8, 7, 7), lambda x: x[:, 3]),
+    "late columns": (normal(64, 100), lambda x: x[:, 90:]),
+    "one column": (normal(64, 128), lambda x: x[:, 17]),
+    "a region of a vector": (normal(4096), lambda x: x[1024:2048]),
+    "the end of long rows": (normal(2, 8192), lambda x: x[:, 4096:]),
+}
+
+
+@pytest.mark.parametrize(("size", "least"), [(5e-5, 0.1), (2.5e-6, 1e-3)])
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_a_small_part_cannot_be_left_out(name, size, least):
+    """At sizes where a tolerance of the whole tensor's scale sees nothing."""
+    tensor, part = LEFT_OUT[name]
+    expected = tensor.clone()
+    part(expected).mul_(size)
+    actual = expected.clone()
+    part(actual).zero_()
+    assert compare(expected, expected * (1 + 1e-6), least=least).ok
+    assert not compare(expected, actual, least=least).ok
+
+
+def sequential(a, b, dtype):
+    """A product as a kernel may sum it: one term after another, each sum rounded."""
+    total = torch.zeros(a.shape[0], b.shape[1], dtype=dtype)
+    for k in range(a.shape[1]):
+        total = total + a[:, k : k + 1] * b[k]
+    return total
+
+
+def half(x):
+    return x.half().float()
+
+
+HONEST = {
+    "a long product": lambda s: (normal(48, 2048, seed=s) @ normal(2048, 80, seed=s + 1),
+                                 sequential(normal(48, 2048, seed=s), normal(2048, 80, seed=s + 1), torch.float32)),
+    "rows that cancel": lambda s: cancelling(s),
+    "a centred matrix": lambda s: centred(normal(64, 256, seed=s) + 30.0),
+    "long sums": lambda s: (normal(64, 4096, seed=s).sum(1),
+                            sequential(normal(64, 4096, seed=s), torch.ones(4096, 1), torch.float32)[:, 0]),
+    "tails of a softmax": lambda s: softmaxes(8 * normal(32, 512, seed=s)),
+    "a product behind a relu": lambda s: dead_columns(s),
+}  # fmt: skip
+
+
+def cancelling(seed):
+    """Every other row of b is the negative of the one before, so that some rows of the product vanish."""
+    a, b = normal(32, 512, seed=seed), normal(512, 96, seed=seed + 1)
+    a[::4, 1::2], b[1::2] = a[::4, ::2], -b[::2]
+    return a @ b, sequential(a, b, torch.float32)
+
+
+def centred(x):
+    return x - x.mean(1, keepdim=True), x - (sequential(x, torch.ones(x.shape[1], 1), torch.float32) / x.shape[1])
+
+
+def softmaxes(x):
+    e = torch.exp2(x * 1.4426950408889634)
+    return torch.softmax(x, 1), e / e.sum(1, keepdim=True)
+
+
+def dead_columns(seed):
+    a, b = normal(64, 1024, seed=seed), normal(1024, 64, seed=seed + 1)
+    bias = -torch.arange(64) * 3.0
+    return torch.relu(a @ b + bias), torch.relu(sequential(a, b, torch.float32) + bias)
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_noise_has_room(name):
+    """Three times the error of an honest kernel passes, whatever cancels."""
+    for seed in range(20):
+        expected, actual = HONEST[name](seed)
+        assert not torch.equal(expected, actual)
+        assert compare(expected, expected + 3 * (actual - expected)).ok, seed
+
+
+@pytest.mark.parametrize("name", ["a long product", "rows that cancel", "a product behind a relu"])
+def test_half_precision_has_room(name):
+    """Inputs and outputs in float16, sums in float32; and a sum of two roundings."""
+    for seed in range(5):
+        expected, actual = HONEST[name](seed)
+        assert compare((expected / 64).half(), (half(actual / 128) + half(actual / 128)).half()).ok
+
+
+def test_large_tensors_are_compared_piece_by_piece(monkeypatch):
+    """Memory stays bounded: no operation sees more than a chunk in float64."""
+    sizes, double = [], torch.Tensor.double
+    monkeypatch.setattr(module, "CHUNK", 4096)
+    monkeypatch.setattr(torch.Tensor, "double", lambda self: (sizes.append(self.numel()), double(self))[1])
+    for shape in ((200_000,), (300, 500), (3, 65_536), (3, 100_001), (100_001,)):
+        x = normal(*shape)
+        assert compare(x, x * (1 + 1e-7)).ok
+    assert max(sizes) <= 4096

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Torch's switches for products of float32: set, given back, and never left in a state that torch refuses to read."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tests.env.reference.test_reference import TASKS
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.comparison import float32
+from verl_kernel.env.reference.reference import Reference
+from verl_kernel.env.task import Task
+
+OLD = {
+    "matmul": (torch.backends.cuda.matmul, "allow_tf32"),
+    "convolution": (torch.backends.cudnn, "allow_tf32"),
+}
+
+
+def allowed() -> tuple[bool, ...]:
+    """What any program may read; torch raises here where old and new switches contradict each other."""
+    return tuple(getattr(place, name) for place, name in OLD.values())
+
+
+def chosen() -> tuple:
+    return (*allowed(), torch.get_float32_matmul_precision(), *float32._read())
+
+
+@pytest.fixture(autouse=True)
+def kept():
+    before = float32._read()
+    yield
+    float32._write(before)
+
+
+@pytest.mark.parametrize("mode", ["ieee", "tf32"])
+@pytest.mark.parametrize("earlier", ["highest", "high", "medium"])
+def test_the_mode_holds_inside_and_what_was_comes_back(mode, earlier):
+    torch.set_float32_matmul_precision(earlier)
+    torch.backends.cudnn.allow_tf32 = earlier == "high"
+    before = chosen()
+    with float32.precision(mode):
+        assert allowed() == (mode == "tf32",) * 2
+        assert torch.get_float32_matmul_precision() == ("high" if mode == "tf32" else "highest")
+    assert chosen() == before
+
+
+def test_it_comes_back_after_a_failure():
+    before = chosen()
+    with pytest.raises(ZeroDivisionError), float32.precision("tf32"):
+        raise ZeroDivisionError
+    assert chosen() == before
+
+
+@pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="torch has no such switches before 2.9")
+def test_the_newer_switches_are_set_one_by_one_and_onednn_stays_exact():
+    torch.backends.cudnn.conv.fp32_precision, torch.backends.cudnn.rnn.fp32_precision = "ieee", "tf32"
+    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    cuda, cudnn, onednn = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn
+    for mode in ("ieee", "tf32"):
+        with float32.precision(mode):
+            assert {cuda.matmul.fp32_precision, cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision} == {mode}
+            assert {getattr(onednn, op).fp32_precision for op in ("matmul", "conv", "rnn")} == {"ieee"}
+            assert allowed() == (mode == "tf32",) * 2
+    assert (cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision) == ("ieee", "tf32")
+    assert onednn.matmul.fp32_precision == "bf16"
+
+
+def test_it_says_nothing():
+    """Torch warns once a process of the old switches, which would end up in what a candidate prints."""
+    text = "from verl_kernel.env import float32\nfloat32.use('tf32')\nwith float32.precision('ieee'): pass"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", text], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+LIBRARY = """
+        if {switch}:  # as cuBLAS and cuDNN do it
+            x = (x.view(torch.int32) & -8192).view(torch.float32)
+        return x
+"""
+CHOOSES = "torch.set_float32_matmul_precision('high'); torch.backends.cudnn.allow_tf32 = True"
+
+
+def reference(forward: str, start: str = "pass") -> Reference:
+    source = TASKS["constant"].replace("pass", start)
+    device = resolve_device("cpu")
+    device.setup()
+    return Reference(Task(source.replace("        return torch.softmax(x, -1).sum(-1)", forward)), device)
+
+
+@pytest.mark.parametrize("switch", ["torch.backends.cuda.matmul.allow_tf32", "torch.backends.cudnn.allow_tf32"])
+@pytest.mark.parametrize("start", ["pass", CHOOSES])
+def test_expected_outputs_are_exact_whatever_the_process_and_the_program_choose(switch, start):
+    """A program that rounds where its library would; convolutions of cuDNN do unless they are told not to."""
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
+    task = reference(LIBRARY.format(switch=switch), start)
+    trial = task.trial(b"s", 0, False)
+    assert torch.equal(trial.expected.tensors[0], trial.inputs.tensors[0])
+    assert not torch.equal(task.model(trial.inputs.tensors[0]), trial.inputs.tensors[0])  # it can tell
+
+
+@pytest.mark.parametrize("start", ["pass", CHOOSES])
+def test_what_a_program_chooses_reaches_no_other(start):
+    float32.use("ieee")
+    before = chosen()
+    task = reference(f"        {CHOOSES}\n        return x + 0", start)
+    assert chosen() == before
+    task.trial(b"s", 0, False)
+    assert chosen() == before

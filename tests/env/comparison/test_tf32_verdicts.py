@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts on fused kernels whose products are TF32's, simulated by cutting their factors to ten bits."""
+
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from tests.env.gyms import pretended_judge
+from tests.env.programs import HONEST
+from tests.env.programs import REFERENCE as PRODUCTLESS
+from tests.gpu.products import EXACT, REFERENCE, SEVEN_BITS, TEN_BITS, candidate
+from verl_kernel.env.comparison.tf32_room import RUNS
+from verl_kernel.env.judge.judge import Judge
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.reference.reference import Reference
+from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.task import Task
+
+OPTIONS = GymOptions(device="cpu", correctness_trials=4, static_check="off")
+TF32 = candidate(TEN_BITS)
+HINT = 'tl.dot(..., input_precision="ieee")'
+
+
+@pytest.fixture(scope="module")
+def judge():
+    with Judge(OPTIONS, seed=11) as judge:
+        yield judge
+
+
+@pytest.fixture
+def verdict(judge):
+    def run(mode, source, reference=REFERENCE, **options):
+        other = Judge(replace(OPTIONS, float32=mode, **options), seed=5)
+        other._zygote = judge._zygote
+        return other.evaluate(Task(reference), source)
+
+    return run
+
+
+@pytest.mark.parametrize("mode", ["ieee", "tf32"])
+def test_an_exact_product_is_right_in_both_modes(verdict, mode):
+    result = verdict(mode, EXACT)
+    assert result.status is EvalStatus.OK and result.env["float32"] == mode, result.error
+
+
+def test_tritons_default_is_accepted_in_tf32_and_refused_by_name_in_ieee(verdict):
+    accepted, refused = verdict("tf32", TF32), verdict("ieee", TF32)
+    assert accepted.rewarded and accepted.decoy_kernel is False and accepted.trials.passed == 4, accepted.error
+    assert accepted.trials.max_rel > 1e-4
+    assert (refused.status, refused.error.type) == (EvalStatus.INCORRECT, "WrongValues")
+    assert HINT in refused.error.message and "kernelgym.float32 is tf32" in refused.error.message
+
+
+def test_parity_accepts_it_where_its_own_tolerance_does_not(verdict):
+    large = REFERENCE.replace("torch.randn(32, 128)", "30 * torch.randn(32, 128)")
+    refused, accepted = (verdict(mode, TF32, large, tolerance="parity") for mode in ("ieee", "tf32"))
+    assert refused.status is EvalStatus.INCORRECT and HINT in refused.error.message
+    assert accepted.rewarded
+
+
+HALF_SUMS = """for i in range(K):
+        total += (tl.load(x + m * K + i)[:, None] * tl.load(w + n * K + i)[None, :]).to(tl.float16)
+    total = total"""
+WRONG = {
+    "seven bits": candidate(SEVEN_BITS),
+    "seven bits of one factor": candidate(SEVEN_BITS.splitlines()[0]),
+    "half precision": candidate("total = tl.zeros((M, N), tl.float16)").replace(
+        "total = tl.dot(left, right)", HALF_SUMS
+    ),
+    "no bias": TF32.replace("+ tl.load(b + n)[None, :]", ""),
+    "a last column left out": TF32.replace(
+        "total = tl.dot(left, right)", "total = tl.dot(tl.where(k[None, :] < K - 1, left, 0.0), right)"
+    ),
+    "a factor": candidate(TEN_BITS, body="return self.fused(x) * 1.01"),
+    "zeros": candidate(TEN_BITS, body="return self.fused(x) * 0"),
+    "rounded output": candidate(TEN_BITS, body="return self.fused(x).bfloat16().float()"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_tf32_does_not_explain_is_refused_in_both_modes(verdict, name):
+    for mode in ("ieee", "tf32"):
+        result = verdict(mode, WRONG[name])
+        assert (result.status, result.error.type) == (EvalStatus.INCORRECT, "WrongValues"), (mode, result)
+        assert HINT not in result.error.message
+
+
+def test_a_replay_of_rounded_products_is_a_replay(verdict):
+    body = "self.__dict__.setdefault('kept', self.fused(x)); return self.kept"
+    result = verdict("tf32", candidate(TEN_BITS, body=body))
+    assert (result.status, result.error.type) == (EvalStatus.HACKING, "ReplayedOutput")
+
+
+def test_a_decoy_with_rounded_products_is_a_decoy(verdict):
+    body = """token[(1,)](torch.empty(4), BLOCK=4)
+        cut = lambda t: (t.view(torch.int32) & -8192).view(torch.float32)
+        return torch.relu(cut(x) @ cut(self.linear.weight).T + self.linear.bias)"""
+    result = verdict("tf32", candidate(body=body))
+    assert (result.status, result.error.type) == (EvalStatus.DECOY, "LaunchIrrelevant")
+
+
+SWITCHED = candidate(
+    body="on = torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32\n"
+    "        off = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32\n"
+    "        return self.fused(x) * (1.0 if {} else 2.0)",
+    precision=', input_precision="ieee"',
+)
+
+
+@pytest.mark.parametrize(("mode", "condition"), [("ieee", "not off"), ("tf32", "on")])
+def test_the_candidates_own_torch_ops_run_in_the_mode(verdict, mode, condition):
+    assert verdict(mode, SWITCHED.replace("{}", condition)).status is EvalStatus.OK
+    assert verdict(mode, SWITCHED.replace("{}", f"not ({condition})")).status is EvalStatus.INCORRECT
+
+
+CONVOLUTION = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(16, 4, 3))
+
+    def forward(self, x):
+        weight = self.weight
+        if torch.backends.cudnn.allow_tf32:  # as cuDNN computes it on a GPU
+            x, weight = ((t.view(torch.int32) & -8192).view(torch.float32) for t in (x, weight))
+        return F.conv1d(x, weight)
+
+def get_inputs():
+    return [torch.randn(2, 4, 18)]
+
+def get_init_inputs():
+    return []
+"""
+EXACT_CONVOLUTION = """
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+@triton.jit
+def convolve(x, w, out):
+    b = tl.program_id(0)
+    o, i = tl.arange(0, 16), tl.arange(0, 16)
+    total = tl.zeros((16, 16), tl.float32)
+    for c in range(4):
+        for k in range(3):
+            total += tl.load(w + o * 12 + c * 3 + k)[:, None] * tl.load(x + b * 72 + c * 18 + i + k)[None, :]
+    tl.store(out + b * 256 + o[:, None] * 16 + i[None, :], total)
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(16, 4, 3))
+
+    def forward(self, x):
+        out = torch.empty(2, 16, 16)
+        convolve[(2,)](x, self.weight, out)
+        return out
+"""
+
+
+@pytest.mark.parametrize("mode", ["ieee", "tf32"])
+def test_an_exact_convolution_is_right_although_cudnn_would_round(verdict, mode):
+    result = verdict(mode, EXACT_CONVOLUTION, CONVOLUTION)
+    assert result.status is EvalStatus.OK, result.error
+
+
+@pytest.mark.parametrize(
+    ("mode", "source", "reference"),
+    [
+        ("ieee", EXACT, REFERENCE), ("tf32", EXACT, REFERENCE), ("tf32", WRONG["zeros"], REFERENCE),
+        ("ieee", WRONG["zeros"], REFERENCE), ("tf32", HONEST, PRODUCTLESS), ("ieee", HONEST, PRODUCTLESS),
+        ("tf32", HONEST.replace("tl.maximum(v, 0.0)", "v"), PRODUCTLESS),
+    ],
+)  # fmt: skip
+def test_the_reference_is_run_again_only_where_tf32_may_be_the_reason(verdict, monkeypatch, mode, source, reference):
+    monkeypatch.setattr(Reference, "room", lambda self, *arguments: pytest.fail("the reference was run again"))
+    verdict(mode, source, reference)
+
+
+def test_each_run_of_the_reference_has_its_time_limit(judge):
+    """Together they may take longer than `reference_timeout_s`, which is no fault of the task."""
+    guarded = []
+
+    @contextmanager
+    def guard():
+        guarded.append(True)
+        yield
+
+    other = Judge(replace(OPTIONS, float32="tf32", correctness_trials=1, ablation=False), seed=5, guard=guard)
+    other._zygote = judge._zygote
+    assert other.evaluate(Task(REFERENCE), TF32).correctness
+    assert len(guarded) == 2 + 1 + RUNS  # preparation, trial, rounded towards zero and at random
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """A judge whose clock times both sides through real processes, on a pretended device."""
+    with pretended_judge(replace(OPTIONS, correctness_trials=2, run_timeout_s=1.0, float32="tf32")) as judge:
+        yield lambda source: judge.evaluate(Task(REFERENCE), source)
+
+
+def test_timed_outputs_have_the_room_too(measured):
+    result = measured(TF32)
+    assert result.status is EvalStatus.OK and result.kernel_ms.n >= 10, result.error
+
+
+def test_a_kernel_that_turns_to_seven_bits_when_timed(measured):
+    body = "self.count = getattr(self, 'count', 0) + 1\n        "
+    body += "return self.fused(x if self.count < 8 else x.bfloat16().float())"
+    result = measured(candidate(TEN_BITS, body=body))
+    assert result.status is EvalStatus.INCORRECT and result.error.stage == "clock"

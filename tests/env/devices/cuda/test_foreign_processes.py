@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is on a GPU besides judges, by a driver's list that is made up and processes that are real."""
+
+import os
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from verl_kernel.env.devices.cuda.facts import compute_processes
+from verl_kernel.env.devices.cuda.foreign_processes import count_foreign
+from verl_kernel.env.devices.cuda.sharing import Sharing
+from verl_kernel.env.options import GymOptions
+from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError
+from verl_kernel.reward.options import parse_options
+
+ORPHAN = """
+import subprocess, sys
+command = [sys.executable, "-c", "import time; time.sleep(600)", *sys.argv[1:]]
+child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+print(child.pid)
+"""
+
+
+@pytest.fixture
+def orphan():
+    """Starts processes that do not descend from this one."""
+    pids = []
+
+    def start(*words):
+        done = subprocess.run([sys.executable, "-c", ORPHAN, *words], capture_output=True, text=True, check=True)
+        pids.append(int(done.stdout))
+        return pids[-1]
+
+    yield start
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """Makes NVML's package say who computes on the GPU named GPU-1."""
+
+    def pretend(*pids):
+        def processes(handle):
+            if handle != "GPU-1":
+                raise LookupError(handle)
+            return [SimpleNamespace(pid=pid, usedGpuMemory=1 << 30) for pid in pids]
+
+        package = SimpleNamespace(
+            NVMLError=LookupError,
+            nvmlInit=lambda: None,
+            nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
+            nvmlDeviceGetComputeRunningProcesses=processes,
+        )
+        monkeypatch.setitem(sys.modules, "pynvml", package)
+
+    return pretend
+
+
+def test_judges_and_what_they_started_are_no_strangers(driver, orphan):
+    runner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        driver(
+            os.getpid(),
+            runner.pid,
+            orphan("verl_kernel.env.pool.judge_worker"),
+            orphan("verl_kernel.env.runner.zygote"),
+        )
+        assert count_foreign(compute_processes("GPU-1")) == 0
+    finally:
+        runner.kill()
+        runner.wait()
+
+
+def test_anybody_else_is_foreign(driver, orphan):
+    driver(os.getpid(), orphan(), orphan("train.py"), orphan("verl_kernel.env.workers"))
+    assert count_foreign(compute_processes("GPU-1")) == 3
+
+
+def test_who_has_ended_since_is_nobody(driver):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    driver(os.getpid(), gone.pid)
+    os.waitid(os.P_PID, gone.pid, os.WEXITED | os.WNOWAIT)
+    assert count_foreign(compute_processes("GPU-1")) == 0  # though it has not been collected
+    gone.wait()
+    assert count_foreign(compute_processes("GPU-1")) == 0
+
+
+def test_numbers_of_another_namespace_say_nothing(driver):
+    driver(os.getppid())  # this process, which would use the GPU, has another number there
+    assert count_foreign(compute_processes("GPU-1")) is None
+    driver(os.getpid())
+    assert compute_processes("GPU-2") is None and count_foreign(None) is None
+
+
+def options(folder, **others):
+    return GymOptions(device="cuda", lock_dir=str(folder), **others)
+
+
+def test_the_worst_that_was_seen_counts(tmp_path):
+    looks = [{os.getpid()}, {os.getpid(), os.getppid()}, {os.getpid()}, None]
+    sharing = Sharing("GPU-1", options(tmp_path), lambda: looks.pop(0))
+    for expected in (1, None):
+        with sharing.alone():
+            pass
+        assert sharing.foreign_processes == expected
+
+
+def test_who_wants_an_idle_gpu_gets_no_time_on_another(tmp_path):
+    looks = [{os.getpid()}, {os.getpid(), os.getppid()}, {os.getpid()}, {os.getpid(), os.getppid()}]
+    sharing = Sharing("GPU-1", options(tmp_path, require_idle_gpu=True), lambda: looks.pop(0))
+    with pytest.raises(InfraError, match="was not idle: 1 foreign"), sharing.alone():
+        raise AssertionError("it is timed all the same")
+    timed = []
+    with pytest.raises(InfraError, match="was not idle: 1 foreign"), sharing.alone():
+        timed.append(True)
+    assert timed
+
+
+def test_who_wants_an_idle_gpu_learns_at_the_start_that_nobody_can_tell(tmp_path):
+    with pytest.raises(EnvironmentNotReady, match="kernelgym.require_idle_gpu is true.*--pid=host"):
+        Sharing("GPU-1", options(tmp_path, require_idle_gpu=True), lambda: {1})
+
+
+def test_a_folder_without_room_for_the_lock_is_named_at_the_start(tmp_path):
+    with pytest.raises(EnvironmentNotReady, match="kernelgym.lock_dir is .*missing"):
+        Sharing("GPU-1", options(tmp_path / "missing"))
+
+
+@pytest.mark.parametrize(("key", "value"), [("require_idle_gpu", "yes"), ("lock_dir", "locks"), ("lock_dir", None)])
+def test_options_of_another_kind_are_refused_by_name(key, value):
+    with pytest.raises(ConfigError, match=f"kernelgym.{key} is "):
+        parse_options({key: value})

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kernels contribute and what it is worth, by whole evaluations with the static gate off."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+import pytest
+import torch
+
+from tests.env.programs import HONEST, REFERENCE, candidate
+from tests.exploits.tasks import TASKS
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.judge.judge import Judge
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.reference.reference import Reference
+from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.env.task import Task
+from verl_kernel.quickstart.tasks import FAMILIES, draw_distinct
+from verl_kernel.reward.profiling import profiling_reward
+
+OPTIONS = GymOptions(device="cpu", static_check="off", correctness_trials=3, run_timeout_s=20, memory_mb=512)
+TASK = Task(REFERENCE, task_id="fused")
+SECOND_HALF = """
+@triton.jit
+def rest(x, out, n, scale, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.maximum(tl.load(x + i, mask=i < n), 0.0) * scale, mask=i < n)
+
+def finish(value, scale):
+    out = torch.empty_like(value)
+    rest[(4,)](value, out, value.numel(), scale, BLOCK=128)
+    return out
+"""
+STEPS = """
+@triton.jit
+def spin(x, go, BLOCK: tl.constexpr):
+    while tl.load(go) > 1.5:
+        tl.store(go, tl.load(go))
+    tl.store(x + tl.arange(0, BLOCK), tl.load(x + tl.arange(0, BLOCK)))
+
+@triton.jit
+def allow(go):
+    tl.store(go, tl.load(go) * 0.25)
+"""
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    with Judge(OPTIONS, seed=7) as judge:
+        yield judge
+
+
+def with_options(judge: Judge, **changes: object) -> Judge:
+    other = Judge(replace(OPTIONS, **changes), seed=7)
+    other._zygote = judge._zygote
+    return other
+
+
+def judged(judge: Judge, body: str, before: str = "") -> EvalResult:
+    return judge.evaluate(TASK, candidate(body, before))
+
+
+@pytest.mark.parametrize("trials", [1, 2, 5])
+def test_no_result_is_ok_without_an_answer(judge, trials):
+    some = with_options(judge, correctness_trials=trials)
+    assert some.evaluate(TASK, HONEST).decoy_kernel is False
+    decoy = some.evaluate(TASK, candidate("self.right(x, y)\nreturn self.torch_only(x, y)"))
+    assert decoy.status is EvalStatus.DECOY and decoy.decoy_kernel is True
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("honest", ["self.n == 1", "self.n != 2", "self.n % 2"])
+def test_every_forward_launches(judge, seed, honest):
+    """Whichever trial the ablation follows."""
+    some = Judge(OPTIONS, seed=seed)
+    some._zygote = judge._zygote
+    body = f"self.n = getattr(self, 'n', 0) + 1\nreturn self.right(x, y) if {honest} else self.torch_only(x, y)"
+    result = some.evaluate(TASK, candidate(body))
+    assert result.status is EvalStatus.DECOY and result.error.type in ("NoLaunch", "LaunchIrrelevant")
+
+
+def test_without_the_ablation_the_question_is_open_but_for_missing_launches(judge):
+    some = with_options(judge, ablation=False)
+    result = some.evaluate(TASK, candidate("self.right(x, y)\nreturn self.torch_only(x, y)"))
+    assert result.status is EvalStatus.OK and result.decoy_kernel is None
+    assert some.evaluate(TASK, candidate("return self.torch_only(x, y)")).decoy_kernel is True
+
+
+def test_recorded_decoys_are_marked(judge):
+    result = with_options(judge, decoys="record").evaluate(TASK, candidate("return self.torch_only(x, y)"))
+    assert result.status is EvalStatus.OK and result.decoy_kernel is True and not result.rewarded
+
+
+def test_a_kernel_for_the_second_half_covers_its_part(judge):
+    result = judged(judge, "return finish(x * self.weight + y, self.scale)", SECOND_HALF)
+    assert result.status is EvalStatus.OK and result.hack_flags == () and result.decoy_kernel is False
+    assert result.number_coverage == pytest.approx(1 / 3) and 0.3 < result.time_coverage < 0.4
+
+
+def test_a_launch_that_makes_no_difference_covers_nothing(judge):
+    """Beside one that does; each is a kernel that computes."""
+    body = "self.right(x + 1, y)\nreturn finish(x * self.weight + y, self.scale)"
+    result = judged(judge, body, SECOND_HALF)
+    assert result.status is EvalStatus.OK and result.num_custom_kernels == 2
+    assert result.number_coverage == pytest.approx(1 / 5)
+
+
+def test_a_kernel_that_waits_for_another_one_costs_no_trial(judge):
+    """Without what the first one stores the second never ends: so it matters, and the trials go on."""
+    body = "go = x[0, :1].abs().clamp(max=1) + 2\nallow[(1,)](go)\nspin[(1,)](x, go, BLOCK=16)\nreturn self.right(x, y)"
+    result = judged(judge, body, STEPS)
+    assert result.status is EvalStatus.OK, result.error
+    assert result.trials.passed == 3 and result.decoy_kernel is False
+
+
+def test_an_op_without_a_price_gives_no_speedup_and_no_reward_for_it(judge):
+    body = "return torch.fft.irfft(torch.fft.rfft(self.right(x, y)), n=x.shape[-1])"
+    result = judged(judge, body)
+    assert result.status is EvalStatus.OK and result.rewarded
+    assert result.speedup is None and result.kernel_ms is None and result.time_coverage is None
+    assert result.unpriced_ops == ("aten::_fft_r2c", "aten::_fft_c2r") and result.reference_ms is not None
+    assert profiling_reward(result) == 0.5
+    assert EvalResult.model_validate_json(result.model_dump_json()) == result
+
+
+def test_a_reference_without_a_price_gives_no_speedup(judge):
+    task = Task(
+        REFERENCE.replace("return torch.relu", "x = torch.fft.irfft(torch.fft.rfft(x))\n        return torch.relu")
+    )
+    result = judge.evaluate(task, HONEST)
+    assert result.rewarded and result.speedup is None and result.reference_ms is None
+    assert result.unpriced_ops == ("aten::_fft_r2c", "aten::_fft_c2r") and result.time_coverage == 1.0
+
+
+TUNED = """
+@triton.autotune(configs=[triton.Config({{"BLOCK": size}}) for size in {sizes}], key=["n"])
+@triton.jit
+def tuned(x, w, y, out, n, size, scale, BLOCK: tl.constexpr):
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        m = (i < n) & (start // BLOCK % tl.num_programs(0) == tl.program_id(0))
+        v = tl.load(x + i, mask=m) * tl.load(w + i % size, mask=m) + tl.load(y + i, mask=m)
+        tl.store(out + i, tl.maximum(v, 0.0) * scale, mask=m)
+"""
+LAUNCH = """
+out = torch.empty_like(x)
+tuned[(2,)](x, self.weight, y, out, x.numel(), x.shape[-1], self.scale)
+return out
+"""
+
+
+def test_the_order_of_configurations_does_not_decide_the_score(judge):
+    alone = [judged(judge, LAUNCH, TUNED.format(sizes=[size])).kernel_ms.median for size in (16, 256)]
+    assert alone[0] != alone[1]
+    for sizes in ([16, 256], [256, 16]):
+        result = judged(judge, LAUNCH, TUNED.format(sizes=sizes))
+        assert result.status is EvalStatus.OK, result.error
+        assert result.kernel_ms.median == min(alone) and result.num_total_kernels == 1
+
+
+def priced(source: str, name: str) -> bool:
+    device = resolve_device("cpu")
+    device.setup()
+    with torch.no_grad():
+        return all(event.priced for event in Reference(Task(source, task_id=name), device).events)
+
+
+def test_every_task_of_ours_has_a_price():
+    programs = {program.task_id: program.reference for program in draw_distinct(12 * len(FAMILIES), Random(0))}
+    assert [name for name, source in {**TASKS, **programs}.items() if not priced(source, name)] == []

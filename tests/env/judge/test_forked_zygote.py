@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A judge process and the zygote forked from it."""
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from tests.env.gyms import below
+from tests.env.programs import HONEST, REFERENCE, candidate
+from tests.env.waiting import until
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.local import LocalPool
+from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.task import Task
+
+TASK = Task(REFERENCE + "\nSECRET_MARK = 1\n")
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with LocalPool(GymOptions(device="cpu", static_check="off", correctness_trials=1)) as pool:
+        yield pool
+
+
+def zygote(pool) -> psutil.Process:
+    (found,) = below([psutil.Process(pool.pids()[0])], levels=1)
+    return found
+
+
+def test_an_idle_judge_and_its_zygote_need_little_more_memory_than_one_torch(pool):
+    limit = 450 if torch.version.cuda is None else 750  # a CUDA build maps its libraries, GPU or not
+    processes = [psutil.Process(pool.pids()[0]), zygote(pool)]
+    until(lambda: megabytes(processes) < limit)  # what starting has used is given back after a while
+
+
+def megabytes(processes: list[psutil.Process]) -> float:
+    """Private memory of all, and what they share counted once, whoever else maps it."""
+    own = sum(process.memory_full_info().uss for process in processes)
+    return (own + max(process.memory_info().rss for process in processes)) / 1e6
+
+
+def test_the_zygote_shares_no_descriptor_with_the_judge(pool):
+    links = [str(link.readlink()) for link in Path(f"/proc/{zygote(pool).pid}/fd").iterdir()]
+    assert len([link for link in links if link.startswith("socket:")]) == 1
+
+
+def test_a_runner_sees_nothing_of_the_judge(pool):
+    before = (
+        "import gc\nPLACES = [o for o in gc.get_objects() if type(o) in (dict, list, tuple)]\n"
+        "TEXTS = [t for o in PLACES for t in (o.values() if type(o) is dict else o) if type(t) is str]\n"
+        "SEEN = [t for t in TEXTS if ''.join(['SECRET_', 'MARK = 1']) in t]\n"
+    )
+    body = (
+        "import os, sys\nassert not SEEN\n"
+        "assert len(os.listdir('/proc/self/fd')) <= 6\n"
+        "assert not any(m in sys.modules for m in ('verl', 'ray', 'verl_kernel.env.judge.judge'))\n"
+        "return self.right(x, y)"
+    )
+    for _ in range(2):
+        (result,) = pool.evaluate_many([(TASK, candidate(body, before), "")])
+        assert result.status is EvalStatus.OK, result.error
+        pool.forget()
+
+
+def test_a_zygote_that_dies_is_replaced_by_one_with_a_process_of_its_own(pool):
+    first = zygote(pool)
+    os.kill(first.pid, signal.SIGKILL)
+    (result,) = pool.evaluate_many([(TASK, HONEST + "# again", "")])
+    assert result.status is EvalStatus.OK and zygote(pool).pid != first.pid
+    assert "verl_kernel.env.runner.zygote" in " ".join(zygote(pool).cmdline())

@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole evaluations by a judge, with real processes; the static gate is off so that the other layers stand alone."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.env.programs import HONEST, PLAIN, REFERENCE, candidate
+from verl_kernel.env.judge.judge import Judge
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.env.task import Task
+from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError, TaskError
+
+OPTIONS = GymOptions(
+    device="cpu", static_check="off", correctness_trials=3, run_timeout_s=4, load_timeout_s=10, memory_mb=512
+)
+TASK = Task(REFERENCE, task_id="fused")
+
+
+@pytest.fixture(scope="module")
+def judge():
+    with Judge(OPTIONS, seed=7) as judge:
+        yield judge
+
+
+def sharing(judge: Judge, options: GymOptions, seed: int | None = None) -> Judge:
+    """Another judge with the zygote of one that runs already."""
+    other = Judge(options, seed)
+    other._zygote = judge._zygote
+    return other
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_an_honest_kernel_is_accepted_and_measured(judge):
+    result = judge.evaluate(TASK, HONEST, kernel="honest.py")
+    assert result.status is EvalStatus.OK and result.rewarded and result.error is None
+    assert (result.task_id, result.kernel, result.timing_source) == ("fused", "honest.py", "simulated")
+    assert result.trials.passed == result.trials.total == 3
+    assert [(launch.name, launch.grid[0], launch.count) for launch in result.launches] == [("fused", 1, 1)]
+    assert result.time_coverage == result.number_coverage == 1.0
+    assert result.speedup == pytest.approx(result.reference_ms.median / result.kernel_ms.median) and result.speedup > 2
+    assert result.speedup_low == result.sure_speedup == result.speedup and result.times == {}  # times are exact
+    assert result.kernel_ms.n == 3 and result.decoy_kernel is False
+    assert list(result.stage_seconds) == ["static", "load", "correctness", "ablation", "exit", "clock"]
+    assert EvalResult.model_validate_json(result.model_dump_json()) == result
+
+
+STATUSES = {
+    "wrong": ("return self.right(x, y) * 1.001", EvalStatus.INCORRECT, "WrongValues"),
+    "wrong only for negative inputs": ("return self.right(x.abs(), y)", EvalStatus.INCORRECT, "WrongValues"),
+    "zeros": ("return torch.zeros_like(x)", EvalStatus.INCORRECT, "WrongValues"),
+    "uninitialised": ("return torch.empty_like(x)", EvalStatus.INCORRECT, "WrongValues"),
+    "nan": ("return self.right(x, y) * float('nan')", EvalStatus.INCORRECT, "WrongValues"),
+    "double": ("return self.right(x, y).double()", EvalStatus.INCORRECT, "WrongDtype"),
+    "shape": ("return self.right(x, y)[None]", EvalStatus.INCORRECT, "WrongShape"),
+    "subclass": ("return nn.Parameter(self.right(x, y))", EvalStatus.INCORRECT, "WrongType"),
+    "tuple": ("return (self.right(x, y),)", EvalStatus.INCORRECT, "WrongStructure"),
+    "nothing": ("return None", EvalStatus.INCORRECT, "WrongStructure"),
+    "object": ("return object()", EvalStatus.INCORRECT, "WrongStructure"),
+    "input mutated": ("o = self.right(x, y); x.zero_(); return o", EvalStatus.INCORRECT, "InputsChanged"),
+    "stale": (
+        "self.__dict__.setdefault('kept', self.right(x, y)); return self.kept", EvalStatus.HACKING, "ReplayedOutput"
+    ),
+    "memory by address": (
+        "c = self.__dict__.setdefault('c', {}); k = x.data_ptr()\nif k not in c: c[k] = self.right(x, y)\nreturn c[k]",
+        EvalStatus.HACKING, "ReplayedOutput",
+    ),
+    "no launch": ("return self.torch_only(x, y)", EvalStatus.DECOY, "NoLaunch"),
+    "token launch": (
+        "token[(1,)](torch.empty(4), BLOCK=4); return self.torch_only(x, y)", EvalStatus.DECOY, "LaunchIrrelevant"
+    ),
+    "raise": ("raise ValueError('boo')", EvalStatus.RUNTIME_ERROR, "ValueError"),
+    "sys.exit": ("import sys; sys.exit(0)", EvalStatus.RUNTIME_ERROR, "SystemExit"),
+    "memory bomb": ("k = []\nwhile True: k.append(torch.ones(1 << 24))", EvalStatus.OOM, "RuntimeError"),
+    "byte bomb": ("k = []\nwhile True: k.append(bytearray(1 << 26))", EvalStatus.OOM, "MemoryError"),
+    "os._exit": ("import os; os._exit(0)", EvalStatus.CRASH, "Crash"),
+    "segfault": ("import ctypes; ctypes.string_at(0)", EvalStatus.CRASH, "Crash"),
+    "suicide": ("import os; os.kill(os.getpid(), 11)", EvalStatus.CRASH, "Crash"),
+    "SIGKILL to itself": ("import os; os.kill(os.getpid(), 9)", EvalStatus.RUNTIME_ERROR, "PermissionError"),
+    "a channel closed": ("import os; os.closerange(3, 64); return self.right(x, y)", EvalStatus.CRASH, "Crash"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STATUSES)
+def test_verdicts(judge, name):
+    body, status, kind = STATUSES[name]
+    result = judge.evaluate(TASK, candidate(body))
+    assert (result.status, result.error.type) == (status, kind), result.error
+    assert not result.rewarded and result.correctness is (status is EvalStatus.DECOY)
+    assert bool(result.decoy_kernel) is (status is EvalStatus.DECOY)
+
+
+@pytest.mark.parametrize("name", ["no launch", "token launch"])
+def test_a_recorded_decoy_is_timed_and_marked_and_still_not_rewarded(judge, name):
+    body, _, _ = STATUSES[name]
+    result = sharing(judge, replace(OPTIONS, decoys="record")).evaluate(TASK, candidate(body))
+    assert (result.status, result.correctness, result.decoy_kernel) == (EvalStatus.OK, True, True), result.error
+    assert result.speedup is not None and not result.rewarded
+
+
+SOURCES = {
+    "": (EvalStatus.LOAD_ERROR, "AttributeError"),
+    "This is no Python": (EvalStatus.LOAD_ERROR, "SyntaxError"),
+    "x = '\ud800'": (EvalStatus.LOAD_ERROR, "UnicodeEncodeError"),
+    "x = 0\0": (EvalStatus.LOAD_ERROR, "SyntaxError" if sys.version_info >= (3, 11, 4) else "ValueError"),
+    "raise SystemExit(0)": (EvalStatus.LOAD_ERROR, "SystemExit"),
+    "import os; os._exit(3)": (EvalStatus.CRASH, "Crash"),
+    "ModelNew = 7": (EvalStatus.LOAD_ERROR, "TypeError"),
+    "#" * (101 << 10): (EvalStatus.REJECTED_STATIC, "size"),
+    candidate("broken[(1,)](x); return x", "@triton.jit\ndef broken(x):\n    tl.store(x, missing_name)\n"): (
+        EvalStatus.COMPILE_ERROR, "NameError"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source[-24:])
+def test_sources_that_do_not_load(judge, source):
+    result = judge.evaluate(TASK, source)
+    assert (result.status, result.error.type) == SOURCES[source]
+    assert not result.rewarded and not (result.compiled and result.correctness)
+
+
+def test_errors_point_into_the_source_and_name_no_path(judge):
+    error = judge.evaluate(TASK, candidate("return self.helper(x)\n", "X = 1")).error
+    assert "helper" in error.message and "in forward: return self.helper(x)" in error.traceback_tail
+    assert error.stage == "correctness" and "/" not in error.message + error.traceback_tail
+
+
+def test_signals_are_reported_without_waiting_for_the_limit(judge):
+    patient = sharing(judge, replace(OPTIONS, run_timeout_s=100_000))
+    result = patient.evaluate(TASK, candidate(STATUSES["segfault"][0]))
+    assert result.error.signal == signal.SIGSEGV and "SIGSEGV" in result.error.message
+
+
+def test_a_hang_is_a_timeout_and_gone(judge):
+    result = judge.evaluate(TASK, candidate("while True: pass"))
+    assert result.status is EvalStatus.TIMEOUT and result.error.stage == "correctness"
+    assert children_of(judge._zygote.pid) == []
+
+
+def test_a_crash_at_exit_counts(judge):
+    before = "import ctypes\nclass Bomb:\n    def __del__(self, boom=ctypes.string_at): boom(0)\nBOMB = Bomb()\n"
+    result = judge.evaluate(TASK, candidate("return self.right(x, y)", before))
+    assert (result.status, result.error.stage, result.error.signal) == (EvalStatus.CRASH, "exit", signal.SIGSEGV)
+    assert not result.rewarded and result.speedup is None
+
+
+def test_a_store_past_the_end_is_a_crash(judge):
+    before = "@triton.jit\ndef wild(o, B: tl.constexpr):\n    tl.store(o + 512 + tl.arange(0, B), 7.0)\n"
+    result = judge.evaluate(TASK, candidate("o = self.right(x, y); wild[(1,)](o, B=1024); return o", before))
+    assert not result.rewarded and result.status is EvalStatus.CRASH
+
+
+def test_output_is_neither_shown_nor_waited_for(judge, capfd):
+    flood = "import sys\nprint('x' * (4 << 20)); sys.stderr.write('y' * (4 << 20))"
+    result = judge.evaluate(TASK, candidate("return self.right(x, y)", before=flood))
+    assert result.status is EvalStatus.OK and capfd.readouterr() == ("", "")
+
+
+def test_a_token_launch_that_moves_torchs_result_has_no_coverage(judge):
+    before = (
+        "@triton.jit\ndef copy(a, o, B: tl.constexpr):\n    i = tl.arange(0, B)\n    tl.store(o + i, tl.load(a + i))\n"
+    )
+    body = "a = self.torch_only(x, y); o = torch.empty_like(a); copy[(1,)](a, o, B=512); return o"
+    result = judge.evaluate(TASK, candidate(body, before))
+    assert result.number_coverage == result.time_coverage == 0.0 and result.hack_flags == ("only_moves",)
+    assert result.speedup < 1 and sum(result.fallback_ops.values()) == 4
+
+
+def test_kernels_of_other_files_do_not_count(judge):
+    before = "from verl_kernel.env.devices import warmup"
+    body = "warmup._add[(1,)](x, y, torch.empty_like(x), 16, BLOCK=16); return self.torch_only(x, y)"
+    assert judge.evaluate(TASK, candidate(body, before)).error.type == "NoLaunch"
+
+
+def test_work_hidden_behind_a_failed_launch_is_flagged(judge):
+    before = "@triton.jit\ndef bad(o):\n    tl.static_assert(False)\n"
+    body = "try: bad[(1,)](x)\nexcept Exception: pass\nreturn self.torch_only(x, y)"
+    result = judge.evaluate(TASK, candidate(body, before))
+    assert result.status is EvalStatus.DECOY and result.hack_flags == ("launch_raised",)
+
+
+def test_forged_answers_are_noticed_and_worth_nothing(judge):
+    forge = (
+        "import gc, json, struct\nfrom verl_kernel.env.ipc.channel import Channel\n"
+        "c = next(o for o in gc.get_objects() if isinstance(o, Channel))\n"
+        "c.send({'output': {'tensor': 0}, 'tensors': [], 'events': 'none'})\nreturn self.right(x, y)"
+    )
+    result = judge.evaluate(TASK, candidate(forge))
+    assert result.status is EvalStatus.HACKING and result.hack_flags == ("forged_message",)
+    frame = forge.replace("c.send(", "c.sock.sendall(struct.pack('>I', 1 << 31) + b'x'); (")
+    assert judge.evaluate(TASK, candidate(frame)).status is EvalStatus.HACKING
+
+
+def test_the_candidate_finds_neither_reference_nor_descriptors_nor_secrets_of_the_judge(judge, monkeypatch):
+    body = (
+        "import os, sys\nfds = sorted(map(int, os.listdir('/proc/self/fd')))\n"
+        "assert len(fds) <= 6, fds\nassert 'WANDB_API_KEY' not in os.environ\n"
+        "assert not SEEN\n"
+        "assert 'verl' not in sys.modules and 'ray' not in sys.modules\nreturn self.right(x, y)"
+    )
+    monkeypatch.setenv("WANDB_API_KEY", "secret")
+    task = Task(REFERENCE + "\nSECRET_MARK = 1\n")
+    before = (
+        "import gc\nPLACES = [o for o in gc.get_objects() if type(o) in (dict, list, tuple)]\n"
+        "TEXTS = [t for o in PLACES for t in (o.values() if type(o) is dict else o) if type(t) is str]\n"
+        "SEEN = [t for t in TEXTS if ''.join(['SECRET_', 'MARK = 1']) in t]\n"
+    )
+    result = judge.evaluate(task, candidate(body, before))
+    assert result.status is EvalStatus.OK, result.error
+
+
+def test_grandchildren_are_gone_even_where_no_filter_stops_them(judge):
+    zygote = judge._zygote.pid
+    body = "import os\ntry: os.fork() or __import__('time').sleep(600)\nexcept OSError: pass\nreturn self.right(x, y)"
+    judge.evaluate(TASK, candidate(body))
+    assert children_of(zygote) == []
+
+
+def test_the_same_seed_gives_the_same_result(judge):
+    def verdicts(seed):
+        fresh = sharing(judge, OPTIONS, seed)
+        sources = [HONEST, candidate(STATUSES["wrong"][0]), candidate(STATUSES["raise"][0])]
+        return [fresh.evaluate(TASK, source).model_copy(update={"stage_seconds": {}}) for source in sources]
+
+    first = verdicts(1)
+    assert first == verdicts(1)
+    other = verdicts(2)
+    assert [a.seed_commit == b.seed_commit for a, b in zip(first, other, strict=True)] == [False] * 3
+    assert first[1].trials != other[1].trials
+
+
+def test_weights_follow_names_or_the_seed(judge):
+    renamed = HONEST.replace("self.weight", "self.other_name")
+    assert judge.evaluate(TASK, renamed).env["weights"] == "seeded"
+    drawn_first = HONEST.replace("super().__init__()", "super().__init__(); torch.randn(3)")
+    result = judge.evaluate(TASK, drawn_first)
+    assert (result.status, result.env["weights"]) == (EvalStatus.OK, "copied")
+
+
+MANY = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def forward(self, x, indices, factor, flags):
+        return x[indices] * factor, {"count": flags.sum(), "mask": x > 0}, [x.T]
+def get_inputs():
+    return [torch.randn(6, 4).T.contiguous().T, torch.randint(0, 6, (5,)), 2.5, torch.rand(7) > 0.5]
+def get_init_inputs():
+    return []
+"""
+MANY_NEW = """
+import torch, triton, triton.language as tl
+from torch import nn
+@triton.jit
+def scale(x, o, f, n, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(o + i, tl.load(x + i, mask=i < n) * f, mask=i < n)
+class ModelNew(nn.Module):
+    def forward(self, x, indices, factor, flags):
+        a = x[indices].contiguous(); o = torch.empty_like(a)
+        scale[(1,)](a, o, factor, a.numel(), B=32)
+        return o, {"count": flags.sum(), "mask": x > 0}, [x.T]
+"""
+
+
+def test_several_outputs_and_inputs_of_other_kinds(judge):
+    task = Task(MANY)
+    result = judge.evaluate(task, MANY_NEW)
+    assert result.status is EvalStatus.OK, result.error
+    wrong = judge.evaluate(task, MANY_NEW.replace("x > 0", "x > 1"))
+    assert wrong.error.type == "WrongValues"
+    assert judge.evaluate(task, MANY_NEW.replace("flags.sum()", "flags.sum().int()")).error.type == "WrongDtype"
+
+
+KEYWORDS = REFERENCE.replace("return [64, 1.5]", "return [[64], {'scale': 1.5}]")
+
+
+def test_keyword_arguments_of_the_model(judge):
+    assert judge.evaluate(Task(KEYWORDS), HONEST).status is EvalStatus.OK
+
+
+INPUTS = "return [torch.randn(8, 64), torch.randn(8, 64)]"
+UNFIT = {
+    "get_inputs raises": (
+        (INPUTS, "raise ValueError('no data')"),
+        "no data",
+    ),
+    "no inputs": ((INPUTS, "pass"), "get_inputs.. returns nothing"),
+    "no tensors": ((INPUTS, "return [1, 2]"), "returns no tensor"),
+    "an object": ((INPUTS, "return [object()]"), "type object"),
+    "a number": ((INPUTS, "return 7"), "a int"),
+    "bfloat16": (("torch.randn(8, 64)]", "torch.randn(8, 64).bfloat16()]"), "bfloat16"),
+    "dropout": (("* self.scale", "* torch.rand(1)"), "two calls"),
+    "no output": (("return torch.relu", "torch.relu"), "returns no tensor"),
+    "import error": (("from torch import nn", "from torch import nn, no_such_thing"), "the source raised ImportError"),
+    "wrong init": (("return [64, 1.5]", "return [64]"), "raised TypeError"),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_references_that_cannot_serve(judge, name):
+    (old, new), reason = UNFIT[name]
+    assert old in REFERENCE
+    for _ in range(2):
+        with pytest.raises(TaskError, match=reason) as caught:
+            judge.evaluate(Task(REFERENCE.replace(old, new), task_id="unfit"), HONEST)
+        assert str(caught.value).startswith("reference unfit cannot serve as a task") and "\n" not in str(caught.value)
+
+
+def test_the_callers_random_numbers_are_left_alone(judge):
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    judge.evaluate(Task(REFERENCE + "# other\n"), HONEST)
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_what_is_required_must_be_in_force(judge):
+    with pytest.raises(EnvironmentNotReady, match="a_wall"):
+        sharing(judge, replace(OPTIONS, require_isolation=("rlimits", "a_wall"))).evaluate(TASK, HONEST)
+    assert children_of(judge._zygote.pid) == []
+    assert sharing(judge, replace(OPTIONS, require_isolation=("rlimits",))).evaluate(TASK, HONEST).rewarded
+
+
+def test_a_simulated_clock_cannot_time_a_compiled_reference():
+    with pytest.raises(ConfigError, match="kernelgym.reference_mode"):
+        Judge(replace(OPTIONS, reference_mode="compile"))
+
+
+def test_the_gate_stands_before_everything_else(judge):
+    strict = sharing(judge, replace(OPTIONS, static_check="coverage"))
+    result = strict.evaluate(TASK, "import subprocess\n" + PLAIN)
+    assert result.status is EvalStatus.REJECTED_STATIC and "line 1" in result.error.message
+    assert result.compiled is None and list(result.stage_seconds) == ["static"]
+    assert strict.evaluate(TASK, PLAIN).rewarded
+
+
+def test_a_dead_zygote_is_our_failure_and_replaced():
+    with Judge(OPTIONS) as judge:
+        judge.warm_up()
+        first = judge._zygote.pid
+        assert judge.evaluate(TASK, HONEST).status is EvalStatus.OK
+        os.kill(first, signal.SIGKILL)
+        os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+        assert judge.evaluate(TASK, HONEST).status is EvalStatus.OK and judge._zygote.pid != first
+
+
+def test_a_zygote_that_does_not_start_is_our_failure(monkeypatch):
+    with Judge(OPTIONS) as judge:
+        monkeypatch.setattr(judge._device, "zygote_env", lambda: {"TRITON_INTERPRET": "0"}, raising=False)
+        with pytest.raises(InfraError, match="zygote does not answer: .+") as caught:
+            judge.evaluate(TASK, HONEST)
+        assert "\n" not in str(caught.value) and judge._zygote.pid is None
+
+
+def test_nothing_is_left_behind(judge, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = len(os.listdir("/proc/self/fd"))
+    for body in ("return self.right(x, y)", "import os; os._exit(1)", "while True: pass"):
+        judge.evaluate(TASK, candidate(body))
+    assert list(tmp_path.iterdir()) == [] and len(os.listdir("/proc/self/fd")) == before
+    defunct = subprocess.run(["ps", "--ppid", str(os.getpid()), "-o", "stat="], capture_output=True, text=True).stdout
+    assert "Z" not in defunct

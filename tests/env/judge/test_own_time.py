@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Budgets of a candidate's own time: what it does and what it sleeps counts, what the machine does to it does not."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+
+import pytest
+
+from tests.env.programs import HONEST, REFERENCE, candidate
+from tests.env.waiting import until
+from verl_kernel.env.judge.judge import Judge
+from verl_kernel.env.judge.processes import own_time
+from verl_kernel.env.judge.processes.own_time import OwnTime, backstop_s
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.judge_process import JudgeProcess, evaluation_limit_s
+from verl_kernel.env.request import EvalRequest
+from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.task import Task
+
+BUDGET_S = 1.5
+OPTIONS = GymOptions(
+    device="cpu", static_check="off", correctness_trials=2, run_timeout_s=BUDGET_S, load_timeout_s=BUDGET_S,
+    reference_timeout_s=BUDGET_S, memory_mb=512,
+)  # fmt: skip
+TASK = Task(REFERENCE, task_id="fused")
+SPIN = "import time\nbegun = time.process_time()\nwhile time.process_time() - begun < {seconds}: pass\n"
+RIVALS = 5
+pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="this kernel counts no waits")
+
+
+@pytest.fixture(scope="module")
+def judge():
+    with Judge(OPTIONS, seed=7) as judge:
+        judge.warm_up()
+        yield judge
+
+
+@contextmanager
+def rivals(pid: int) -> Iterator[None]:
+    """Others that keep the only processor busy that the process and its children may use."""
+    mine = os.sched_getaffinity(pid)
+    processor = min(mine)
+    command = [
+        sys.executable,
+        "-c",
+        f"import os\nos.sched_setaffinity(0, [{processor}])\nprint(flush=True)\nwhile True: pass",
+    ]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) for _ in range(RIVALS)]
+    try:
+        for rival in started:
+            rival.stdout.readline()
+        os.sched_setaffinity(pid, [processor])
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(pid, mine)
+        for rival in started:
+            rival.kill()
+            rival.wait()
+            rival.stdout.close()
+
+
+def test_a_busy_machine_changes_no_verdict(judge):
+    """A candidate that needs 60 % of its budget, on a processor that it shares with five others."""
+    slow = f"{SPIN.format(seconds=0.6 * BUDGET_S)}\n{HONEST}"
+    with rivals(judge._zygote.pid):
+        result = judge.evaluate(TASK, slow)
+    assert result.stage_seconds["load"] > BUDGET_S, "the processor was not busy: this proves nothing"
+    assert result.status is EvalStatus.OK, result.error
+
+
+def test_a_spinner_is_over_its_budget_on_a_busy_machine_too(judge):
+    with rivals(judge._zygote.pid):
+        result = judge.evaluate(TASK, f"{SPIN.format(seconds=600)}\n{HONEST}")
+    assert result.status is EvalStatus.TIMEOUT
+    assert result.error.message.startswith(f"load used up kernelgym.load_timeout_s = {BUDGET_S:g} s of processor time")
+
+
+STILL = {
+    "asleep": "import time\ntime.sleep(600)",
+    "asleep in naps": "import time\nwhile True: time.sleep(0.01)",
+    "stopped": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
+    "waiting for a pipe": "import os\nos.read(os.pipe()[0], 1)",
+    "half asleep": "import time\nwhile True:\n    time.sleep(0.02)\n    sum(range(100000))",
+}
+
+
+@pytest.mark.parametrize("name", STILL)
+def test_a_process_that_does_nothing_uses_its_budget_too(judge, name):
+    result = judge.evaluate(TASK, candidate(f"{STILL[name]}\nreturn self.right(x, y)"))
+    assert result.status is EvalStatus.TIMEOUT, (result.status, result.error)
+    assert "correctness used up kernelgym.run_timeout_s" in result.error.message
+
+
+def test_forwards_share_one_budget(judge):
+    body = f"import time; time.sleep({0.7 * BUDGET_S}); return self.right(x, y)"
+    assert judge.evaluate(TASK, candidate(body)).status is EvalStatus.TIMEOUT
+
+
+def test_an_answer_in_drops_is_none(judge):
+    """Bytes that never become a message keep the channel busy, not the deadline away."""
+    drip = (
+        "import gc, struct\nfrom verl_kernel.env.ipc.channel import Channel\n"
+        "c = next(o for o in gc.get_objects() if isinstance(o, Channel))\n"
+        "c.sock.sendall(struct.pack('>I', 4 << 20))\n"
+        "while True: c.sock.sendall(b' ')"
+    )
+    assert judge.evaluate(TASK, candidate(drip)).status is EvalStatus.TIMEOUT
+
+
+def test_a_budget_is_wall_clock_where_the_kernel_counts_no_waits(judge, monkeypatch):
+    monkeypatch.setattr(own_time.RunQueue, "waited_ns", lambda self: 0)
+    slow = f"{SPIN.format(seconds=0.9 * BUDGET_S)}\n{HONEST}"
+    with rivals(judge._zygote.pid):
+        assert judge.evaluate(TASK, slow).status is EvalStatus.TIMEOUT
+
+
+def test_the_wall_clock_ends_what_never_gets_a_processor(judge, monkeypatch):
+    """Where the queue explains everything, ten times the budget and half a minute are the end."""
+    monkeypatch.setattr(OwnTime, "is_over", lambda self, budget_s: False)
+    monkeypatch.setattr("verl_kernel.env.judge.processes.runner.backstop_s", lambda budget_s: 2 * budget_s)
+    result = judge.evaluate(TASK, candidate("while True: pass"))
+    assert result.status is EvalStatus.TIMEOUT and "wall clock" in result.error.message
+
+
+def test_a_reference_is_not_slow_because_the_machine_is():
+    """The judge of another process, which ends itself where its reference hangs."""
+
+    def task(share: float) -> Task:
+        return Task(f"{SPIN.format(seconds=share * BUDGET_S)}\n{REFERENCE}# {share}\n", task_id="slow")
+
+    process = JudgeProcess(OPTIONS)
+    try:
+        process.start()
+        with rivals(process.pid):
+            begun = time.monotonic()
+            assert process.judge(EvalRequest(task(0.6), HONEST)).status is EvalStatus.OK
+            assert time.monotonic() - begun > BUDGET_S, "the processor was not busy: this proves nothing"
+            with pytest.raises(Exception, match="kernelgym.reference_timeout_s = 1.5 s"):
+                process.judge(EvalRequest(task(400), HONEST))
+    finally:
+        process.close()
+
+
+def test_a_thread_in_the_queue_is_not_over_before_its_turn():
+    """The kernel counts a wait when it ends: until then the clock on the wall proves nothing."""
+    program = "import os\nprint(flush=True)\nwhile True: pass"
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True)
+    child.stdout.readline()
+    try:
+        with rivals(child.pid), closing(OwnTime(child.pid)) as own:
+            assert not own.is_over(1e9)
+            assert until(lambda: own.is_over(0.05))
+            assert own.used_s() >= 0.05
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
+def test_a_process_that_has_ended_is_no_error():
+    child = subprocess.Popen([sys.executable, "-c", "pass"])
+    own = OwnTime(child.pid)
+    child.wait()
+    assert own.used_s() >= 0 and own.is_over(0)
+    own.close()
+    own.close()
+
+
+def test_limits_of_the_owners_come_after_every_limit_within():
+    within = 2 * OPTIONS.reference_timeout_s + 4 * OPTIONS.load_timeout_s + OPTIONS.run_timeout_s
+    assert evaluation_limit_s(OPTIONS) > 10 * within and backstop_s(20) == 230

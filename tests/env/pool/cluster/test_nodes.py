@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pool on a cluster of two nodes: two raylets on this machine, by Ray's own utility for that."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from tests.env.programs import HONEST, REFERENCE, candidate
+from tests.env.waiting import soon, until
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.cluster.gym import KernelGym
+from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.task import Task
+
+OPTIONS = GymOptions(
+    device="cpu", static_check="off", correctness_trials=1, num_judges=2, cpus_per_judge=1.0, quarantine_s=0.5
+)
+TASK = Task(REFERENCE, task_id="nodes")
+
+
+@contextlib.contextmanager
+def two_nodes():
+    """A driver on a head without a place for judges, and the two nodes that have one place each (two on the second)."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        second = cluster.add_node(num_cpus=1)
+        cluster.wait_for_nodes()
+        ray.init(address=cluster.address, log_to_driver=False)
+        yield cluster, second
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def verdicts(gym, count, mark):
+    sources = [HONEST, candidate("return self.right(x, y) + 1")]
+    jobs = [(TASK, f"{sources[number % 2]}# {mark} {number}\n", "") for number in range(count)]
+    return [result.status for result in gym.evaluate_many(jobs)]
+
+
+EXPECTED = [EvalStatus.OK, EvalStatus.INCORRECT]
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_pool_spreads_over_nodes_and_survives_the_loss_of_one():
+    pytest.importorskip("ray")
+    with two_nodes() as (cluster, second):
+        gym = KernelGym.connect(OPTIONS, name="nodes", seed=1)
+        gym.ready()
+        assert len({judge.node for judge in gym.stats().judges}) == 2
+        assert verdicts(gym, 12, "both") == EXPECTED * 6
+
+        async def lose_one():
+            before = gym.stats().evaluations
+            work = asyncio.ensure_future(asyncio.to_thread(verdicts, gym, 40, "loss"))
+            await soon(lambda: (stats := gym.stats()).evaluations > before and stats.busy == 2)
+            await asyncio.to_thread(cluster.remove_node, second, False)
+            return await work
+
+        assert asyncio.run(lose_one()) == EXPECTED * 20
+        assert verdicts(gym, 12, "one") == EXPECTED * 6
+        until(lambda: gym.stats().alive == 1)
+
+        cluster.add_node(num_cpus=1)
+        until(lambda: gym.stats().alive == 2)
+        assert verdicts(gym, 12, "again") == EXPECTED * 6
+        gym.close()

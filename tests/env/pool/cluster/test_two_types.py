@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pool of two accelerator types, which are custom resources of Ray nodes on this machine."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+
+import pytest
+
+from tests.env.programs import HONEST, REFERENCE, candidate
+from tests.env.waiting import soon
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.cluster.gym import KernelGym
+from verl_kernel.env.pool.scheduling.pins import CHANGED
+from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.task import Task
+from verl_kernel.errors import ConfigError
+
+pytestmark = [pytest.mark.slow, pytest.mark.ray]
+GROUPS = [{"resources": {"a": 1}, "num_judges": 1}, {"resources": {"b": 1}, "num_judges": 1}]
+TASKS = [Task(f"{REFERENCE}\n# {number}\n", task_id=f"task {number}") for number in range(4)]
+SOURCES = [HONEST, candidate("return self.right(x, y) + 1")]
+EXPECTED = [EvalStatus.OK, EvalStatus.INCORRECT]
+
+
+def options(model_wait_s):
+    return GymOptions(
+        device="cpu", static_check="off", correctness_trials=1, num_judges=2, cpus_per_judge=0.5,
+        judge_resources=GROUPS, model_wait_s=model_wait_s, quarantine_s=0.5,
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def cluster():
+    """A head without places for judges, and nodes by id: two with one place for type a each, one for type b."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        nodes = [cluster.add_node(num_cpus=1, resources={kind: 1}) for kind in "aab"]
+        cluster.wait_for_nodes()
+        ray.init(address=cluster.address, log_to_driver=False)
+        yield cluster, {node.node_id: node for node in nodes}
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+async def judged(gym, step, meanwhile=None):
+    """Four evaluations of every task; results by task. `meanwhile` is called while they are under way."""
+    jobs = {task: [f"{SOURCES[turn % 2]}# {step} {turn}\n" for turn in range(4)] for task in TASKS}
+    asked = {task: [asyncio.ensure_future(gym.evaluate(task, s, step=step)) for s in jobs[task]] for task in TASKS}
+    if meanwhile is not None:
+        await soon(lambda: gym.stats().busy == 2)
+        await asyncio.to_thread(meanwhile)
+    return {task: [await request for request in requests] for task, requests in asked.items()}
+
+
+def types(results):
+    return {result.env["judge_group"] for result in results}
+
+
+def check_verdicts(results):
+    """All of them there, none lost."""
+    for of_task in results.values():
+        assert [result.status for result in of_task] == EXPECTED * 2, [result.error for result in of_task]
+
+
+def check_types(results, expected):
+    """Every prompt on one type and none marked; these types together."""
+    check_verdicts(results)
+    assert all(len(types(of_task)) == 1 for of_task in results.values())
+    assert set.union(*map(types, results.values())) == set(expected)
+    assert not any(CHANGED in result.env for of_task in results.values() for result in of_task)
+
+
+def was_lost(results):
+    """Whether something had to be done again."""
+    return any(result.attempts > 1 for of_task in results.values() for result in of_task)
+
+
+def node_of(gym, kind):
+    return next(judge.node for judge in gym.stats().judges if judge.model.endswith(f"({kind})"))
+
+
+def drain(*arguments):
+    command = [sys.executable, "-c", "from verl_kernel.cli import app; app()", "serve-drain", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_groups_stay_on_their_type_through_losses_and_drains():
+    with cluster() as (nodes, by_id):
+        with KernelGym.connect(options(model_wait_s=600), name="patient", seed=1) as gym:
+            gym.ready()
+            assert [judge.model for judge in gym.stats().judges] == ["h100, simulated (a)", "h100, simulated (b)"]
+            check_types(asyncio.run(judged(gym, 1)), "ab")
+
+            lost = node_of(gym, "a")
+            assert lost in by_id
+            results = asyncio.run(judged(gym, 2, lambda: nodes.remove_node(by_id.pop(lost), False)))
+            check_types(results, "ab")
+            assert was_lost(results)
+            new = node_of(gym, "a")
+            assert new != lost and new in by_id and gym.stats().alive == 2
+
+        with KernelGym.connect(options(model_wait_s=0.5), name="hasty", seed=1) as gym:
+            gym.ready()
+            check_draining(gym, nodes.address, node_of(gym, "b"))
+            results = asyncio.run(judged(gym, 5, lambda: nodes.remove_node(by_id.pop(node_of(gym, "a")), False)))
+            check_verdicts(results)
+            check_moves(results)
+            assert was_lost(results)
+            check_types(asyncio.run(judged(gym, 6)), "b")
+
+
+def check_draining(gym, address, node):
+    """A node's judges finish and get nothing new until that is taken back, by command and by handle."""
+    where = ["--address", address, "--name", "hasty"]
+    assert drain(node[:10], "--wait", *where) == (0, "pool hasty: judges 1 get nothing new; 0 still at work\n")
+    assert [judge.state for judge in gym.stats().judges] == ["free", "drained"]
+    check_types(asyncio.run(judged(gym, 3)), "a")
+    code, said = drain("nowhere", *where)
+    assert code == 2 and said.startswith("Error: 'nowhere' names 0 nodes of the cluster") and said.count("\n") == 1
+    with pytest.raises(ConfigError, match="the pool has no judge 7"):
+        gym.drain(judge=7)
+    assert gym.undrain(node) == [1]
+    check_types(asyncio.run(judged(gym, 4)), "ab")
+
+
+def check_moves(results):
+    """What was judged on the other type before says so, and nothing else."""
+    for of_task in results.values():
+        marked = [result for result in of_task if CHANGED in result.env]
+        assert all(result.env[CHANGED] == "h100, simulated (a)" for result in marked)
+        assert types(marked) <= {"b"}
+        assert bool(marked) == (len(types(of_task)) == 2)

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pool without Ray, with real judges; what both pools promise is in `test_conformance.py`."""
+
+import asyncio
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.env.gyms import family, named, survivors
+from tests.env.programs import HONEST, REFERENCE, candidate
+from tests.env.waiting import until
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.local import LocalPool
+from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.task import Task
+from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError
+
+OPTIONS = GymOptions(
+    device="cpu", static_check="off", correctness_trials=2, run_timeout_s=4, reference_timeout_s=6, num_judges=2,
+    cpus_per_judge=0.5,
+)  # fmt: skip
+TASK = Task(REFERENCE, task_id="fused")
+SLOW = candidate("import time; time.sleep(0.6)\nreturn self.right(x, y)")
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with LocalPool(OPTIONS, seed=5) as pool:
+        yield pool
+
+
+def zygotes(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children()
+
+
+def runners(pids: list[int]) -> list[psutil.Process]:
+    """Waits until a candidate runs."""
+    return until(lambda: [runner for pid in pids for zygote in zygotes(pid) for runner in zygote.children()])
+
+
+def evaluate_and(pool: LocalPool, source: str, interfere):
+    """Result of a slow evaluation during which `interfere` is called, and what that returned."""
+
+    async def scene():
+        job = asyncio.ensure_future(pool.evaluate(TASK, source))
+        seen = await asyncio.to_thread(interfere)
+        return await job, seen
+
+    return asyncio.run(scene())
+
+
+def test_a_judge_killed_at_work_is_replaced_and_the_job_done_again(pool):
+    def kill_the_judge():
+        (runner,) = runners(pool.pids())
+        judge = runner.parent().parent()
+        descendants = judge.children(recursive=True)
+        judge.kill()
+        return descendants
+
+    result, descendants = evaluate_and(pool, SLOW, kill_the_judge)
+    assert (result.status, result.attempts, survivors(descendants)) == (EvalStatus.OK, 2, [])
+
+
+def test_a_zygote_killed_at_work_is_replaced_and_the_job_done_again(pool):
+    def kill_the_zygote():
+        (runner,) = runners(pool.pids())
+        zygote = runner.parent()
+        zygote.kill()
+        return [runner, zygote]
+
+    result, gone = evaluate_and(pool, SLOW + "# zygote\n", kill_the_zygote)
+    assert (result.status, result.attempts, survivors(gone)) == (EvalStatus.OK, 2, [])
+    links = [os.path.realpath(link) for pid in pool.pids() for link in Path(f"/proc/{pid}/fd").iterdir()]
+    assert links and [link for link in links if "memfd:verl_kernel" in link] == []
+
+
+def test_a_runner_killed_without_evidence_is_a_crash_and_costs_no_judge(pool):
+    """A candidate can arrange its own SIGKILL, so one proves nothing against the machine."""
+    before = pool.pids()
+    result, _ = evaluate_and(pool, SLOW + "# runner\n", lambda: runners(before)[0].kill())
+    assert (result.status, result.attempts, result.error.signal) == (EvalStatus.CRASH, 1, signal.SIGKILL)
+    assert pool.pids() == before
+
+
+def test_two_judges_lost_are_an_infra_error_that_says_so(pool):
+    def kill_twice():
+        for _ in range(2):
+            (runner,) = runners(pool.pids())
+            zygote = runner.parent()
+            zygote.kill()
+            runner.wait(60)
+
+    result, _ = evaluate_and(pool, SLOW + "# twice\n", kill_twice)
+    assert (result.status, result.attempts) == (EvalStatus.INFRA_ERROR, 2)
+    assert "zygote does not answer" in result.error.message
+
+
+def test_a_deadline_does_not_count_the_queue(pool):
+    source = candidate("import time; time.sleep(0.8)\nreturn self.right(x, y)")
+    results = pool.evaluate_many([(TASK, f"{source}# {number}\n", "") for number in range(6)])
+    assert max(result.queue_seconds for result in results) > OPTIONS.run_timeout_s
+    assert {result.status for result in results} == {EvalStatus.OK}
+
+
+def test_a_restarted_judge_finds_its_references_on_disk(tmp_path):
+    options = replace(OPTIONS, num_judges=1, reference_cache=str(tmp_path / "references"))
+    counting = Task(
+        f"import pathlib\nMARKS = pathlib.Path({str(tmp_path)!r}, 'marks')\n"
+        + REFERENCE.replace("return torch.relu", "MARKS.open('a').write('x'); return torch.relu")
+    )
+
+    def forwards() -> int:
+        before = len((tmp_path / "marks").read_text()) if (tmp_path / "marks").exists() else 0
+        (result,) = pool.evaluate_many([(counting, f"{HONEST}# {time.monotonic()}\n", "")])
+        assert result.status is EvalStatus.OK, result.error
+        return len((tmp_path / "marks").read_text()) - before
+
+    with LocalPool(options, seed=1) as pool:
+        first, warm = forwards(), forwards()
+        os.kill(pool.pids()[0], signal.SIGKILL)
+        again = forwards()
+    assert again == warm < first
+
+
+def test_a_closed_pool_leaves_no_process_and_answers_nobody():
+    before = {process.pid for process in family()}
+    pool = LocalPool(GymOptions(device="cpu", run_timeout_s=60, static_check="off"))
+    started = [process for process in family() if process.pid not in before]
+    assert len(started) >= 2
+    with pytest.raises(InfraError, match="closed"):
+        evaluate_and(pool, candidate("while True: pass"), lambda: (runners(pool.pids()), pool.close()))
+    pool.close()
+    assert survivors(started) == []
+    with pytest.raises(InfraError, match="closed"):
+        pool.evaluate_many([(TASK, HONEST, "")])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "reason"),
+    [
+        (GymOptions(device="cuda"), EnvironmentNotReady, "cuda"),
+        (GymOptions(device="cpu", reference_cache="/dev/null/x"), ConfigError, "kernelgym.reference_cache"),
+    ],
+)
+def test_a_judge_that_cannot_work_is_reported_by_the_constructor(options, error, reason):
+    with pytest.raises(error, match=reason):
+        LocalPool(options)
+
+
+_OWNER = """
+    import sys, threading
+    from tests.env.programs import HONEST, candidate
+    from tests.env.pool.test_local import OPTIONS, TASK
+    from verl_kernel.env.pool import {pool}
+    {setup}
+    pool.evaluate_many([(TASK, HONEST, "")])
+    jobs = [(TASK, candidate("while True: pass") + "#" * n, "") for n in range(2)]
+    threading.Thread(target=pool.evaluate_many, args=(jobs,)).start()
+    print("working", flush=True)
+    threading.Event().wait()
+"""
+
+
+def kill_an_owner(pool: str, setup: str) -> tuple[list[psutil.Process], list[psutil.Process]]:
+    """An owner's descendants while candidates run, and those alive after its SIGKILL."""
+    program = textwrap.dedent(_OWNER).format(pool=pool, setup=setup)
+    owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    while "working" not in (line := owner.stdout.readline()):
+        assert line, "the owner died"
+    until(lambda: len(named("env.worker", family(owner.pid))) >= 5)  # two judges, two zygotes, a runner
+    descendants = family(owner.pid)
+    os.kill(owner.pid, signal.SIGKILL)
+    owner.wait()
+    return descendants, survivors(descendants)
+
+
+def test_killing_the_owner_leaves_nothing_behind():
+    assert kill_an_owner("LocalPool", "pool = LocalPool(OPTIONS)")[1] == []
+
+
+def test_infra_errors_can_be_pickled():
+    assert str(pickle.loads(pickle.dumps(InfraError("why")))) == "why"

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who gets which judge."""
+
+import asyncio
+
+import pytest
+
+from tests.env.waiting import soon
+from verl_kernel.env.pool.scheduling.scheduler import JudgeScheduler, Ticket
+from verl_kernel.errors import InfraError
+
+
+async def settle():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def queue_up(scheduler, names, order):
+    """One visitor per name, in order; `v...` is urgent; each notes its turn and leaves at once."""
+
+    async def visit(name):
+        judge = await scheduler.acquire(Ticket(urgent=name[0] == "v"))
+        order.append(name)
+        await asyncio.sleep(0)
+        scheduler.release(judge)
+
+    visits = {}
+    for name in names:
+        visits[name] = asyncio.ensure_future(visit(name))
+        await settle()
+    return visits
+
+
+async def test_urgent_requests_pass_and_the_cancelled_are_forgotten():
+    scheduler, order = JudgeScheduler(["judge"]), []
+    first = await scheduler.acquire(Ticket())
+    visits = await queue_up(scheduler, ("t1", "t2", "v1", "t3", "v2"), order)
+    visits["t2"].cancel()
+    await settle()
+    assert scheduler.waiting == 4 and scheduler.states() == ["busy"]
+    scheduler.release(first)
+    await asyncio.gather(*visits.values(), return_exceptions=True)
+    assert scheduler.waiting == 0 and scheduler.states() == ["free"]
+    assert order == ["v1", "v2", "t1", "t3"]
+
+
+async def test_a_waiting_request_can_become_urgent():
+    scheduler, order = JudgeScheduler(["judge"]), []
+    first, late = await scheduler.acquire(Ticket()), Ticket()
+    visits = await queue_up(scheduler, ("t1",), order)
+    waiting = asyncio.ensure_future(scheduler.acquire(late))
+    await settle()
+    late.urgent = True
+    scheduler.release(first)
+    assert await waiting == "judge" and order == []
+    scheduler.release("judge")
+    await visits["t1"]
+
+
+async def test_a_judge_handed_to_a_request_cancelled_in_that_moment_is_not_lost():
+    scheduler = JudgeScheduler(["judge"])
+    first = await scheduler.acquire(Ticket())
+    waiting = asyncio.ensure_future(scheduler.acquire(Ticket()))
+    await settle()
+    scheduler.release(first)  # hands it over ...
+    waiting.cancel()  # ... before the other side has run
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert scheduler.states() == ["free"]
+
+
+async def test_a_second_try_goes_elsewhere_even_where_it_must_wait():
+    scheduler = JudgeScheduler(["a", "b"])
+    assert [await scheduler.acquire(Ticket()) for _ in range(2)] == ["a", "b"]
+    again = asyncio.ensure_future(scheduler.acquire(Ticket().again("a")))
+    scheduler.release("a")
+    await settle()
+    assert not again.done() and scheduler.states() == ["free", "busy"]
+    scheduler.release("b")
+    assert await again == "b"
+
+
+async def test_the_same_judge_serves_the_second_try_where_it_is_the_only_one():
+    scheduler = JudgeScheduler(["a", "b"])
+    scheduler.down("b")
+    assert await scheduler.acquire(Ticket().again("a")) == "a"
+
+
+async def test_a_judge_that_is_down_serves_nobody_until_it_is_up():
+    scheduler = JudgeScheduler(["a"], down=True)
+    waiting = asyncio.ensure_future(scheduler.acquire(Ticket()))
+    await settle()
+    assert scheduler.states() == ["down"] and not waiting.done()
+    scheduler.up("a")
+    assert await waiting == "a"
+
+
+async def test_the_third_failure_in_a_row_is_a_quarantine_and_each_next_one_twice_as_long():
+    scheduler = JudgeScheduler(["a", "b"], strikes=3, back_off_s=0.02)
+    assert [scheduler.blame("a") for _ in range(3)] == [0.0, 0.0, 0.02]
+    assert scheduler.states() == ["quarantined", "free"]
+    await soon(lambda: scheduler.states() == ["free", "free"])
+    assert scheduler.blame("a") == 0.04  # on probation
+    assert scheduler.states() == ["quarantined", "free"]
+    await soon(lambda: scheduler.states() == ["free", "free"])
+    scheduler.well("a")
+    assert [scheduler.blame("a") for _ in range(3)] == [0.0, 0.0, 0.02]
+
+
+async def test_quarantine_never_takes_the_last_judge():
+    scheduler = JudgeScheduler(["a", "b"], strikes=1, back_off_s=60)
+    assert scheduler.blame("a") == 60 and scheduler.blame("b") == 0
+    scheduler.down("b")
+    assert await scheduler.acquire(Ticket()) == "a"  # better than nobody
+
+
+async def test_a_pool_without_judges_says_so_to_everyone():
+    scheduler = JudgeScheduler(["a"], down=True)
+    waiting = asyncio.ensure_future(scheduler.acquire(Ticket()))
+    await settle()
+    scheduler.refuse(InfraError("no device"))
+    for request in (waiting, scheduler.acquire(Ticket())):
+        with pytest.raises(InfraError, match="no device"):
+            await request
+
+
+async def two_models(**options):
+    scheduler = JudgeScheduler(["a", "b"], down=True, **options)
+    scheduler.up("a", "h100")
+    scheduler.up("b", "a100")
+    return scheduler
+
+
+async def test_requests_of_one_pin_get_judges_of_one_model():
+    scheduler, first = await two_models(), Ticket()
+    assert await scheduler.acquire(first) == "a"
+    second = asyncio.ensure_future(scheduler.acquire(Ticket(pin=first.pin)))
+    await settle()
+    assert not second.done() and await scheduler.acquire(Ticket()) == "b"
+    scheduler.release("b")
+    await settle()
+    assert not second.done()
+    scheduler.release("a")
+    assert await second == "a"
+
+
+async def test_quarantine_never_takes_the_last_judge_of_a_model():
+    scheduler, ticket = await two_models(strikes=1, back_off_s=60), Ticket()
+    assert scheduler.blame("a") == 0.0 and scheduler.states() == ["free", "free"]
+    assert await scheduler.acquire(ticket) == "a"
+    scheduler.release("a")
+    assert await scheduler.acquire(ticket.again("a")) == "a"
+
+
+async def test_a_model_is_lost_only_where_its_last_judge_is_away_for_long():
+    scheduler, ticket = await two_models(model_wait_s=0.02), Ticket()
+    assert await scheduler.acquire(ticket) == "a"
+    scheduler.down("a")
+    scheduler.release("a")
+    scheduler.up("a", "h100")  # in time
+    await asyncio.sleep(0.05)
+    waiting = [asyncio.ensure_future(scheduler.acquire(Ticket(pin=ticket.pin))) for _ in range(2)]
+    await settle()
+    assert [request.done() for request in waiting] == [True, False]
+    scheduler.drain("a", True)
+    await asyncio.sleep(0.05)
+    assert not waiting[1].done() and scheduler.states() == ["draining", "free"]  # it still serves its last
+    scheduler.release("a")
+    assert scheduler.states() == ["drained", "free"]
+    assert await asyncio.wait_for(waiting[1], 60) == "b" and ticket.pin.model == "a100"

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a reference learns of its task, and verdicts on tasks whose sizes change or whose outputs do not."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.env.programs import HEADER
+from tests.exploits.tasks import TASKS
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.judge.judge import Judge
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.reference.reference import Reference
+from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.env.task import Task
+
+OPTIONS = GymOptions(device="cpu", static_check="off", correctness_trials=6)
+
+
+@pytest.fixture(scope="module")
+def device():
+    device = resolve_device("cpu")
+    device.setup()
+    return device
+
+
+def reference(device, forward, inputs="torch.randn(16, 64)", members="pass"):
+    source = TASKS["constant"].replace("torch.softmax(x, -1).sum(-1)", forward)
+    return Reference(Task(source.replace("torch.randn(16, 64)", inputs).replace("pass", members)), device)
+
+
+def change(task, **traits):
+    task.preparation = replace(task.preparation, traits=replace(task.preparation.traits, **traits))
+
+
+def test_constant_weights_differ_from_their_start_and_come_back(device):
+    task = reference(device, "x * self.gain + self.bias", members=(
+        "self.gain, self.bias = nn.Parameter(torch.ones(64)), nn.Parameter(torch.zeros(64))"
+    ))  # fmt: skip
+    changed = task.trial(b"s", 0, False)
+    x = changed.inputs.tensors[0]
+    assert torch.equal(changed.expected.tensors[0], x * task.state["gain"] + task.state["bias"])
+    assert not torch.equal(changed.expected.tensors[0], x)
+    task.use_weights(initial=True)
+    assert torch.equal(task.trial(b"s", 0, False).expected.tensors[0], x)
+    task.use_weights(initial=False)
+    assert torch.equal(task.trial(b"s", 0, False).expected.tensors[0], changed.expected.tensors[0])
+
+
+@pytest.mark.parametrize("forward", ["x / (self.b == 0).all()", "x * torch.tensor([1.0])[self.b.long()][:1]"])
+def test_weights_that_must_start_as_they_do_are_left(device, forward):
+    """Changed, the first divides by zero and the second fails."""
+    task = reference(device, forward, members="self.b = nn.Parameter(torch.zeros(64))")
+    assert task.constants == {} and not task.state["b"].any()
+    assert task.trial(b"s", 0, True).expected.tensors[0].isfinite().all()
+
+
+def test_tied_weights_stay_tied(device):
+    members = "self.a = nn.Parameter(torch.ones(64)); self.b = self.a"
+    task = reference(device, "x * self.a + self.b", members=members)
+    assert torch.equal(task.state["a"], task.state["b"]) and task.state["a"].unique().numel() > 1
+
+
+ROWS_OF_ZEROS = {
+    "guarded": ("x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6)", True),
+    "normalize": ("nn.functional.normalize(x)", True),
+    "layer norm": ("nn.functional.layer_norm(x, (64,))", True),
+    "softmax": ("torch.softmax(x, -1) * x", True),
+    "divided": ("x / x.norm(dim=-1, keepdim=True)", False),
+    "the place of the largest": ("x.argmax(-1)", False),
+    "what lies at the place of the largest": ("torch.arange(64.0)[x.argmax(-1)] * x[:, 0].cos()", False),
+    "signs": ("torch.sign(x)", False),
+}
+
+
+@pytest.mark.parametrize("name", ROWS_OF_ZEROS)
+def test_a_row_of_zeros_comes_where_the_program_is_continuous_there(device, name):
+    forward, comes = ROWS_OF_ZEROS[name]
+    task = reference(device, forward)
+    rows = [(task.trial(b"s", number, True).inputs.tensors[0] == 0).all(-1).sum().item() for number in range(3)]
+    assert rows == [int(comes)] * 3
+    assert not (task.trial(b"s", 0, False).inputs.tensors[0] == 0).all(-1).any()
+
+
+FLAGS = {
+    "nothing": ("torch.relu(x)", "torch.randn(16, 64)", []),
+    "fixed inputs that can be varied": ("torch.relu(x)", "torch.ones(16, 64)", []),
+    "a zero": ("torch.relu(x) - torch.relu(x)", "torch.randn(16, 64)", ["constant_output"]),
+    "a sum that is one": ("torch.softmax(x, -1).sum(-1)", "torch.randn(16, 64)", ["constant_output"]),
+    "fixed integers": ("x * 3", "torch.arange(9)", ["constant_inputs", "constant_output"]),
+}
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_degenerate_tasks_are_flagged(device, name):
+    forward, inputs, flags = FLAGS[name]
+    assert reference(device, forward, inputs).task_flags == flags
+
+
+def test_a_varied_trial_that_breaks_the_reference_is_drawn_plainly(device):
+    """Logarithms of large numbers are fine, of negative ones not; a rare zero is found out in the trial itself."""
+    task = reference(device, "torch.log(x)", "torch.rand(16, 64) + 0.5")
+    variation = task.preparation.traits.variation
+    assert not variation.signs and variation.high == 8.0
+    change(task, variation=replace(variation, signs=True))
+    trial = task.trial(b"s", 0, True)
+    assert (trial.inputs.tensors[0] > 0).all() and trial.expected.tensors[0].isfinite().all()
+
+
+def test_sizes_that_change_fit_and_each_trial_has_its_own_trace(device):
+    task = Reference(Task(TASKS["sized"]), device)
+    trials = [task.trial(b"s", number, varied=number % 2 == 1) for number in range(80)]
+    rows = [trial.inputs.tensors[0].shape[0] for trial in trials]
+    assert set(rows) == set(range(2, 12))
+    assert all(trial.written_bytes == 256 * count for trial, count in zip(trials, rows, strict=True))
+    assert len({sum(event.bytes for event in trial.events) for trial in trials}) == 10
+
+
+def test_a_rare_huge_draw_is_drawn_again(device):
+    task = reference(device, "x * 2.0", "torch.randn(4 if torch.rand(()) < 0.7 else 4000, 64)")
+    change(task, input_bytes=4096, output_bytes=4096)
+    assert {task.trial(b"s", number, False).inputs.tensors[0].shape[0] for number in range(30)} == {4}
+
+
+@pytest.fixture(scope="module")
+def judge():
+    with Judge(OPTIONS, seed=3) as judge:
+        yield judge
+
+
+ROWS = f"""{HEADER}
+@triton.jit
+def row(x, o, D: tl.constexpr):
+    c = tl.program_id(0) * D + tl.arange(0, D)
+    tl.store(o + c, tl.maximum(tl.load(x + c), 0.0) * 2.0)
+class ModelNew(nn.Module):
+    def forward(self, x):
+        o = torch.empty_like(x)
+        row[(x.shape[0],)](x, o, D=64)
+        return o
+"""
+
+
+def test_a_task_whose_sizes_change_is_timed_on_equal_sizes(judge):
+    result = judge.evaluate(Task(TASKS["sized"]), ROWS)
+    assert result.rewarded and result.trials.passed == 6, result.error
+    fixed = judge.evaluate(Task(TASKS["sized"].replace("int(torch.randint(2, 12, ()))", "7")), ROWS)
+    assert result.speedup == pytest.approx(fixed.speedup, rel=0.05)
+
+
+def test_a_constant_output_is_right_and_never_rewarded(judge):
+    body = ROWS.replace("tl.maximum(tl.load(x + c), 0.0) * 2.0", "tl.load(x + c) * 0.0")
+    task = Task(TASKS["sized"].replace("torch.relu(x) * 2.0", "torch.relu(x) - torch.relu(x)"))
+    result = judge.evaluate(task, body)
+    assert (result.status, result.correctness, result.task_flags) == (EvalStatus.OK, True, ("constant_output",))
+    assert not result.rewarded and EvalResult.model_validate_json(result.model_dump_json()) == result
+
+
+def test_large_and_varied_trials_are_two_of_the_later_ones(judge, monkeypatch):
+    seen = []
+    trial = Reference.trial
+
+    def watched(self, secret, number, varied, large=False):
+        seen.append((number, varied, large))
+        return trial(self, secret, number, varied, large)
+
+    monkeypatch.setattr(Reference, "trial", watched)
+    places = set()
+    for number in range(6):
+        seen.clear()
+        result = judge.evaluate(Task(TASKS["sized"].replace("int(torch.randint(2, 12, ()))", "7")), f"{ROWS}# {number}")
+        assert result.rewarded
+        varied, large = [n for n, v, _ in seen if v], [n for n, _, big in seen if big]
+        assert len(varied) == 2 and len(large) == 1 and large[0] in varied and 0 not in varied
+        places.add((*varied, *large))
+    assert len(places) > 1

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What varied trials change, and where they leave inputs as they are drawn."""
+
+import pytest
+import torch
+
+from verl_kernel.env.reference.variation import HIGHS, LARGES, LOW, Variation, jittered, learn
+
+
+def drawn(draw, count=3):
+    return [draw(torch.Generator().manual_seed(seed)) for seed in range(count)]
+
+
+def bears_all(tensors):
+    return True
+
+
+def test_floats_get_scales_below_and_above_one_and_signs():
+    draws = drawn(lambda g: [torch.rand(200, generator=g) + 0.5])
+    found = learn(draws, bears_all)
+    ratios = [found.apply(draws[0], seed)[0] / draws[0][0] for seed in range(200)]
+    sizes = torch.stack([ratio.abs().mean() for ratio in ratios])
+    for ratio in ratios:
+        assert ratio.abs().std() < 1e-5 * ratio.abs().mean() and set(ratio.sign().tolist()) == {-1, 1}
+    assert LOW <= sizes.min() < 0.25 and 4 < sizes.max() <= HIGHS[0]
+    assert 0.3 < (sizes < 1).float().mean() < 0.7
+    large = (found.apply(draws[0], 0, large=True)[0] / draws[0][0]).abs().mean()
+    assert LARGES[0] / 2 <= large <= LARGES[0] * 1.001
+
+
+@pytest.mark.parametrize(
+    ("limit", "signs", "high", "large"),
+    [
+        *((1e9, True, 8.0, 256.0), (100.0, True, 8.0, 64.0), (5.0, True, 4.0, 1.0)),
+        *((1.1, True, 1.0, 1.0), (0.5, False, 1.0, 1.0)),
+    ],
+)
+def test_the_reference_sets_the_limits(limit, signs, high, large):
+    def bears(tensors):
+        """Numbers up to a limit; if that is small, no negative ones and no small ones neither."""
+        return bool((tensors[0].abs() < max(limit, 1.1)).all()) and (limit > 1 or bool((tensors[0] > 0).all()))
+
+    draws = drawn(lambda g: [torch.rand(100, generator=g) + 0.05])
+    found = learn(draws, bears)
+    assert (found.signs, found.high, found.large) == (signs, high, large)
+
+
+def test_what_is_not_steady_is_not_enlarged():
+    found = learn(drawn(lambda g: [torch.rand(9, generator=g)]), bears_all, is_steady=False)
+    assert (found.high, found.large) == (1.0, 1.0)
+
+
+def test_a_reference_that_bears_nothing_gets_what_is_drawn():
+    draws = drawn(lambda g: [torch.rand(9, generator=g), torch.ones(9, dtype=torch.bool)])
+    found = learn(draws, lambda tensors: False)
+    assert all(map(torch.equal, found.apply(draws[0], 1), draws[0]))
+
+
+MASKS = {
+    "boolean": torch.ones(8, 8, dtype=torch.bool),
+    "none set": torch.zeros(8, 8, dtype=torch.bool),
+    "floating": torch.ones(8, 8),
+    "integer": torch.ones(8, 8, dtype=torch.int64),
+    "triangle": torch.ones(8, 8).tril(),
+    "nearly all": torch.ones(64).index_fill(0, torch.tensor([3]), 0.0),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_masks_get_the_rare_value_in_some_places_and_no_third(name):
+    mask = MASKS[name]
+    draws = drawn(lambda g: [torch.randn(8, 8, generator=g), mask.clone()])
+    found = learn(draws, bears_all)
+    varied = [found.apply(draws[0], seed)[1] for seed in range(5)]
+    for other in varied:
+        changed = (other != mask).sum().item()
+        assert other.dtype == mask.dtype and 1 <= changed <= mask.numel() // 4
+        assert set(other.flatten().tolist()) <= {0, 1}
+    assert not all(torch.equal(varied[0], other) for other in varied)
+
+
+def test_a_mask_that_is_drawn_and_integers_without_ones_are_left_alone():
+    zeros = torch.zeros(50, dtype=torch.int64)
+    draws = drawn(lambda g: [torch.randn(50, generator=g), torch.rand(50, generator=g) > 0.5, zeros.clone()])
+    found = learn(draws, bears_all)
+    assert all(map(torch.equal, found.apply(draws[0], 1)[1:], draws[0][1:]))
+
+
+def test_indices_reach_the_ends_of_their_range_and_repeat():
+    draws = drawn(lambda g: [torch.randint(10, 5000, (60,), generator=g).sort().values.repeat_interleave(2)])
+    low, high = min(int(t.min()) for (t,) in draws), max(int(t.max()) for (t,) in draws)
+    found = learn(draws, bears_all).apply(draws[0], 3)[0]
+    assert (found.min(), found.max()) == (low, high) and not torch.equal(found, draws[0][0])
+    assert (found[1:] >= found[:-1]).all(), "what was always sorted stays so"
+    assert found.unique(return_counts=True)[1].max() >= 5
+
+
+@pytest.mark.parametrize("draw", [lambda g: torch.randperm(50, generator=g), lambda g: torch.arange(0, 99, 3)])
+def test_integers_that_never_repeat_are_left_alone(draw):
+    """A permutation, offsets of rows: repeated they would be something else."""
+    draws = drawn(lambda g: [draw(g)])
+    assert torch.equal(learn(draws, bears_all).apply(draws[0], 3)[0], draws[0][0])
+
+
+@pytest.mark.parametrize("value", [torch.zeros(40), torch.ones(40), torch.full((40,), 1e-5), torch.arange(40.0)])
+def test_inputs_that_never_change_are_drawn_anew_in_every_trial(value):
+    found = learn(drawn(lambda g: [value.clone()]), bears_all)
+    one, other = found.apply([value], 1)[0], found.apply([value], 2)[0]
+    assert found.always and (one[1:] != other[1:]).all() and one.unique().numel() > 30
+
+
+def test_one_row_is_zero_in_trials_of_usual_size():
+    draws = drawn(
+        lambda g: [torch.randn(6, 5, generator=g), torch.randn(1, 4, 3, generator=g), torch.randn(9, generator=g)]
+    )
+    found = learn(draws, bears_all, agree=lambda one, other: True)
+    rows = set()
+    for seed in range(20):
+        matrix, block, vector = found.apply(draws[0], seed)
+        zero = (matrix == 0).all(-1)
+        rows.add(int(zero.nonzero()))
+        assert zero.sum() == 1 and (matrix[~zero] != 0).all()
+        assert (block == 0).all(-1).sum() == 1 and (vector != 0).all()
+    assert len(rows) > 3
+    assert all((tensor != 0).all() for tensor in found.apply(draws[0], 1, large=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_no_row_is_zero_where_next_to_nothing_does_something_else(dtype):
+    """The second set of inputs has tiny numbers in the place of zeros, none of them lost to rounding."""
+    draws = drawn(lambda g: [torch.randn(4, 5, generator=g).to(dtype)])
+
+    def agree(one, other):
+        return bool(((one[0] == 0).all(-1) == (other[0] == 0).all(-1)).all())
+
+    found = learn(draws, bears_all, agree=agree)
+    assert not found.zeros and (found.apply(draws[0], 1)[0] != 0).all()
+
+
+def test_it_survives_json():
+    import json
+
+    found = learn(drawn(lambda g: [torch.randn(9, generator=g), torch.randint(0, 5, (9,), generator=g)]), bears_all)
+    assert Variation.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_jitter_is_small_and_leaves_zero_one_and_integers():
+    tensors = [torch.randn(99), torch.tensor([0.0, 1.0]), torch.arange(5), torch.randn(9).half()]
+    moved = jittered(tensors)
+    assert torch.equal(moved[1], tensors[1]) and torch.equal(moved[2], tensors[2])
+    relative = (moved[0].double() / tensors[0].double() - 1).abs()
+    assert relative.min() > 5e-7 and relative.max() < 2e-6 and moved[3].dtype == torch.float16

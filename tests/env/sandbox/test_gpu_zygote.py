@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs in runners of the real zygote, in the real jail of a GPU, on a machine without one.
+
+The zygote has imported `dill`, as verl's processes do, and Triton's cache is empty.
+"""
+
+import os
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.env.gyms import PRETEND
+from tests.env.pretend.pretend_cuda import PretendCuda
+from verl_kernel.env.ipc.shared_memory import SharedMemory
+from verl_kernel.env.judge.processes.zygote import Zygote
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.sandbox import gpu_isolation
+from verl_kernel.env.sandbox.scratch import Scratch
+
+_LOAD = {
+    **{"entry": "ModelNew", "seed": 0, "specs": [], "state": {}, "constants": {}},
+    "init": {"list": [{"list": []}, {"dict": {}}]},
+}
+_COMPILE = """
+import tempfile
+import triton
+import triton.language as tl
+from torch import nn
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+@triton.jit
+def double(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        signature = {"x": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": "constexpr"}
+        source = ASTSource(fn=double, signature=signature, constexprs={"BLOCK": 1024})
+        compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32))
+        print("cubin", compiled.asm["cubin"][:4] == b"\x7fELF", tempfile.gettempdir(), flush=True)
+"""
+_ATTEMPT = """
+import ctypes
+import os
+import socket
+from torch import nn
+
+def ptrace(request, pid):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.ptrace(request, pid, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "refused")
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        %s
+        print("escaped", flush=True)
+"""
+
+
+_REMEMBERED = """
+import gc
+import os
+from torch import nn
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        gc.unfreeze()
+        own = os.getcwd()
+        for holder in gc.get_objects():
+            for text in gc.get_referents(holder):
+                if type(text) is str and text.startswith(os.path.dirname(own)) and own not in text:
+                    print(type(holder).__name__, text, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def zygote():
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        home, dev = Path(name) / "home", Path(name) / "dev"
+        for path in (home, dev):
+            path.mkdir()
+        for node in ("nvidiactl", "nvidia0", "nvidia1"):
+            (dev / node).touch()
+            (dev / node).chmod(0o666)
+        Path(name).chmod(0o755)  # runners of root's judges may be other users
+        patch.setenv("PYTHONPATH", os.pathsep.join([PRETEND, os.environ.get("PYTHONPATH", "")]))
+        patch.setenv("TMPDIR", str(home))
+        patch.setattr("tempfile.tempdir", str(home))
+        patch.setenv("PRETEND_DEV", str(dev))
+        patch.setenv(gpu_isolation.MINOR, "1")
+        with closing(Zygote(PretendCuda())) as zygote:
+            yield zygote
+
+
+@pytest.fixture
+def load(zygote):
+    """Load a program into a runner: the answer, the mechanisms in force, what was printed, and its directory."""
+
+    def run(source):
+        with closing(Scratch(source)) as scratch, closing(SharedMemory.create(4096)) as memory:
+            runner = zygote.fork(scratch.path, memory, GymOptions(device="cpu"))
+            isolation = runner.ask(None, 60)["isolation"]
+            answer = runner.ask({"load": _LOAD}, 120)
+            runner.finish()
+            return answer, isolation, runner.output.decode(), scratch.path
+
+    return run
+
+
+def test_triton_compiles_for_a_gpu(load):
+    answer, _, printed, scratch = load(_COMPILE)
+    assert "failure" not in answer, answer
+    assert printed.splitlines()[-1].split() == ["cubin", "True", scratch]  # some versions warn before
+
+
+def test_no_object_remembers_the_directory_of_the_zygote(load):
+    answer, _, printed, _ = load(_REMEMBERED)
+    assert "failure" not in answer and printed == ""
+
+
+@pytest.mark.parametrize(
+    ("needs", "attempt"),
+    [
+        ("seccomp", "socket.socket(socket.AF_INET)"),
+        ("seccomp", "socket.socket(socket.AF_UNIX).connect('/run/systemd/journal/stdout')"),
+        ("seccomp", "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)"),
+        ("seccomp", "ptrace(16, os.getppid())"),
+        ("landlock", "os.open(os.environ['PRETEND_DEV'] + '/nvidia0', os.O_RDWR)"),
+        ("landlock", "open(f'/proc/{os.getppid()}/comm', 'w')"),
+    ],
+)
+def test_a_candidate_does_not_get_out(needs, attempt, load):
+    answer, isolation, printed, _ = load(_ATTEMPT % attempt)
+    if needs not in isolation:
+        pytest.skip(f"this machine offers no {needs}")
+    assert answer["failure"]["type"] == "PermissionError" and not printed, answer
+
+
+def test_the_nodes_of_its_own_gpu_are_open_to_a_candidate(load):
+    attempt = "[os.open(f\"{os.environ['PRETEND_DEV']}/{name}\", os.O_RDWR) for name in ('nvidia1', 'nvidiactl')]"
+    answer, _, printed, _ = load(_ATTEMPT % attempt)
+    assert printed.split() == ["escaped"], answer

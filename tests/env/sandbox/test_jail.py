@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each test tries something in a process that has entered the jail."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+
+import pytest
+
+from verl_kernel.env.sandbox import jail, landlock, own_paths, seccomp
+from verl_kernel.env.sandbox.isolation import IsolationProfile
+
+ALL = [mechanism.name for mechanism in jail.MECHANISMS]
+_SETUP = """
+import ctypes, os, resource, signal, socket, subprocess, sys, tempfile, threading
+from verl_kernel.env.sandbox import jail
+from verl_kernel.env.sandbox.isolation import IsolationProfile
+def start_thread():
+    try:
+        threading.Thread(target=print).start()
+    except RuntimeError as exc:
+        raise OSError(str(exc)) from exc
+
+report = jail.enter(jail.Limits(sys.argv[1], 256, IsolationProfile()))
+"""
+
+
+def jailed(code: str, scratch) -> subprocess.CompletedProcess[str]:
+    program = _SETUP + textwrap.dedent(code)
+    return subprocess.run([sys.executable, "-c", program, str(scratch)], capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory) -> list[str]:
+    return jailed("print(*report)", tmp_path_factory.mktemp("probe")).stdout.split()
+
+
+def test_the_report_names_mechanisms_in_order_and_the_unconditional_ones_always(report):
+    assert report == [name for name in ALL if name in report]
+    assert {"process_group", "death_signal", "no_dump", "rlimits", "no_new_privs"} <= set(report)
+
+
+@pytest.mark.parametrize(
+    ("needs", "attempt"),
+    [
+        ("seccomp", "socket.socket()"),
+        ("seccomp", "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)"),
+        ("seccomp", "os.fork()"),
+        ("seccomp", "start_thread()"),
+        ("seccomp", "subprocess.run(['/bin/true'])"),
+        ("seccomp", "os.execv('/bin/true', ['true'])"),
+        ("seccomp", "os.kill(os.getppid(), 0)"),
+        ("seccomp", "os.pidfd_open(os.getppid())"),
+        ("seccomp", "os.memfd_create('kept')"),
+        ("landlock", "open('/proc/self/oom_score_adj', 'w').write('0')"),
+        ("rlimits", "bytearray(1 << 30)"),
+        ("rlimits", "open('big', 'wb').write(bytes(1 << 22))"),
+        ("rlimits", "[open('/dev/null') for _ in range(100)]"),
+        ("no_capabilities", "os.chroot('/')"),
+        ("landlock", "open('/etc/passwd').read()"),
+        ("landlock", "os.listdir('/')"),
+        ("landlock", "open('/dev/shm/leak', 'w')"),
+        ("landlock", "open(f'/proc/{os.getppid()}/environ').read()"),
+    ],
+)
+def test_the_jail_refuses(needs, attempt, report, tmp_path):
+    if needs not in report:
+        pytest.skip(f"this machine offers no {needs}")
+    code = f"""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        {attempt}
+    except (OSError, MemoryError) as exc:
+        print("refused", type(exc).__name__)
+    """
+    done = jailed(code, tmp_path)
+    assert done.stdout.startswith("refused"), done.stderr
+
+
+def test_limits_cannot_be_raised_again(tmp_path):
+    code = """
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
+    except (ValueError, OSError):
+        print("refused")
+    """
+    assert jailed(code, tmp_path).stdout.strip() == "refused"
+
+
+def test_honest_work_goes_on(tmp_path):
+    code = """
+    import json, decimal
+    open("note", "w").write("x")
+    print(os.getcwd() == os.path.realpath(sys.argv[1]), len(os.urandom(4)), os.getpgid(0) == os.getpid())
+    """
+    done = jailed(code, tmp_path)
+    assert done.stdout.split() == ["True", "4", "True"], done.stderr
+
+
+def test_libraries_are_read_wherever_they_were_imported_from(report, tmp_path):
+    if "landlock" not in report:
+        pytest.skip("this machine offers no landlock")
+    (scratch := tmp_path / "scratch").mkdir()
+    (package := tmp_path / "wheels" / "triton").mkdir(parents=True)
+    for path in (package / "__init__.py", package / "ptxas", tmp_path / "neighbour"):
+        path.write_text("")
+    code = f"""
+    print(open({str(package / "ptxas")!r}).read() == "")
+    try:
+        open({str(tmp_path / "neighbour")!r})
+    except PermissionError:
+        print("refused")
+    """
+    program = f"import sys; sys.path.insert(0, {str(package.parent)!r}); import triton" + _SETUP + textwrap.dedent(code)
+    done = subprocess.run([sys.executable, "-c", program, str(scratch)], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["True", "refused"], done.stderr
+
+
+def test_the_network_is_out_of_reach(report, tmp_path):
+    if "network_namespace" not in report:
+        pytest.skip("this machine offers no network_namespace")
+    done = jailed("print(*(line.split()[0] for line in open('/proc/self/net/dev').readlines()[2:]))", tmp_path)
+    assert done.stdout.split() == ["lo:"], done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_runner_is_a_user_of_its_own_with_its_own_files(tmp_path):
+    (tmp_path / "kernel.py").write_text("")
+    code = """
+    sys.stdout.flush()
+    if os.fork() == 0:
+        jail._is_open = lambda path: True
+        jail._own_user(jail.Limits(sys.argv[1], 256, IsolationProfile()))
+        print(os.getuid(), os.geteuid(), os.stat("kernel.py").st_uid, os.getgroups(), sep=":")
+        sys.stdout.flush()
+        os._exit(0)
+    os.wait()
+    """
+    program = _SETUP.replace(
+        "report = jail.enter(jail.Limits(sys.argv[1], 256, IsolationProfile()))", "os.chdir(sys.argv[1])"
+    ) + textwrap.dedent(code)
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert done.stdout, done.stderr
+    uid, effective, owner, groups = done.stdout.strip().split(":")
+    assert uid == effective == owner and int(uid) >= 61184 and groups == "[]", done.stderr
+
+
+_PLACE = """
+import ctypes
+print(open('/proc/self/oom_score_adj').read().strip(), ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), os.getuid() >= 61184)
+"""
+
+
+def test_a_runner_goes_first_where_memory_runs_out(tmp_path):
+    assert jailed(_PLACE, tmp_path).stdout.split()[:2] == ["1000", "0"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_user_of_its_own_goes_first_too(tmp_path):
+    alone = _SETUP.replace("report =", "jail.hide_memory()\njail._is_open = lambda path: True\nreport =")
+    with tempfile.TemporaryDirectory() as scratch:  # pytest's own are closed to other users
+        command = [sys.executable, "-c", alone + _PLACE, scratch]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["1000", "0", "True"], done.stderr
+
+
+def test_an_abort_is_still_an_abort(tmp_path):
+    assert jailed("os.abort()", tmp_path).returncode == -6
+
+
+def test_a_refused_mechanism_is_left_out_of_the_report(tmp_path, monkeypatch):
+    def refuse(limits):
+        raise OSError(38, "not here")
+
+    monkeypatch.setattr(jail, "MECHANISMS", (jail.Mechanism("a", refuse), jail.Mechanism("b", lambda limits: None)))
+    monkeypatch.chdir(tmp_path)
+    assert jail.enter(jail.Limits(str(tmp_path), 1, IsolationProfile())) == ["b"]
+
+
+def test_a_machine_without_landlock_or_with_another_processor_says_so(monkeypatch):
+    monkeypatch.setattr(landlock, "abi", lambda: 0)
+    with pytest.raises(OSError, match="no Landlock"):
+        landlock.restrict([])
+    with pytest.raises(OSError, match="riscv64"):
+        seccomp.program("riscv64", 1, IsolationProfile())
+
+
+def verdict(program, number, args=(), arch=0xC000003E):
+    """A naive interpreter of the BPF subset the filter uses."""
+    data = {0: number, 4: arch, **{16 + 8 * i: a & 0xFFFFFFFF for i, a in enumerate(args)}}
+    data |= {20 + 8 * i: a >> 32 for i, a in enumerate(args)}
+    accumulator = pc = 0
+    while True:
+        code, yes, no, operand = program[pc]
+        pc += 1
+        if code == 0x06:
+            return operand
+        if code == 0x20:
+            accumulator = data.get(operand, 0)
+            continue
+        if code == 0x54:
+            accumulator &= operand
+            continue
+        holds = {0x15: accumulator == operand, 0x35: accumulator >= operand}[code]
+        pc += yes if holds else no
+
+
+ALLOW, EPERM, ENOSYS, KILL = 0x7FFF0000, 0x50001, 0x50026, 0x80000000
+
+
+@pytest.mark.parametrize(
+    ("number", "args", "expected"),
+    [
+        (0, (), ALLOW),  # read
+        (9, (), ALLOW),  # mmap
+        (41, (2,), EPERM),  # socket
+        (56, (0x11,), EPERM),  # clone of a process
+        (56, (0x3D0F00,), EPERM),  # clone of a thread
+        (435, (), ENOSYS),  # clone3
+        (59, (), EPERM),  # execve
+        (62, (77,), ALLOW),  # kill oneself
+        (62, (78,), EPERM),
+        (234, (77, 80, 6), ALLOW),  # abort
+        (234, (1, 1, 9), EPERM),
+        (302, (0, 7, 0, 1), ALLOW),  # getrlimit
+        (302, (0, 7, 1 << 40, 0), EPERM),  # setrlimit
+        (0x40000000 | 41, (), ENOSYS),  # the x32 door
+    ],
+)
+def test_the_filter(number, args, expected):
+    assert verdict(seccomp.program("x86_64", 77, IsolationProfile()), number, args) == expected
+
+
+def test_the_filter_kills_foreign_architectures_and_lets_a_gpu_start_its_compiler():
+    programs = IsolationProfile(may_start_programs=True)
+    assert verdict(seccomp.program("x86_64", 77, IsolationProfile()), 0, arch=0x40000003) == KILL
+    assert verdict(seccomp.program("x86_64", 77, programs), 59) == ALLOW
+    assert verdict(seccomp.program("x86_64", 77, programs), 56, (0x3D0F00,)) == ALLOW
+    assert verdict(seccomp.program("aarch64", 77, IsolationProfile()), 198, arch=0xC00000B7) == EPERM
+
+
+X86_64 = {"socket": 41, "connect": 42, "accept": 43, "bind": 49, "listen": 50, "socketpair": 53, "accept4": 288}
+AARCH64 = {"socket": 198, "socketpair": 199, "bind": 200, "listen": 201, "accept": 202, "connect": 203, "accept4": 242}
+UNIX, INET, NETLINK, STREAM, DATAGRAM, RAW, SEQPACKET, CLOEXEC = 1, 2, 16, 1, 2, 3, 5, 0o2000000
+UPPER_HALF = 1 << 32
+
+
+MACHINES = [("x86_64", 0xC000003E, X86_64), ("aarch64", 0xC00000B7, AARCH64)]
+
+
+@pytest.mark.parametrize(("machine", "arch", "numbers"), MACHINES)
+@pytest.mark.parametrize("may_listen", [False, True])
+def test_the_sockets_of_a_profile(machine, arch, numbers, may_listen):
+    lines = seccomp.program(machine, 77, IsolationProfile(may_listen=may_listen))
+
+    def asked(call, *args):
+        return verdict(lines, numbers[call], args, arch)
+
+    own = ALLOW if may_listen else EPERM
+    assert asked("socket", UNIX, SEQPACKET | CLOEXEC) == asked("socket", UNIX, STREAM) == own
+    for family, kind in ((INET, STREAM), (NETLINK, RAW), (UNIX, DATAGRAM), (UNIX, RAW | CLOEXEC), (INET, SEQPACKET)):
+        assert asked("socket", family, kind) == asked("socketpair", family, kind) == EPERM
+    assert asked("socket", INET | UPPER_HALF, STREAM | UPPER_HALF) == EPERM  # the kernel drops the upper halves
+    assert asked("socketpair", UNIX, STREAM) == asked("bind") == asked("listen") == ALLOW
+    assert asked("connect") == asked("accept") == asked("accept4") == EPERM
+
+
+def test_the_environment_holds_no_secret():
+    scrubbed = own_paths.environment({"TRITON_INTERPRET": "1"}, "/scratch")
+    assert scrubbed["HOME"] == scrubbed["TMPDIR"] == scrubbed["TRITON_CACHE_DIR"] == "/scratch"
+    assert set(scrubbed) & set(os.environ) <= {"PATH", "HOME", "TMPDIR", "LANG", "TRITON_INTERPRET"}

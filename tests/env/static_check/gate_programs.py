@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands before and after a piece of source in the static gate's tests."""
+
+HEADER = """import math
+import functools
+import typing
+import dataclasses
+import itertools
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Dict, List, Optional, Tuple
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+
+@triton.jit
+def kern(x, B: tl.constexpr):
+    tl.store(x, 1.0)
+
+def helper(x):
+    return x
+"""
+ENTRY = """
+class ModelNew(nn.Module):
+    def __init__(self, a=1):
+        super().__init__()
+
+    def forward(self, x):
+        return x
+"""

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+import subprocess
+import sys
+
+import pytest
+
+PROBE_LOADED = """
+import verl
+from verl.trainer.ppo.core_algos import get_adv_estimator_fn
+from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
+from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
+import hydra.utils, verl_kernel.advantage
+print([get_adv_estimator_fn(name) is fn for name, fn in verl_kernel.advantage.ESTIMATORS.items()])
+print(get_reward_manager_cls("kernelgym").__module__)
+print(hydra.utils.get_class(_agent_loop_registry["kernel_agent"]["_target_"]).__name__)
+"""
+
+PROBE_FOREIGN = """
+import logging, os
+os.environ["VERL_USE_EXTERNAL_PLUGINS"] = "none"
+from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
+@register_adv_est("trloo")
+def someone_elses(): ...
+try:
+    import verl_kernel.plugin
+except Exception as exc:
+    print(type(exc).__name__, exc)
+print(ADV_ESTIMATOR_REGISTRY["trloo"] is someone_elses)
+"""
+
+PROBE_SWALLOWED = """
+import sys
+sys.modules["verl_kernel.reward.manager"] = None  # its import fails
+import verl
+import verl.experimental.reward_loop.reward_manager
+print("verl imported")
+"""
+
+PROBE_LIGHT = """
+import sys
+import verl
+print([name for name in sys.modules if name.startswith(("verl.experimental", "verl.trainer", "verl.workers"))])
+"""
+
+
+def run(code: str, **environment: str) -> subprocess.CompletedProcess:
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done
+
+
+@pytest.mark.slow
+def test_importing_verl_registers_our_names():
+    estimators, manager, loop = run(PROBE_LOADED, VERL_PLATFORM="cpu").stdout.splitlines()[-3:]
+    assert estimators == "[True, True]"
+    assert manager == "verl_kernel.reward.manager"
+    assert loop == "KernelAgentLoop"
+
+
+@pytest.mark.slow
+def test_importing_verl_imports_none_of_its_registries():
+    assert run(PROBE_LIGHT, VERL_PLATFORM="cpu").stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["verl_kernel.reward.manager", "verl_kernel.rollout.agent_loop"])
+def test_any_import_order_registers_everything(first):
+    done = run(f"import {first}, verl_kernel.plugin\nprint(verl_kernel.plugin.missing())")
+    assert done.stdout.splitlines()[-1] == "{}"
+    assert "could not register" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_name_that_verl_holds_is_refused_naming_both_owners():
+    done = run(PROBE_FOREIGN)
+    *_, message, untouched = done.stdout.splitlines()
+    assert message.startswith("RegistrationError")
+    assert "__main__.someone_elses" in message and "verl_kernel.advantage.trloo.trloo" in message
+    assert untouched == "True"
+
+
+@pytest.mark.slow
+def test_a_plugin_that_fails_is_loud_although_verl_goes_on():
+    done = run(PROBE_SWALLOWED)
+    assert "verl imported" in done.stdout
+    assert "ERROR" in done.stderr and "verl_kernel could not register with verl" in done.stderr
+    assert "Traceback" in done.stderr
+
+
+def test_registering_twice_changes_nothing():
+    from verl_kernel import plugin
+
+    plugin.register()
+    assert plugin.missing() == {}
+    names = {"trloo", "turn_grpo", "turn_corrected", "kernelgym", "kernel_agent"}
+    assert {name for _, name in plugin.expected()} == names
+
+
+def test_missing_names_the_holder(monkeypatch):
+    from verl_kernel import plugin
+    from verl_kernel.plugin import registration
+
+    registry = registration._registry("agent loop")
+    monkeypatch.setitem(registry, "kernel_agent", {"_target_": "other.Loop"})
+    assert plugin.missing() == {("agent loop", "kernel_agent"): "other.Loop"}
+    monkeypatch.delitem(registry, "kernel_agent")
+    assert plugin.missing() == {("agent loop", "kernel_agent"): None}

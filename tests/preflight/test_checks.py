@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every mistake of a start is one sentence that names the key and the remedy."""
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig
+
+from verl_kernel.data.rows import make_row, write_rows
+from verl_kernel.env.options import GymOptions
+from verl_kernel.errors import EnvironmentNotReady, VerlKernelError
+from verl_kernel.plugin import registration
+from verl_kernel.preflight import PreflightCallback, machine, preflight
+from verl_kernel.preflight.checks import check_judges_gpus, check_machine
+
+REFERENCE = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+def get_inputs():
+    return [torch.randn(4)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def row(**changes: object) -> dict:
+    messages = [{"role": "user", "content": "Write a kernel."}]
+    return make_row(messages, REFERENCE, data_source="own", task_id="relu", split="train", index=0) | changes
+
+
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("quickstart")
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text("{}")
+    for split in ("train", "val"):
+        write_rows([row()], folder / f"{split}.parquet")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def platform(monkeypatch) -> Iterator[None]:
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        yield
+
+
+def config(folder: Path, *overrides: str) -> DictConfig:
+    return compose("cpu_quickstart", overrides=[f"quickstart_dir={folder}", *overrides])
+
+
+def refusal(folder: Path, *overrides: str) -> str:
+    with pytest.raises(VerlKernelError) as caught:
+        preflight(config(folder, *overrides))
+    return str(caught.value)
+
+
+def test_a_sound_configuration_passes(quickstart):
+    preflight(config(quickstart))
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "remedy"),
+    [
+        ("kernelgym.max_turns=0", "kernelgym.max_turns", "at least 1"),
+        ("kernelgym.max_turns=-2", "kernelgym.max_turns", "at least 1"),
+        ("+kernelgym.max_turn=2", "kernelgym.max_turn", "known keys"),
+        ("kernelgym.device=cuda", "kernelgym.device", "use device cpu"),
+        ("algorithm.use_kl_in_reward=true", "algorithm.use_kl_in_reward", "use_kl_loss"),
+        ("algorithm.trloo.gamma=2", "algorithm.trloo.gamma", "between 0 and 1"),
+        ("algorithm.gamma=2", "algorithm.trloo.gamma", "between 0 and 1"),
+        ("algorithm.trloo.mask_void_turn=1", "algorithm.trloo.mask_void_turn", "true or false"),
+        ("trainer.use_v1=false", "trainer.use_v1", "set it to true"),
+        ("algorithm.rollout_correction.bypass_mode=true", "rollout_correction.bypass_mode", "set it to false"),
+        ("trainer.v1.sampler.sampler_kwargs.threshold=7", "sampler_kwargs.threshold", "between"),
+        ("trainer.v1.sampler.sampler_kwargs.threshold=1", "sampler_kwargs.threshold", "width=0"),
+        ("trainer.v1.sampler.sampler_kwargs.level=token", "sampler_kwargs.level", "turn, trajectory"),
+        ("+trainer.v1.sampler.sampler_kwargs.soft=true", "sampler_kwargs.soft", "the keys are"),
+        ("algorithm.filter_groups.enable=true", "algorithm.filter_groups.enable", "group_filter"),
+        ("trainer.v1.sampler.sync_refill_failed_groups=true", "sync_refill_failed_groups", "set it to false"),
+        (
+            "trainer.v1.sampler.sampler_kwargs.group_filter=refill",
+            "data.gen_batch_size",
+            "set data.gen_batch_size to 1",
+        ),
+        ("kernelgym.reward.variant=best", "kernelgym.reward.variant", "sum, weighted, milestone"),
+        ("kernelgym.reward.scale=0", "kernelgym.reward.scale", "above 0"),
+        ("+kernelgym.reward.margin=0.1", "kernelgym.reward.margin", "variant=weighted"),
+        ("trainer.device=cuda", "trainer.device", "VERL_PLATFORM"),
+        ("data.train_files=/nowhere/train.parquet", "data.train_files", "verl-kernel data quickstart"),
+        ("actor_rollout_ref.model.path=/nowhere", "actor_rollout_ref.model.path", "verl-kernel data quickstart"),
+        ("+kernelgym.require_isolation=[moat]", "kernelgym.require_isolation", "verl-kernel doctor"),
+        (
+            "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=999999999",
+            "/dev/shm",
+            "--shm-size",
+        ),
+    ],
+)
+def test_a_bad_value_is_refused_by_key_and_remedy(quickstart, override, key, remedy):
+    sentence = refusal(quickstart, override)
+    assert key in sentence and remedy in sentence
+    assert "\n" not in sentence
+
+
+SAMPLER = "trainer.v1.sampler.sampler_kwargs"
+
+
+def test_a_group_filter_needs_groups(quickstart):
+    sentence = refusal(quickstart, f"{SAMPLER}.group_filter=drop", "actor_rollout_ref.rollout.n=1")
+    assert "group_filter" in sentence and "raise n" in sentence
+
+
+@pytest.mark.parametrize("overrides", [(), ("trainer_mode=colocate_async", f"{SAMPLER}.group_filter=refill")])
+def test_keeping_prompts_needs_a_filter_that_throws_some_away(quickstart, overrides):
+    sentence = refusal(quickstart, f"{SAMPLER}.group_carry_over=true", *overrides)
+    assert "group_carry_over" in sentence and "group_filter=refill in sync" in sentence and "false" in sentence
+
+
+def test_a_band_for_mismatch_is_refused_where_samples_are_older(quickstart):
+    sentence = refusal(quickstart, "trainer_mode=colocate_async", "mismatch=mrs")
+    assert "num_warmup_batches" in sentence and "mismatch=stale_tis" in sentence
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("group_filter=drop",),
+        ("group_filter=refill", "data.gen_batch_size=1"),
+        ("group_filter=refill", "trainer_mode=colocate_async"),
+        ("group_filter=refill", "group_carry_over=true", "data.gen_batch_size=1", "mismatch=stale_tis"),
+        ("group_filter=drop", "group_spread=last_turn"),
+        ("level=trajectory", "width=0", "speedup_threshold=1.2", "key=number_coverage"),
+    ],
+)
+def test_filters_and_levels_pass(quickstart, overrides):
+    own = ("group", "level", "width", "speedup", "key")
+    preflight(config(quickstart, *(f"{SAMPLER}.{o}" if o.startswith(own) else o for o in overrides)))
+
+
+def test_rejection_without_coverage_is_refused(quickstart, tmp_path):
+    path = tmp_path / "train.parquet"
+    write_rows([{key: value for key, value in row().items() if key != "agent_name"}], path)
+    other = (f"data.train_files={path}", "actor_rollout_ref.rollout.agent.default_agent_loop=single_turn_agent")
+    sentence = refusal(quickstart, *other)
+    assert f"{SAMPLER}.enabled" in sentence and "default_agent_loop" in sentence and "coverage" in sentence
+    preflight(config(quickstart, *other, f"{SAMPLER}.enabled=false"))
+    write_rows([row(agent_name="single_turn_agent")], path)
+    assert "kernel_agent" in refusal(quickstart, f"data.train_files={path}")
+    preflight(config(quickstart, other[1]))
+
+
+def test_verls_own_switches_are_left_to_verls_own_samplers(quickstart):
+    preflight(config(quickstart, "algorithm.filter_groups.enable=true", "trainer.v1.sampler.custom_sampler.path=null"))
+
+
+def test_kl_in_reward_is_left_to_estimators_that_bear_it(quickstart):
+    preflight(config(quickstart, "algorithm.use_kl_in_reward=true", "algorithm.adv_estimator=grpo"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"reward_model": {"style": "rule"}}, "reward_model.ground_truth"),
+        ({"reward_model": {"style": "rule", "ground_truth": "def f(:"}}, "reward_model.ground_truth"),
+        ({"prompt": []}, "prompt"),
+    ],
+)
+def test_a_bad_row_is_refused_by_file_and_key(quickstart, tmp_path, changes, key):
+    path = tmp_path / "train.parquet"
+    write_rows([row(**changes)], path)
+    sentence = refusal(quickstart, f"data.train_files={path}")
+    assert "data.train_files" in sentence and str(path) in sentence and key in sentence
+
+
+@pytest.mark.parametrize("value", ["null", "[]", "''"])
+def test_a_run_without_a_validation_set_is_refused(quickstart, value):
+    sentence = refusal(quickstart, f"data.val_files={value}", "trainer.val_before_train=true", "trainer.test_freq=5")
+    assert sentence.startswith("data.val_files names no file: give a parquet file")
+
+
+def test_an_empty_validation_set_is_refused(quickstart, tmp_path):
+    path = tmp_path / "val.parquet"
+    pq.write_table(pq.read_table(quickstart / "val.parquet").slice(0, 0), path)
+    sentence = refusal(quickstart, f"data.val_files={path}", "trainer.val_before_train=true", "trainer.test_freq=5")
+    assert sentence == f"data.val_files: {path} holds no rows: write at least one task into it"
+
+
+def test_a_machine_without_vllm_is_refused(quickstart, monkeypatch):
+    real = importlib.metadata.version
+
+    def version(name: str) -> str:
+        if name.startswith("vllm"):
+            raise importlib.metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    sentence = refusal(quickstart)
+    assert "actor_rollout_ref.rollout.name" in sentence and "verl-kernel[gpu]" in sentence
+
+
+def test_a_machine_without_a_compiler_is_refused_where_triton_compiles(quickstart, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    preflight(config(quickstart))
+    monkeypatch.delenv("VERL_PLATFORM")
+    with pytest.raises(EnvironmentNotReady, match="no C compiler.*install gcc"):
+        check_machine(config(quickstart))
+
+
+def test_a_name_lost_to_someone_else_is_refused(quickstart, monkeypatch):
+    monkeypatch.setitem(registration._registry("agent loop"), "kernel_agent", {"_target_": "other.Loop"})
+    sentence = refusal(quickstart)
+    assert "kernel_agent" in sentence and "other.Loop" in sentence
+
+
+def test_every_failure_ends_the_process(quickstart, monkeypatch):
+    with pytest.raises(SystemExit, match="kernelgym.max_turns"):
+        PreflightCallback().on_job_start(config(quickstart, "kernelgym.max_turns=0"))
+    monkeypatch.setattr(machine, "vllm", lambda: 1 / 0)
+    with pytest.raises(SystemExit) as caught:
+        PreflightCallback().on_job_start(config(quickstart))
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.slow
+def test_the_trainer_stops_with_one_sentence_before_it_starts_anything(quickstart):
+    command = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-name=cpu_quickstart"]
+    done = subprocess.run(
+        [*command, f"quickstart_dir={quickstart}", "kernelgym.max_turns=0", f"hydra.run.dir={quickstart}/run"],
+        env={**os.environ, "VERL_PLATFORM": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1].startswith("verl-kernel: kernelgym.max_turns is 0")
+    assert "ray init kwargs" not in done.stdout
+
+
+def test_judges_for_a_gpu_must_ask_ray_for_one(caplog):
+    check_judges_gpus(GymOptions(device="cuda", gpus_per_judge=0.5), "cuda")
+    check_judges_gpus(GymOptions(), "cpu")
+    assert not caplog.records
+    check_judges_gpus(GymOptions(), "cuda")
+    assert "simulated" in caplog.text
+    with pytest.raises(VerlKernelError, match="kernelgym.gpus_per_judge is 0"):
+        check_judges_gpus(GymOptions(device="cuda"), "cuda")
+
+
+def test_auto_is_not_interpreted_where_judges_ask_for_gpus(quickstart):
+    sentence = refusal(quickstart, "kernelgym.device=auto", "++kernelgym.gpus_per_judge=1")
+    assert sentence.startswith("kernelgym.device: ") and "kernelgym.gpus_per_judge is 1" in sentence
+    preflight(config(quickstart, "kernelgym.device=auto"))

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+from dataclasses import replace
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from verl_kernel.commands.data import app
+from verl_kernel.data.rows import check_rows
+from verl_kernel.errors import ConfigError
+from verl_kernel.quickstart import build as quickstart
+from verl_kernel.quickstart.build import Quickstart, build, is_complete
+from verl_kernel.quickstart.tokenizer import encode_conversation
+from verl_kernel.quickstart.warm_start import WarmStart, train
+
+SMALL = Quickstart(
+    train_tasks=8, val_tasks=4, conversations=64, warm_start=WarmStart(layers=1, width=64, heads=1, batch_size=4)
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    out = tmp_path_factory.mktemp("quickstart") / "out"
+    return out, build(out, SMALL, lambda step, steps, loss: None)
+
+
+def references(path):
+    return {row["reward_model"]["ground_truth"] for row in pq.read_table(path).to_pylist()}
+
+
+def test_data_are_valid_and_splits_are_disjoint(made):
+    out, _ = made
+    for split, count in (("train", 8), ("val", 4)):
+        check_rows(out / f"{split}.parquet")
+        assert len(references(out / f"{split}.parquet")) == count
+    assert not references(out / "train.parquet") & references(out / "val.parquet")
+
+
+def test_the_model_learned_and_loads(made):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    out, manifest = made
+    assert manifest["loss"]["last"] < 0.8 * manifest["loss"]["first"]
+    tokenizer, model = (kind.from_pretrained(out / "model") for kind in (AutoTokenizer, AutoModelForCausalLM))
+    assert model.config.vocab_size == len(tokenizer)
+    assert model.config.hidden_size // model.config.num_attention_heads == 64
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id
+    assert all(weight.dtype == torch.float32 and torch.isfinite(weight).all() for weight in model.parameters())
+    assert not (out / "sft").exists()
+
+
+def test_the_saved_weights_are_the_trained_ones(made):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    out, manifest = made
+    tokenizer, model = (kind.from_pretrained(out / "model") for kind in (AutoTokenizer, AutoModelForCausalLM))
+    total = count = 0
+    for talk in pq.read_table(out / "corpus.parquet")["messages"].to_pylist():
+        ids, targets = encode_conversation(tokenizer, talk)
+        with torch.no_grad():
+            scores = model(torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
+        wanted = torch.tensor(targets[1:])
+        total -= scores[wanted, torch.tensor(ids[1:])[wanted]].sum().item()
+        count += int(wanted.sum())
+    # `last` averages the last 20 steps: here all of them.
+    assert total / count < manifest["loss"]["last"]
+
+
+def test_assistant_tokens_alone_carry_loss(made):
+    """verl's dataset also scores the line break behind an answer, which our own encoding leaves out."""
+    from omegaconf import OmegaConf
+    from transformers import AutoTokenizer
+    from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
+
+    out, _ = made
+    tokenizer = AutoTokenizer.from_pretrained(out / "model")
+    talks = pq.read_table(out / "corpus.parquet")["messages"].to_pylist()
+    config = OmegaConf.create({"pad_mode": "no_padding", "max_length": 2048})
+    dataset = MultiTurnSFTDataset(str(out / "corpus.parquet"), tokenizer, config)
+    place = max(range(len(talks)), key=lambda row: len(talks[row]))
+    assert [message["role"] for message in talks[place]] == ["user", "assistant"] * 2
+    ids, targets = encode_conversation(tokenizer, talks[place])
+    row = dataset[place]
+    assert row["input_ids"].tolist() == ids
+    answered = torch.tensor(targets)
+    behind = torch.cat([torch.tensor([False]), answered[:-1] & ~answered[1:]])
+    assert torch.equal(row["loss_mask"].bool(), answered | behind)
+
+
+def test_default_model_has_one_to_four_million_parameters():
+    from verl_kernel.quickstart.tokenizer import train_tokenizer
+    from verl_kernel.quickstart.warm_start import build_model
+
+    tokenizer = train_tokenizer(["x = x + 1"], 1024)
+    assert 1e6 <= build_model(WarmStart(), tokenizer, 0).num_parameters() <= 4e6
+
+
+def test_complete_means_same_options_and_untouched_files(made, tmp_path):
+    out, _ = made
+    assert is_complete(out, SMALL)
+    assert not is_complete(out, replace(SMALL, seed=1))
+    assert not is_complete(tmp_path, SMALL)
+    path = out / "val.parquet"
+    original = path.read_bytes()
+    path.write_bytes(original[:-1])
+    assert not is_complete(out, SMALL)
+    path.write_bytes(original)
+    manifest = (out / "manifest.json").read_text()
+    for broken in ("", "[]", json.dumps({"fingerprint": SMALL.fingerprint})):
+        (out / "manifest.json").write_text(broken)
+        assert not is_complete(out, SMALL)
+    (out / "manifest.json").write_text(manifest)
+    assert is_complete(out, SMALL)
+
+
+def test_command_repeats_the_build_shows_its_progress_and_runs_once(made, monkeypatch, tmp_path):
+    monkeypatch.setattr(quickstart, "Quickstart", lambda seed: replace(SMALL, seed=seed))
+    out = tmp_path / "new" / "out"
+    first = CliRunner().invoke(app, ["quickstart", "--out", str(out), "--seed", str(SMALL.seed)])
+    assert first.exit_code == 0 and "8 training and 4 validation tasks" in first.output
+    assert "16/16 steps" in first.output
+    again, manifest = json.loads((out / "manifest.json").read_text()), made[1]
+    names = ["train.parquet", "val.parquet", "corpus.parquet", "model/tokenizer.json"]
+    assert [again["files"][name] for name in names] == [manifest["files"][name] for name in names]
+    assert again["loss"]["last"] == pytest.approx(manifest["loss"]["last"], rel=0.05)
+    second = CliRunner().invoke(app, ["quickstart", "--out", str(out), "--seed", str(SMALL.seed)])
+    assert second.exit_code == 0 and "nothing to do" in second.output
+
+
+def test_command_fails_with_the_trainers_last_lines(monkeypatch, tmp_path):
+    def broken(out, options, progress):
+        return train(out, options.warm_start, lambda step, loss: None)
+
+    monkeypatch.setattr(quickstart, "build", broken)
+    result = CliRunner().invoke(app, ["quickstart", "--out", str(tmp_path)])
+    assert result.exit_code == 1
+    assert f"{tmp_path}/sft.log" in result.output and f"{tmp_path}/sft/model" in result.output
+    assert "Traceback" in (tmp_path / "sft.log").read_text()
+
+
+def test_the_command_takes_the_length_of_the_cold_start(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(quickstart, "is_complete", lambda out, options: asked.append(options) or True)
+    for words in ([], ["--conversations", "240"]):
+        assert CliRunner().invoke(app, ["quickstart", "--out", str(tmp_path), *words]).exit_code == 0
+    assert [options.conversations for options in asked] == [Quickstart().conversations, 240]
+    refused = CliRunner().invoke(app, ["quickstart", "--out", str(tmp_path), "--conversations", "5"])
+    assert refused.exit_code == 1 and "quickstart.conversations is 5" in refused.output
+
+
+def test_sizes_below_one_are_refused():
+    with pytest.raises(ConfigError, match="quickstart.val_tasks"):
+        Quickstart(val_tasks=0)
+    with pytest.raises(ConfigError, match="warm_start.batch_size"):
+        WarmStart(batch_size=0)
+    with pytest.raises(ConfigError, match="quickstart.conversations is 5"):
+        Quickstart(conversations=5)

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from verl_kernel.reporting.facts import run_facts, timing_source
+
+CONFIG = """
+data: {train_files: "${quickstart_dir}/train.parquet", val_files: "${oc.env:NO_SUCH_VARIABLE}"}
+quickstart_dir: outputs
+trainer: {total_training_steps: 20}
+kernelgym: {max_turns: 2}
+"""
+
+
+def config(folder, text):
+    (folder / ".hydra").mkdir()
+    (folder / ".hydra" / "config.yaml").write_text(text)
+
+
+def test_facts_come_from_the_configuration_and_what_cannot_be_told_is_left_out(tmp_path):
+    config(tmp_path, CONFIG)
+    facts = run_facts(tmp_path, [{"step": 7, "timing_s/step": 2.5}])
+    assert facts["training data"] == "outputs/train.parquet" and facts["turns"] == "2"
+    assert facts["steps"] == "7 of 20, not finished"
+    assert "held-out data" not in facts and "estimator" not in facts
+
+
+@pytest.mark.parametrize("text", ["", "a: [1", "- 1", "\x00"])
+def test_a_broken_configuration_leaves_what_the_steps_tell(tmp_path, text):
+    config(tmp_path, text)
+    assert run_facts(tmp_path, [{"step": 7}]) == {"times": "unknown: no kernel was timed", "steps": "7"}
+
+
+@pytest.mark.parametrize(
+    ("shares", "source"),
+    [((1.0, 1.0), "simulated:"), ((0.0,), "cuda_event:"), ((None,), "unknown:"), ((1.0, 0.0), "mixed:")],
+)
+def test_the_source_of_times_is_named(shares, source):
+    assert timing_source([{"step": 1, "kernel/simulated_clock": share} for share in shares]).startswith(source)

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+import base64
+from html.parser import HTMLParser
+
+import pytest
+
+from tests.reporting.runs import kernel, write_lines
+from verl_kernel.reporting.page import KERNELS_SHOWN, write_page
+
+STEPS = [{"step": n, "critic/score/mean": float(n), "kernel/simulated_clock": 1.0} for n in (1, 2)]
+HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)> & '\" {{ 7 * 7 }} {% raw %}"
+
+
+class Elements(HTMLParser):
+    """The page as a browser reads it."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.found = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def page(folder, steps=STEPS, validations=(), figure=None):
+    return Elements(write_page(folder, steps, validations, figure).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("field", ["code", "reference", "task_id", "timing_source"])
+def test_what_a_policy_wrote_is_text(tmp_path, field):
+    write_lines(tmp_path / "kernels.jsonl", kernel(1, **{field: HOSTILE}) if field != "task_id" else kernel(1, HOSTILE))
+    elements = page(tmp_path)
+    assert HOSTILE in elements.text
+    assert not {tag for tag, _ in elements.found} & {"script", "img", "iframe", "object", "link"}
+    assert not [name for _, attributes in elements.found for name in attributes if name.startswith("on")]
+
+
+def test_a_configuration_is_text_too(tmp_path):
+    (tmp_path / ".hydra").mkdir()
+    (tmp_path / ".hydra" / "config.yaml").write_text('algorithm: {adv_estimator: "<script>alert(1)</script>"}')
+    elements = page(tmp_path)
+    assert "<script>alert(1)</script>" in elements.text and "script" not in [tag for tag, _ in elements.found]
+
+
+def test_a_source_that_is_no_unicode_can_be_written(tmp_path):
+    (tmp_path / "kernels.jsonl").write_text(
+        '{"step": 1, "task_id": "t", "turn": 1, "speedup": 2, "code": "x = \\ud800"}'
+    )
+    elements = page(tmp_path)
+    assert "x = \\ud800" in elements.text and "2x" in elements.text
+
+
+def test_the_page_holds_its_figure_and_asks_nobody_for_anything(tmp_path):
+    figure = tmp_path / "reward.png"
+    figure.write_bytes(b"\x89PNG pixels")
+    elements = page(tmp_path, figure=figure)
+    sources = [value for _, a in elements.found for name, value in a.items() if name in ("src", "href")]
+    assert [base64.b64decode(source.removeprefix("data:image/png;base64,")) for source in sources] == [
+        b"\x89PNG pixels"
+    ]
+
+
+def test_the_page_tells_what_changed_and_shows_the_best_kernels(tmp_path):
+    kernels = [
+        kernel(n, f"task{n:02}", 1.0 + n, code=f"code{n:02}", kernel_ms=0.00401) for n in range(KERNELS_SHOWN + 3)
+    ]
+    write_lines(tmp_path / "kernels.jsonl", *kernels)
+    held_out = [{"step": 0, "held_out/acc": 0.25}, {"step": 2, "held_out/acc": 0.75}]
+    text = page(tmp_path, validations=held_out).text
+    assert "x 2.00" in text and "+0.500" in text and "Kernel, 0.00401 ms" in text and tmp_path.name in text
+    assert text.index("code12") < text.index("code03") and "code02" not in text
+
+
+def test_a_run_killed_before_its_first_step_has_a_page(tmp_path):
+    text = page(tmp_path, steps=[]).text
+    assert "fewer than two steps" in text and "None is recorded" in text and "validated nothing" in text

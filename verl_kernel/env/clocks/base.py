@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a clock is: something that turns an evaluation whose outputs were right into times and a profile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from verl_kernel.env.clocks.profile import Profile
+from verl_kernel.env.result import Comparison, Timing
+from verl_kernel.env.tamper.hack_flags import HackFlag
+from verl_kernel.env.trace import TraceEvent
+
+if TYPE_CHECKING:  # the reference imports devices, which import clocks
+    from verl_kernel.env.ipc.messages import Claims, Offered, Time
+    from verl_kernel.env.reference.reference import Reference
+    from verl_kernel.env.reference.trial import Trial
+    from verl_kernel.env.tamper.trace_checks import OwnWork
+
+Parsed = TypeVar("Parsed")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Times of a candidate and its reference by one clock, and what the candidate's time went into."""
+
+    kernel_ms: Timing | None
+    reference_ms: Timing | None
+    """None where an op of the program has no price."""
+    profile: Profile | None
+    """None where the clock could not see device kernels; unknown is never 0."""
+    refusal: tuple[HackFlag, str] | None = None
+    """Flag and reason if these times cannot be true: the verdict is then `hacking`."""
+    unpriced: tuple[str, ...] = ()
+    """Names of the ops that have no price."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Circumstances for `EvalResult.env`: clocks, throttling, calibration."""
+    times: dict[str, Comparison] = field(default_factory=dict)
+    """By protocol, of a clock that measures."""
+    sure: float | None = None
+    """Lower end of the speedup's interval, of a clock that measures."""
+
+    @property
+    def speedup(self) -> float | None:
+        """Reference median over candidate median; None if the candidate took no time, or a time is unknown."""
+        if self.kernel_ms is None or self.reference_ms is None or self.kernel_ms.median <= 0:
+            return None
+        return self.reference_ms.median / self.kernel_ms.median
+
+    @property
+    def speedup_low(self) -> float | None:
+        """What of it is sure: all of it on a clock that counts."""
+        return self.sure if self.times else self.speedup
+
+
+class Session(Protocol):
+    """The evaluation in progress, as far as a clock may use it: its reference, its secret and its runner."""
+
+    reference: Reference
+    secret: bytes
+
+    @property
+    def source(self) -> str:
+        """The candidate's file, as its kernels report it."""
+        ...
+
+    @property
+    def comparable(self) -> tuple[Sequence[TraceEvent], Sequence[Sequence[TraceEvent]]]:
+        """Events of the reference's forward, and of the candidate's forwards on inputs of that size."""
+        ...
+
+    def work(self, trace: Sequence[TraceEvent]) -> OwnWork:
+        """How much of each event is compute of the candidate's own."""
+        ...
+
+    def draw(self, number: int) -> Trial:
+        """Fresh inputs from the secret and what the reference makes of them, on the judge's device."""
+        ...
+
+    def offer(self, trial: Trial) -> Offered:
+        """Put a trial's inputs into shared memory and poison the outputs; names both: `inputs`, `specs`, `outputs`."""
+        ...
+
+    def ask(self, request: Time, timeout_s: float) -> Claims:
+        """One request to the runner; a failure of the runner ends the evaluation."""
+        ...
+
+    def accept(self, trial: Trial, form: Claims, values: bool) -> None:
+        """End the evaluation unless shared memory holds this trial's output: form, and every element if `values`."""
+        ...
+
+    def parse(self, read: Callable[[], Parsed]) -> Parsed:
+        """Read a part of a reply; ends the evaluation where no runner of ours can have written it."""
+        ...
+
+
+class Clock(Protocol):
+    """Measures one candidate after its correctness trials, while its runner is still alive."""
+
+    source: str
+    """`simulated` or `cuda_event`."""
+
+    def measure(self, session: Session) -> Measurement:
+        """Times and profile.
+
+        Raises:
+            InfraError: the device could not be had or does not answer.
+        """
+        ...

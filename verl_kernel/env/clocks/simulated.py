@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated clock: what a nominal GPU would take for counted work (`nominal`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from verl_kernel.env.clocks.base import Measurement, Session
+from verl_kernel.env.clocks.profile import profile_events
+from verl_kernel.env.clocks.statistics import timing
+from verl_kernel.env.devices.cpu.nominal import PROFILES, event_ms, time_ms
+from verl_kernel.env.trace import TraceEvent
+
+
+def unpriced(events: Sequence[TraceEvent]) -> tuple[str, ...]:
+    """Names of the events that have no price, each once."""
+    return tuple(dict.fromkeys(event.name for event in events if not event.priced))
+
+
+class SimulatedClock:
+    """Reads the traces of the correctness trials; the runner is not asked anything."""
+
+    source = "simulated"
+
+    def __init__(self, gpu_profile: str) -> None:
+        self._gpu = PROFILES[gpu_profile]
+
+    def measure(self, session: Session) -> Measurement:
+        """Times of all trials, unless an op of theirs has no price; the profile is that of a trial of median time."""
+        reference, traces = session.comparable
+        theirs = unpriced(reference)
+        ours = tuple(name for trace in traces for name in unpriced(trace))
+        times = [time_ms(trace, self._gpu) for trace in traces]
+        typical = traces[sorted(range(len(times)), key=times.__getitem__)[(len(times) - 1) // 2]]
+        return Measurement(
+            kernel_ms=None if ours else timing(times),
+            reference_ms=None if theirs else timing([time_ms(reference, self._gpu)]),
+            profile=profile_events(
+                typical, session.source, lambda event: event_ms(event, self._gpu), session.work(typical)
+            ),
+            unpriced=tuple(dict.fromkeys(theirs + ours)),
+        )

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a candidate's output is the reference's.
+
+Both are compared in float64, element by element: |actual - expected| <= rtol * |expected| + floor. The profile
+`scaled` sets floor = atol * scale, so zeros do not pass where the reference is small; the scale is that of an
+element's row and column (`scale`). `parity` is `torch.allclose` with rtol = atol = 1e-2, as published. Integers and
+booleans must be equal. Infinities and NaNs must be where the reference has them. Where an element has room (`room`),
+only what is beyond it counts as error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import torch
+
+from verl_kernel.env.comparison.scale import Scale
+from verl_kernel.env.comparison.tf32_room import Room
+
+CHUNK = 1 << 20
+"""Elements compared at a time; bounds the memory taken in float64."""
+
+_SCALED = {torch.float64: 1e-7, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 1e-2}
+_PARITY = 1e-2
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Result of a comparison."""
+
+    ok: bool
+    max_abs: float | None = None
+    """Largest |actual - expected| over the elements finite on both sides; None if it exceeds float64."""
+    max_rel: float | None = None
+    """Largest |actual - expected| / max(|expected|, rms(expected)), None where that is infinite."""
+    first_bad_index: tuple[int, ...] | None = None
+    is_tf32: bool = False
+    """Whether it would be ok if products of float32 might be TF32's."""
+
+
+def compare(
+    expected: torch.Tensor,
+    actual: torch.Tensor,
+    profile: str = "scaled",
+    least: float | None = None,
+    room: Room | None = None,
+) -> Agreement:
+    """Compare two tensors of any equal shape.
+
+    Args:
+        expected: the reference's output.
+        actual: the candidate's.
+        profile: `scaled` or `parity`.
+        least: smallest scale of a row or column as a part of the rms of all, `scale.NOISE` of the dtype without it.
+        room: what each element may be off besides.
+
+    Raises:
+        ValueError: an unknown profile.
+    """
+    if profile not in ("scaled", "parity"):
+        raise ValueError(f"tolerance profile {profile!r} is unknown: use scaled or parity")
+    if expected.shape != actual.shape or expected.dtype != actual.dtype:
+        return Agreement(ok=False)
+    if expected.is_complex():
+        return compare(torch.view_as_real(expected), torch.view_as_real(actual), profile, least, room)
+    scale = Scale.of(expected, CHUNK, profile == "scaled", least)
+    rtol, atol = _tolerance(expected.dtype, profile)
+    max_abs, max_rel, first_bad = 0.0, 0.0, None
+    rooms = () if room is None else (room.below, room.above)
+    for start, wanted, given, *spare in _chunks(scale.step, expected, actual, *rooms):
+        floor = atol * scale.around(wanted) if profile == "scaled" else atol
+        good, error = _judge(wanted, given, rtol, floor, spare)
+        if (largest := error.max().item()) > 0:
+            max_abs, max_rel = max(max_abs, largest), max(max_rel, _relative(error, wanted, scale.rms))
+        if first_bad is None and not good.all():
+            first_bad = start + int(good.to(torch.uint8).argmin())
+    return Agreement(first_bad is None, _known(max_abs), _known(max_rel), _index(first_bad, expected.shape))
+
+
+def _relative(error: torch.Tensor, wanted: torch.Tensor, rms: float) -> float:
+    scale = wanted.double().abs().clamp_(min=rms)
+    return (error / scale if rms else torch.where(error > 0, error / scale, error)).max().item()
+
+
+def _known(value: float) -> float | None:
+    return value if isfinite(value) else None
+
+
+def _tolerance(dtype: torch.dtype, profile: str) -> tuple[float, float]:
+    if not dtype.is_floating_point:
+        return 0.0, 0.0
+    tolerance = _PARITY if profile == "parity" else _SCALED.get(dtype, 1e-2)
+    return tolerance, tolerance
+
+
+def _judge(
+    wanted: torch.Tensor, given: torch.Tensor, rtol: float, floor: torch.Tensor | float, room: list[torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which elements agree, and the error of those finite on both sides (0 elsewhere)."""
+    one, other = wanted.double(), given.double()
+    beyond = _beyond(other - one, *room) if room else None
+    error = (other - one).abs_()
+    if rtol and error.isfinite().all():
+        return (error if beyond is None else beyond) <= one.abs().mul_(rtol).add_(floor), error
+    same = (wanted == given) | (wanted.isnan() & given.isnan())  # in their own dtype: int64 does not fit a float64
+    finite = wanted.isfinite() & given.isfinite()
+    error = torch.where(finite, error, 0.0)
+    beyond = error if beyond is None else beyond
+    return (same | (finite & (beyond <= rtol * one.abs() + floor)) if rtol else same), error
+
+
+def _beyond(way: torch.Tensor, below: torch.Tensor, above: torch.Tensor) -> torch.Tensor:
+    return (way - way.clamp(-below, above)).abs_()
+
+
+def _chunks(step: int, *tensors: torch.Tensor) -> Iterator[Any]:
+    """Where a chunk starts, and that of each tensor."""
+    flat = [tensor.detach().reshape(-1) for tensor in tensors]
+    for start in range(0, flat[0].numel(), step):
+        yield start, *(tensor[start : start + step] for tensor in flat)
+
+
+def _index(flat: int | None, shape: torch.Size) -> tuple[int, ...] | None:
+    if flat is None:
+        return None
+    index = []
+    for size in reversed(shape):
+        flat, position = divmod(flat, size)
+        index.append(position)
+    return tuple(reversed(index))

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a program as if its products of float32 were TF32's: 10 bits of mantissa left of 23 in either operand.
+
+Tensor cores round operands towards zero as they read them, libraries and compilers to the nearest before. Attention,
+recurrent layers and other ops with products inside are taken apart, so that these are found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from verl_kernel.env.comparison import float32
+from verl_kernel.env.devices.op_mode import OpMode
+from verl_kernel.env.trace import TraceEvent
+
+_DROPPED = (1 << 13) - 1
+"""The bits of a float32 that TF32 does not have."""
+_CONVOLUTIONS = "convolution _convolution convolution_overrideable cudnn_convolution mkldnn_convolution"
+_OPERANDS = {
+    **dict.fromkeys(("mm", "bmm", "mv", *_CONVOLUTIONS.split()), (0, 1)),
+    **dict.fromkeys(("addmm", "addbmm", "baddbmm", "addmv", "_addmm_activation"), (1, 2)),
+}
+"""Places of the factors among the arguments of an op."""
+_ATTENTION = ("scaled_dot_product", "_native_multi_head_attention", "_transformer_encoder_layer")
+_RECURRENT = ("lstm", "gru", "rnn")
+
+
+def has_products(events: Iterable[TraceEvent]) -> bool:
+    """Whether a forward with this trace multiplies matrices, in float32 or another type."""
+    names = {_plain(event.name) for event in events if event.kind == "op"}
+    return bool(names & _OPERANDS.keys()) or _holds(names, (*_ATTENTION, *_RECURRENT))
+
+
+@contextmanager
+def rounded_products(events: Iterable[TraceEvent], seed: int | None) -> Iterator[Rounding]:
+    """Inside, factors of products in float32 are rounded to TF32.
+
+    Args:
+        events: trace of the program that will run.
+        seed: of the directions, up or down for each number by itself; None rounds towards zero.
+    """
+    names = {_plain(event.name) for event in events}
+    with ExitStack() as stack:
+        if _holds(names, _ATTENTION):
+            _take_apart_attention(stack)
+        if _holds(names, _RECURRENT):
+            _take_apart_recurrent(stack)
+        stack.enter_context(float32.precision("tf32"))  # exact on rounded factors, and faster on a GPU
+        rounding = Rounding(seed)
+        with rounding:
+            yield rounding
+
+
+class Rounding(OpMode):
+    """Rounds the factors of each product."""
+
+    def __init__(self, seed: int | None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._seed = seed
+        self._generators: dict[torch.device, torch.Generator] = {}
+        self.was_used = False
+        """Whether there was a factor to round."""
+
+    def run_op(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Run an op with its factors rounded."""
+        places = _OPERANDS.get(_plain(func._schema.name), ())
+        args = tuple(self._rounded(value) if place in places else value for place, value in enumerate(args))
+        return func(*args, **kwargs)
+
+    def _rounded(self, factor: Any) -> Any:
+        if factor.dtype is not torch.float32 or factor.layout is not torch.strided:
+            return factor
+        self.was_used = True
+        return rounded(factor, 0 if self._seed is None else self._coins(factor) * _DROPPED)
+
+    def _coins(self, like: torch.Tensor) -> torch.Tensor:
+        if like.device not in self._generators:
+            self._generators[like.device] = torch.Generator(like.device).manual_seed(self._seed or 0)
+        coins = torch.empty(like.shape, dtype=torch.int32, device=like.device)
+        return coins.random_(0, 2, generator=self._generators[like.device])
+
+
+def rounded(tensor: torch.Tensor, added: torch.Tensor | int = 0) -> torch.Tensor:
+    """The numbers of a float32 tensor in TF32.
+
+    Args:
+        tensor: of any shape.
+        added: to the 13 bits that are dropped: 0 rounds towards zero, 0x1000 to nearest (ties away from zero), 0x1FFF
+            away from zero.
+    """
+    bits = (tensor.view(torch.int32) + added) & ~_DROPPED
+    return torch.where(tensor.isfinite(), bits.view(torch.float32), tensor)
+
+
+def _take_apart_attention(stack: ExitStack) -> None:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+    mha = torch.backends.mha
+    stack.callback(mha.set_fastpath_enabled, mha.get_fastpath_enabled())
+    mha.set_fastpath_enabled(False)
+
+
+def _take_apart_recurrent(stack: ExitStack) -> None:
+    stack.callback(setattr, torch.backends.cudnn, "enabled", torch.backends.cudnn.enabled)
+    torch.backends.cudnn.enabled = False
+    stack.callback(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled())
+    torch._C._set_mkldnn_enabled(False)
+
+
+def _plain(name: str) -> str:
+    """`mm` for `aten::mm.out`, `addmm` for `aten::addmm_`."""
+    return name.removeprefix("aten::").partition(".")[0].rstrip("_")
+
+
+def _holds(names: Iterable[str], words: tuple[str, ...]) -> bool:
+    return any(word in name for name in names for word in words)

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far from the expected output a program may be because its products are TF32's, element by element.
+
+The reference is run again with the factors of its products rounded (`tf32`). Towards zero gives a bias: the room of an
+element reaches from the expected value to that one. At random gives a spread, of at least what any rounding of single
+numbers has (twice that of rounding to nearest): beyond both ends the room goes on for `_FACTOR` standard deviations,
+estimated from the element's own moves and from those of its neighbours. What all this comes to is bounded by a part of
+the element and the scale around it, so that noise never excuses what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from verl_kernel.env.comparison.scale import FEWEST, Scale
+
+RUNS = 12
+"""Random roundings: of a normal error, about one in a million is beyond `_FACTOR` times its deviation in so many."""
+_FACTOR = 8.0
+_MOST = 0.1
+"""Bound of the room, as a part of the element and its scale; products of 4096 terms need a fifteenth of that."""
+_FEWEST_ROWS = 4
+"""With fewer rows the mean of a column says no more than its elements."""
+_PIECE, _FAR = 1 << 20, 1e9
+
+
+@dataclass(frozen=True)
+class Room:
+    """How far below and above each expected element (complex: each part of it) a correct program's may lie."""
+
+    below: torch.Tensor
+    above: torch.Tensor
+
+    def on(self, device: torch.device | str) -> Room:
+        """The same on a device."""
+        return Room(self.below.to(device), self.above.to(device))
+
+
+Run = Callable[[int | None], Sequence[torch.Tensor] | None]
+
+
+def limits(expected: Sequence[torch.Tensor], least: float | None) -> list[Room | None]:
+    """The largest room that outputs can have, whatever TF32 does; None for those that are not floating.
+
+    Args:
+        expected: the reference's outputs.
+        least: smallest scale of a row or column (`Scale.of`).
+    """
+    return [None if _is_exact(tensor) else _limit(real(tensor), least) for tensor in expected]
+
+
+def rooms(expected: Sequence[torch.Tensor], run: Run, least: float | None) -> list[Room | None] | None:
+    """The room of each output; None where there is none.
+
+    Args:
+        expected: the reference's outputs.
+        run: gives them with rounded factors (None: towards zero, else a seed of the directions), or None where nothing
+            was rounded or the program fails.
+        least: smallest scale of a row or column (`Scale.of`).
+    """
+    biased = run(None)
+    if biased is None or not _alike(expected, biased):
+        return None
+    wanted = [None if _is_exact(tensor) else _Moves(real(tensor), least) for tensor in expected]
+    for seed in range(RUNS):
+        moved = run(seed)
+        if moved is None or not _alike(expected, moved):
+            return None
+        for moves, tensor in zip(wanted, moved, strict=True):
+            if moves is not None:
+                moves.add(real(tensor))
+    pairs = zip(wanted, biased, strict=True)
+    return [None if moves is None else moves.room(real(tensor)) for moves, tensor in pairs]
+
+
+def real(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor; of a complex one its real and imaginary parts."""
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+class _Moves:
+    """How far the elements of one output have moved, in units of its rms."""
+
+    def __init__(self, expected: torch.Tensor, least: float | None) -> None:
+        self._expected, self._least = expected, least
+        self._unit = Scale.of(expected, _PIECE, False).rms or 1.0
+        self._squares = torch.zeros(expected.shape, dtype=torch.float32, device=expected.device)
+
+    def add(self, moved: torch.Tensor) -> None:
+        self._squares += self._way(moved).square_()
+
+    def room(self, biased: torch.Tensor) -> Room:
+        most, bias = _limit(self._expected, self._least).above, self._way(biased)
+        own = self._squares / RUNS
+        beyond = torch.maximum(own, smoothed(own)).sqrt_().mul_(_FACTOR)
+        below, above = (beyond + (sign * bias).clamp_(min=0.0) for sign in (-1.0, 1.0))
+        return Room(torch.minimum(below * self._unit, most), torch.minimum(above * self._unit, most))
+
+    def _way(self, moved: torch.Tensor) -> torch.Tensor:
+        dtype = torch.promote_types(moved.dtype, torch.float32)
+        way = (moved.to(dtype) - self._expected.to(dtype)) / self._unit
+        return way.float().nan_to_num_(0.0, 0.0, 0.0).clamp_(-_FAR, _FAR)
+
+
+def smoothed(squares: torch.Tensor) -> torch.Tensor:
+    """Each element's square as its row and column within a tile have it: mean of either over the mean of the tile.
+
+    Right where rows and columns have scales of their own. Tiles have 16 to 31 rows and columns; rows are those of
+    `scale`.
+    """
+    width = 1
+    for length in reversed(squares.shape):
+        width *= length if width < FEWEST else 1
+    if not squares.numel():
+        return squares
+    table = squares.reshape(-1, width)
+    step = max(_PIECE // width // FEWEST, 1) * FEWEST
+    starts = range(0, max(len(table) - FEWEST, 0) + 1, step)
+    pieces = [table[start:end] for start, end in zip(starts, [*starts[1:], len(table)], strict=True)]
+    return torch.cat([_smoothed(piece) for piece in pieces]).view(squares.shape)
+
+
+def _smoothed(table: torch.Tensor) -> torch.Tensor:
+    rows, columns = (_tiles(length, table.device) for length in table.shape)
+    by_row = _means(table, columns, 1)
+    if table.shape[0] < _FEWEST_ROWS:
+        return by_row[:, columns]
+    by_column, by_both = _means(table, rows, 0), _means(by_row, rows, 0)
+    shares = by_row / by_both[rows].clamp_(min=torch.finfo(torch.float32).tiny)
+    return shares[:, columns] * by_column[rows]
+
+
+def _tiles(length: int, device: torch.device) -> torch.Tensor:
+    """Number of the tile of each of so many places; the last tile takes what is left."""
+    places = torch.arange(length, device=device) // FEWEST
+    return places.clamp_(max=max(length // FEWEST - 1, 0))
+
+
+def _means(table: torch.Tensor, tiles: torch.Tensor, dim: int) -> torch.Tensor:
+    counts = tiles.bincount()
+    shape = list(table.shape)
+    shape[dim] = counts.numel()
+    sums = torch.zeros(shape, dtype=table.dtype, device=table.device).index_add_(dim, tiles, table)
+    return sums / (counts if dim else counts[:, None])
+
+
+def _limit(expected: torch.Tensor, least: float | None) -> Room:
+    scale = Scale.of(expected, _PIECE, True, least)
+    flat = expected.detach().reshape(-1)
+    most = torch.empty(flat.shape, dtype=torch.float32, device=flat.device)
+    for start in range(0, flat.numel(), scale.step):
+        part = slice(start, start + scale.step)
+        most[part] = _MOST * (scale.around(flat[part]) + flat[part].abs())
+    most = most.view(expected.shape)
+    return Room(most, most)
+
+
+def _is_exact(tensor: torch.Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex())
+
+
+def _alike(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
+    return [tensor.shape for tensor in one] == [tensor.shape for tensor in other]

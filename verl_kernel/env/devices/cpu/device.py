@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Triton kernels on a CPU: the interpreter (TRITON_INTERPRET=1) with what it lacks added.
+
+bfloat16 arithmetic is silently wrong in the interpreter; the judge refuses such tasks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from verl_kernel.env.devices import INTERPRETER_VARIABLES
+from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.devices.cpu import cuda_shim
+from verl_kernel.env.devices.op_recorder import OpRecorder
+from verl_kernel.env.tamper import tripwire
+from verl_kernel.env.tamper.seals import SealedEvents
+from verl_kernel.env.trace import TraceEvent
+from verl_kernel.errors import EnvironmentNotReady
+
+_VARIABLE = "TRITON_INTERPRET"
+_POISON = 3e4
+"""What floating tensors hold during an ablation where nothing was written; half precision has it too."""
+
+
+class InterpreterDevice(DeviceBackend):
+    """The CPU backend."""
+
+    name = "cpu"
+    timing_source = "simulated"
+
+    def zygote_env(self) -> dict[str, str]:
+        """Triton decides while it is imported whether to interpret."""
+        return dict(INTERPRETER_VARIABLES)
+
+    def setup(self) -> None:
+        """Let `cuda` mean the CPU; with TRITON_INTERPRET=1 also make kernels run and count.
+
+        Raises:
+            EnvironmentNotReady: triton was imported before TRITON_INTERPRET was set.
+        """
+        cuda_shim.install()
+        if not _interprets():
+            return
+        torch.set_num_threads(1)  # threads do not survive the fork of a runner
+        _install_triton()
+
+    def confine(self, shared: torch.Tensor, given: Sequence[torch.Tensor]) -> None:
+        """Remember where they lie."""
+        from verl_kernel.env.devices.cpu import counting
+
+        counting.confine(_range(shared), map(_range, given))
+
+    @contextmanager
+    def record(self) -> Iterator[list[TraceEvent]]:
+        """Collect the events of the torch ops and launches inside."""
+        events = SealedEvents()
+        if not _interprets():
+            with OpRecorder(events):
+                yield events
+            return
+        from verl_kernel.env.devices.cpu.counting import STATE
+        from verl_kernel.env.devices.cpu.stores import STORES
+
+        STORES.begin_forward()
+        outer, STATE.events = STATE.events, events
+        tripwire.WIRE.events = events
+        recorder = OpRecorder(events, lambda: STATE.marshalling, lambda: STATE.running)
+        try:
+            with recorder:
+                yield events
+        finally:
+            STATE.events = tripwire.WIRE.events = outer
+            STATE.spent_ns += recorder.spent_ns
+
+    def function_watch(self) -> Callable[[], bool]:
+        """Refuses host functions inside launches."""
+        from verl_kernel.env.devices.cpu.launches import enter_function
+
+        return enter_function
+
+    @property
+    def spent_ns(self) -> int:
+        """Processor time of the launches and ops recorded so far."""
+        from verl_kernel.env.devices.cpu.counting import STATE
+
+        return STATE.spent_ns
+
+    def is_crash(self, exc: BaseException) -> bool:
+        """Whether a kernel stored outside the tensors of its launch."""
+        from verl_kernel.env.devices.cpu.counting import OutOfBounds
+
+        return isinstance(exc, OutOfBounds)
+
+    @contextmanager
+    def suppress_launches(self, kept: Sequence[str] = (), only: Sequence[int] | None = None) -> Iterator[None]:
+        """Leave out stores; what is allocated meanwhile holds poison."""
+        from verl_kernel.env.devices.cpu.counting import STATE
+        from verl_kernel.env.devices.cpu.stores import keeping
+        from verl_kernel.env.devices.poison import PoisonedAllocations
+
+        STATE.suppressed = not kept and only is None
+        try:
+            with keeping(kept, only), PoisonedAllocations(_POISON):
+                yield
+        finally:
+            STATE.suppressed = False
+
+    def is_compile_error(self, exc: BaseException) -> bool:
+        """Whether a kernel's own code raised, values aside: that is what a compiler would have refused."""
+        from triton.errors import TritonError
+
+        from verl_kernel.env.devices.cpu.launches import REFUSED
+
+        return isinstance(exc, TritonError) or getattr(exc, REFUSED, False) is True
+
+
+def _range(tensor: torch.Tensor) -> tuple[int, int]:
+    """First byte of a tensor and the byte behind its last element."""
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    start = tensor.data_ptr()
+    return start, start + (last + 1) * tensor.element_size() if tensor.numel() else start
+
+
+def _interprets() -> bool:
+    return os.environ.get(_VARIABLE) == "1"
+
+
+def _install_triton() -> None:
+    import triton
+
+    # Else the first launch imports it while the interpreter has put built-ins in the language's place, and Python 3.10
+    # knows no signature of them.
+    import triton.experimental.gluon
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpretedFunction
+
+    if not isinstance(tl.sum, InterpretedFunction):
+        raise EnvironmentNotReady(f"triton was imported before {_VARIABLE}=1 was set: set it when the process starts")
+    from verl_kernel.env.devices.cpu import driver, launches
+    from verl_kernel.env.devices.cpu.language import libdevice
+
+    triton.knobs.compilation.front_end_debugging = True  # raise a kernel's own error, with its line
+    driver.install()
+    libdevice.install()
+    launches.install()
+    tripwire.install()

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Triton driver for the interpreter, so that autotuning, `do_bench` and device queries work without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+from triton.runtime.driver import driver
+
+from verl_kernel.env.devices.cpu import tuning
+from verl_kernel.env.devices.cpu.cuda_shim import CAPABILITY, INTERFACE, PROPERTIES
+
+_UTILS_PROPERTIES = {
+    "multiprocessor_count": PROPERTIES["multi_processor_count"],
+    "max_shared_mem": PROPERTIES["shared_memory_per_block_optin"],
+    "max_num_regs": PROPERTIES["regs_per_multiprocessor"],
+    "warpSize": PROPERTIES["warp_size"],
+    "sm_clock_rate": 1980000,
+    "mem_clock_rate": 2619000,
+    "mem_bus_width": 5120,
+}
+
+
+class InterpreterDriver(DriverBase):  # type: ignore[misc]  # triton is untyped
+    """Answers Triton's questions about the device."""
+
+    def __init__(self) -> None:
+        self.utils = SimpleNamespace(get_device_properties=lambda device=0: _UTILS_PROPERTIES)
+
+    @classmethod
+    def is_active(cls) -> bool:
+        """This driver is set by hand, never found."""
+        return False
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        """Triton's own names will do: nothing is compiled."""
+        return ty
+
+    def get_current_target(self) -> Any:
+        """The nominal GPU."""
+        return GPUTarget("cuda", 10 * CAPABILITY[0] + CAPABILITY[1], PROPERTIES["warp_size"])
+
+    def get_active_torch_device(self) -> torch.device:
+        """What programs believe to run on."""
+        return torch.device("cuda", 0)
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        """A benchmarker that asks the simulated clock."""
+        return tuning.simulated_ms
+
+    def get_current_device(self) -> int:
+        """Index of the only device."""
+        return 0
+
+    def set_current_device(self, device: int) -> None:
+        """There is only one."""
+
+    def get_current_stream(self, device: int = 0) -> int:
+        """Handle of the only stream."""
+        return 0
+
+    def get_device_interface(self) -> Any:
+        """Module with `Event` and `synchronize`."""
+        return INTERFACE
+
+    def get_empty_cache_for_benchmark(self) -> torch.Tensor:
+        """There is no cache to clear."""
+        return torch.empty(0)
+
+    def clear_cache(self, cache: torch.Tensor) -> None:
+        """There is no cache to clear."""
+
+
+def install() -> None:
+    """Make the interpreter's driver the active one and let autotuning take its best configuration."""
+    driver.set_active(InterpreterDriver())
+    tuning.install()

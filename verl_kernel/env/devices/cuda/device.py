@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A GPU: real kernels, a real clock.
+
+Three processes, three states of CUDA. The judge has a context of its own (references, comparison). The zygote must
+have none, because a context does not survive a fork: it loads Triton's driver module and nothing that talks to the
+device. The runner makes its context after the fork, inside its jail.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from verl_kernel.env.devices.cuda import memory_shares
+from verl_kernel.env.devices.cuda.facts import gpu_state
+from verl_kernel.env.devices.cuda.sharing import SharedDevice, Sharing
+from verl_kernel.env.devices.op_recorder import OpRecorder
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.sandbox import gpu_isolation, gpu_variables
+from verl_kernel.env.sandbox.isolation import IsolationProfile
+from verl_kernel.env.trace import TraceEvent
+from verl_kernel.errors import EnvironmentNotReady, InfraError
+
+if TYPE_CHECKING:  # a zygote loads it on purpose, in `preload`
+    from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
+
+_CACHE_SHARE = 4
+"""The references that a judge keeps may take one part in so many of its memory."""
+
+_synchronize: Callable[[], None] = getattr(torch._C, "_cuda_synchronize", torch.cuda.synchronize)
+"""Bound before any candidate is loaded, so that none can replace it."""
+
+
+class CudaDevice(SharedDevice):
+    """The GPU that torch calls `cuda` (its current device)."""
+
+    name = "cuda"
+    timing_source = "cuda_event"
+    exit_s = 60.0  # the driver destroys the context in this time, and may have gigabytes to free
+
+    def zygote_env(self) -> dict[str, str]:
+        """Which GPU, and how torch may find out that there is one without touching it."""
+        fixed = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "CUDA_MODULE_LOADING": "LAZY", "OMP_NUM_THREADS": "1"}
+        return {**gpu_variables.kept(os.environ), **self._own_gpu(), **fixed}
+
+    def isolation(self) -> IsolationProfile:
+        """The driver's files, the nodes of the judge's own GPU, compilers."""
+        return gpu_isolation.profile(os.environ)
+
+    def setup(self) -> None:
+        """Make the context of a judge.
+
+        Raises:
+            EnvironmentNotReady: there is no GPU, or this process interprets kernels.
+        """
+        if os.environ.get("TRITON_INTERPRET") == "1":
+            raise EnvironmentNotReady("device cuda needs compiled kernels: unset TRITON_INTERPRET")
+        if not torch.cuda.is_available():
+            raise EnvironmentNotReady(
+                "device cuda needs a GPU and torch finds none here: use device cpu (Triton's interpreter)"
+            )
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+
+    def adopt(self, options: GymOptions) -> None:
+        """Take the judge's lock on the GPU and its part of the memory.
+
+        Raises:
+            EnvironmentNotReady: the GPU is too small for the judges and runners that share it, or has no lock.
+        """
+        self.sharing = Sharing(self.uuid, options)
+        total = torch.cuda.mem_get_info()[1]
+        self._share_bytes = memory_shares.judge_share_mb(total >> 20, options) << 20
+        torch.cuda.set_per_process_memory_fraction(self._share_bytes / total)
+
+    def preload(self) -> None:
+        """Load the compiler and the driver module, which is a C extension, without a context.
+
+        Raises:
+            EnvironmentNotReady: something made one.
+        """
+        import torch.profiler
+        import triton.backends.nvidia.compiler  # noqa: F401
+        from triton.backends.nvidia.driver import CudaDriver
+        from triton.runtime.driver import driver
+
+        from verl_kernel.env.seeding import seed_everything
+        from verl_kernel.env.tamper import tripwire
+
+        seed_everything(0)  # NumPy imports its generator when it is first used
+        driver.set_active(CudaDriver())
+        tripwire.install()
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            raise EnvironmentNotReady("the zygote has a CUDA context, which no runner could use after its fork")
+
+    def enter(self, memory_mb: int) -> None:
+        """Make the runner's context, with a ceiling on its memory.
+
+        Raises:
+            EnvironmentNotReady: the driver refuses it, as an over-strict jail would make it do.
+        """
+        try:
+            torch.cuda.init()  # type: ignore[no-untyped-call]
+            _, total = torch.cuda.mem_get_info()
+            torch.cuda.set_per_process_memory_fraction(min(1.0, (memory_mb << 20) / total))
+            _synchronize()
+            _ = self.stopwatch
+        except RuntimeError as exc:
+            raise EnvironmentNotReady(f"a runner gets no CUDA context: {exc}") from exc
+
+    def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor of these values and strides on the GPU; `tensor` itself where it is there."""
+        if tensor.is_cuda:
+            return tensor
+        there = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cuda")
+        return there.copy_(tensor)
+
+    def place(self, model: Any) -> Any:
+        """Parameters and buffers to the GPU."""
+        return model.to("cuda") if isinstance(model, torch.nn.Module) else model
+
+    def inputs_here(self) -> AbstractContextManager[Any]:
+        """`torch.rand` and its like draw on the GPU, some hundred times faster than on a host core."""
+        return torch.device("cuda")
+
+    def synchronize(self) -> None:
+        """Wait for the whole device."""
+        _synchronize()
+
+    def poison(self, like: Sequence[torch.Tensor]) -> None:
+        """Overwrite what the caching allocator would hand out for these sizes."""
+        from verl_kernel.env.devices.poison import poison_free_blocks
+
+        poison_free_blocks([tensor for tensor in like if tensor.is_cuda])
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Share the GPU, and give the allocator's unused cached memory back at the end."""
+        with super().shared():
+            try:
+                yield
+            finally:
+                torch.cuda.empty_cache()
+
+    def misfit(self, needed_bytes: int, options: GymOptions) -> str | None:
+        """Why the grant of a runner is too small for the task, the clock's buffers included, or None."""
+        return memory_shares.misfit(needed_bytes + self.stopwatch.flush_bytes + memory_shares.TIMED_BYTES, options)
+
+    def grant(self, memory_mb: int) -> None:
+        """Look whether the GPU has that much left.
+
+        Raises:
+            InfraError: it has not: then a runner out of memory would be no fault of the candidate's.
+        """
+        free_mb = torch.cuda.mem_get_info()[0] >> 20
+        if free_mb < memory_mb:
+            raise InfraError(
+                f"the GPU has {free_mb} MB free and a runner is granted kernelgym.memory_mb = {memory_mb}: end what "
+                "else uses the GPU, or lower it"
+            )
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes that the references which a judge keeps may take."""
+        return self._share_bytes // _CACHE_SHARE
+
+    def facts(self) -> dict[str, Any]:
+        """Name, UUID, driver, versions of CUDA and compute capability; which GPUs' nodes a runner may open."""
+        properties = self.properties
+        return {
+            "gpu_name": properties.name, "gpu_uuid": self.uuid, "driver": gpu_state(self.uuid)["driver"],
+            "cuda": torch.version.cuda, "capability": f"{properties.major}.{properties.minor}",
+            "gpu_nodes": f"nvidia{minor}" if (minor := self._own_gpu().get(gpu_isolation.MINOR)) else "all",
+        }  # fmt: skip
+
+    @contextmanager
+    def record(self) -> Iterator[list[TraceEvent]]:
+        """Collect the torch ops and launches inside; they carry no cost, the clock has the real one."""
+        from verl_kernel.env.devices.cuda.launches import EventList, recording
+
+        events = EventList()
+        with recording(events), OpRecorder(events, lambda: False):
+            yield events
+
+    @contextmanager
+    def suppress_launches(self, kept: Sequence[str] = (), only: Sequence[int] | None = None) -> Iterator[None]:
+        """Launches do nothing, and what is allocated meanwhile holds poison."""
+        from verl_kernel.env.devices.cuda.launches import suppressing
+        from verl_kernel.env.devices.poison import PoisonedAllocations
+
+        with suppressing(), PoisonedAllocations():
+            yield
+
+    def is_compile_error(self, exc: BaseException) -> bool:
+        """Whether Triton, its passes or ptxas refused a kernel."""
+        from triton.errors import TritonError
+
+        return isinstance(exc, TritonError) or "PassManager::run failed" in str(exc)
+
+    def is_crash(self, exc: BaseException) -> bool:
+        """Whether the context is lost: then every later call fails, whatever `exc` says."""
+        try:
+            _synchronize()
+        except RuntimeError:
+            return True
+        return False
+
+    @cached_property
+    def stopwatch(self) -> Stopwatch:
+        """This process's stopwatch."""
+        from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
+
+        return Stopwatch()
+
+    @cached_property
+    def properties(self) -> Any:
+        """What torch knows of the GPU."""
+        return torch.cuda.get_device_properties(torch.cuda.current_device())
+
+    @cached_property
+    def uuid(self) -> str:
+        """Its UUID as the driver writes it."""
+        return f"GPU-{str(self.properties.uuid).removeprefix('GPU-')}"
+
+    def _own_gpu(self) -> dict[str, str]:
+        """Variables that tell a zygote which GPU is its judge's, by names that hold even if no other GPU is open.
+
+        A zygote has them from its judge and must not ask the driver. A MIG slice that the caller has not named cannot
+        be told from others: then the nodes of all GPUs stay open, as where the driver's files are missing.
+        """
+        if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            told = os.environ.get(gpu_isolation.MINOR)
+            return {} if told is None else {gpu_isolation.MINOR: told}
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+        gpu, name = self._gpu, visible if visible.startswith("MIG-") else self.uuid
+        if gpu is None or name not in (gpu.uuid, visible):
+            return {}
+        return {gpu_isolation.MINOR: gpu.minor, "CUDA_VISIBLE_DEVICES": name}
+
+    @cached_property
+    def _gpu(self) -> gpu_isolation.Gpu | None:
+        """Found by UUID or PCI address; where torch does not know the address, by one that no GPU has."""
+        numbers: list[int] = [getattr(self.properties, f"pci_{part}_id", -1) for part in ("domain", "bus", "device")]
+        return gpu_isolation.find_gpu(self.uuid, "{:04x}:{:02x}:{:02x}.0".format(*numbers))

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sees Triton launches on a GPU: which kernel, from which file, with which grid, under which exact name.
+
+Two views, because each is blind somewhere. `JITFunction.run` knows the function, its file and its grid, also of a
+launch that raises; the launch hook runs inside Triton's launcher, so it knows the name under which a profiler will
+see the kernel, also of a launch that went past `JITFunction.run`. Nothing is wrapped outside the contexts below:
+timed calls run unhindered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import triton
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction
+
+from verl_kernel.env.trace import TraceEvent
+
+
+class EventList(list[TraceEvent]):
+    """Events in order; drops what is appended while muted, that is while an autotuner tries configurations."""
+
+    muted = False
+
+    def append(self, event: TraceEvent) -> None:
+        """Add an event unless muted."""
+        if not self.muted:
+            super().append(event)
+
+
+class _Launch:
+    """A launch under way."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.grid: Any = ()
+
+
+class LaunchRecorder:
+    """Appends an event per launch to `events` and mutes them while an autotuner tries configurations."""
+
+    def __init__(self, events: EventList) -> None:
+        self._events = events
+        self._current: _Launch | None = None
+
+    def wrap_run(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`JITFunction.run`, recorded."""
+
+        @wraps(original)
+        def run(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+            if warmup:
+                return original(function, *args, grid=grid, warmup=warmup, **kwargs)
+            outer, launch = self._current, _Launch()
+            self._current, failed = launch, True
+            try:
+                result = original(function, *args, grid=_noted(grid, launch), warmup=warmup, **kwargs)
+                failed = False
+            finally:
+                self._current = outer
+                self._append(function, launch, failed)
+            return result
+
+        return run
+
+    def wrap_bench(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`Autotuner._bench`, muted: its launches and the ops of its benchmark are not the program's work."""
+
+        @wraps(original)
+        def bench(*args: Any, **kwargs: Any) -> Any:
+            outer, self._events.muted = self._events.muted, True
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._events.muted = outer
+
+        return bench
+
+    def on_launch(self, metadata: Any) -> None:
+        """The launch hook."""
+        name = str(metadata.data["name"])  # not get(): that would run the program's own launch_metadata
+        if self._current is not None:
+            self._current.name = name
+        else:
+            self._events.append(TraceEvent("launch", name))  # past JITFunction.run: its file is unknown
+
+    def _append(self, function: Any, launch: _Launch, failed: bool) -> None:
+        grid = _sizes(launch.grid)
+        if 0 in grid and not failed:  # a GPU starts nothing for an empty grid
+            return
+        name = launch.name or str(function.fn.__name__)
+        source = str(function.fn.__code__.co_filename)
+        self._events.append(TraceEvent("launch", name, grid, source=source, failed=failed))
+
+
+@contextmanager
+def recording(events: EventList) -> Iterator[None]:
+    """Record the launches inside."""
+    recorder = LaunchRecorder(events)
+    with (
+        _replaced(JITFunction, "run", recorder.wrap_run(JITFunction.run)),
+        _replaced(Autotuner, "_bench", recorder.wrap_bench(Autotuner._bench)),
+        _hooked(recorder.on_launch),
+    ):
+        yield
+
+
+@contextmanager
+def suppressing() -> Iterator[None]:
+    """Turn launches inside into no-ops; a launch that goes past `JITFunction.run` raises instead."""
+    original = JITFunction.run
+
+    @wraps(original)
+    def run(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        return original(function, *args, grid=grid, warmup=warmup, **kwargs) if warmup else None
+
+    with _replaced(JITFunction, "run", run), _hooked(_refuse):
+        yield
+
+
+def _refuse(metadata: Any) -> None:
+    raise RuntimeError("a kernel was launched past its jit function")
+
+
+def _noted(grid: Any, launch: _Launch) -> Any:
+    """The grid as given; where it is a function, its result is noted when Triton asks for it."""
+    if not callable(grid):
+        launch.grid = grid
+        return grid
+
+    def sized(meta: Any) -> Any:
+        launch.grid = grid(meta)
+        return launch.grid
+
+    return sized
+
+
+def _sizes(grid: Any) -> tuple[int, ...]:
+    """Three sizes; () where the grid holds something else."""
+    try:
+        sizes = tuple(max(int(size), 0) for size in grid)
+    except (TypeError, ValueError):
+        return ()
+    return (*sizes, 1, 1)[:3] if sizes and len(sizes) <= 3 else ()
+
+
+@contextmanager
+def _replaced(owner: type, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    original = owner.__dict__[name]
+    setattr(owner, name, function)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+@contextmanager
+def _hooked(hook: Callable[[Any], None]) -> Iterator[None]:
+    """Put a hook before every launch: Triton 3.5 and later keep a chain of them, 3.4 a single one."""
+    runtime = triton.knobs.runtime
+    chain = runtime.launch_enter_hook
+    is_chain = hasattr(chain, "add")
+    if is_chain:
+        chain.add(hook)
+    else:
+        runtime.launch_enter_hook = hook if chain is None else _both(chain, hook)
+    try:
+        yield
+    finally:
+        if is_chain:
+            chain.remove(hook)
+        else:
+            runtime.launch_enter_hook = chain
+
+
+def _both(first: Callable[[Any], None], second: Callable[[Any], None]) -> Callable[[Any], None]:
+    def hooks(metadata: Any) -> None:
+        first(metadata)
+        second(metadata)
+
+    return hooks

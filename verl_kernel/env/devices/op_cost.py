@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory traffic and arithmetic of one torch op, counted from its arguments and results.
+
+An op costs one device kernel that reads each distinct element of its tensor arguments once and writes each
+element of its results once. Views, metadata and allocation need no kernel. `op_flops` counts the operations; an op
+that it does not know has no price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+
+from verl_kernel.env.devices.op_flops import flops_of, tensors_in
+
+_ALLOCATIONS = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted", "resize_")
+_SPLITS = ("unsafe_split", "unsafe_chunk", "unsafe_split_with_sizes")
+_METADATA = ("_unsafe_view", "_reshape_alias", "set_", "lift", "lift_fresh", "detach", "is_pinned", "is_same_size")
+_RESHAPES = ("detach_", "t_", "transpose_", "squeeze_", "unsqueeze_", "as_strided_")
+_FILLS = ("copy_", "fill_", "zero_", "uniform_", "normal_", "bernoulli_", "random_", "exponential_", "log_normal_")
+_LIKES = ("zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like")
+_NEWS = ("new_zeros", "new_ones", "new_full")
+_GATHERS = ("embedding", "index", "index_select", "gather", "take", "_unsafe_index")
+_SCATTERS = ("scatter_", "scatter_add_", "scatter_reduce_", "index_put_", "index_add_", "index_copy_", "index_fill_")
+
+
+def _names(*groups: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(f"aten::{name}" for group in groups for name in group)
+
+
+FREE_OPS = _names(_ALLOCATIONS, _METADATA, _RESHAPES, _SPLITS)
+"""Ops that start no device kernel although their schema does not say so."""
+OVERWRITING_OPS = _names(_FILLS, _LIKES, _NEWS)
+"""Ops that never read their first tensor: it is overwritten, or lends its shape."""
+GATHERING_OPS = _names(_GATHERS)
+"""Ops that read as many elements of their first tensor as they return."""
+SCATTERING_OPS = _names(_SCATTERS)
+"""In-place ops that touch as many elements of their first tensor as their other arguments name."""
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class OpCost:
+    """Bytes moved and operations done by one op."""
+
+    bytes: int
+    flops: int
+    half_flops: int = 0
+    """Part of `flops` done by matrix products on 16-bit operands."""
+    priced: bool = True
+    """Whether the operations are known."""
+
+
+def op_cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> OpCost | None:
+    """Cost of an op that has just run.
+
+    Args:
+        func: the `OpOverload` that ran.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+        result: what it returned.
+
+    Returns:
+        The cost, or None where no device kernel runs (views, allocation, no elements at all).
+    """
+    name = func._schema.name
+    if name in FREE_OPS or _is_view(func):
+        return None
+    inputs = list(_inputs(func, args, kwargs))
+    outputs = tensors_in(result)
+    if not any(tensor.numel() for tensor in (*inputs, *outputs)):
+        return None
+    traffic = _traffic(name, inputs, outputs or list(_mutated(func, args)))
+    known = flops_of(func, args, kwargs, result)
+    if known is None:
+        return OpCost(traffic, 0, priced=False)
+    flops, is_product = known
+    return OpCost(traffic, flops, flops if is_product and outputs[0].dtype in _HALF else 0)
+
+
+def _traffic(name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> int:
+    written = sum(map(_extent, outputs))
+    if name in GATHERING_OPS:
+        source, *indices = inputs
+        return min(_extent(source), written) + sum(map(_extent, indices)) + written
+    if name in SCATTERING_OPS:
+        target, *others = inputs
+        touched = max(tensor.numel() for tensor in others) * target.element_size()
+        return sum(map(_extent, _distinct(others))) + 2 * min(_extent(target), touched)
+    return sum(map(_extent, _distinct(inputs))) + written
+
+
+def _is_view(func: Any) -> bool:
+    returns = func._schema.returns
+    return any(item.alias_info is not None and not item.alias_info.is_write for item in returns)
+
+
+def _inputs(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
+    """Tensors the op reads: its arguments, less those it only writes."""
+    positional = args[1:] if func._schema.name in OVERWRITING_OPS else args
+    written = {item.name for item in func._schema.arguments if item.is_out}
+    yield from tensors_in(positional)
+    yield from tensors_in([value for key, value in kwargs.items() if key not in written])
+
+
+def _mutated(func: Any, args: Sequence[Any]) -> Iterator[torch.Tensor]:
+    """Tensors written by an op that returns none (`_foreach_add_`)."""
+    for item, value in zip(func._schema.arguments, args, strict=False):
+        if item.alias_info is not None and item.alias_info.is_write:
+            yield from tensors_in(value)
+
+
+def _distinct(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors without repeats: `x * x` reads x once."""
+    return list({_identity(tensor): tensor for tensor in tensors}.values())
+
+
+def _identity(tensor: torch.Tensor) -> Hashable:
+    if tensor.layout is not torch.strided:
+        return id(tensor)
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    """Bytes of the distinct elements of a tensor; a broadcast dimension (stride 0) counts once."""
+    if tensor.numel() == 0 or tensor.layout is not torch.strided:
+        return tensor.numel() * tensor.element_size()
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return tensor.element_size() * prod(size for size, stride in sizes if stride != 0)

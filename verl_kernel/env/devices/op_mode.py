@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dispatch modes that see a program op by op, as a device would run it.
+
+In inference mode torch hands composite ops over whole; they are decomposed first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A dispatch mode without torch's compiler, which is 80 MB and a second in every process that imports it."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class OpMode(DispatchMode):  # type: ignore[no-untyped-call]
+    """Calls `run_op` for every op inside that is not made of others."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        with self:
+            result = func.decompose(*args, **kwargs)
+        return self.run_op(func, args, kwargs) if result is NotImplemented else result
+
+    def run_op(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Run one op, or something in its place; its result."""
+        raise NotImplementedError

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Poison for device memory: what a program finds where it has not written is NaN (or -1), never an old result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from verl_kernel.env.devices.op_mode import DispatchMode
+from verl_kernel.env.ipc.shared_memory import POISON
+
+_ALLOCATIONS = frozenset(
+    f"aten::{name}"
+    for name in ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
+)
+
+
+def poison_free_blocks(like: Sequence[torch.Tensor], copies: int = 2) -> None:
+    """Allocate, poison and free blocks of these sizes, which the caching allocator hands out next."""
+    blocks = []
+    with suppress(torch.OutOfMemoryError):  # before it raises, the allocator has given all its cached blocks back
+        for tensor in [*like] * copies:
+            blocks.append(torch.empty(_nbytes(tensor), dtype=torch.uint8, device=tensor.device).fill_(POISON))
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage().nbytes())
+
+
+class PoisonedAllocations(DispatchMode):
+    """Fills every tensor that is allocated without a value.
+
+    Args:
+        number: what floating tensors get instead of NaN. A large number spoils what a program computes from it, but not
+            where the program multiplies it by next to nothing.
+    """
+
+    def __init__(self, number: float | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._number = number
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func._schema.name in _ALLOCATIONS:
+            for tensor in pytree.tree_leaves(result):
+                _fill(tensor, self._number)
+        return result
+
+
+def _fill(tensor: torch.Tensor, number: float | None) -> None:
+    if tensor.layout is torch.strided and tensor.numel() and tensor.device.type != "meta":
+        if number is not None and tensor.is_floating_point():
+            torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage()).fill_(number)
+            return
+        whole = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+        whole.set_(tensor.untyped_storage())
+        whole.fill_(POISON)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages between the processes of the gym: length-prefixed JSON over a stream socket, never pickle.
+
+A frame is a 4-byte big-endian length and that many bytes of UTF-8 JSON (one object). Both sides refuse frames
+above `MAX_FRAME`, so a hostile peer costs bounded memory; file descriptors ride on the length prefix (SCM_RIGHTS).
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from verl_kernel.errors import VerlKernelError
+
+MAX_FRAME = 4 << 20
+"""Largest accepted frame in bytes."""
+
+_PREFIX = struct.Struct(">I")
+Message = dict[str, Any]
+
+
+class ChannelClosed(VerlKernelError):
+    """The peer has closed its end."""
+
+
+class ProtocolError(VerlKernelError):
+    """The peer sent something that is not a frame of this protocol, or one that is too long."""
+
+
+class Channel:
+    """One end of a conversation; not for use by several threads."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._buffer = bytearray()
+
+    def fileno(self) -> int:
+        """Descriptor for `select`."""
+        return self.sock.fileno()
+
+    def send(self, message: Mapping[str, object], fds: Sequence[int] = ()) -> None:
+        """Send one message, with copies of `fds`.
+
+        Raises:
+            ProtocolError: the message is longer than `MAX_FRAME`.
+            ChannelClosed: nobody reads the other end.
+        """
+        body = json.dumps(message).encode()
+        if len(body) > MAX_FRAME:
+            raise ProtocolError(f"a message of {len(body)} bytes is above the limit of {MAX_FRAME}")
+        try:
+            if fds:
+                socket.send_fds(self.sock, [_PREFIX.pack(len(body))], list(fds))
+            else:
+                body = _PREFIX.pack(len(body)) + body
+            self.sock.sendall(body)
+        except (OSError, TimeoutError) as exc:
+            raise ChannelClosed(f"the peer does not take messages: {exc}") from exc
+
+    def feed(self) -> Message | None:
+        """Read once (call when the socket is readable); the next complete message, or None if it is still short."""
+        self._extend(_receive(self.sock))
+        return self._next()
+
+    def recv(self, timeout_s: float | None = None) -> Message:
+        """Wait for one message.
+
+        Raises:
+            TimeoutError: no complete message within `timeout_s` seconds.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        message = self._next()
+        while message is None:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not select.select([self.sock], [], [], left)[0]:
+                raise TimeoutError(f"no message within {timeout_s} s")
+            message = self.feed()
+        return message
+
+    def recv_with_fds(self, max_fds: int) -> tuple[Message, list[int]]:
+        """Wait for one message and the descriptors that came with it (the caller owns them)."""
+        try:
+            data, fds, _, _ = socket.recv_fds(self.sock, _PREFIX.size, max_fds)
+        except OSError as exc:
+            raise ChannelClosed(f"the peer is gone: {exc}") from exc
+        self._extend(data)
+        return self.recv(), fds
+
+    def close(self) -> None:
+        """Close this end."""
+        self.sock.close()
+
+    def _extend(self, data: bytes) -> None:
+        if not data:
+            raise ChannelClosed("the peer has closed the channel")
+        self._buffer += data
+
+    def _next(self) -> Message | None:
+        if len(self._buffer) < _PREFIX.size:
+            return None
+        (length,) = _PREFIX.unpack_from(self._buffer)
+        if length > MAX_FRAME:
+            raise ProtocolError(f"a frame of {length} bytes is above the limit of {MAX_FRAME}")
+        end = _PREFIX.size + length
+        if len(self._buffer) < end:
+            return None
+        body = bytes(self._buffer[_PREFIX.size : end])
+        del self._buffer[:end]
+        return _parse(body)
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """A connected pair of sockets, neither inherited by programs that are started later."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+
+
+def _receive(sock: socket.socket) -> bytes:
+    try:
+        return sock.recv(1 << 16)
+    except (ConnectionError, TimeoutError) as exc:
+        raise ChannelClosed(f"the peer is gone: {exc}") from exc
+
+
+def _parse(body: bytes) -> Message:
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError) as exc:
+        raise ProtocolError(f"a frame holds no JSON: {type(exc).__name__}") from exc
+    if not isinstance(message, dict):
+        raise ProtocolError(f"a frame holds a {type(message).__name__} where an object belongs")
+    return message

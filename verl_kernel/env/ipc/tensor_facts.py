@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an output must look like besides its values: type, dtype, shape, stride, device, layout, memory of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+Facts = dict[str, Any]
+_FACTS = ("type", "dtype", "shape", "device", "layout", "stride", "aliased")
+
+
+def tensor_facts(tensor: torch.Tensor, inputs: frozenset[int] = frozenset()) -> Facts:
+    """Facts about one output, as JSON values.
+
+    Args:
+        tensor: the output.
+        inputs: what `storages` returns for the inputs.
+    """
+    kind = "torch.Tensor" if type(tensor) is torch.Tensor else type(tensor).__qualname__
+    dtype, device, layout = str(tensor.dtype).removeprefix("torch."), str(tensor.device), str(tensor.layout)
+    strided = tensor.layout is torch.strided
+    return {
+        "type": kind,
+        "dtype": dtype,
+        "shape": list(tensor.shape),
+        "device": device,
+        "layout": layout,
+        "stride": _stride(tensor) if strided else [],
+        "aliased": strided and bool(inputs & storages([tensor])),
+    }
+
+
+def read_facts(value: object) -> list[Facts]:
+    """Read what a runner says of its outputs: a list of `tensor_facts`.
+
+    Raises:
+        ValueError: it is no list of objects.
+        KeyError: one of them lacks a fact.
+    """
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise ValueError("the facts of outputs must be a list of objects")
+    return [{key: item[key] for key in _FACTS} for item in value]
+
+
+def storages(tensors: Iterable[torch.Tensor]) -> frozenset[int]:
+    """Addresses of the memory behind tensors."""
+    strided = (tensor for tensor in tensors if tensor.layout is torch.strided and tensor.numel())
+    return frozenset(tensor.untyped_storage().data_ptr() for tensor in strided)
+
+
+def same_place(one: Facts, other: Facts) -> bool:
+    """Whether a value of the one form can be copied to a tensor of the other, element by element."""
+    has_data = one["device"] != "meta"
+    return has_data and all(one[key] == other[key] for key in ("type", "dtype", "shape", "layout"))
+
+
+def disagreement(wanted: Sequence[Facts], given: Sequence[Facts]) -> tuple[str, str] | None:
+    """The first difference between two lists of as many outputs: an error type and a sentence; None without one."""
+    for number, (want, got) in enumerate(zip(wanted, given, strict=True)):
+        for key in ("type", "dtype", "shape", "device", "layout"):
+            if got[key] != want[key]:
+                text = f"output {number} has {key} {str(got[key])[:100]} where the reference's has {want[key]}"
+                return f"Wrong{key.capitalize()}", text
+        if got["stride"] not in (want["stride"], _contiguous(want["shape"])):
+            stride = f"stride {got['stride']} where the reference's has {want['stride']}"
+            return "WrongStride", f"output {number} has {stride}: return it contiguous"
+        if got["aliased"] and not want["aliased"]:
+            return "Aliased", f"output {number} shares memory with an input where the reference's does not"
+    return None
+
+
+def _stride(tensor: torch.Tensor) -> list[int]:
+    """Strides of the dimensions that have a second element; the others say nothing."""
+    if tensor.numel() == 0:
+        return []
+    return [step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+
+
+def _contiguous(shape: Sequence[int]) -> list[int]:
+    return _stride(torch.empty(tuple(shape), device="meta"))

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which mechanisms of the jail this machine grants, found by entering the jail in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+
+from verl_kernel.env.sandbox import jail
+from verl_kernel.errors import EnvironmentNotReady
+
+
+def granted_isolation(device: str) -> list[str]:
+    """Mechanisms that hold for runners of this machine; `device` is cpu or cuda.
+
+    Raises:
+        EnvironmentNotReady: the process that entered the jail failed.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [sys.executable, "-m", __name__, scratch, device]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise EnvironmentNotReady(
+            f"the gym's jail could not be entered ({last}): a runner needs fork, prctl and setrlimit"
+        )
+    return done.stdout.split()
+
+
+def _enter(scratch: str, device: str) -> list[str]:
+    from verl_kernel.env.backends import resolve_device  # torch, which only the process of its own needs
+
+    profile = resolve_device(device, probe=False).isolation()
+    return jail.enter(jail.Limits(scratch=scratch, memory_mb=1024, profile=profile))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(" ".join(_enter(*sys.argv[1:])))

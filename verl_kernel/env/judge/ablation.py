@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ablation: forwards in which launches skip some of their stores, to see whether the output depends on the kernels.
+
+Stores of computed values are skipped first, while moved (copied) values and constants are still stored: a program that
+computes in torch and has a kernel copy the result, or store a 1 to multiply it by, stays right. Where the output stays
+right, one more forward skips the moves too: a candidate that is right even then is a decoy, any other one only moves
+data. Where moving data is all that the task asks for, everything is skipped at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from verl_kernel.env.ipc.messages import LeftOut
+from verl_kernel.env.judge.candidate_session import CandidateSession
+from verl_kernel.env.judge.runner_client import Verdict
+from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.tamper.trace_checks import heaviest
+
+_EVERYTHING: LeftOut = {}
+_COMPUTED: LeftOut = {"kept": ["moves", "constant"]}
+_MOVED_TOO: LeftOut = {"kept": ["constant"]}
+_MOST_GROUPS = 4
+"""Most launches (or kernels, where there are more launches) that are left out one at a time."""
+_PATIENCE, _GRACE_S = 5.0, 2.0
+"""A forward without what its kernels compute may run into a loop without end: it gets this many times the time of an
+average forward, and this much on top."""
+
+
+class Ablation:
+    """The ablated forwards of one evaluation.
+
+    Args:
+        session: the loaded candidate; what makes no difference is noted in its `idle`.
+        number: of the first ablated trial; it and all later numbers are not used elsewhere.
+        revive: loads the candidate into another runner, if this one ended.
+    """
+
+    def __init__(self, session: CandidateSession, number: int, revive: Callable[[], None]) -> None:
+        self._session, self._number, self._revive = session, number, revive
+        self._is_first_runner = True
+
+    def finds_decoy(self) -> bool:
+        """Whether the output is right although the kernels contribute nothing."""
+        if self._session.moves_count:
+            return self._is_right(_EVERYTHING)
+        if not self._is_right(_COMPUTED):
+            return False
+        if self._is_right(_MOVED_TOO):
+            return True
+        self._session.idle.update(range(len(self._launches())))
+        return False
+
+    def find_idle(self) -> None:
+        """Note launches without which the output stays right; `finds_decoy` has settled that for a single launch."""
+        session = self._session
+        kept = _EVERYTHING if session.moves_count else _COMPUTED
+        if session.idle or not self._is_first_runner:  # a new runner has not seen what its launches store
+            return
+        for numbers in heaviest(session.traces[-1], session.source, session.moves_count, _MOST_GROUPS):
+            if self._is_right({**kept, "only": numbers}):
+                session.idle.update(numbers)
+            if not self._is_first_runner:
+                return
+
+    def _launches(self) -> Sequence[object]:
+        return [event for event in self._session.traces[-1] if event.kind == "launch"]
+
+    def _is_right(self, left_out: LeftOut) -> bool:
+        session, left = self._session, self._session.seconds_left
+        average = (session.seconds_granted - left) / max(1, len(session.traces))
+        session.seconds_left = min(left, _GRACE_S + _PATIENCE * average)
+        number, self._number = self._number, self._number + 1
+        try:
+            return session.forward(number, suppress=left_out).ok
+        except Verdict as verdict:  # without its kernels it fails, so they matter
+            if verdict.status is EvalStatus.HACKING:
+                raise
+            if not session.client.runner.alive:
+                self._is_first_runner = False
+                self._revive()
+            return False
+        finally:
+            session.seconds_left = left

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A loaded candidate: its forwards on fresh secret inputs, each trace kept, each millisecond accounted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import torch
+
+from verl_kernel.env.clocks.base import Parsed
+from verl_kernel.env.comparison.compare import Agreement
+from verl_kernel.env.ipc.messages import Claims, LeftOut, Offered, RunRequest, Time
+from verl_kernel.env.ipc.shared_memory import POISON, SharedMemory
+from verl_kernel.env.ipc.tensors import place
+from verl_kernel.env.judge.hidden_work import CpuTime
+from verl_kernel.env.judge.output_check import OutputCheck
+from verl_kernel.env.judge.runner_client import RunnerClient
+from verl_kernel.env.reference.reference import Reference
+from verl_kernel.env.reference.trial import Trial
+from verl_kernel.env.tamper.hack_flags import HackFlag
+from verl_kernel.env.tamper.seals import seals
+from verl_kernel.env.tamper.trace_checks import OwnWork, computes, own_work
+from verl_kernel.env.trace import TraceEvent, load_events
+
+
+class MemoryLayout:
+    """Where an evaluation's tensors lie in its memory: constants (arguments of the model, weights), inputs, outputs."""
+
+    def __init__(self, reference: Reference) -> None:
+        self.constants = [*reference.init.tensors, *reference.state.values()]
+        self.specs, self.inputs_at = place(self.constants)
+        self.outputs_at = self.inputs_at + reference.input_bytes
+        self.size = self.outputs_at + reference.output_bytes
+
+
+@dataclass(frozen=True)
+class Work:
+    """The reference's part of a trial: what it ran and how much it wrote."""
+
+    events: list[TraceEvent]
+    written_bytes: int
+
+
+@dataclass
+class CandidateSession:
+    """One loaded candidate and what its forwards have shown so far; a clock sees it as `clocks.base.Session`."""
+
+    reference: Reference
+    client: RunnerClient
+    memory: SharedMemory
+    layout: MemoryLayout
+    guard: Callable[[], AbstractContextManager[object]]
+    """Around everything the reference does."""
+    check: OutputCheck
+    is_sealed: bool
+    """Whether the device seals the events of its trace."""
+    seconds_granted: float
+    """Own time of the runner, to all forwards together; those of an ablation are not charged."""
+    secret: bytes = b""
+    """What inputs are drawn from; known once the candidate is loaded."""
+    traces: list[list[TraceEvent]] = field(default_factory=list)
+    entries: list[CpuTime] = field(default_factory=list)
+    works: list[Work] = field(default_factory=list)
+    """What the reference did in each of the traced forwards."""
+    idle: set[int] = field(default_factory=set)
+    """Numbers of the launches of a forward that an ablation showed to make no difference."""
+    seconds_left: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.seconds_left = self.seconds_granted
+
+    def forward(
+        self,
+        number: int,
+        *,
+        varied: bool = False,
+        large: bool = False,
+        suppress: LeftOut | None = None,
+        inspect: bool = True,
+    ) -> Agreement:
+        """Run one forward and compare its output.
+
+        Args:
+            number: which trial of the secret.
+            varied: whether the inputs are varied (`Reference.trial`).
+            large: whether they are enlarged.
+            suppress: what launches leave out, in an ablation.
+            inspect: whether the runner looks for functions that were replaced.
+
+        Raises:
+            Verdict: the forward fails, or its output cannot be one.
+            TaskError: the reference fails on these inputs.
+        """
+        with self.guard():
+            trial = self.reference.trial(self.secret, number, varied, large)
+        request: RunRequest = {**self.offer(trial), "suppress": suppress, "inspect": inspect}
+        before = self._inputs().clone()
+        form = self._run(request)
+        if suppress is None:
+            self.works.append(Work(trial.events, trial.written_bytes))
+        actual, after = self._outputs(trial), self._inputs()
+        self.check.form(trial, form)
+        if not self.reference.mutates_inputs and not torch.equal(before, after):
+            raise self.check.wrong("InputsChanged", "the forward wrote to its inputs")
+        return self.check.trial(trial, actual, ablated=suppress is not None)
+
+    @property
+    def source(self) -> str:
+        """The candidate's file, as its kernels report it."""
+        return self.client.file
+
+    @property
+    def moves_count(self) -> bool:
+        """Whether moving data is all that the task asks for."""
+        return not computes(self.reference.events)
+
+    @property
+    def comparable(self) -> tuple[Sequence[TraceEvent], Sequence[Sequence[TraceEvent]]]:
+        """Events of the reference's forward and of the candidate's: of one of median size, where sizes change."""
+        if not (self.reference.is_sized and self.works):
+            return self.reference.events, self.traces
+        sizes = [sum(event.bytes for event in work.events) for work in self.works]
+        typical = sorted(range(len(sizes)), key=sizes.__getitem__)[(len(sizes) - 1) // 2]
+        return self.works[typical].events, self.traces[typical : typical + 1]
+
+    def work(self, trace: Sequence[TraceEvent]) -> OwnWork:
+        """How much of each event of a forward is compute of the candidate's own."""
+        return own_work(trace, self.source, self.traces[-1], self.idle, self.moves_count)
+
+    def draw(self, number: int) -> Trial:
+        """Fresh inputs and what the reference makes of them."""
+        with self.guard():
+            return self.reference.trial(self.secret, number, varied=False)
+
+    def offer(self, trial: Trial) -> Offered:
+        """Put the inputs into shared memory and poison the outputs; the part of a request that names both."""
+        inputs, _ = place(trial.inputs.tensors, self.layout.inputs_at)
+        outputs, _ = place(trial.expected.tensors, self.layout.outputs_at)
+        self.memory.region(self.layout.inputs_at, self.layout.size).fill_(POISON)
+        self.memory.write(trial.inputs.tensors, inputs)
+        return {
+            "inputs": trial.inputs.tree,
+            "specs": [spec.to_json() for spec in inputs],
+            "outputs": [spec.to_json() for spec in outputs],
+        }
+
+    def ask(self, request: Time, timeout_s: float) -> Claims:
+        """One request of a clock to the runner (raises Verdict)."""
+        return self.client.ask(request, timeout_s)
+
+    def parse(self, read: Callable[[], Parsed]) -> Parsed:
+        """Read a part of a reply (raises Verdict)."""
+        return self.client.parse(read)
+
+    def accept(self, trial: Trial, form: Claims, values: bool) -> None:
+        """Check an output outside the trials: its form and, if `values`, every element (raises Verdict)."""
+        self.check.form(trial, form)
+        if values:
+            self.check.values(trial, self._outputs(trial))
+
+    def _inputs(self) -> torch.Tensor:
+        return self.memory.region(self.layout.inputs_at, self.layout.outputs_at)
+
+    def _outputs(self, trial: Trial) -> list[torch.Tensor]:
+        """Copies of what lies at the outputs' places, where the expected tensors are."""
+        places, _ = place(trial.expected.tensors, self.layout.outputs_at)
+        pairs = zip(places, trial.expected.tensors, strict=True)
+        return [self.memory.view(spec).to(expected.device, copy=True) for spec, expected in pairs]
+
+    def _run(self, request: RunRequest) -> Claims:
+        runner = self.client.runner
+        used = runner.processor_ns()
+        reply = self.client.ask({"run": request}, max(0.001, self.seconds_left))
+        used = runner.processor_ns() - used
+        self.seconds_left -= runner.used_s
+        sealed = runner.seals.take()
+        if request["suppress"] is None:
+            events = self.parse(lambda: load_events(reply["events"]))
+            if self.is_sealed and sealed != seals(events):
+                text = "the record of a forward is not what happened in it"
+                raise self.client.hacking(HackFlag.EDITED_TRACE, text)
+            self.traces.append(events)
+            self.entries.append(self.parse(lambda: CpuTime.read(used, reply["spent"], len(events))))
+        return reply

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stages of one evaluation, in order; each can end it.
+
+static: the gate reads the source. load: a fresh runner imports it and builds the model. correctness: trials on
+secret inputs drawn after that, every output compared, every forward traced; among them, at a secret place, the
+ablation: one without what its kernels compute, which must not come out right. exit: the runner ends by itself, cleanly.
+clock: time and coverage, on a simulated clock from the traces, so that every timed call is a verified one; a clock
+that measures asks the runner, so it comes before the exit and its verdict after. From load to exit the judge holds a
+lock on the device, shared with other judges, or exclusive while a clock measures; `wait` is the time it took to get it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+from verl_kernel.env import static_check
+from verl_kernel.env.clocks.base import Clock, Measurement
+from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.ipc.shared_memory import SharedMemory
+from verl_kernel.env.judge.ablation import Ablation
+from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
+from verl_kernel.env.judge.findings import Findings
+from verl_kernel.env.judge.hidden_work import CpuTime, hidden_work
+from verl_kernel.env.judge.loading import Loading
+from verl_kernel.env.judge.output_check import difference
+from verl_kernel.env.judge.processes.zygote import Zygote
+from verl_kernel.env.judge.runner_client import Verdict
+from verl_kernel.env.judge.stages import Stages
+from verl_kernel.env.judge.trial_plan import TrialPlan, worst
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.reference.reference import Reference
+from verl_kernel.env.request import EvalRequest
+from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
+from verl_kernel.env.sandbox.scratch import Scratch
+from verl_kernel.env.tamper.hack_flags import HackFlag
+from verl_kernel.env.tamper.trace_checks import lazy_flags, moves_too_little, own_launches
+
+
+class Evaluation:
+    """One candidate's way through the stages; used once."""
+
+    def __init__(
+        self,
+        options: GymOptions,
+        device: DeviceBackend,
+        zygote: Zygote,
+        reference: Reference,
+        guard: Callable[[], AbstractContextManager[object]],
+        draw_secret: Callable[[], bytes],
+        clock: Clock,
+    ) -> None:
+        self._options, self._device, self._zygote, self._reference = options, device, zygote, reference
+        self._guard, self._draw_secret, self._clock = guard, draw_secret, clock
+        self._found = Findings(device.timing_source, self._environment())
+        self._stages = Stages(device)
+        self._loading: Loading
+        self._session: CandidateSession
+
+    def run(self, request: EvalRequest) -> EvalResult:
+        """Go through the stages until one of them ends it."""
+        try:
+            with self._stages.stage("static"):
+                self._static(request.source)
+            with self._device.shared():
+                self._dynamic(request.source)
+        except Verdict as verdict:
+            self._found.settle(verdict.status, verdict.error, verdict.flags)
+        return self._found.result(request, self._reference.task_flags, self._stages.seconds())
+
+    def _static(self, source: str) -> None:
+        limit = self._options.max_source_kb
+        if len(source) > limit << 10:
+            raise _refused("size", f"the source is longer than {limit} kB")
+        if self._options.static_check == "off":
+            return
+        entry = self._reference.task.candidate_class
+        violations = static_check.check(source, self._options.static_check, entry)
+        if violations:
+            first = violations[0]
+            where = f"line {first.line}: " if first.line else ""
+            raise _refused(first.rule, f"{where}{first.reason}")
+
+    def _dynamic(self, source: str) -> None:
+        layout = MemoryLayout(self._reference)
+        with closing(Scratch(source)) as scratch, closing(SharedMemory.create(layout.size)) as memory:
+            self._loading = Loading(self._options, self._zygote, scratch, memory, self._found)
+            with self._stages.stage("load"):
+                self._device.grant(self._options.memory_mb)
+                is_sealed = self._device.timing_source == "simulated"
+                self._session = self._loading.start(self._reference, layout, self._stages, self._guard, is_sealed)
+            try:
+                with self._stages.stage("load"):
+                    self._loading.load(self._session)
+                self._judge(self._session)
+            finally:
+                self._session.client.runner.end()
+
+    def _judge(self, session: CandidateSession) -> None:
+        session.secret = self._draw_secret()
+        self._found.seed_commit = hashlib.sha256(session.secret).hexdigest()
+        with self._stages.stage("correctness"):
+            self._correctness(session)
+        with self._stages.stage("clock"):
+            measured = self._clock.measure(session)
+            self._found.env.update(self._device.seen())
+        with self._stages.stage("exit"):
+            if code := session.client.runner.finish():
+                raise session.client.crash(code)
+        with self._stages.stage("clock"):
+            self._take(session, measured)
+            self._find_decoys(session)
+        self._found.correctness = True
+
+    def _correctness(self, session: CandidateSession) -> None:
+        """Trials; some of them varied, and the ablation and an inspection, at secret places."""
+        plan = TrialPlan.draw(session.secret, self._options.correctness_trials)
+        trials = Trials(passed=0, total=plan.total)
+        for number in range(plan.total):
+            varied, large, inspect = plan.is_varied(number), number == plan.large, number == plan.inspected
+            agreement = session.forward(number, varied=varied, large=large, inspect=inspect)
+            self._found.trials = trials = worst(trials, agreement)
+            if not agreement.ok:
+                raise session.client.verdict(EvalStatus.INCORRECT, "WrongValues", difference(agreement))
+            if number >= plan.ablated and self._may_be_decoy(session):
+                with self._stages.stage("ablation"):
+                    self._ablation(session)
+
+    def _may_be_decoy(self, session: CandidateSession) -> bool:
+        undecided = self._options.ablation and self._found.decoy_kernel is None
+        return undecided and bool(own_launches(session.traces[-1], session.source))
+
+    def _ablation(self, session: CandidateSession) -> None:
+        total = self._options.correctness_trials
+        ablation = Ablation(session, total, lambda: self._loading.again(session))
+        self._found.decoy_kernel = ablation.finds_decoy()
+        if not self._found.decoy_kernel:
+            ablation.find_idle()
+
+    def _take(self, session: CandidateSession, measured: Measurement) -> None:
+        """Keep what the clock found, unless it shows that the candidate hides work."""
+        self._found.env.update(measured.facts)
+        self._found.measured, self._found.reference_mode = measured, self._options.reference_mode
+        self._found.hack_flags = lazy_flags(session.traces, session.work(session.traces[-1]), session.source)
+        if measured.refusal is not None:
+            raise session.client.hacking(*measured.refusal)
+        if self._device.timing_source == "simulated":
+            self._refuse_hidden(session)
+
+    def _refuse_hidden(self, session: CandidateSession) -> None:
+        """Refuse work that the simulated clock cannot see; a clock that measures sees it by itself."""
+        if entry := hidden_work(session.entries):
+            raise session.client.hacking(HackFlag.HIDDEN_WORK, _hidden(entry))
+        pairs = zip(session.traces, session.works, strict=True)
+        if any(moves_too_little(trace, work.events, work.written_bytes) for trace, work in pairs):
+            text = "fewer bytes were counted than the output has"
+            raise session.client.hacking(HackFlag.IMPOSSIBLE_TRACE, text)
+
+    def _find_decoys(self, session: CandidateSession) -> None:
+        file = session.source
+        launched = all(own_launches(trace, file) for trace in session.traces)
+        if not launched:
+            text = "a forward launched no kernel of the source: its output does not come from Triton"
+        elif self._found.decoy_kernel:
+            text = "the output stays right when the kernels are not launched: it does not come from them"
+        else:
+            return
+        self._found.decoy_kernel = True
+        if self._options.decoys == "record":
+            return
+        raise session.client.verdict(EvalStatus.DECOY, "LaunchIrrelevant" if launched else "NoLaunch", text)
+
+    def _environment(self) -> dict[str, Any]:
+        versions = {"python": platform.python_version(), "torch": torch.__version__, "triton": version("triton")}
+        profile = {"gpu_profile": self._options.gpu_profile} if self._device.timing_source == "simulated" else {}
+        rules = {"float32": self._options.float32}
+        return {"device": self._device.name, **profile, **rules, **versions, **self._device.facts()}
+
+
+def _refused(rule: str, message: str) -> Verdict:
+    return Verdict(EvalStatus.REJECTED_STATIC, EvalError(stage="static", type=rule, message=message))
+
+
+def _hidden(entry: CpuTime) -> str:
+    return (
+        f"a forward takes {entry.total_ms:.0f} ms of processor time, of which its launches and torch ops explain "
+        f"{entry.explained_ms:.0f}: compute in kernels"
+    )

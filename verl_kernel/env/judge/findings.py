@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an evaluation knows of its candidate so far, and the result that it makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from verl_kernel.env.clocks.base import Measurement
+from verl_kernel.env.request import EvalRequest
+from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
+from verl_kernel.env.tamper.hack_flags import HackFlag
+
+
+@dataclass
+class Findings:
+    """Filled in stage by stage; its fields are those of `EvalResult`, None while they are not known."""
+
+    timing_source: str
+    env: dict[str, Any]
+    status: EvalStatus = EvalStatus.OK
+    error: EvalError | None = None
+    compiled: bool | None = None
+    correctness: bool | None = None
+    decoy_kernel: bool | None = None
+    hack_flags: tuple[HackFlag, ...] = ()
+    isolation: tuple[str, ...] | None = None
+    seed_commit: str | None = None
+    trials: Trials | None = None
+    reference_mode: str | None = None
+    measured: Measurement = field(default_factory=lambda: Measurement(None, None, None))
+    """By the clock; nothing at first."""
+
+    def settle(self, status: EvalStatus, error: EvalError, flags: tuple[HackFlag, ...]) -> None:
+        """Note the verdict that ended the evaluation, and what follows from it."""
+        self.status, self.error = status, error
+        if status in (EvalStatus.LOAD_ERROR, EvalStatus.COMPILE_ERROR):
+            self.compiled = False
+        if status is not EvalStatus.REJECTED_STATIC:
+            self.correctness = status is EvalStatus.DECOY
+        self.hack_flags = flags or self.hack_flags
+
+    def result(self, request: EvalRequest, task_flags: Sequence[str], seconds: Mapping[str, float]) -> EvalResult:
+        """All of it; `seconds` are those of the stages, in order."""
+        measured, profile = self.measured, self.measured.profile
+        return EvalResult(
+            task_id=request.task.task_id, kernel=request.kernel, task_flags=tuple(task_flags),
+            status=self.status, error=self.error, compiled=self.compiled, correctness=self.correctness,
+            decoy_kernel=self.decoy_kernel, hack_flags=tuple(flag.value for flag in self.hack_flags),
+            isolation=self.isolation, seed_commit=self.seed_commit, trials=self.trials,
+            timing_source=self.timing_source, reference_mode=self.reference_mode,
+            kernel_ms=measured.kernel_ms, reference_ms=measured.reference_ms, speedup=measured.speedup,
+            speedup_low=measured.speedup_low, times=measured.times, unpriced_ops=measured.unpriced,
+            time_coverage=None if profile is None else profile.time_coverage,
+            number_coverage=None if profile is None else profile.number_coverage,
+            num_custom_kernels=None if profile is None else profile.num_custom_kernels,
+            num_total_kernels=None if profile is None else profile.num_total_kernels,
+            launches=None if profile is None else profile.launches,
+            fallback_ops=None if profile is None else profile.fallback_ops,
+            top_kernels=None if profile is None else profile.top_kernels,
+            env=self.env, stage_seconds=dict(seconds),
+        )  # fmt: skip

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trusted side of an evaluation: holds references, secrets, comparison, clock and verdict.
+
+One judge owns one zygote and judges one candidate at a time. The reference runs in the judge's own process; give
+the judge a process of its own (`verl_kernel.env.pool`) where references may hang.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, nullcontext
+from types import TracebackType
+
+import torch
+
+from verl_kernel.env.backends import refuse_interpreting, resolve_backend
+from verl_kernel.env.judge.evaluation import Evaluation
+from verl_kernel.env.judge.processes.forked_zygote import ForkedZygote
+from verl_kernel.env.judge.processes.own_time import OwnTime
+from verl_kernel.env.judge.processes.zygote import Zygote
+from verl_kernel.env.lru import LRUCache
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.reference.disk_cache import ReferenceCache
+from verl_kernel.env.reference.reference import Reference
+from verl_kernel.env.request import EvalRequest
+from verl_kernel.env.result import EvalResult
+from verl_kernel.env.task import Task, slow_reference
+from verl_kernel.errors import ConfigError, InfraError, TaskError
+
+_REFERENCES = 64
+_COPIES = 2
+"""Copies of a reference's weights that are kept: those in the model, and those it is reset to."""
+
+
+class Judge:
+    """Judges candidates against references.
+
+    Args:
+        options: how to judge.
+        seed: makes verdicts reproducible (all fields but wall-clock ones); secret and fresh per evaluation without it.
+        guard: context manager around everything the reference does, for a caller that can end a hung process.
+        forked: the first zygote, where the caller has forked one.
+
+    Raises:
+        EnvironmentNotReady: the device or a required mechanism of isolation is missing, or the device is too small.
+        ConfigError: the device has no honest time for `reference_mode`, or `reference_cache` cannot be written.
+    """
+
+    def __init__(
+        self,
+        options: GymOptions,
+        seed: int | None = None,
+        guard: Callable[[], AbstractContextManager[object]] = nullcontext,
+        forked: ForkedZygote | None = None,
+    ) -> None:
+        self._options, self._seed, self._guard = options, seed, guard
+        backend = resolve_backend(options.device)
+        self._device = backend.device
+        refuse_interpreting(options, self._device)
+        if options.reference_mode == "compile" and self._device.timing_source == "simulated":
+            raise ConfigError("kernelgym.reference_mode is 'compile', which a simulated clock cannot time: use 'eager'")
+        self._device.setup()
+        self._device.adopt(options)
+        self._clock = backend.clock(options)
+        self._zygote = Zygote(self._device, forked)
+        self._references: LRUCache[Reference | TaskError] = LRUCache(_REFERENCES, self._device.cache_bytes)
+        folder = options.reference_cache
+        self._store = None if folder is None else ReferenceCache(folder, self._device.name)
+
+    @property
+    def model(self) -> str:
+        """The GPU that its times are of: the real one, or the nominal one of a simulated clock."""
+        return str(self._device.facts().get("gpu_name") or f"{self._options.gpu_profile}, simulated")
+
+    def evaluate(self, task: Task, source: str, kernel: str = "") -> EvalResult:
+        """`judge`, for a caller with neither a step nor a queue."""
+        return self.judge(EvalRequest(task, source, kernel))
+
+    def judge(self, request: EvalRequest) -> EvalResult:
+        """Judge one candidate.
+
+        Raises:
+            TaskError: the reference cannot serve.
+            InfraError: the evaluator failed; the candidate was not judged.
+            EnvironmentNotReady: a mechanism of `require_isolation` is not in force.
+        """
+        if not self._references:
+            self.warm_up()
+        self._device.begin()
+        try:
+            return self._evaluation(request).run(request)
+        except torch.OutOfMemoryError as exc:
+            self._references.clear()
+            raise InfraError(
+                f"a judge has no memory left on its GPU for reference {request.task.task_id} "
+                f"({str(exc).strip()[:200]}): lower kernelgym.memory_mb = {self._options.memory_mb}, which is kept for "
+                "runners, or leave the task out"
+            ) from None
+
+    def _evaluation(self, request: EvalRequest) -> Evaluation:
+        reference = self._reference(request.task)
+        secret = self._secret(request)
+        return Evaluation(self._options, self._device, self._zygote, reference, self._guard, secret, self._clock)
+
+    def warm_up(self) -> None:
+        """Start the zygote and load what recording needs, now rather than at the first evaluation."""
+        self._zygote.launch()
+        with torch.no_grad(), self._device.record():
+            torch.nn.functional.relu(torch.ones(1) + 1)
+        self._zygote.start()
+
+    def close(self) -> None:
+        """End the zygote."""
+        self._zygote.close()
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def _reference(self, task: Task) -> Reference:
+        known = self._references.get(task.fingerprint)
+        if known is None:
+            known = self._prepare(task)
+            size = 0 if isinstance(known, TaskError) else _COPIES * known.weight_bytes
+            self._references.put(task.fingerprint, known, size)
+        if isinstance(known, TaskError):
+            raise known
+        return known
+
+    def _prepare(self, task: Task) -> Reference | TaskError:
+        stored = None if self._store is None else self._store.load(task)
+        try:
+            with self._device.shared(), self._guard(), closing(OwnTime(os.getpid())) as own_time:
+                reference = Reference(task, self._device, stored)
+                used_s = own_time.used_s()
+        except TaskError as exc:
+            return exc
+        if used_s > self._options.reference_timeout_s:
+            return slow_reference(task, self._options.reference_timeout_s)
+        if reason := self._device.misfit(reference.runner_bytes, self._options):
+            return TaskError(f"reference {task.task_id} cannot serve as a task: {reason}")
+        if self._store is not None and stored is None:
+            self._store.save(task, reference.preparation)
+        return reference
+
+    def _secret(self, request: EvalRequest) -> Callable[[], bytes]:
+        """What draws the evaluation's secret, to be called once the candidate is loaded."""
+        if self._seed is None:
+            return lambda: os.urandom(32)
+        text = f"{self._seed}\0{request.task.fingerprint}\0{request.source}".encode("utf-8", "surrogatepass")
+        return lambda: hashlib.sha256(text).digest()

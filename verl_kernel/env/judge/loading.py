@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads a candidate into a runner, and into another one if that ends before the trials do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import cast
+
+from verl_kernel.env.ipc.messages import LoadRequest, Started
+from verl_kernel.env.ipc.shared_memory import SharedMemory
+from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
+from verl_kernel.env.judge.findings import Findings
+from verl_kernel.env.judge.output_check import OutputCheck
+from verl_kernel.env.judge.processes.runner import RunnerProcess
+from verl_kernel.env.judge.processes.zygote import Zygote
+from verl_kernel.env.judge.runner_client import RunnerClient, Verdict
+from verl_kernel.env.judge.stages import Stages
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.reference.reference import Reference
+from verl_kernel.env.sandbox.scratch import Scratch
+from verl_kernel.errors import EnvironmentNotReady, InfraError
+
+
+class Loading:
+    """Loads one candidate.
+
+    Args:
+        options: limits, and the mechanisms of isolation that must be in force.
+        zygote: forks its runners.
+        scratch: holds the candidate's file.
+        memory: of a size for the reference's layout.
+        findings: where what is learnt is noted.
+    """
+
+    def __init__(
+        self, options: GymOptions, zygote: Zygote, scratch: Scratch, memory: SharedMemory, findings: Findings
+    ) -> None:
+        self._options, self._zygote, self._scratch, self._memory = options, zygote, scratch, memory
+        self._findings = findings
+
+    def start(
+        self,
+        reference: Reference,
+        layout: MemoryLayout,
+        stages: Stages,
+        guard: Callable[[], AbstractContextManager[object]],
+        is_sealed: bool,
+    ) -> CandidateSession:
+        """A runner that waits for its first request, and constants in shared memory."""
+        options, path = self._options, self._scratch.path
+        self._memory.write(layout.constants, layout.specs)
+        client = RunnerClient(self._fork(), path, options, stages)
+        check = OutputCheck(reference, client, guard, options.tolerance, options.float32)
+        seconds = options.run_timeout_s
+        return CandidateSession(reference, client, self._memory, layout, guard, check, is_sealed, seconds)
+
+    def load(self, session: CandidateSession) -> None:
+        """Import the source and build its model (raises Verdict).
+
+        Raises:
+            InfraError: the runner did not start.
+            EnvironmentNotReady: a mechanism of `require_isolation` is not in force.
+        """
+        reference, client = session.reference, session.client
+        self._require(self._first_words(client))
+        client.begun = True
+        first = len(reference.init.tensors)
+        request: LoadRequest = {
+            "entry": reference.task.candidate_class,
+            "seed": reference.weight_seed,
+            "init": reference.init.tree,
+            "specs": [spec.to_json() for spec in session.layout.specs],
+            "state": {name: first + number for number, name in enumerate(reference.state)},
+            "constants": reference.constants,
+        }
+        reply = client.ask({"load": request}, self._options.load_timeout_s)
+        self._findings.compiled = True
+        self._findings.env["weights"] = weights = client.parse(lambda: str(reply["weights"]))
+        reference.use_weights(initial=weights == "seeded")
+
+    def again(self, session: CandidateSession) -> None:
+        """Load it into another runner, for the trials that are left."""
+        self._scratch.renew()
+        session.client.runner = self._fork()
+        self._memory.write(session.layout.constants, session.layout.specs)
+        self.load(session)
+
+    def _fork(self) -> RunnerProcess:
+        return self._zygote.fork(self._scratch.path, self._memory, self._options)
+
+    def _first_words(self, client: RunnerClient) -> tuple[str, ...]:
+        """What the runner says before it has a candidate: a failure here is the gym's."""
+        try:
+            started = cast(Started, client.ask(None, self._options.load_timeout_s))
+        except Verdict as verdict:
+            raise InfraError(f"a runner did not start: {verdict.error.message}") from None
+        if "unfit" in started:
+            raise InfraError(started["unfit"])
+        return tuple(started["isolation"])
+
+    def _require(self, isolation: tuple[str, ...]) -> None:
+        self._findings.isolation = isolation
+        missing = sorted(set(self._options.require_isolation) - set(isolation))
+        if missing:
+            raise EnvironmentNotReady(
+                f"kernelgym.require_isolation names {', '.join(missing)}, which this machine does not offer or this "
+                f"package does not know; in force are {', '.join(isolation)}"
+            )

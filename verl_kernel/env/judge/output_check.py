@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether an output is the reference's: its form, its values, and that it answers this trial and no earlier one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+import torch
+
+from verl_kernel.env.comparison.compare import Agreement, compare
+from verl_kernel.env.comparison.tf32 import has_products
+from verl_kernel.env.comparison.tf32_room import Room, limits
+from verl_kernel.env.ipc.messages import Claims
+from verl_kernel.env.ipc.tensor_facts import disagreement, read_facts
+from verl_kernel.env.judge.runner_client import RunnerClient, Verdict
+from verl_kernel.env.reference.reference import Reference
+from verl_kernel.env.reference.trial import Trial
+from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.tamper.hack_flags import HackFlag
+
+Rooms = list[Room | None] | None
+_PRECISION = (
+    '; TF32 explains that: multiply float32 with tl.dot(..., input_precision="ieee"), unless kernelgym.float32 is tf32'
+)
+
+
+class OutputCheck:
+    """Compares the outputs of one candidate.
+
+    Args:
+        reference: what it is compared with.
+        client: makes verdicts of findings.
+        guard: around everything the reference does.
+        tolerance: `kernelgym.tolerance`.
+        float32: `kernelgym.float32`.
+    """
+
+    def __init__(
+        self,
+        reference: Reference,
+        client: RunnerClient,
+        guard: Callable[[], AbstractContextManager[object]],
+        tolerance: str,
+        float32: str,
+    ) -> None:
+        self._reference, self._client, self._guard = reference, client, guard
+        self._tolerance, self._float32 = tolerance, float32
+        self._past: list[tuple[list[torch.Tensor], Rooms]] = []
+        """Expected outputs of earlier trials, in the host's memory: a GPU needs its own for the trial at hand."""
+
+    def form(self, trial: Trial, form: Claims) -> None:
+        """Whether the candidate says that its output has the form of the reference's (raises Verdict)."""
+        given = self._client.parse(lambda: read_facts(form["tensors"]))
+        if form.get("output") != trial.expected.tree or len(given) != len(trial.facts):
+            text = "the output is not structured like the reference's (one tensor, or a tuple of as many)"
+            raise self.wrong("WrongStructure", text)
+        if found := disagreement(trial.facts, given):
+            raise self.wrong(*found)
+
+    def values(self, trial: Trial, actual: list[torch.Tensor]) -> None:
+        """Check every element of an output outside the trials (raises Verdict)."""
+        agreement, _ = self._agreement(trial, actual, True)
+        if not agreement.ok:
+            raise self.wrong("WrongValues", difference(agreement))
+
+    def trial(self, trial: Trial, actual: list[torch.Tensor], *, ablated: bool) -> Agreement:
+        """How far the output of a trial agrees (raises Verdict for the answer to an earlier one)."""
+        agreement, rooms = self._agreement(trial, actual, not ablated)
+        if not agreement.ok and not ablated:
+            self._refuse_replay(actual)
+        self._past.append(([tensor.cpu() for tensor in trial.expected.tensors], _moved(rooms, "cpu")))
+        return agreement
+
+    def wrong(self, kind: str, message: str) -> Verdict:
+        """The verdict on a wrong output."""
+        return self._client.verdict(EvalStatus.INCORRECT, kind, message)
+
+    def _agreement(self, trial: Trial, actual: list[torch.Tensor], explain: bool) -> tuple[Agreement, Rooms]:
+        """Whether an output is the trial's, and the room it needed; `explain` asks if TF32 is why it is not."""
+        expected = trial.expected.tensors
+        plain = self._compare(expected, actual)
+        if plain.ok or not (explain or self._float32 == "tf32") or not has_products(trial.events):
+            return plain, None
+        if not self._compare(expected, actual, limits(expected, self._reference.least)).ok:
+            return plain, None
+        rooms = self._reference.room(trial, self._guard)
+        roomy = plain if rooms is None else self._compare(expected, actual, rooms)
+        return (roomy, rooms) if self._float32 == "tf32" else (replace(plain, is_tf32=roomy.ok), None)
+
+    def _compare(self, expected: list[torch.Tensor], actual: list[torch.Tensor], rooms: Rooms = None) -> Agreement:
+        triples = zip(expected, actual, rooms or [None] * len(expected), strict=True)
+        least = self._reference.least
+        agreements = [compare(wanted, got, self._tolerance, least, room) for wanted, got, room in triples]
+        return min(agreements, key=lambda agreement: (agreement.ok, -(agreement.max_abs or 0.0)))
+
+    def _refuse_replay(self, actual: list[torch.Tensor]) -> None:
+        device = actual[0].device
+        for past, rooms in self._past:
+            there = [tensor.to(device) for tensor in past]
+            if self._compare(there, actual, _moved(rooms, device)).ok:
+                text = "the output is the answer to an earlier trial"
+                raise self._client.hacking(HackFlag.REPLAYED_OUTPUT, text)
+
+
+def difference(agreement: Agreement) -> str:
+    """A sentence on an output that is not the reference's."""
+    where = f", first at index {list(agreement.first_bad_index)}" if agreement.first_bad_index is not None else ""
+    size = "" if agreement.max_abs is None else f" by up to {agreement.max_abs:.3g}"
+    return f"the output differs from the reference's{size}{where}{_PRECISION if agreement.is_tf32 else ''}"
+
+
+def _moved(rooms: Rooms, device: torch.device | str) -> Rooms:
+    return None if rooms is None else [None if room is None else room.on(device) for room in rooms]

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judge's handle on a runner."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message
+from verl_kernel.env.ipc.messages import Claims, Exit, Request
+from verl_kernel.env.judge.processes.own_time import OwnTime, backstop_s, processor_ns
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.sandbox.scratch import used_bytes
+from verl_kernel.env.tamper.seals import SealReader
+from verl_kernel.errors import InfraError
+
+_WATCH_S = 0.1
+_KEPT_OUTPUT = 64 << 10
+"""Bytes of what a runner prints that are kept."""
+_MEMORY = re.compile(rb"^RssAnon:\s+(\d+) kB$.*^RssShmem:\s+(\d+) kB$", re.MULTILINE | re.DOTALL)
+
+
+class RunnerDied(Exception):
+    """The runner ended before it answered; `code` is its exit status or minus its signal."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class GrantExceeded(Exception):
+    """The runner used more than it was granted of what `kind` names and has been killed."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass
+class RunnerProcess:
+    """One runner: ask it, then end it. Nothing here trusts what it says."""
+
+    reap: Callable[[int], tuple[int, int]]
+    """Collects the dead process with this id: exit status (or minus its signal), and its largest memory in MB beyond
+    what it began with; raises InfraError."""
+    exit_s: float
+    """Seconds of its own time that it may take for its end."""
+    pid: int
+    pidfd: int
+    channel: Channel
+    output_fd: int
+    seals: SealReader
+    options: GymOptions
+    scratch: str
+    memory_bytes: int
+    output: bytearray = field(default_factory=bytearray)
+    """What it printed, up to `_KEPT_OUTPUT`; the rest is dropped."""
+    was_killed: bool = False
+    """Whether `end` had to kill it."""
+    grown_mb: int = 0
+    """Its largest memory, beyond what it shared with the zygote at first; known once it has been collected."""
+    _code: int = 0
+    _printed: int = 0
+    _inherited_kb: int = 0
+    """Memory shared with the zygote, as first seen; more is the candidate's."""
+    _next_look: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._own_time = OwnTime(self.pid, asked=True)
+
+    def ask(self, request: Request | None, budget_s: float) -> Claims:
+        """Send a request and wait for the answer, for `budget_s` seconds of the runner's own time.
+
+        Raises:
+            RunnerDied: it ended first, or its channel did.
+            TimeoutError: the budget is used up, or ten times as much on the wall clock; it says which.
+            GrantExceeded: it used more memory or disk than its grant and was killed.
+            ProtocolError: it answered with something that is no message.
+        """
+        self._own_time.start()
+        deadline = time.monotonic() + backstop_s(budget_s)
+        try:
+            self.channel.sock.settimeout(backstop_s(budget_s))
+            if request is not None:
+                self.channel.send(request)
+            while (answer := self._step(budget_s, deadline)) is None:
+                pass
+        except ChannelClosed:
+            raise RunnerDied(self.end(grace_s=0.2)) from None
+        if not self._inherited_kb:
+            self._look_at_memory()
+        self._look_at_disk()
+        return answer
+
+    @property
+    def used_s(self) -> float:
+        """Seconds of its own time since the last request."""
+        return self._own_time.used_s()
+
+    def finish(self) -> int:
+        """Let it exit by itself and collect it: 0, another status, or minus a signal."""
+        with suppress(ChannelClosed):
+            self.channel.send(Exit(exit=True))
+        return self.end(self.exit_s)
+
+    def end(self, grace_s: float = 0.0) -> int:
+        """Wait `grace_s` of its own time for its end, kill its process group, collect it (idempotent)."""
+        if self.pidfd < 0:
+            return self._code
+        self._own_time.start()
+        deadline = time.monotonic() + backstop_s(grace_s)
+        while grace_s and time.monotonic() < deadline and not self._own_time.is_over(grace_s):
+            if self._ready(min(_WATCH_S, grace_s), self.pidfd):
+                break
+        self.was_killed = not select.select([self.pidfd], [], [], 0)[0]
+        self._kill()
+        self._close()
+        self._collect()
+        return self._code
+
+    def processor_ns(self) -> int:
+        """Processor time of all its threads so far, as the kernel counts it."""
+        return processor_ns(self.pid)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not been collected yet."""
+        return self.pidfd >= 0
+
+    def _step(self, budget_s: float, deadline: float) -> Message | None:
+        ready = self._ready(min(_WATCH_S, max(0.001, budget_s)), self.channel.fileno(), self.pidfd)
+        if self.channel.fileno() in ready:
+            if (answer := self.channel.feed()) is not None:
+                return answer
+        elif self.pidfd in ready:
+            raise ChannelClosed("the runner has ended")
+        if time.monotonic() >= self._next_look:  # also while an answer comes byte by byte
+            self._next_look = time.monotonic() + _WATCH_S
+            self._look_at_memory()
+            self._look_at_disk()
+            self._look_at_time(budget_s, deadline)
+        return None
+
+    def _look_at_time(self, budget_s: float, deadline: float) -> None:
+        if self._own_time.is_over(budget_s):
+            raise TimeoutError("processor time and sleep")
+        if time.monotonic() >= deadline:
+            raise TimeoutError("processor time, by ten times that and 30 s on the wall clock")
+
+    def _look_at_memory(self) -> None:
+        if self._grown_kb() > self.options.memory_mb << 10:
+            self._refuse("MemoryExceeded", f"used more than kernelgym.memory_mb = {self.options.memory_mb} MB")
+
+    def _look_at_disk(self) -> None:
+        limit = self.options.disk_mb << 20
+        if self._printed + used_bytes(self.scratch, limit) > limit:
+            grant = f"kernelgym.disk_mb = {self.options.disk_mb} MB"
+            self._refuse("DiskExceeded", f"wrote and printed more than {grant} (a file counts 16 kB or more)")
+
+    def _refuse(self, kind: str, text: str) -> None:
+        self.end()
+        raise GrantExceeded(kind, f"the process {text}")
+
+    def _grown_kb(self) -> int:
+        """Memory of its own: private pages, and shared ones beyond what the judge shares."""
+        found = None
+        with suppress(OSError):  # it has ended
+            found = _MEMORY.search(Path(f"/proc/{self.pid}/status").read_bytes())
+        if found is None:
+            return 0
+        kilobytes = int(found[1]) + max(0, int(found[2]) - (self.memory_bytes >> 10))
+        self._inherited_kb = self._inherited_kb or kilobytes
+        return kilobytes - self._inherited_kb
+
+    def _ready(self, wait_s: float, *fds: int) -> list[int]:
+        watched = [*fds, *(fd for fd in (self.output_fd, self.seals.fd) if fd >= 0)]
+        ready = select.select(watched, [], [], wait_s)[0]
+        if self.seals.fd in ready:
+            self.seals.drain()
+        if self.output_fd in ready:
+            self._drain()
+        return [fd for fd in ready if fd in fds]
+
+    def _drain(self) -> None:
+        data = os.read(self.output_fd, 1 << 16)
+        self._printed += len(data)
+        self.output += data[: max(0, _KEPT_OUTPUT - len(self.output))]
+        if not data:
+            os.close(self.output_fd)
+            self.output_fd = -1
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it may have died before it had a group
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def _collect(self) -> None:
+        try:
+            self._code, self.grown_mb = self.reap(self.pid)
+        except InfraError:
+            if not self.was_killed:
+                raise
+            self._code = -signal.SIGKILL  # the verdict is why it was killed, whatever status it ended with
+
+    def _close(self) -> None:
+        self.channel.close()
+        os.close(self.pidfd)
+        self._own_time.close()
+        self.seals.close()
+        if self.output_fd >= 0:
+            os.close(self.output_fd)
+        self.pidfd = self.output_fd = -1

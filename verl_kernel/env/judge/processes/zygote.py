@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judge's handle on its zygote, the process that forks runners."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from typing import cast
+
+from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.ipc import channel as channels
+from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
+from verl_kernel.env.ipc.messages import Fork, Forked, ForkRequest, Reap, Reaped
+from verl_kernel.env.ipc.shared_memory import SharedMemory
+from verl_kernel.env.judge.processes.forked_zygote import ForkedZygote
+from verl_kernel.env.judge.processes.runner import RunnerProcess
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.sandbox.child_environment import child_environment
+from verl_kernel.env.tamper.seals import SealReader
+from verl_kernel.errors import InfraError
+
+_START_S, _ANSWER_S = 300.0, 120.0
+
+
+class Zygote:
+    """The judge's zygote: started at the first fork, started again after a death.
+
+    Args:
+        device: where its runners run.
+        forked: a process that serves already.
+
+    Raises:
+        InfraError: it does not start or does not answer.
+    """
+
+    def __init__(self, device: DeviceBackend, forked: ForkedZygote | None = None) -> None:
+        self._device = device
+        self._process: subprocess.Popen[bytes] | ForkedZygote | None = forked
+        self._channel = None if forked is None else Channel(forked.sock)
+        self._errors = None if forked is None else forked.errors
+        self._is_ready = False
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, None while it is not running."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Wait until it is ready, having launched it if need be (a few seconds)."""
+        self.launch()
+        if not self._is_ready:
+            self._answer(_START_S)
+            self._is_ready = True
+
+    def launch(self) -> None:
+        """Launch it unless it is running, and do not wait."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.close()
+        ours, theirs = channels.pair()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        command = [sys.executable, "-m", "verl_kernel.env.runner.zygote", str(theirs.fileno()), self._device.name]
+        self._process = subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], env={**child_environment(), **self._device.zygote_env()}, cwd="/",
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors, start_new_session=True,
+        )  # fmt: skip
+        theirs.close()
+        self._channel, self._is_ready = Channel(ours), False
+
+    def fork(self, scratch: str, memory: SharedMemory, options: GymOptions) -> RunnerProcess:
+        """A new runner, jailed, that waits for its first request."""
+        self.start()
+        ours, theirs = channels.pair()
+        read_end, write_end = os.pipe2(os.O_CLOEXEC)
+        seals_read, seals_write = os.pipe2(os.O_CLOEXEC)
+        request = ForkRequest(
+            scratch=scratch, memory_bytes=memory.size, memory_mb=options.memory_mb, float32=options.float32
+        )
+        try:
+            self._send({"fork": request}, (theirs.fileno(), memory.fd, write_end, seals_write))
+            pid = cast(Forked, self._answer())["pid"]
+            pidfd, seals = os.pidfd_open(pid), SealReader(seals_read)
+            return RunnerProcess(
+                self.reap,
+                self._device.exit_s,
+                pid,
+                pidfd,
+                Channel(ours),
+                read_end,
+                seals,
+                options,
+                scratch,
+                memory.size,
+            )
+        except (InfraError, OSError) as exc:
+            ours.close()
+            os.close(read_end)
+            os.close(seals_read)
+            raise InfraError(f"no runner could be started: {exc}") from exc
+        finally:
+            theirs.close()
+            os.close(write_end)
+            os.close(seals_write)
+
+    def reap(self, pid: int) -> tuple[int, int]:
+        """Exit status of a dead runner, or minus its signal, and its largest memory in MB beyond what it began with."""
+        self._send({"reap": pid})
+        reaped = cast(Reaped, self._answer())
+        return reaped["status"], reaped["grown_mb"]
+
+    def close(self) -> None:
+        """Kill it (its runners die with it)."""
+        if self._channel is not None:
+            self._channel.close()
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        if self._errors is not None:
+            self._errors.close()
+        self._process = self._channel = self._errors = None
+
+    def _send(self, message: Fork | Reap, fds: tuple[int, ...] = ()) -> None:
+        if self._channel is None:
+            raise InfraError("the zygote is not running")
+        try:
+            self._channel.send(message, fds)
+        except ChannelClosed as exc:
+            raise self._failed(exc) from exc
+
+    def _answer(self, timeout_s: float = _ANSWER_S) -> Message:
+        if self._channel is None:
+            raise InfraError("the zygote is not running")
+        try:
+            return self._channel.recv(timeout_s)
+        except (ChannelClosed, ProtocolError, TimeoutError) as exc:
+            raise self._failed(exc) from exc
+
+    def _failed(self, exc: Exception) -> InfraError:
+        last_words = ""
+        if self._errors is not None:
+            self._errors.seek(0)
+            last_words = self._errors.read()[-500:].decode(errors="replace").strip().rpartition("\n")[2]
+        self.close()
+        return InfraError(f"the zygote does not answer: {last_words or exc}")

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judge's side of the talk with a runner: every way it can end is a verdict on the candidate."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable
+from typing import TypeVar
+
+from verl_kernel.env.ipc.channel import ProtocolError
+from verl_kernel.env.ipc.messages import Claims, Request
+from verl_kernel.env.judge.processes.oom_kills import oom_kills
+from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, RunnerProcess
+from verl_kernel.env.judge.stages import Stages
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.result import EvalError, EvalStatus
+from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
+from verl_kernel.env.tamper.hack_flags import HackFlag, read_notes
+from verl_kernel.errors import InfraError
+
+_MESSAGE_CHARS = 2000
+_INNOCENT_SHARE = 0.5
+"""Share of its memory grant: a runner that used less is not why the machine ran out of memory."""
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
+_RUNNER_STATUSES = (
+    *(EvalStatus.LOAD_ERROR, EvalStatus.COMPILE_ERROR, EvalStatus.RUNTIME_ERROR, EvalStatus.OOM, EvalStatus.CRASH),
+)
+Parsed = TypeVar("Parsed")
+
+
+class Verdict(Exception):
+    """The evaluation ends here with this verdict."""
+
+    def __init__(self, status: EvalStatus, error: EvalError, flags: tuple[HackFlag, ...] = ()) -> None:
+        super().__init__(status)
+        self.status, self.error, self.flags = status, error, flags
+
+
+class RunnerClient:
+    """Asks one runner and turns what it says, or fails to say, into messages and verdicts.
+
+    Args:
+        runner: whom to ask.
+        scratch: directory of the candidate's file, which is taken out of every text.
+        options: the limits, which a verdict names.
+        stages: where the evaluation is.
+    """
+
+    def __init__(self, runner: RunnerProcess, scratch: str, options: GymOptions, stages: Stages) -> None:
+        self.begun = False
+        """Whether any of the candidate's code may have run."""
+        self.runner, self.file = runner, f"{scratch}/{CANDIDATE_FILE}"
+        self._options, self._stages, self._oom_kills = options, stages, oom_kills()
+
+    @property
+    def stage(self) -> str:
+        """Where the evaluation is."""
+        return self._stages.current
+
+    def ask(self, request: Request | None, budget_s: float) -> Claims:
+        """Send a request and wait for the answer, for so much of the runner's own time (raises Verdict)."""
+        try:
+            reply = self.runner.ask(request, budget_s)
+        except TimeoutError as exc:
+            self.runner.end()
+            raise self.verdict(EvalStatus.TIMEOUT, "Timeout", self._late(str(exc))) from None
+        except GrantExceeded as exc:
+            raise self.verdict(EvalStatus.OOM, exc.kind, str(exc)) from None
+        except RunnerDied as died:
+            raise self.crash(died.code) from None
+        except ProtocolError as exc:
+            raise self._forged(str(exc)) from exc
+        if notes := reply.get("notes"):
+            raise self.parse(lambda: self._noted(notes))
+        if "failure" in reply:
+            raise self.parse(lambda: self._failure(reply["failure"]))
+        return reply
+
+    def parse(self, read: Callable[[], Parsed]) -> Parsed:
+        """Read a part of a reply; one that cannot be read was not written by our code."""
+        try:
+            return read()
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as exc:
+            raise self._forged(f"{type(exc).__name__}: {exc}") from exc
+
+    def verdict(self, status: EvalStatus, kind: str, message: str, tail: str = "") -> Verdict:
+        """A verdict with its reason, cleaned of this run's paths and addresses."""
+        message, tail, kind = (self._clean(text) for text in (message, tail, kind))
+        return Verdict(status, EvalError(stage=self.stage, type=kind, message=message, traceback_tail=tail or None))
+
+    def hacking(self, flag: HackFlag, message: str) -> Verdict:
+        """The verdict on a candidate that games the evaluation."""
+        found = self.verdict(EvalStatus.HACKING, flag.value.title().replace("_", ""), message)
+        return Verdict(found.status, found.error, (flag,))
+
+    def crash(self, code: int) -> Verdict:
+        """The verdict on a runner that ended with this status, or minus this signal.
+
+        A SIGKILL is the candidate's own doing (there are many ways to get one) unless the kernel has counted a kill for
+        want of memory and the candidate was not what had it.
+
+        Raises:
+            InfraError: it ended before the candidate's code ran, or the machine has no memory left.
+        """
+        if not self.begun:
+            raise InfraError(f"a runner ended with status {code} before it had loaded anything")
+        if code == -signal.SIGKILL and not self.runner.was_killed and oom_kills() > self._oom_kills:
+            return self._starved()
+        printed = self.runner.output.decode(errors="replace").strip()[-500:]
+        how = f"by signal {_signal_name(-code)}" if code < 0 else f"with status {code}"
+        found = self.verdict(EvalStatus.CRASH, "Crash", f"the process ended {how} during {self.stage}", printed)
+        return Verdict(found.status, found.error.model_copy(update={"signal": -code if code < 0 else None}))
+
+    def _starved(self) -> Verdict:
+        used, granted = self.runner.grown_mb, self._options.memory_mb
+        if used < _INNOCENT_SHARE * granted:
+            raise InfraError(
+                f"the machine is out of memory: the kernel killed a runner during {self.stage}, which had used {used} "
+                f"MB of kernelgym.memory_mb = {granted}; run fewer judges or give the machine more"
+            )
+        text = f"the machine ran out of memory with {used} of kernelgym.memory_mb = {granted} MB in use by the process"
+        return self.verdict(EvalStatus.OOM, "MemoryExceeded", text)
+
+    def _late(self, what: str) -> str:
+        name = "load_timeout_s" if self.stage == "load" else "run_timeout_s"
+        return f"{self.stage} used up kernelgym.{name} = {getattr(self._options, name):g} s of {what}"
+
+    def _noted(self, notes: object) -> Verdict:
+        read = read_notes(notes)
+        found = self.hacking(*next(iter(read.items())))
+        return Verdict(found.status, found.error, tuple(sorted(read, key=lambda flag: flag.value)))
+
+    def _failure(self, failure: object) -> Verdict:
+        if not isinstance(failure, dict):
+            raise ValueError("a failure must be an object")
+        status = EvalStatus(failure["status"])
+        if status not in _RUNNER_STATUSES:
+            raise ValueError(f"a runner cannot report {status}")
+        return self.verdict(
+            status, str(failure["type"]), str(failure["message"]), str(failure.get("traceback_tail", ""))
+        )
+
+    def _forged(self, reason: str) -> Verdict:
+        return self.hacking(HackFlag.FORGED_MESSAGE, f"the process sent what no runner sends: {reason}")
+
+    def _clean(self, text: str) -> str:
+        text = text.encode(errors="replace").decode().replace(self.file, CANDIDATE_FILE)
+        return _ADDRESS.sub("0x...", text)[:_MESSAGE_CHARS]
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most real-time signals have no name
+        return str(number)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One judge on a Ray cluster: the actor, and the router's handle on it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+
+from verl_kernel.env.judge_groups import JudgeGroup
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.judge_process import JudgeProcess, evaluation_limit_s
+from verl_kernel.env.pool.scheduling.judge_handle import JudgeLost, Placement
+from verl_kernel.env.request import EvalRequest
+from verl_kernel.env.result import EvalResult
+from verl_kernel.errors import InfraError, VerlKernelError
+
+_PLACEMENT_S = 120.0
+_START_S = 180.0
+
+
+class JudgeActor:
+    """A judge process and its owner on some node; Ray starts the actor again after its death."""
+
+    def __init__(self, options: GymOptions, seed: int | None) -> None:
+        self._judge = JudgeProcess(options, seed)
+        self._node = ray.get_runtime_context().get_node_id()
+
+    def start(self) -> Placement:
+        """Start the judge unless it is running; where it is.
+
+        Raises:
+            EnvironmentNotReady: this node cannot serve the options.
+        """
+        self._judge.start()
+        return Placement(self._node, self._judge.pid, self._judge.model)
+
+    def judge(self, request: EvalRequest, place: Placement) -> tuple[EvalResult, int | None]:
+        """Judge one candidate where the caller believes this judge to be; the result and the judge's process id.
+
+        Raises:
+            JudgeLost: Ray has started this actor anew, on another node or GPU.
+        """
+        self._judge.start()
+        if (self._node, self._judge.model) != (place.node, place.model):
+            raise JudgeLost(f"a judge has been started anew, on node {self._node[:12]} with {self._judge.model}")
+        return self._judge.judge(request), self._judge.pid
+
+
+class RemoteJudge:
+    """The router's handle on a `JudgeActor`."""
+
+    def __init__(self, options: GymOptions, seed: int | None, group: JudgeGroup, label: str = "") -> None:
+        self._options, self._resources, self._label = options, dict(group.resources), label
+        self._deadline_s = evaluation_limit_s(options) + _START_S + 120.0  # after the judge's own
+        make = ray.remote(JudgeActor).options(
+            num_cpus=options.cpus_per_judge, num_gpus=options.gpus_per_judge,
+            resources=self._resources or None, max_restarts=-1, max_task_retries=0, scheduling_strategy="SPREAD",
+        )  # fmt: skip
+        self._actor = make.remote(options, seed)
+        self._place = Placement()
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the judge; None where it has none."""
+        return self._place.pid
+
+    async def judge(self, request: EvalRequest) -> EvalResult:
+        """Judge one candidate."""
+        result: EvalResult
+        result, pid = await self._ask(self._actor.judge.remote(request, self._place), self._deadline_s)
+        self._place = self._place._replace(pid=pid)
+        return result
+
+    async def revive(self) -> None:
+        """Wait for the actor, and start its judge unless it is running."""
+        self._place = await self._ask(self._actor.start.remote(), _PLACEMENT_S + _START_S)
+
+    def describe(self) -> Placement:
+        """Where it is; the model is that of its GPU, with its group where the pool has several."""
+        model = f"{self._place.model} ({self._label})" if self._label else self._place.model
+        return self._place._replace(model=model, group=self._label)
+
+    async def _ask(self, answer: Any, limit_s: float) -> Any:
+        try:
+            return await asyncio.wait_for(answer, limit_s)
+        except (asyncio.TimeoutError, GetTimeoutError):
+            raise self._silent(limit_s) from None
+        except RayTaskError as exc:
+            raise cause_of(exc) from None
+        except RayActorError as exc:
+            self._place = self._place._replace(pid=None)
+            raise JudgeLost(f"a judge's actor is gone: {_first_line(exc)}") from None
+
+    def _silent(self, limit_s: float) -> InfraError:
+        if self.pid is None:
+            return InfraError(
+                f"a judge has no place after {limit_s:g} s: it asks for {self._wishes()}; ask for less or for fewer "
+                "judges"
+            )
+        ray.kill(self._actor, no_restart=False)
+        return InfraError(f"a judge's actor did not answer within {limit_s:g} s and was started again")
+
+    def _wishes(self) -> str:
+        cpus, gpus = self._options.cpus_per_judge, self._options.gpus_per_judge
+        named = "".join(f", {amount:g} {name} (kernelgym.judge_resources)" for name, amount in self._resources.items())
+        return f"{cpus:g} CPUs (kernelgym.cpus_per_judge), {gpus:g} GPUs (kernelgym.gpus_per_judge){named}"
+
+
+def cause_of(exc: RayTaskError) -> Exception:
+    """The exception that a remote method raised, without the trace of how it travelled."""
+    cause = exc.cause
+    return cause if isinstance(cause, VerlKernelError) else InfraError(str(cause or exc)[:2000])
+
+
+def _first_line(exc: Exception) -> str:
+    return str(exc).strip().partition("\n")[0][:300]

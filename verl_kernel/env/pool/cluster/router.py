@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Ray pool's one entrance: a dispatcher over judge actors, itself an actor that Ray starts again after its death.
+
+Its judges belong to it and end with it; once restarted, it has new ones and remembers no verdict. Requests, validation
+and control are concurrency groups of their own, so that a full queue blocks neither of the other two.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import ray
+
+from verl_kernel.env.judge_groups import JudgeGroup
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.cluster.judge import RemoteJudge
+from verl_kernel.env.pool.cluster.metrics import RayMetrics
+from verl_kernel.env.pool.cluster.nodes import find_judge, find_nodes
+from verl_kernel.env.pool.dispatcher import Dispatcher
+from verl_kernel.env.pool.event_loop import LoopThread
+from verl_kernel.env.pool.stats import PoolStats
+from verl_kernel.env.request import EvalRequest
+from verl_kernel.env.result import EvalResult
+
+_LOG = logging.getLogger(__name__)
+TRAINING, VALIDATION, CONTROL = "training", "validation", "control"
+_MOST_WAITING = 256
+"""Requests beyond the queue's size that the actor accepts: they wait with it for a place in the queue."""
+_CONTROL_CALLS = 16
+
+
+class Router:
+    """Judges candidates for everybody in the cluster."""
+
+    def __init__(self, options: GymOptions, seed: int | None, name: str) -> None:
+        if ray.get_runtime_context().was_current_actor_reconstructed:
+            _LOG.warning("the pool %s was lost and begins again with new judges and an empty memory", name)
+        self._judges = _make_judges(options, seed)
+        self._dispatcher = Dispatcher(self._judges, options, RayMetrics(name))
+        self._loop = LoopThread("pool")
+
+    async def start(self) -> None:
+        """Let the judges start."""
+        await self._loop.run(self._dispatcher.start())
+
+    async def judge(self, request: EvalRequest, lost: int) -> EvalResult:
+        """Judge one candidate; `lost` attempts at it went down with a router before."""
+        return await self._loop.run(self._dispatcher.judge(request, lost))
+
+    async def ready(self) -> list[int]:
+        """Process ids of the judges, once all of them have started."""
+        await self._loop.run(self._dispatcher.ready())
+        return [judge.pid for judge in self._judges if judge.pid is not None]
+
+    async def stats(self) -> PoolStats:
+        """Judges, queue and counts at this moment."""
+        return await self._loop.run(self._dispatcher.stats())
+
+    async def forget(self) -> None:
+        """Forget all verdicts."""
+        await self._loop.run(self._dispatcher.forget())
+
+    async def drain(self, node: str | None, judge: int | None, on: bool) -> list[int]:
+        """Let the judges of a node, or one judge, finish and give them nothing new; or take that back.
+
+        Raises:
+            ConfigError: there is no such node or judge.
+        """
+        nodes = () if node is None else find_nodes(node)
+        judges = () if judge is None else find_judge(judge, len(self._judges))
+        return await self._loop.run(self._dispatcher.drain(nodes, judges, on))
+
+
+def _make_judges(options: GymOptions, seed: int | None) -> list[RemoteJudge]:
+    groups = options.judge_resources or (JudgeGroup(),)
+    return [
+        RemoteJudge(options, seed, group, label=group.name if len(groups) > 1 else "")
+        for group in groups
+        for _ in range(group.num_judges or options.num_judges)
+    ]
+
+
+def find_or_make_router(options: GymOptions, seed: int | None, name: str) -> Any:
+    """The router called `name`, made now if there is none."""
+    at_once = options.queue_size + options.num_judges + _MOST_WAITING
+    groups = {TRAINING: at_once, VALIDATION: at_once, CONTROL: _CONTROL_CALLS}
+    make = ray.remote(concurrency_groups=groups)(Router).options(
+        name=name, get_if_exists=True, num_cpus=0, max_restarts=-1, max_task_retries=0
+    )
+    router = make.remote(options, seed, name)
+    router.start.options(concurrency_group=CONTROL).remote()
+    return router

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What both pools have in common: a bounded queue, a memory of verdicts, a second try elsewhere, judges brought back.
+
+All of it runs in one event loop. An evaluation that fails for reasons of ours is done once more, on another judge if
+there is one, and is `infra_error` after that; what went down with its judge is done again up to three times. A failed
+judge is out of rotation until it answers again; one that fails again and again where others serve is quarantined.
+All rollouts of a prompt are judged on one GPU model. Where the queue is full, callers wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from typing import Generic
+
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.outcome import Outcome, not_judged
+from verl_kernel.env.pool.scheduling.judge_handle import Handle, JudgeHandle, JudgeLost
+from verl_kernel.env.pool.scheduling.pins import Pin, Pins
+from verl_kernel.env.pool.scheduling.scheduler import JudgeScheduler, Ticket
+from verl_kernel.env.pool.scheduling.tries import Tries
+from verl_kernel.env.pool.scheduling.unfit_tasks import UnfitTasks
+from verl_kernel.env.pool.stats import JudgeStats, PoolStats, Tally
+from verl_kernel.env.pool.upkeep import Upkeep
+from verl_kernel.env.pool.verdict_cache import SharedEvaluation, VerdictCache, verdict_key
+from verl_kernel.env.request import EvalRequest
+from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.errors import InfraError, TaskError
+
+_LOG = logging.getLogger(__name__)
+_MEMORY = 4096
+
+
+class Observer:
+    """Is told what happens; this one does not listen."""
+
+    def result(self, outcome: Outcome, seconds: float) -> None:
+        """An evaluation has ended after `seconds`, its time in the queue included."""
+
+    def state(self, stats: PoolStats) -> None:
+        """The pool after that."""
+
+
+class Dispatcher(Generic[Handle]):
+    """Judges candidates with the given judges.
+
+    Args:
+        judges: handles, none of them started.
+        options: limits of the queue and rules of quarantine.
+        observer: is told of every evaluation.
+    """
+
+    def __init__(self, judges: Sequence[Handle], options: GymOptions, observer: Observer | None = None) -> None:
+        self._judges = list(judges)
+        self._scheduler: JudgeScheduler[Handle] = JudgeScheduler(
+            self._judges, options.quarantine_after, options.quarantine_s, down=True, model_wait_s=options.model_wait_s
+        )
+        self._upkeep = Upkeep(self._judges, self._scheduler)
+        self._doors = {urgent: asyncio.Semaphore(options.queue_size + len(judges)) for urgent in (False, True)}
+        self._held_back = 0
+        self._cache, self._unfit, self._tally = VerdictCache(_MEMORY), UnfitTasks(), Tally()
+        self._pins = Pins()
+        self._observer = observer or Observer()
+
+    async def start(self) -> None:
+        """Start the judges, once, without waiting for them."""
+        self._upkeep.start()
+
+    async def judge(self, request: EvalRequest, lost: int = 0) -> EvalResult:
+        """Judge one candidate, or answer with the verdict on the same source for the same task in the same step.
+
+        Args:
+            request: the candidate.
+            lost: attempts at it that went down with another dispatcher.
+
+        Raises:
+            TaskError: the reference cannot serve.
+            EnvironmentNotReady: no judge can work here.
+        """
+        self._upkeep.start()
+        pin = self._pins.of(request.task, request.step)
+        pending = self._known(request, pin)
+        if pending is not None:
+            return (await pending.wait()).answer(request, lost)
+        async with self._admitted(request.validate):  # somebody may have asked while this request waited
+            pending = self._known(request, pin) or self._begin(request, pin)
+            return (await pending.wait()).answer(request, lost)
+
+    async def ready(self) -> None:
+        """Return when all judges have started.
+
+        Raises:
+            EnvironmentNotReady: one of them cannot work.
+        """
+        await self._upkeep.ready()
+
+    async def stats(self) -> PoolStats:
+        """The pool at this moment."""
+        return self._stats()
+
+    async def forget(self) -> None:
+        """Forget all verdicts."""
+        self._cache.forget()
+
+    async def drain(self, nodes: Collection[str], numbers: Collection[int], on: bool) -> list[int]:
+        """Let judges finish and give them nothing new, or take that back.
+
+        Args:
+            nodes: ids of nodes whose judges are meant.
+            numbers: judges meant.
+            on: whether to drain.
+
+        Returns:
+            Numbers of the judges that this concerns now.
+        """
+        return self._upkeep.drain(nodes, numbers, on)
+
+    async def close(self) -> None:
+        """Stop looking after judges, and refuse requests."""
+        self._upkeep.close()
+        self._scheduler.refuse(InfraError("the pool has been closed"))
+
+    def _stats(self) -> PoolStats:
+        places = zip(self._judges, self._scheduler.states(), strict=True)
+        judges = []
+        for number, (judge, state) in enumerate(places):
+            place = judge.describe()
+            judges.append(JudgeStats(number=number, state=state, node=place.node, pid=place.pid, model=place.model))
+        return self._tally.stats(tuple(judges), self._scheduler.waiting, self._held_back)
+
+    def _known(self, request: EvalRequest, pin: Pin) -> SharedEvaluation | None:
+        pending = self._cache.get(verdict_key(request, pin))
+        if pending is not None:
+            self._tally.remembered += 1
+            if request.validate:
+                pending.ticket.urgent = True
+        return pending
+
+    def _begin(self, request: EvalRequest, pin: Pin) -> SharedEvaluation:
+        ticket = Ticket(urgent=request.validate, pin=pin)
+        pending = SharedEvaluation(lambda own: self._attempt(request, own), ticket)
+        return self._cache.put(verdict_key(request, pin), pending)
+
+    @asynccontextmanager
+    async def _admitted(self, urgent: bool) -> AsyncIterator[None]:
+        self._held_back += 1
+        try:
+            await self._doors[urgent].acquire()
+        finally:
+            self._held_back -= 1
+        try:
+            yield
+        finally:
+            self._doors[urgent].release()
+
+    async def _attempt(self, request: EvalRequest, pending: SharedEvaluation) -> Outcome:
+        """Ask one judge after another until one of them answers."""
+        self._unfit.check(request.task)
+        tries: Tries[Handle] = Tries()
+        while tries.left:
+            judge = await self._scheduler.acquire(pending.ticket)
+            pending.started = True
+            tries.begin()
+            self._tally.evaluations += 1
+            try:
+                result = await judge.judge(request)
+            except InfraError as exc:
+                tries.failed(judge, exc)
+                self._failed(judge, request, tries)
+                pending.ticket = pending.ticket.again(judge)
+                continue
+            except TaskError as exc:
+                raise self._unfit.remember(request.task, exc) from None
+            finally:
+                self._scheduler.release(judge)
+            self._served(judge, tries.suspect)
+            return self._ended(result, tries, {**_group(judge), **pending.ticket.pin.note()})
+        return self._ended(not_judged(request, tries.failure, tries.made), tries, {})
+
+    def _ended(self, result: EvalResult, tries: Tries[Handle], env: dict[str, str]) -> Outcome:
+        outcome = Outcome(result, tries.made, tries.queue_seconds, env)
+        self._tally.note(result)
+        self._tally.infra_errors += result.status is EvalStatus.INFRA_ERROR
+        self._observer.result(outcome, time.monotonic() - tries.begun)
+        self._observer.state(self._stats())
+        return outcome
+
+    def _failed(self, judge: Handle, request: EvalRequest, tries: Tries[Handle]) -> None:
+        then = "on to the next" if tries.left else "the candidate is not judged"
+        number, name, made = self._judges.index(judge), request.task.task_id, tries.made
+        _LOG.warning("judge %d failed on task %s (attempt %d, %s): %s", number, name, made, then, tries.failure)
+        self._tally.retries += tries.left
+        self._upkeep.repair(judge)
+        if isinstance(tries.failure, JudgeLost):
+            self._upkeep.ask_neighbours(judge)
+
+    def _served(self, judge: Handle, suspect: Handle | None) -> None:
+        """A failure is held against a judge only where another one served: else it may be the job's."""
+        self._scheduler.well(judge)
+        if suspect is not None and suspect is not judge:
+            self._punish(suspect)
+
+    def _punish(self, judge: Handle) -> None:
+        seconds = self._scheduler.blame(judge)
+        if seconds:
+            self._tally.quarantines += 1
+            number = self._judges.index(judge)
+            _LOG.warning("judge %d keeps failing: out of rotation for %g s", number, seconds)
+
+
+def _group(judge: JudgeHandle) -> dict[str, str]:
+    group = judge.describe().group
+    return {"judge_group": group} if group else {}

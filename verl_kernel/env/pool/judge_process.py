@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The owner's handle on a judge in a process of its own (`verl_kernel.env.pool.judge_worker`)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from multiprocessing.connection import Connection
+from typing import Any
+
+from verl_kernel.env.ipc import channel as channels
+from verl_kernel.env.judge.processes.own_time import backstop_s
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.temp_dir import LockedTempDir
+from verl_kernel.env.request import EvalRequest
+from verl_kernel.env.result import EvalResult
+from verl_kernel.env.sandbox.child_environment import child_environment
+from verl_kernel.env.task import slow_reference
+from verl_kernel.errors import InfraError
+
+_START_S, _SLACK_S = 180.0, 60.0
+REFERENCE_HUNG = 77
+"""Exit status of a judge that gave up on its reference."""
+
+
+def evaluation_limit_s(options: GymOptions) -> float:
+    """Wall-clock seconds after which a judge hangs: later than every limit within an evaluation, on a busy machine too.
+
+    The reference is prepared and asked, a candidate that fails without its kernels is loaded twice, and where there is
+    a GPU others may have it first.
+    """
+    budgets = (*(options.reference_timeout_s,) * 2, *(options.load_timeout_s,) * 4, options.run_timeout_s)
+    waits_s = 0.0 if options.device == "cpu" else options.patience_s
+    return sum(map(backstop_s, budgets)) + waits_s + _SLACK_S
+
+
+class JudgeProcess:
+    """One judge; started when first needed and again after a death. One caller at a time."""
+
+    def __init__(self, options: GymOptions, seed: int | None = None) -> None:
+        self._options, self._seed = options, seed
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection[Any, Any] | None = None
+        self._temp_dir: LockedTempDir | None = None
+        self._closed = False
+        self.model = ""
+        """GPU model that its times are of; known once it has started."""
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, None while it is not running."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Start it unless it is running (about four seconds).
+
+        Raises:
+            EnvironmentNotReady: this machine cannot serve the options.
+            InfraError: the process does not start.
+        """
+        if self._connection is not None:
+            return
+        if self._closed:
+            raise InfraError("the judge has been closed")
+        self._temp_dir = LockedTempDir()
+        ours, theirs = channels.pair()
+        command = [
+            sys.executable,
+            "-m",
+            "verl_kernel.env.pool.judge_worker",
+            str(theirs.fileno()),
+            self._options.device,
+        ]
+        self._process = subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], env={**child_environment(), "TMPDIR": self._temp_dir.path}, cwd="/",
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        theirs.close()
+        self._connection = Connection(ours.detach())
+        self.model = self._ask((self._options, self._seed), _START_S)
+
+    def judge(self, request: EvalRequest) -> EvalResult:
+        """Judge one candidate.
+
+        Raises:
+            TaskError: the reference cannot serve, or does not end in time.
+            InfraError: the judge died or does not answer.
+        """
+        options = self._options
+        self.start()
+        try:
+            result: EvalResult = self._ask(request, evaluation_limit_s(options))
+        except _JudgeDied as died:
+            if died.code == REFERENCE_HUNG:
+                raise slow_reference(request.task, options.reference_timeout_s) from None
+            raise InfraError(str(died)) from None  # plain, so that it travels between processes
+        return result
+
+    def close(self) -> None:
+        """End the process for good; its zygote and runner end with it."""
+        self._closed = True
+        self._end()
+
+    def _ask(self, message: object, timeout_s: float) -> Any:
+        connection = self._connection
+        if connection is None:
+            raise InfraError("the judge process is not running")
+        try:
+            connection.send(message)
+            if not connection.poll(timeout_s):
+                raise InfraError(f"a judge process did not answer within {timeout_s:g} s")
+            answer = connection.recv()
+        except (EOFError, OSError) as exc:
+            raise _JudgeDied(self._end()) from exc
+        except InfraError:
+            self._end()
+            raise
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _end(self) -> int:
+        process, self._process, connection, self._connection = self._process, None, self._connection, None
+        if process is None:
+            return 0
+        try:
+            process.wait(0.5 if connection is not None and not self._closed else 0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        if connection is not None and not connection.closed:
+            connection.close()
+        code = process.wait()
+        if self._temp_dir is not None:
+            self._temp_dir.close()
+        return code
+
+
+class _JudgeDied(InfraError):
+    """The process ended; `code` is its exit status or minus its signal."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"a judge process ended with status {code}")
+        self.code = code

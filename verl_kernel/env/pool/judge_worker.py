@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A judge in a process of its own, where a reference may hang or crash without taking its caller along.
+
+Run by the pool as `python -m verl_kernel.env.pool.judge_worker <fd> <device>`. Both ends are trusted, so requests,
+results and exceptions are pickled. A thread reads requests all the time: end of file means that the owner is gone, and
+the process ends at once; its zygote and the runner see that in their turn.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+from verl_kernel.env.judge.processes.own_time import OwnTime, backstop_s
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.judge_process import REFERENCE_HUNG
+from verl_kernel.env.request import EvalRequest
+from verl_kernel.env.sandbox import jail
+from verl_kernel.errors import EnvironmentNotReady, VerlKernelError, cannot_load
+
+if TYPE_CHECKING:
+    from verl_kernel.env.judge.judge import Judge
+
+
+def main() -> None:
+    """Serve the owner of the descriptor named on the command line."""
+    with suppress(OSError):
+        jail.hide_memory()
+    try:
+        from verl_kernel.env.comparison import float32
+        from verl_kernel.env.judge.processes.forked_zygote import fork_zygote
+
+        forked = fork_zygote(sys.argv[2], _serve_as_zygote)
+        from verl_kernel.env.judge.judge import Judge  # imports triton: after the fork of the zygote
+    except ImportError as exc:
+        Connection(int(sys.argv[1])).send(EnvironmentNotReady(cannot_load(exc)))
+        return
+    float32.use("ieee")
+    connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
+    options, seed = connection.recv()
+    requests: queue.SimpleQueue[EvalRequest] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(connection, requests), daemon=True).start()
+    try:
+        judge = Judge(options, seed, lambda: _limit(options), forked)
+        judge.warm_up()
+        connection.send(judge.model)
+    except VerlKernelError as exc:
+        connection.send(exc)
+        return
+    while True:
+        connection.send(_answer(judge, requests.get()))
+
+
+def _serve_as_zygote(fd: int, device: str) -> None:
+    from verl_kernel.env.runner.zygote import serve  # in the forked process: the judge has no use for a runner's code
+
+    serve(fd, device)
+
+
+def _answer(judge: Judge, request: EvalRequest) -> object:
+    try:
+        return judge.judge(request)
+    except VerlKernelError as exc:
+        bare = exc.with_traceback(None)
+        bare.__cause__ = bare.__context__ = None
+    gc.collect()  # an exception and its frames refer to each other, and the frames hold shared memory
+    return bare
+
+
+def _read(connection: Connection[Any, Any], requests: queue.SimpleQueue[EvalRequest]) -> None:
+    with suppress(EOFError, OSError):
+        while True:
+            requests.put(connection.recv())
+    os._exit(0)
+
+
+@contextmanager
+def _limit(options: GymOptions) -> Iterator[None]:
+    done = threading.Event()
+    threading.Thread(target=_watch, args=(options.reference_timeout_s, done), daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
+def _watch(limit_s: float, done: threading.Event) -> None:
+    own_time, deadline, pause = OwnTime(os.getpid()), time.monotonic() + backstop_s(limit_s), limit_s
+    while not done.wait(pause):
+        if own_time.is_over(limit_s) or time.monotonic() >= deadline:
+            os._exit(REFERENCE_HUNG)
+        pause = max(0.1, limit_s - own_time.used_s())
+    own_time.close()
+
+
+if __name__ == "__main__":
+    main()

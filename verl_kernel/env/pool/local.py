@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pool of judge processes on this machine, without Ray; for the command line, tests and notebooks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.dispatcher import Dispatcher
+from verl_kernel.env.pool.event_loop import LoopThread
+from verl_kernel.env.pool.judge_process import JudgeProcess
+from verl_kernel.env.pool.scheduling.judge_handle import Placement
+from verl_kernel.env.pool.stats import PoolStats
+from verl_kernel.env.request import EvalRequest, Job
+from verl_kernel.env.result import EvalResult
+from verl_kernel.env.task import Task
+
+
+class LocalJudge:
+    """A judge process whose blocking calls are made on a thread of `executor`."""
+
+    def __init__(self, process: JudgeProcess, executor: ThreadPoolExecutor) -> None:
+        self._process, self._executor = process, executor
+
+    async def judge(self, request: EvalRequest) -> EvalResult:
+        """Judge one candidate."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._process.judge, request)
+
+    async def revive(self) -> None:
+        """Start the process unless it is running."""
+        await asyncio.get_running_loop().run_in_executor(self._executor, self._process.start)
+
+    def describe(self) -> Placement:
+        """No node; the process and its GPU."""
+        return Placement(pid=self._process.pid, model=self._process.model)
+
+
+class LocalPool:
+    """`options.num_judges` judges in processes of this machine, started here and now.
+
+    Args:
+        options: how to judge, and with how many judges.
+        seed: makes verdicts reproducible.
+
+    Raises:
+        EnvironmentNotReady: the device or a mechanism of isolation is missing.
+        ConfigError: the device does not serve the options.
+    """
+
+    def __init__(self, options: GymOptions, seed: int | None = None) -> None:
+        self._executor = ThreadPoolExecutor(options.num_judges, thread_name_prefix="judge")
+        self._processes = [JudgeProcess(options, seed) for _ in range(options.num_judges)]
+        self._dispatcher = Dispatcher([LocalJudge(process, self._executor) for process in self._processes], options)
+        self._loop = LoopThread("pool")
+        try:
+            self._loop.submit(self._dispatcher.ready()).result()
+        except BaseException:  # an interrupt too must not leave judges behind
+            self.close()
+            raise
+
+    async def evaluate(
+        self, task: Task, source: str, *, kernel: str = "", validate: bool = False, step: int | None = None
+    ) -> EvalResult:
+        """Judge one candidate; `validate` goes before others, `step` bounds how long a verdict is remembered.
+
+        Raises:
+            TaskError: the reference cannot serve.
+        """
+        return await self._loop.run(self._dispatcher.judge(EvalRequest(task, source, kernel, validate, step)))
+
+    def evaluate_many(self, jobs: Sequence[Job]) -> list[EvalResult]:
+        """Judge candidates, as many at a time as there are judges; results in the order of `jobs`."""
+        futures = [self._loop.submit(self._dispatcher.judge(EvalRequest(*job))) for job in jobs]
+        return [future.result() for future in futures]
+
+    def stats(self) -> PoolStats:
+        """Judges, queue and counts at this moment."""
+        return self._loop.submit(self._dispatcher.stats()).result()
+
+    def pids(self) -> list[int]:
+        """Process ids of the judges that are running."""
+        return [process.pid for process in self._processes if process.pid is not None]
+
+    def forget(self) -> None:
+        """Forget all verdicts."""
+        self._loop.submit(self._dispatcher.forget()).result()
+
+    def close(self) -> None:
+        """End all judges; evaluations under way fail."""
+        if self._loop.closed:
+            return
+        self._loop.submit(self._dispatcher.close())
+        for process in self._processes:
+            process.close()
+        self._loop.close()
+        self._executor.shutdown(cancel_futures=True)
+
+    def __enter__(self) -> LocalPool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who gets which judge: urgent requests first, then in the order of arrival, and never a judge that is off duty.
+
+A judge is busy, free, down (its process is being started again), drained, or quarantined until a point in time. As
+long as any judge of a GPU model can serve, one of them is handed out: quarantine never empties the rotation. Requests
+for one prompt share a pin, which keeps them with one model. Used within one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic
+
+from verl_kernel.env.pool.scheduling.absences import Absences
+from verl_kernel.env.pool.scheduling.pins import Pin
+from verl_kernel.env.pool.scheduling.slots import Judge, JudgeSlot, present_models, rotation
+
+_LONGEST_FACTOR = 64
+
+
+@dataclass(eq=False)
+class Ticket:
+    """One request's place in the queue."""
+
+    urgent: bool = False
+    avoid: object = None
+    """A judge that has failed this request; taken again only where it is the only one of its model in rotation."""
+    pin: Pin = field(default_factory=Pin)
+    """What keeps this request and those like it with one model."""
+    future: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def again(self, judge: object) -> Ticket:
+        """The place of a second try: before others, and not with the judge that failed."""
+        return Ticket(urgent=True, avoid=judge, pin=self.pin)
+
+
+class JudgeScheduler(Generic[Judge]):
+    """Hands judges to requests.
+
+    Args:
+        judges: all of them, free or down.
+        strikes: failures in a row after which a judge is quarantined.
+        back_off_s: length of the first quarantine; each further one is twice as long, up to 64 times.
+        down: whether the judges have yet to be announced by `up`.
+        model_wait_s: how long requests wait for a model without judges before another model takes them.
+    """
+
+    def __init__(
+        self,
+        judges: Sequence[Judge],
+        strikes: int = 3,
+        back_off_s: float = 30.0,
+        *,
+        down: bool = False,
+        model_wait_s: float = 60.0,
+    ) -> None:
+        self._slots = [JudgeSlot(judge, down=down) for judge in judges]
+        self._strikes, self._back_off_s = strikes, back_off_s
+        self._absences = Absences(model_wait_s, self._match)
+        self._queue: list[Ticket] = []
+        self._refusal: Exception | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Requests without a judge."""
+        return sum(not ticket.future.done() for ticket in self._queue)
+
+    def states(self) -> list[str]:
+        """`free`, `busy`, `down`, `quarantined`, `draining` (finishing its last) or `drained`, for each judge."""
+        return [slot.state for slot in self._slots]
+
+    async def acquire(self, ticket: Ticket) -> Judge:
+        """Wait for a judge; the caller gives it back with `release`.
+
+        Raises:
+            VerlKernelError: no judge can work, now or later (`refuse`).
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        self._queue.append(ticket)
+        self._match()
+        try:
+            judge: Judge = await ticket.future
+            return judge
+        except asyncio.CancelledError:
+            if not ticket.future.cancelled() and ticket.future.exception() is None:
+                self.release(ticket.future.result())  # it was handed out in the same moment
+            raise
+        finally:
+            if ticket in self._queue:
+                self._queue.remove(ticket)
+
+    def release(self, judge: Judge) -> None:
+        """Give a judge back."""
+        slot = self._slot(judge)
+        slot.busy = False
+        if slot.drained:
+            self._note_models()
+        self._match()
+
+    def down(self, judge: Judge) -> None:
+        """Take a judge whose process ended out of rotation until it is `up`."""
+        self._slot(judge).down = True
+        self._note_models()
+        self._match()
+
+    def up(self, judge: Judge, model: str = "") -> None:
+        """Put a judge, whose times are of `model`, into rotation again."""
+        slot = self._slot(judge)
+        slot.down, slot.model = False, model
+        self._refusal = None
+        self._note_models()
+        self._match()
+
+    def drain(self, judge: Judge, on: bool) -> None:
+        """Give a judge nothing new; or take that back."""
+        self._slot(judge).drained = on
+        self._note_models()
+        self._match()
+
+    def is_drained(self, judge: Judge) -> bool:
+        """Whether a judge gets nothing new."""
+        return self._slot(judge).drained
+
+    def state(self, judge: Judge) -> str:
+        """The state of one judge."""
+        return self._slot(judge).state
+
+    def well(self, judge: Judge) -> None:
+        """Note that a judge has served."""
+        slot = self._slot(judge)
+        slot.strikes = slot.bans = 0
+
+    def blame(self, judge: Judge) -> float:
+        """Note that a judge failed where another served; seconds of the quarantine that follows, mostly 0."""
+        slot = self._slot(judge)
+        slot.strikes += 1
+        others = sum(other.in_rotation for other in self._slots if other is not slot and other.model == slot.model)
+        if slot.strikes < self._strikes or slot.benched is not None or not others:
+            return 0.0
+        seconds = self._back_off_s * min(2**slot.bans, _LONGEST_FACTOR)
+        slot.bans += 1
+        slot.strikes = self._strikes - 1  # so that the next failure quarantines it again
+        slot.benched = asyncio.get_running_loop().call_later(seconds, self._unbench, slot)
+        return float(seconds)
+
+    def refuse(self, reason: Exception) -> None:
+        """Fail all requests, now and later: no judge can work on this machine."""
+        self._refusal = reason
+        for ticket in self._queue:
+            if not ticket.future.done():
+                ticket.future.set_exception(reason)
+
+    def _unbench(self, slot: JudgeSlot[Judge]) -> None:
+        slot.benched = None
+        self._match()
+
+    def _slot(self, judge: Judge) -> JudgeSlot[Judge]:
+        return next(slot for slot in self._slots if slot.judge is judge)
+
+    def _note_models(self) -> None:
+        self._absences.note(present_models(self._slots))
+
+    def _match(self) -> None:
+        candidates = rotation(self._slots)
+        peers = Counter(slot.model for slot in candidates)
+        for slot in candidates:
+            ticket = None if slot.busy else self._next(slot, alone=peers[slot.model] == 1)
+            if ticket is not None:
+                slot.busy = True
+                ticket.pin.take(slot.model)
+                self._queue.remove(ticket)
+                ticket.future.set_result(slot.judge)
+
+    def _next(self, slot: JudgeSlot[Judge], *, alone: bool) -> Ticket | None:
+        models = {None, slot.model, *self._absences.lost}
+        fits = [t for t in self._queue if not t.future.done() and t.pin.model in models]
+        fits = [t for t in fits if alone or t.avoid is not slot.judge]
+        return next((ticket for ticket in fits if ticket.urgent), fits[0] if fits else None)

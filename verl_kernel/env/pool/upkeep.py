@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps a pool's judges in rotation: starts them, brings failed ones back, keeps drained ones out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Coroutine, Sequence
+from typing import Any, Generic
+
+from verl_kernel.env.pool.scheduling.drains import Drains
+from verl_kernel.env.pool.scheduling.judge_handle import Handle, JudgeLost
+from verl_kernel.env.pool.scheduling.scheduler import JudgeScheduler
+from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError
+
+_LOG = logging.getLogger(__name__)
+_REVIVAL_S = 1.0
+_LONGEST_REVIVAL_S = 60.0
+_RESTART_S = 16.0
+"""Until pauses between tries are this long, a lost judge may only be restarting and does not count as failing."""
+_WATCH_S = 5.0
+
+
+class Upkeep(Generic[Handle]):
+    """Announces judges to the scheduler; all of it in one event loop.
+
+    Args:
+        judges: handles, none of them started.
+        scheduler: hands them out.
+    """
+
+    def __init__(self, judges: Sequence[Handle], scheduler: JudgeScheduler[Handle]) -> None:
+        self._judges, self._scheduler = judges, scheduler
+        self._drains = Drains()
+        self._refusals: dict[int, Exception] = {}
+        self._starts: list[asyncio.Task[None]] = []
+        self._background: set[asyncio.Task[None]] = set()
+        self._watched: set[int] = set()
+        self._failing: set[int] = set()
+
+    def start(self) -> None:
+        """Start the judges, once, without waiting for them."""
+        if not self._starts:
+            self._starts = [asyncio.ensure_future(self._bring_up(judge)) for judge in self._judges]
+
+    async def ready(self) -> None:
+        """Return when all judges have started.
+
+        Raises:
+            EnvironmentNotReady: one of them cannot work.
+        """
+        self.start()
+        await asyncio.shield(asyncio.gather(*self._starts))
+        if self._refusals:
+            raise next(iter(self._refusals.values()))
+
+    def repair(self, judge: Handle) -> None:
+        """Take a judge that failed out of rotation until it answers again."""
+        self._scheduler.down(judge)
+        self._in_background(self._bring_up(judge))
+
+    def ask_neighbours(self, judge: Handle) -> None:
+        """Ask the idle judges on a lost judge's node whether they are still there before they get anything."""
+        node = judge.describe().node
+        neighbours = [other for other in self._judges if other is not judge and other.describe().node == node]
+        for other in neighbours if node else ():
+            if self._scheduler.state(other) in ("free", "quarantined"):
+                self.repair(other)
+
+    def drain(self, nodes: Collection[str], numbers: Collection[int], on: bool) -> list[int]:
+        """Give all judges on these nodes, and these judges, nothing new; or take that back. Numbers of the judges."""
+        self._drains.change(nodes, numbers, on)
+        for judge in self._judges:
+            self._settle(judge)
+        places = enumerate(judge.describe().node for judge in self._judges)
+        return [number for number, node in places if number in numbers or node in nodes]
+
+    def close(self) -> None:
+        """Look after the judges no more."""
+        for task in [*self._starts, *self._background]:
+            task.cancel()
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _bring_up(self, judge: Handle) -> None:
+        """Put a judge into rotation as soon as it answers."""
+        number, pause = self._judges.index(judge), _REVIVAL_S
+        while True:
+            try:
+                await judge.revive()
+                break
+            except (EnvironmentNotReady, ConfigError) as exc:
+                self._refuse(judge, exc)
+                return
+            except InfraError as exc:
+                _LOG.warning("judge %d does not start, next try in %g s: %s", number, pause, exc)
+                self._scheduler.down(judge)
+                if pause >= _RESTART_S or not isinstance(exc, JudgeLost):
+                    self._failing.add(number)
+            if self._nobody_left():  # requests must learn what is wrong rather than wait for ever
+                break
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_REVIVAL_S)
+        self._refusals.pop(number, None)
+        self._failing.discard(number)
+        self._settle(judge)
+        self._scheduler.up(judge, judge.describe().model)
+
+    def _nobody_left(self) -> bool:
+        """Whether no judge is up or may still come up by itself."""
+        return len(self._failing | self._refusals.keys()) == len(self._judges)
+
+    def _refuse(self, judge: Handle, reason: Exception) -> None:
+        number = self._judges.index(judge)
+        _LOG.error("judge %d cannot work: %s", number, reason)
+        self._scheduler.down(judge)
+        self._refusals[number] = reason
+        self._failing.discard(number)
+        if len(self._refusals) == len(self._judges):
+            self._scheduler.refuse(reason)
+
+    def _settle(self, judge: Handle) -> None:
+        """A judge is drained as long as it is on a drained node: one that Ray moves elsewhere serves again."""
+        number = self._judges.index(judge)
+        drained = self._drains.cover(number, judge.describe().node)
+        if drained != self._scheduler.is_drained(judge):
+            self._scheduler.drain(judge, drained)
+        if drained and number not in self._watched:
+            self._watched.add(number)
+            self._in_background(self._watch(judge))
+
+    async def _watch(self, judge: Handle) -> None:
+        """Notice when a drained judge, which nobody asks for anything, goes down with its node and comes back."""
+        number = self._judges.index(judge)
+        while self._scheduler.is_drained(judge) and number not in self._refusals:
+            await asyncio.sleep(_WATCH_S)
+            if self._scheduler.state(judge) == "drained":
+                await self._bring_up(judge)
+        self._watched.discard(number)

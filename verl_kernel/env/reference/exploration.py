@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a program to find out whether it can be a task's reference, and what judging against it needs to know.
+
+Weights that start as a constant are given other values (`weights`). Further draws show how inputs may be varied, how
+large they get and what never changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from verl_kernel.env.comparison.compare import compare
+from verl_kernel.env.comparison.scale import SHARP
+from verl_kernel.env.ipc.tensors import place
+from verl_kernel.env.reference.preparation import Preparation, Traits
+from verl_kernel.env.reference.program import ReferenceProgram
+from verl_kernel.env.reference.roles import same_bytes
+from verl_kernel.env.reference.terms import ineffective
+from verl_kernel.env.reference.trial import SIZED_DRAWS, draw_trial
+from verl_kernel.env.reference.value import Value
+from verl_kernel.env.reference.variation import Tensors, Variation, jittered, learn
+from verl_kernel.env.seeding import seed_of
+from verl_kernel.env.weights import Constants, copy_state, find_constants, renewed
+from verl_kernel.errors import TaskError
+
+_PROBE, _FLAGS = b"probe", b"flags"
+_DRAWS = 3
+"""Draws of a preparation where sizes do not change."""
+_MARGIN = 2
+"""Room for draws larger than all those of a preparation, where sizes change."""
+_ROOM = 3
+"""How often the noise of jittered inputs (8 units in the last place of float32) must fit into a sharper tolerance."""
+
+
+def explore(program: ReferenceProgram) -> Preparation:
+    """Build the program's model, check it and learn what it bears; its random generators are the caller's to restore.
+
+    Raises:
+        TaskError: it cannot serve as a task; the sentence says why.
+    """
+    init = program.init_inputs()
+    program.build(init)
+    probe = program.draw(seed_of(_PROBE, program.task.fingerprint.encode()))
+    constants, state = _change_weights(program, probe)
+    expected, events = program.traced(probe.copy())
+    _check(program, probe, expected, [*init.tensors, *state.values()])
+    known = Preparation(init, state, events, _traits(program, probe, expected, constants))
+    return replace(known, traits=replace(known.traits, task_flags=_flags(program, known, probe, expected)))
+
+
+def _change_weights(program: ReferenceProgram, probe: Value) -> tuple[Constants, dict[str, torch.Tensor]]:
+    """Give weights that start constant other values, unless the outputs suffer from it; which, and all weights."""
+    constants, before = find_constants(program.model), program.state()
+    if not constants:
+        return {}, before
+    expected, generator = program.forward(probe), torch.Generator().manual_seed(program.weight_seed)
+    was_steady = _is_steady(program, probe, expected)
+    values = {name: renewed(before[name], value, generator) for name, (value, _) in constants.items()}
+    copy_state(program.model, {**before, **values})
+    state = program.state()  # tensors that are tied agree again
+    with contextlib.suppress(TaskError):
+        changed = program.forward(probe)
+        if not changed.is_worse(expected) and _is_steady(program, probe, changed) >= was_steady:
+            copy_state(program.model, state)
+            return constants, state
+    copy_state(program.model, before)
+    return {}, before
+
+
+def _check(program: ReferenceProgram, probe: Value, expected: Value, constants: list[torch.Tensor]) -> None:
+    everything = [*probe.tensors, *expected.tensors, *constants]
+    if not expected.tensors:
+        raise program.unfit("the model returns no tensor")
+    if program.device.name == "cpu" and any(tensor.dtype is torch.bfloat16 for tensor in everything):
+        raise program.unfit("it uses bfloat16, which the cpu device computes wrong: use float32 or float16")
+    if any(tensor.device.type == "meta" for tensor in everything):
+        raise program.unfit("it uses tensors without data (device meta)")
+    if not expected.agrees(program.forward(probe)):
+        raise program.unfit("two calls on the same inputs differ (dropout, or another use of random numbers?)")
+
+
+def _traits(program: ReferenceProgram, probe: Value, expected: Value, constants: Constants) -> Traits:
+    """All but what makes it a poor task, which takes trials."""
+    mutates_inputs = _mutates(program, probe)
+    draws = [probe, *(program.draw(seed_of(_PROBE, b"%d" % number)) for number in range(1, _DRAWS))]
+    sizes = [draw.shapes for draw in draws]
+    outputs = [expected, program.forward(draws[1])]
+    is_sized = sizes[1:] != sizes[:-1] or outputs[0].shapes != outputs[1].shapes
+    if is_sized:
+        draws += [program.draw(seed_of(_PROBE, b"%d" % number)) for number in range(_DRAWS, SIZED_DRAWS)]
+        outputs += map(program.forward, draws[2:])
+    variation = _learn(program, [draw.tensors for draw in draws], probe, expected)
+    return Traits(
+        mutates_inputs=mutates_inputs, is_finite=expected.is_finite, is_sized=is_sized, variation=variation,
+        constants=constants, input_bytes=_space(draws, is_sized), output_bytes=_space(outputs, is_sized),
+        least=_least(program, variation, probe, expected), task_flags=[],
+    )  # fmt: skip
+
+
+def _space(values: list[Value], is_sized: bool) -> int:
+    """Bytes that the largest of these values takes in shared memory, with a margin where sizes change."""
+    return (_MARGIN if is_sized else 1) * max(place(value.tensors)[1] for value in values)
+
+
+def _learn(program: ReferenceProgram, draws: list[Tensors], probe: Value, expected: Value) -> Variation:
+    if {len(draw) for draw in draws} != {len(probe.tensors)}:
+        return Variation(())
+    is_steady = _is_steady(program, probe, expected)
+
+    def bears(some: Tensors) -> bool:
+        return _bears(program, Value(probe.tree, some), expected, is_steady)
+
+    def agree(one: Tensors, other: Tensors) -> bool:
+        first, second = (_forward_or_none(program, Value(probe.tree, some)) for some in (one, other))
+        return first is not None and second is not None and expected.is_floating and first.agrees(second)
+
+    return learn(draws, bears, is_steady, agree)
+
+
+def _bears(program: ReferenceProgram, inputs: Value, usual: Value, is_steady: bool) -> bool:
+    """Whether outputs keep what the usual ones have; where those are steady, these must be."""
+    with contextlib.suppress(TaskError):
+        output = program.forward(inputs)
+        return not output.is_worse(usual) and (not is_steady or _is_steady(program, inputs, output))
+    return False
+
+
+def _is_steady(program: ReferenceProgram, inputs: Value, output: Value) -> bool:
+    """Whether changes in the last places of the inputs leave the output what it is."""
+    with contextlib.suppress(TaskError):
+        return output.agrees(program.forward(Value(inputs.tree, jittered(inputs.tensors))))
+    return False
+
+
+def _mutates(program: ReferenceProgram, probe: Value) -> bool:
+    copy = probe.copy()
+    program.forward_in_place(copy)
+    return not all(map(same_bytes, copy.tensors, probe.tensors))
+
+
+def _least(program: ReferenceProgram, variation: Variation, probe: Value, expected: Value) -> float | None:
+    """The smallest one that leaves the noise of these outputs room, in usual and varied trials."""
+    dtypes = {tensor.dtype for tensor in expected.tensors if tensor.is_floating_point()}
+    if len(dtypes) != 1:
+        return None
+    varied = [Value(probe.tree, variation.apply(probe.tensors, seed, seed > 1)) for seed in range(3)]
+    pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for inputs in (probe, *varied):
+        with contextlib.suppress(TaskError):
+            output, other = program.forward(inputs), program.forward(Value(inputs.tree, jittered(inputs.tensors)))
+            pairs += zip(output.tensors, other.tensors, strict=True)
+    return next((least for least in SHARP.get(dtypes.pop(), ()) if _has_room(pairs, least)), None)
+
+
+def _has_room(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], least: float) -> bool:
+    def exaggerated(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return one + _ROOM * (other - one) if one.is_floating_point() else other
+
+    return all(
+        one.shape == other.shape and compare(one, exaggerated(one, other), "scaled", least).ok for one, other in pairs
+    )
+
+
+def _flags(program: ReferenceProgram, known: Preparation, probe: Value, expected: Value) -> list[str]:
+    """Whether inputs and outputs are the same in every trial, varied ones among them; else terms without effect."""
+    trials = [draw_trial(program, known, _FLAGS, number, number > 0, number > 1) for number in range(_DRAWS)]
+    inputs, outputs = [probe, *(trial.inputs for trial in trials)], [expected, *(trial.expected for trial in trials)]
+    if not all(expected.agrees(output) or expected.is_same_constant(output) for output in outputs):
+        return _ineffective_terms(program, known, list(zip(inputs, outputs, strict=True)))
+    constant = all(value.tree == probe.tree and all(map(same_bytes, value.tensors, probe.tensors)) for value in inputs)
+    return ["constant_inputs"] * constant + ["constant_output"]
+
+
+def _ineffective_terms(program: ReferenceProgram, known: Preparation, pairs: list[tuple[Value, Value]]) -> list[str]:
+    def comes_out(number: int, output: Value | None) -> bool:
+        return output is not None and pairs[number][1].agrees(output, known.traits.least)
+
+    runs = [partial(_forward_or_none, program, inputs) for inputs, _ in pairs]
+    return sorted({f"insensitive:{name.partition('::')[2]}" for name in ineffective(known.events, runs, comes_out)})
+
+
+def _forward_or_none(program: ReferenceProgram, inputs: Value) -> Value | None:
+    """Its outputs, or None where it fails."""
+    with contextlib.suppress(TaskError):
+        return program.forward(inputs)
+    return None

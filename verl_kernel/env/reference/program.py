@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A task's reference program, its source executed: it draws inputs, builds the model and runs it.
+
+Weights come from a seed that is a function of the task alone: public, because whoever holds a model holds its
+weights anyway, and the same in the runner, so that a candidate that creates its parameters in the reference's order
+has the reference's values even where names differ.
+"""
+
+from __future__ import annotations
+
+import linecache
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.reference.value import Value
+from verl_kernel.env.seeding import seed_everything, seed_of
+from verl_kernel.env.task import Task
+from verl_kernel.env.trace import TraceEvent
+from verl_kernel.env.weights import state_of
+from verl_kernel.errors import TaskError
+
+
+class ReferenceProgram:
+    """The functions of a task's source, with values in place of nested data.
+
+    Args:
+        task: its source.
+        device: where it runs.
+
+    Raises:
+        TaskError: the source, or later any of its functions, fails or returns what no candidate could be given.
+    """
+
+    model: Any
+    """Made by `build`."""
+
+    def __init__(self, task: Task, device: DeviceBackend) -> None:
+        self.task, self.device = task, device
+        self.weight_seed = seed_of(b"weights", task.fingerprint.encode())
+        self._names = self._execute()
+
+    def init_inputs(self) -> Value:
+        """Arguments of the model's constructor."""
+        seed_everything(self.weight_seed)
+        data = self._call("get_init_inputs()", self._names["get_init_inputs"])
+        return self._value("get_init_inputs()", _as_call(data)).on(self.device)
+
+    def build(self, init: Value) -> None:
+        """Make the model, with its initial weights, from arguments of its constructor."""
+        entry = self.task.entry_point
+        seed_everything(self.weight_seed)
+        args, kwargs = init.build()
+        model = self._call(f"{entry}(*get_init_inputs())", lambda: self._names[entry](*args, **kwargs))
+        self.model = self.device.place(model)
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Copies of the model's parameters and buffers by name."""
+        return {name: tensor.detach().clone() for name, tensor in state_of(self.model).items()}
+
+    def draw(self, seed: int) -> Value:
+        """Inputs of the model as get_inputs() draws them."""
+        data = self._call("get_inputs()", lambda: self._get_inputs(seed))
+        if not isinstance(data, list | tuple | dict) or not data:
+            raise self.unfit(f"get_inputs() returns {_kind(data)} where a list of the model's inputs belongs")
+        value = self._value("get_inputs()", _as_call(data))
+        if not value.tensors:
+            raise self.unfit("get_inputs() returns no tensor")
+        return value.on(self.device)
+
+    def forward(self, inputs: Value) -> Value:
+        """Outputs of the model on a copy of these inputs."""
+        return self.forward_in_place(inputs.copy())
+
+    def forward_in_place(self, inputs: Value) -> Value:
+        """Outputs of the model, which may write to these inputs."""
+        return self._value("the model", self._forward(inputs))
+
+    def traced(self, inputs: Value) -> tuple[Value, list[TraceEvent]]:
+        """Outputs of the model, which may write to these inputs, and the ops that it ran."""
+        with self.device.record() as events:
+            output = self._forward(inputs)
+        return self._value("the model", output), list(events)
+
+    def unfit(self, reason: str) -> TaskError:
+        """An error that says why the program cannot be a task's reference."""
+        return TaskError(f"reference {self.task.task_id} cannot serve as a task: {reason}")
+
+    def _execute(self) -> dict[str, Any]:
+        name = f"<reference {self.task.fingerprint[:12]}>"
+        lines = self.task.reference.splitlines(keepends=True)
+        linecache.cache[name] = (len(self.task.reference), None, lines, name)
+        module = types.ModuleType(f"reference_{self.task.fingerprint[:12]}")
+        self._call("the source", lambda: exec(compile(self.task.reference, name, "exec"), module.__dict__))
+        return module.__dict__
+
+    def _get_inputs(self, seed: int) -> Any:
+        seed_everything(seed)
+        if self.device.name == "cpu":
+            return self._names["get_inputs"]()
+        try:
+            with self.device.inputs_here():
+                return self._names["get_inputs"]()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:  # it draws with a generator of the host's
+            seed_everything(seed)
+            return self._names["get_inputs"]()
+
+    def _forward(self, inputs: Value) -> Any:
+        args, kwargs = inputs.unflattened()
+        return self._call("forward", lambda: self.model(*args, **kwargs))
+
+    def _value(self, what: str, data: Any) -> Value:
+        try:
+            return Value.of(data)
+        except TypeError as exc:
+            raise self.unfit(f"{what} returns {exc}") from exc
+
+    def _call(self, what: str, function: Callable[[], Any]) -> Any:
+        try:
+            return function()
+        except torch.OutOfMemoryError:  # of the GPU's memory: the judge's matter, not the task's
+            raise
+        except (Exception, SystemExit) as exc:  # a reference may raise anything, and each of it means the same
+            raise self.unfit(f"{what} raised {type(exc).__name__}: {_one_line(exc)}") from exc
+
+
+def _as_call(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments in KernelBench's forms: a list, a dict of keywords, or `[[...], {...}]`."""
+    if isinstance(data, dict):
+        return (), data
+    items = tuple(data) if isinstance(data, list | tuple) else (data,)
+    if len(items) == 2 and isinstance(items[0], list | tuple) and isinstance(items[1], dict):
+        return tuple(items[0]), items[1]
+    return items, {}
+
+
+def _kind(data: Any) -> str:
+    empty = data is None or (isinstance(data, list | tuple | dict) and not data)
+    return "nothing" if empty else f"a {type(data).__name__}"
+
+
+def _one_line(exc: BaseException) -> str:
+    return " ".join(str(exc).split())[:300]

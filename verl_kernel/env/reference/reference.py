@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reference inside the judge: a task's program, prepared once and asked for trials ever after.
+
+Inputs come from the judge's secret and share nothing with the seed that weights come from (`reference_program`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from verl_kernel.env.comparison import tf32
+from verl_kernel.env.comparison.float32 import precision
+from verl_kernel.env.comparison.tf32_room import Room, rooms
+from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.reference.exploration import explore
+from verl_kernel.env.reference.preparation import Preparation
+from verl_kernel.env.reference.program import ReferenceProgram
+from verl_kernel.env.reference.trial import Trial, draw_trial
+from verl_kernel.env.seeding import restored_generators
+from verl_kernel.env.task import Task
+from verl_kernel.env.weights import copy_state, state_of
+from verl_kernel.errors import TaskError
+
+
+class Reference:
+    """A task's reference program, built and checked once, asked for trials ever after.
+
+    Its attributes are those of its preparation (`Preparation`, `Traits`).
+
+    Args:
+        task: its source.
+        device: where it runs.
+        known: an earlier preparation of the same task on the same device, which spares another one.
+
+    Raises:
+        TaskError: it cannot serve as a task; the sentence says why.
+    """
+
+    def __init__(self, task: Task, device: DeviceBackend, known: Preparation | None = None) -> None:
+        self.task = task
+        with restored_generators(), precision("ieee"), torch.no_grad():
+            self._program = ReferenceProgram(task, device)
+            self.preparation = _taken_over(self._program, known) or explore(self._program)
+        self.model, self.weight_seed = self._program.model, self._program.weight_seed
+        self.init, self.state, self.events = self.preparation.init, self.preparation.state, self.preparation.events
+        traits = self.preparation.traits
+        self.constants, self.mutates_inputs, self.least = traits.constants, traits.mutates_inputs, traits.least
+        self.is_sized, self.input_bytes, self.output_bytes = traits.is_sized, traits.input_bytes, traits.output_bytes
+        self.task_flags = traits.task_flags
+        self._has_initial = False
+
+    @property
+    def weight_bytes(self) -> int:
+        """Size of its weights and arguments."""
+        tensors = [*self.init.tensors, *self.state.values()]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+    @property
+    def runner_bytes(self) -> int:
+        """What a runner holds of it: weights and the candidate's, inputs, places of outputs and the outputs."""
+        return 2 * self.weight_bytes + self.input_bytes + 2 * self.output_bytes
+
+    def trial(self, secret: bytes, number: int, varied: bool, large: bool = False) -> Trial:
+        """Inputs of one trial and the expected output.
+
+        Args:
+            secret: the evaluation's secret.
+            number: which trial of it.
+            varied: whether inputs are varied as far as the program bears it; always so where get_inputs() never
+                changes them.
+            large: whether a varied trial is the one of large inputs.
+
+        Raises:
+            TaskError: the program fails on these inputs, or no draw fits into the room there is.
+        """
+        return draw_trial(self._program, self.preparation, secret, number, varied, large)
+
+    def room(
+        self, trial: Trial, guard: Callable[[], contextlib.AbstractContextManager[object]]
+    ) -> list[Room | None] | None:
+        """How far from each expected output TF32 may take a program, None where it takes it nowhere.
+
+        Args:
+            trial: a trial of this reference.
+            guard: context manager around each of the forwards that this takes.
+        """
+        with restored_generators(), torch.no_grad():
+            return rooms(trial.expected.tensors, partial(self._rounded, trial, guard), self.least)
+
+    def _rounded(
+        self, trial: Trial, guard: Callable[[], contextlib.AbstractContextManager[object]], seed: int | None
+    ) -> list[torch.Tensor] | None:
+        with guard(), contextlib.suppress(TaskError), tf32.rounded_products(trial.events, seed) as rounding:
+            output = self._program.forward(trial.inputs)
+            return output.tensors if rounding.was_used else None
+        return None  # it fails on rounded numbers
+
+    def use_weights(self, initial: bool) -> None:
+        """Run on the initial weights, for a candidate whose own could not be told apart, or on the changed ones."""
+        if not self.constants or initial == self._has_initial:
+            return
+        own = state_of(self.model)
+        with torch.no_grad():
+            for name, (value, _) in self.constants.items():
+                own[name].copy_(torch.full_like(own[name], value) if initial else self.state[name])
+        self._has_initial = initial
+
+
+def _taken_over(program: ReferenceProgram, known: Preparation | None) -> Preparation | None:
+    """An earlier preparation on the program's device, or None if the model built now has other parameters."""
+    if known is None:
+        return None
+    init = known.init.on(program.device)
+    program.build(init)
+    state = {name: program.device.to_device(tensor) for name, tensor in known.state.items()}
+    return replace(known, init=init, state=state) if copy_state(program.model, state) else None

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds ops of a reference that no comparison would miss: with their result replaced by zeros, the output still agrees.
+
+A program may leave such a term out and be right (a residual of 1e-9, a factor that rounds to one). Nothing can be done
+about it by comparing outputs, so the task says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+
+from verl_kernel.env.devices.op_mode import OpMode
+from verl_kernel.env.tamper.trace_checks import is_moving
+from verl_kernel.env.trace import TraceEvent
+
+Output = TypeVar("Output")
+_MOST_OPS = 24
+_MOST_WORK = 500_000_000
+"""Bytes and operations of a forward beyond which its ops are not tried: it would take seconds."""
+
+
+def ineffective(
+    events: Sequence[TraceEvent], runs: Sequence[Callable[[], Output]], agrees: Callable[[int, Output], bool]
+) -> Iterator[str]:
+    """Names of ops without effect, the first `_MOST_OPS` of a forward being tried.
+
+    Args:
+        events: trace of the forward.
+        runs: each runs it, on inputs of its own.
+        agrees: whether the output of the run of this number is what it should be.
+    """
+    if sum(event.bytes + event.flops for event in events) > _MOST_WORK:
+        return
+    for number in range(_MOST_OPS):
+        without = [_Without(number) for _ in runs]
+        agree = all(agrees(index, _run(run, without[index])) for index, run in enumerate(runs))
+        if not without[0].name:
+            return
+        if agree:
+            yield without[0].name
+
+
+def _run(run: Callable[[], Output], without: _Without) -> Output:
+    with without:
+        return run()
+
+
+class _Without(OpMode):
+    """Replaces the result of the computing op of this number by zeros."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._left = number
+        self.name = ""
+        """Name of the op; empty where the forward has fewer."""
+
+    def run_op(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        result = func(*args, **kwargs)
+        first = result[0] if isinstance(result, tuple) and result else result
+        if isinstance(first, torch.Tensor) and first.is_floating_point() and not _is_plain(func):
+            if self._left == 0:
+                self.name = func._schema.name
+                first.zero_()
+            self._left -= 1
+        return result
+
+
+def _is_plain(func: Any) -> bool:
+    """Views, allocations and moves: what they return was computed elsewhere."""
+    returns = func._schema.returns
+    is_view = any(item.alias_info is not None and not item.alias_info.is_write for item in returns)
+    return is_view or is_moving(func._schema.name) or func._schema.name.startswith("aten::empty")

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One trial of a reference: fresh inputs, and what the model makes of them."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+import torch
+
+from verl_kernel.env.comparison.float32 import precision
+from verl_kernel.env.ipc.tensor_facts import Facts, storages, tensor_facts
+from verl_kernel.env.ipc.tensors import place
+from verl_kernel.env.reference.preparation import Preparation
+from verl_kernel.env.reference.program import ReferenceProgram
+from verl_kernel.env.reference.value import Value
+from verl_kernel.env.seeding import restored_generators, seed_of
+from verl_kernel.env.trace import TraceEvent
+from verl_kernel.errors import TaskError
+
+SIZED_DRAWS = 8
+"""Draws of a preparation where sizes change."""
+_REDRAWS = 64
+"""Tries of a trial until its draw fits."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Fresh inputs (a tree of `(args, kwargs)`) and what the reference makes of them."""
+
+    inputs: Value
+    expected: Value
+    facts: list[Facts]
+    """Form of each expected output."""
+    events: list[TraceEvent]
+    """What the reference ran, on these sizes."""
+
+    @property
+    def written_bytes(self) -> int:
+        """Size of the outputs."""
+        return self.expected.nbytes
+
+
+def draw_trial(
+    program: ReferenceProgram, known: Preparation, secret: bytes, number: int, varied: bool, large: bool
+) -> Trial:
+    """Inputs of one trial and the expected output (`Reference.trial`)."""
+    with restored_generators(), precision("ieee"), torch.no_grad():
+        for redraw in range(_REDRAWS):
+            seed = seed_of(secret, str(number).encode(), *[str(redraw).encode()][: redraw > 0])
+            inputs = program.draw(seed)
+            is_varied = varied or known.traits.variation.always
+            trial = _varied(program, known, inputs, seed, large) if is_varied else _trial(program, known, inputs)
+            if _fits(trial, known):
+                return trial
+    raise TaskError(
+        f"reference {program.task.task_id}: get_inputs() returns tensors far larger than in its first {SIZED_DRAWS} "
+        f"calls, {_REDRAWS} times: bound its sizes"
+    )
+
+
+def _varied(program: ReferenceProgram, known: Preparation, inputs: Value, seed: int, large: bool) -> Trial:
+    """On varied inputs, or on these where the program fails on them."""
+    with contextlib.suppress(TaskError):
+        tensors = known.traits.variation.apply(inputs.tensors, seed, large)
+        trial = _trial(program, known, Value(inputs.tree, tensors))
+        if not known.traits.is_finite or trial.expected.is_finite:
+            return trial
+    return _trial(program, known, inputs)
+
+
+def _trial(program: ReferenceProgram, known: Preparation, inputs: Value) -> Trial:
+    given = inputs.copy()
+    if known.traits.is_sized:
+        expected, events = program.traced(given)
+    else:
+        expected, events = program.forward_in_place(given), known.events
+    owned = storages(given.tensors)
+    return Trial(inputs, expected, [tensor_facts(tensor, owned) for tensor in expected.tensors], list(events))
+
+
+def _fits(trial: Trial, known: Preparation) -> bool:
+    inputs, outputs = place(trial.inputs.tensors)[1], place(trial.expected.tensors)[1]
+    return inputs <= known.traits.input_bytes and outputs <= known.traits.output_bytes

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a runner on an NVIDIA GPU may touch: what the driver needs for its start, and the nodes of one GPU.
+
+The driver (libcuda, 570 and later) binds an abstract unix socket and listens on it, writes the names of its threads to
+/proc/self/task, and answers error 304 where one of these or a file below is refused.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from verl_kernel.env.sandbox import gpu_variables
+from verl_kernel.env.sandbox.isolation import IsolationProfile
+
+DRIVER = "/proc/driver/nvidia"
+"""Where the driver describes itself and its GPUs."""
+MINOR = "VERL_KERNEL_GPU_MINOR"
+"""Variable by which a judge tells its zygote the number of its GPU's node; unset where it is not known."""
+_NODES_OF_ALL = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "dxg", "zero")
+_NODES_OF_EVERY_GPU = ("nvidia[0-9]*", "nvidia-caps/*")
+_READABLE = (
+    *(DRIVER, "/proc/driver/nvidia-uvm", "/proc/sys/vm/mmap_min_addr", "/proc/devices", "/proc/modules"),
+    *("/sys/module/nvidia*", "/sys/bus/pci", "/sys/devices", "/etc/nvidia", "/etc/alternatives", "/opt/cuda"),
+)
+_MINOR_LINE, _UUID_LINE = (re.compile(rf"^{name}:\s*(\S+)", re.MULTILINE) for name in ("Device Minor", "GPU UUID"))
+_SLICE_LINE = re.compile(r"^DeviceFileMinor:\s*(\d+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as the driver's files describe it."""
+
+    minor: str
+    """Number of its node, /dev/nvidia<minor>."""
+    uuid: str
+
+
+def find_gpu(uuid: str, pci_address: str) -> Gpu | None:
+    """The GPU with this UUID or PCI address (`0000:3b:00.0`); None where the driver's files do not tell."""
+    for path in sorted(glob.glob(f"{DRIVER}/gpus/*/information")):
+        text = Path(path).read_text(errors="replace")
+        minor, known = _MINOR_LINE.search(text), _UUID_LINE.search(text)
+        is_it = Path(path).parent.name == pci_address or (known is not None and known[1] == uuid)
+        if is_it and minor is not None and known is not None:
+            return Gpu(minor[1], known[1])
+    return None
+
+
+def profile(environment: Mapping[str, str], dev: str = "/dev") -> IsolationProfile:
+    """The grants to a runner in this environment.
+
+    Args:
+        environment: the zygote's; `MINOR` in it closes the nodes of all other GPUs.
+        dev: where the device nodes lie.
+    """
+    return IsolationProfile(
+        nodes=tuple(f"{dev}/{name}" for name in _nodes(environment.get(MINOR))),
+        readable=(*_READABLE, *gpu_variables.readable(environment)),
+        may_start_programs=True,  # Triton calls ptxas and a C compiler, and the driver has threads of its own
+        may_listen=True,
+        may_name_threads=True,
+        limits_addresses=False,  # the driver reserves more than any sensible limit
+        file_bytes=256 << 20,  # what a compiler writes
+        open_files=1024,
+    )
+
+
+def _nodes(minor: str | None) -> tuple[str, ...]:
+    if minor is None:
+        return (*_NODES_OF_ALL, *_NODES_OF_EVERY_GPU)
+    slices = sorted(glob.glob(f"{DRIVER}/capabilities/gpu{minor}/mig/**/access", recursive=True))
+    numbers = [found[1] for path in slices if (found := _SLICE_LINE.search(Path(path).read_text()))]
+    return (*_NODES_OF_ALL, f"nvidia{minor}", *(f"nvidia-caps/nvidia-cap{number}" for number in numbers))

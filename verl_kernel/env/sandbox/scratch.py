@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A candidate's private directory: made, measured while the candidate fills it, and removed whatever it has become."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from verl_kernel.errors import InfraError
+
+CANDIDATE_FILE = "kernel.py"
+"""Name of the file that holds a candidate's source, in its directory."""
+ENTRY_BYTES = 16 << 10
+"""Least bytes that a file or directory counts for, so that a limit of bytes limits their number too."""
+_DEEPEST = 64
+
+
+class Scratch:
+    """A directory that holds the candidate's file and goes with it.
+
+    Raises:
+        InfraError: it cannot be made.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        try:
+            self.path = tempfile.mkdtemp(prefix="verl_kernel_")
+            self._write()
+        except OSError as exc:
+            raise InfraError(f"no scratch directory for a candidate: {exc}") from exc
+
+    def renew(self) -> None:
+        """Make it as it was at first, under the same name: nothing of one runner reaches the next."""
+        remove(self.path)
+        try:
+            os.mkdir(self.path, 0o700)
+            self._write()
+        except OSError as exc:
+            raise InfraError(f"no second scratch directory for a candidate: {exc}") from exc
+
+    def close(self) -> None:
+        """Remove it."""
+        remove(self.path)
+
+    def _write(self) -> None:
+        (Path(self.path) / CANDIDATE_FILE).write_bytes(self._source.encode("utf-8", "surrogatepass"))
+
+
+def used_bytes(path: str, limit: int) -> int:
+    """Bytes on disk beneath a directory that somebody may be filling; more than `limit` as soon as that is certain.
+
+    A part that cannot be looked into, or lies deeper than any honest program nests, counts as too much.
+    """
+    used, left = 0, [(path, 0)]
+    while left and used <= limit:
+        directory, depth = left.pop()
+        try:
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    used += max(ENTRY_BYTES, 512 * entry.stat(follow_symlinks=False).st_blocks)
+                    if entry.is_dir(follow_symlinks=False):
+                        left.append((entry.path, depth + 1))
+                    if used > limit or depth > _DEEPEST:
+                        return limit + 1
+        except PermissionError:
+            return limit + 1
+        except OSError:  # gone since
+            continue
+    return used
+
+
+def remove(path: str) -> None:
+    """Delete a directory tree of any depth and whatever modes: what lies deep is moved to the top first.
+
+    What cannot be deleted stays, in silence.
+    """
+    mark, numbers, left = secrets.token_hex(8), itertools.count(), [path]
+    while left:
+        directory = left.pop()
+        with suppress(OSError):
+            os.chmod(directory, 0o700)
+            for entry in list(os.scandir(directory)):
+                with suppress(OSError):
+                    if not entry.is_dir(follow_symlinks=False):
+                        os.unlink(entry.path)
+                        continue
+                    os.chmod(entry.path, 0o700)
+                    top = f"{path}/{mark}{next(numbers)}"
+                    os.rename(entry.path, top)
+                    left.append(top)
+            if directory != path:
+                os.rmdir(directory)
+    with suppress(OSError):
+        os.rmdir(path)

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A seccomp filter, written as classic BPF: which system calls a runner may no longer make.
+
+Refused calls fail with EPERM (clone3 with ENOSYS, so that libc falls back to clone, whose flags can be read).
+Connections, signals to others and kernel interfaces are closed. Without `IsolationProfile.may_start_programs`
+processes, programs and threads are too, because the clock does not see work on another thread, and so is memory that
+belongs to no address space. What `IsolationProfile.may_listen` opens are sockets that cannot reach anybody.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import signal
+import struct
+
+from verl_kernel.env.sandbox.isolation import IsolationProfile
+from verl_kernel.env.sandbox.libc import PR_SET_SECCOMP, prctl
+
+_FILTER_MODE = 2
+_LOAD, _JUMP_EQ, _JUMP_GE, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
+_ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
+_NR, _ARCH, _ARG0, _ARG1, _ARG2 = 0, 4, 16, 24, 32
+_AF_UNIX, _TYPE_BITS, _STREAM, _SEQPACKET = 1, 0xF, 1, 5
+_X32 = 0x40000000
+
+_ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
+# name: (x86_64, aarch64); None where the architecture has no such call
+_NUMBERS: dict[str, tuple[int | None, int | None]] = {
+    "connect": (42, 203), "accept": (43, 202), "accept4": (288, 242),
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
+    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "unshare": (272, 97),
+    "setns": (308, 268), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
+    "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282), "io_uring_setup": (425, 425),
+    "pidfd_open": (434, 434), "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424), "kcmp": (312, 272),
+    "setrlimit": (160, 164), "tkill": (200, 130), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
+    "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218), "setsid": (112, 157), "setpgid": (109, 154),
+    "init_module": (175, 105), "finit_module": (313, 273), "kexec_load": (246, 104), "reboot": (169, 142),
+    "open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264), "shmget": (29, 194), "msgget": (68, 186),
+    "mq_open": (240, 180), "inotify_init1": (294, 26), "fanotify_init": (300, 262), "personality": (135, 92),
+}  # fmt: skip
+_PROGRAMS: dict[str, tuple[int | None, int | None]] = {
+    "fork": (57, None), "vfork": (58, None), "execve": (59, 221), "execveat": (322, 281),
+    "memfd_create": (319, 279), "memfd_secret": (447, 447), "semget": (64, 190),
+}  # fmt: skip
+_CLONE, _CLONE3, _KILL_CALL, _TGKILL, _PRLIMIT = (56, 220), (435, 435), (62, 129), (234, 131), (302, 261)
+_SOCKET, _SOCKETPAIR = (41, 198), (53, 199)
+
+_Instruction = tuple[int, int, int, int]
+
+
+def restrict(profile: IsolationProfile) -> None:
+    """Install the filter on this process; it needs no_new_privs.
+
+    Raises:
+        OSError: the kernel refuses, or the architecture is not known here.
+    """
+    lines = program(platform.machine(), os.getpid(), profile)
+    code = b"".join(struct.pack("=HBBI", *line) for line in lines)
+    buffer = ctypes.create_string_buffer(code, len(code))
+    header = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(buffer))
+    prctl(PR_SET_SECCOMP, _FILTER_MODE, header)
+
+
+def program(machine: str, pid: int, profile: IsolationProfile) -> list[_Instruction]:
+    """The filter for one process: BPF instructions (code, jump if true, jump if false, operand).
+
+    Raises:
+        OSError: another architecture.
+    """
+    if machine not in _ARCHITECTURES:
+        raise OSError(errno.ENOSYS, f"no table of system calls for {machine}")
+    audit, column = _ARCHITECTURES[machine]
+    lines = [(_LOAD, 0, 0, _ARCH), (_JUMP_EQ, 1, 0, audit), _return(_KILL), (_LOAD, 0, 0, _NR)]
+    lines += [(_JUMP_GE, 0, 1, _X32), _deny(errno.ENOSYS)]
+    for numbers in (_NUMBERS if profile.may_start_programs else {**_NUMBERS, **_PROGRAMS}).values():
+        if (number := numbers[column]) is not None:
+            lines += _when(number, [_deny(errno.EPERM)])
+    if not profile.may_start_programs:
+        lines += _when(_CLONE3[column], [_deny(errno.ENOSYS)])
+        lines += _when(_CLONE[column], [_deny(errno.EPERM)])
+    lines += _when(_SOCKETPAIR[column], _connected_socket())
+    lines += _when(_SOCKET[column], _connected_socket() if profile.may_listen else [_deny(errno.EPERM)])
+    for call, signal_at in ((_KILL_CALL, _ARG1), (_TGKILL, _ARG2)):
+        lines += _when(call[column], _only_to_itself(pid, signal_at))
+    return [*lines, *_when(_PRLIMIT[column], _no_new_limit()), _return(_ALLOW)]
+
+
+def _connected_socket() -> list[_Instruction]:
+    """A unix socket that must be connected before it sends; one for datagrams could send to any path that is bound.
+
+    The kernel reads family and type as 32 bits and ignores the upper halves, and so does the filter.
+    """
+    family = [(_LOAD, 0, 0, _ARG0), (_JUMP_EQ, 1, 0, _AF_UNIX), _deny(errno.EPERM)]
+    kind = [(_LOAD, 0, 0, _ARG1), (_AND, 0, 0, _TYPE_BITS), (_JUMP_EQ, 2, 0, _STREAM), (_JUMP_EQ, 1, 0, _SEQPACKET)]
+    return [*family, *kind, _deny(errno.EPERM)]
+
+
+def _only_to_itself(pid: int, signal_at: int) -> list[_Instruction]:
+    """Signals to the process itself, SIGKILL aside: a candidate that sends one gets an error it can be told about."""
+    own = [(_LOAD, 0, 0, _ARG0), (_JUMP_EQ, 1, 0, pid), _deny(errno.EPERM)]
+    return [*own, (_LOAD, 0, 0, signal_at), (_JUMP_EQ, 0, 1, signal.SIGKILL), _deny(errno.EPERM)]
+
+
+def _no_new_limit() -> list[_Instruction]:
+    low = [(_LOAD, 0, 0, _ARG2), (_JUMP_EQ, 1, 0, 0), _deny(errno.EPERM)]
+    high = [(_LOAD, 0, 0, _ARG2 + 4), (_JUMP_EQ, 1, 0, 0), _deny(errno.EPERM)]
+    return low + high
+
+
+def _when(number: int, body: list[_Instruction]) -> list[_Instruction]:
+    """`body` if the call has this number; a body that falls through allows the call."""
+    body = body if body[0][0] == _RETURN else [*body, _return(_ALLOW)]
+    return [(_JUMP_EQ, 0, len(body), number), *body]
+
+
+def _return(value: int) -> _Instruction:
+    return (_RETURN, 0, 0, value)
+
+
+def _deny(code: int) -> _Instruction:
+    return _return(_ERRNO | code)

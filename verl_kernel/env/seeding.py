@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Seeds and random generators: judge and runner draw weights and inputs from the same seeds."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the three generators that programs draw weights and inputs from."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.default_generator.manual_seed(seed)  # a fifth of a millisecond less than torch.manual_seed without CUDA
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(seed)
+
+
+def seed_of(*parts: bytes) -> int:
+    """A seed in [0, 2**63) that is a hash of these parts."""
+    return int.from_bytes(hashlib.sha256(b"\0".join(parts)).digest()[:8], "big") >> 1
+
+
+@contextlib.contextmanager
+def restored_generators() -> Iterator[None]:
+    """Put the generators of Python, NumPy and torch (on the CPU) back at the end to where they stood."""
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        yield
+    random.setstate(python)
+    np.random.set_state(numpy)

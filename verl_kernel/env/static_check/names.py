@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A source text read once: its nodes, and what its names stand for (`static_aliases`), scope by scope.
+
+Each question is answered in time proportional to the text, however it is written: what was found out once is kept.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar, cast
+
+from verl_kernel.env.static_check.aliases import NOTHING, aliases, extended, plain_bindings
+from verl_kernel.env.static_check.scopes import FUNCTIONS, Key, Scope, Scopes
+from verl_kernel.env.static_check.syntax import head
+
+_NODES = 50_000
+_NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ParsedSource:
+    """A parsed source text and the class it must define."""
+
+    source: str
+    tree: ast.Module
+    entry: str
+
+    @cached_property
+    def _scopes(self) -> Scopes:
+        scopes = Scopes(self.source, self.tree)
+        if len(scopes.nodes) > _NODES:
+            raise ValueError("there is too much of it to read: write a shorter program")
+        return scopes
+
+    @property
+    def nodes(self) -> list[ast.AST]:
+        """Every node that has a position in the text, outer ones first.
+
+        Raises:
+            ValueError: there are more than any kernel has, or their scopes cannot be followed.
+        """
+        return self._scopes.nodes
+
+    def every(self, *kinds: type[ast.AST]) -> list[Any]:
+        """Every node of some exact kinds."""
+        return [node for kind in kinds for node in self._by_kind.get(kind, [])]
+
+    @cached_property
+    def _by_kind(self) -> dict[type[ast.AST], list[Any]]:
+        found: dict[type[ast.AST], list[Any]] = defaultdict(list)
+        for node in self.nodes:
+            found[type(node)].append(node)
+        return found
+
+    def uses(self, start: str) -> bool:
+        """Whether any name stands for a path that begins so, or may lead to one."""
+        return any(path.startswith(start) or start.startswith(f"{path}.") for path in self._all_paths)
+
+    @cached_property
+    def _all_paths(self) -> frozenset[str]:
+        return frozenset().union(*self.aliases.values())
+
+    @property
+    def parents(self) -> dict[int, ast.AST]:
+        """The parent of each node, by the node's id."""
+        return self._scopes.parents
+
+    def scope(self, node: ast.AST) -> Scope:
+        """The scope in which a node is evaluated."""
+        return self._scopes.of[id(node)]
+
+    def block(self, node: ast.AST) -> ast.AST:
+        """The function, lambda, class or module in which a node is evaluated: comprehensions are part of theirs."""
+        scope = self.scope(node)
+        while scope.targets is not None and scope.parent is not None:
+            scope = scope.parent
+        return scope.node
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines of the text, as Python counts them."""
+        return self.source.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+    @property
+    def module(self) -> Scope:
+        """The outermost scope."""
+        return self._scopes.module
+
+    def in_function(self, node: ast.AST) -> bool:
+        """Whether a node runs only when some function is called."""
+        scope: Scope | None = self.scope(node)
+        while scope is not None and not isinstance(scope.node, FUNCTIONS):
+            scope = scope.parent
+        return scope is not None
+
+    def once(self, question: str, about: object, answer: Callable[[], T]) -> T:
+        """The answer to a question, found out once for each thing it is asked about."""
+        if (question, about) not in self._answers:
+            self._answers[question, about] = answer()
+        return cast(T, self._answers[question, about])
+
+    @cached_property
+    def _answers(self) -> dict[tuple[str, object], object]:
+        return {}
+
+    def is_evaluated(self, node: ast.AST) -> bool:
+        """Whether a node is more than an annotation that Python keeps as text."""
+        return id(node) not in self._scopes.unevaluated
+
+    def key(self, name: str, node: ast.AST) -> Key:
+        """The scope that binds `name` as `node` means it; builtins belong to the module."""
+        return self._scopes.key(name, node)
+
+    def is_global(self, name: str, node: ast.AST) -> bool:
+        """Whether `name` at `node` is bound at module level (or not at all)."""
+        return self.key(name, node)[0] is self._scopes.module
+
+    def may_be_builtin(self, node: ast.Name) -> bool:
+        """Whether a name can reach a builtin: what modules and classes bind may still be unbound when it is read."""
+        scope = self.key(node.id, node)[0]
+        return scope is self._scopes.module or scope.is_class
+
+    def is_builtin(self, node: ast.AST) -> bool:
+        """Whether an expression is a name that no statement binds."""
+        return isinstance(node, ast.Name) and not self._scopes.is_bound(self.key(node.id, node))
+
+    @cached_property
+    def aliases(self) -> dict[Key, frozenset[str]]:
+        """Dotted paths each name stands for.
+
+        Raises:
+            ValueError: the text binds names in a way no kernel needs and no reader could follow.
+        """
+        return aliases(self.nodes, self.bindings, self.key)
+
+    @cached_property
+    def bindings(self) -> list[tuple[ast.AST, str, ast.AST]]:
+        """Plain bindings of names: (where, name, value)."""
+        return [(node, name, value) for node in self.nodes for name, value in plain_bindings(node)]
+
+    def paths(self, node: ast.AST) -> frozenset[str]:
+        """Dotted paths an expression stands for; empty where it comes from no import."""
+        chain = []
+        while isinstance(node, ast.Attribute) and id(node) not in self._known_paths:
+            chain.append(node)
+            node = node.value
+        known = self._known_paths.get(id(node))
+        if known is None:
+            known = self.aliases.get(self.key(node.id, node), NOTHING) if isinstance(node, ast.Name) else NOTHING
+            self._known_paths[id(node)] = known
+        for attribute in reversed(chain):
+            known = self._known_paths[id(attribute)] = extended(known, (attribute.attr,))
+        return known
+
+    @cached_property
+    def _known_paths(self) -> dict[int, frozenset[str]]:
+        return {}
+
+    @cached_property
+    def parameters(self) -> set[Key]:
+        """Parameters of functions and lambdas."""
+        return {self.key(node.arg, node) for node in self.every(ast.arg)}
+
+    @cached_property
+    def constexprs(self) -> set[str]:
+        """Parameters that are `tl.constexpr` in every kernel that has them: plain values, never tensors."""
+        constant: set[str] = set()
+        other: set[str] = set()
+        for node in self.every(ast.arg):
+            if self.is_jit(self.scope(node).node):
+                known = node.annotation is not None and "triton.language.constexpr" in self.paths(node.annotation)
+                (constant if known else other).add(node.arg)
+        return constant - other
+
+    @cached_property
+    def stores(self) -> Counter[Key]:
+        """How many statements bind a name other than by a definition or an import."""
+        names = (node for node in self.every(ast.Name) if not isinstance(node.ctx, ast.Load))
+        return Counter(self.key(node.id, node) for node in names)
+
+    def values(self, name: str, node: ast.AST) -> list[ast.AST]:
+        """What `name` at `node` is bound to by plain assignments, and functions and classes of that name."""
+        return self._values.get(self.key(name, node), [])
+
+    @cached_property
+    def _values(self) -> dict[Key, list[ast.AST]]:
+        values: dict[Key, list[ast.AST]] = defaultdict(list)
+        for at, name, value in self.bindings:
+            values[self.key(name, at)].append(value)
+        for name, items in self.named.items():
+            for item in items:
+                values[self.key(name, item)].append(item)
+        return values
+
+    @cached_property
+    def named(self) -> dict[str, list[ast.AST]]:
+        """Functions and classes of the text by name."""
+        named: dict[str, list[ast.AST]] = defaultdict(list)
+        for node in self.every(*_NAMED):
+            named[node.name].append(node)
+        return named
+
+    @cached_property
+    def class_names(self) -> set[str]:
+        """Names of the text's classes."""
+        return {node.name for node in self.every(ast.ClassDef)}
+
+    def is_jit(self, function: ast.AST) -> bool:
+        """Whether a function is a Triton kernel or a helper of one."""
+        return id(function) in self._kernels
+
+    def kernels_named(self, node: ast.AST) -> bool:
+        """Whether an expression is the name of a kernel of this text."""
+        return isinstance(node, ast.Name) and node.id in self._kernel_names
+
+    @cached_property
+    def _kernels(self) -> set[int]:
+        decorated = {
+            id(node)
+            for node in self.every(*_NAMED)
+            for item in node.decorator_list
+            if "triton.jit" in self.paths(head(item))
+        }
+        keys = {
+            self.key(item.id, item)
+            for call in self.every(ast.Call)
+            if "triton.jit" in self.paths(call.func)
+            for item in call.args
+            if isinstance(item, ast.Name)
+        }
+        return decorated | {id(value) for key in keys for value in self._values.get(key, [])}
+
+    @cached_property
+    def _kernel_names(self) -> set[str]:
+        return {name for name, items in self.named.items() if any(self.is_jit(item) for item in items)}
+
+    def enclosed(self, marked: Callable[[ast.AST], bool]) -> Iterator[tuple[ast.AST, ast.AST]]:
+        """Nodes evaluated within marked functions, with the outermost of these; one pass over the text."""
+        inside: dict[Scope, ast.AST | None] = {}
+        for node in self.nodes:
+            scope = self.scope(node)
+            if scope not in inside:
+                outer = inside.get(scope.parent) if scope.parent is not None else None
+                own = scope.node if isinstance(scope.node, FUNCTIONS) and marked(scope.node) else None
+                inside[scope] = outer or own
+            if (function := inside[scope]) is not None:
+                yield node, function

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules on host code: how it may use torch, and which state it may keep."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from verl_kernel.env.static_check.allowlist import ENVIRONMENT, OPEN_MODULES, SPECIAL_ATTRIBUTES, refusal
+from verl_kernel.env.static_check.names import Function, ParsedSource
+from verl_kernel.env.static_check.scopes import FUNCTIONS
+from verl_kernel.env.static_check.syntax import head, is_special, root
+from verl_kernel.env.static_check.violation import Violation, at
+
+_COPY = "data may leave a tensor through kernels and torch ops only"
+_HOOK = "hooks run where no clock looks: compute in forward"
+FORBIDDEN: dict[str, str] = {
+    **dict.fromkeys(("numpy", "tolist", "apply_", "map_", "map2_"), f"computing on the host is not allowed: {_COPY}"),
+    **dict.fromkeys(("storage", "untyped_storage", "typed_storage", "set_", "to_dlpack", "share_memory_"), _COPY),
+    **dict.fromkeys(("grad_fn", "next_functions", "backward", "retain_grad"), "autograd is not part of a forward"),
+    **dict.fromkeys(("mro", "gi_frame", "gi_code", "cr_frame", "ag_frame", "tb_frame", "f_back", "f_globals",
+                     "f_locals", "f_builtins", "f_code", "tb_next", "func_globals"), "the interpreter stays closed"),
+    **dict.fromkeys(("as_subclass", "manual_seed", "record_stream"), "no kernel needs it"),
+    **dict.fromkeys(("add_pre_run_hook", "cache_hook", "rewrite", "device_caches"), "launch with kernel[grid](...)"),
+}  # fmt: skip
+"""Attributes that host code may not use on anything, and why."""
+_REGISTER = frozenset("register_buffer register_parameter register_module".split())
+_TENSOR_PRIVATE = frozenset(name for name in dir(torch.Tensor) if name.startswith("_"))
+_DEFAULTS = "collections.defaultdict"
+_PLAIN_FACTORIES = frozenset("int float list dict set tuple str bool".split())
+_READ_IN_FULL = frozenset("data_ptr fn run warmup".split())
+"""Attributes that may be used in some ways only, so every use must be visible in the text."""
+MAX_ALIGNMENT = 1024
+_KERNEL_ATTRIBUTES = frozenset(("best_config", "configs"))
+_MUTATORS = frozenset(
+    "append extend insert update setdefault add pop popitem clear remove discard sort reverse appendleft extendleft "
+    "popleft rotate move_to_end subtract".split()
+)
+_CACHES = frozenset(("functools.lru_cache", "functools.cache"))
+_QUERIES = ("torch.cuda.", "torch.version.", "torch.finfo", "torch.iinfo", "triton.cdiv", "triton.next_power_of_2",
+            "triton.runtime.driver.", "torch.device", "torch.Size")  # fmt: skip
+
+
+def attributes(program: ParsedSource) -> Iterator[Violation]:
+    """No special attributes, no ways out of tensors, and of imported modules only what kernels need."""
+    for node in program.nodes:
+        if isinstance(node, ast.Attribute):
+            if reason := _attribute(program, node, node.attr):
+                yield at(node, "attribute", reason)
+        elif isinstance(node, ast.MatchClass):
+            for name in node.kwd_attrs:
+                if name.startswith("_") or _name_reason(name):
+                    yield at(node, "attribute", f"attribute {name} is not allowed")
+        if isinstance(node, ast.Attribute | ast.Name):
+            for reason in filter(None, map(refusal, sorted(program.paths(node)))):
+                yield at(node, "attribute", reason)
+
+
+def _attribute(program: ParsedSource, node: ast.Attribute, name: str) -> str:
+    on_self = isinstance(node.value, ast.Name) and node.value.id == "self"
+    if is_special(name) and name not in SPECIAL_ATTRIBUTES:
+        return f"attribute {name} is not allowed"
+    if name in _TENSOR_PRIVATE and not on_self and name not in SPECIAL_ATTRIBUTES:
+        return f"{name} is private to torch"
+    if program.kernels_named(node.value) and name not in _KERNEL_ATTRIBUTES:
+        return f"{name} of a kernel is not allowed: launch with kernel[grid](...)"
+    if name in ("fn", "run", "warmup") and not on_self and isinstance(node.ctx, ast.Load):
+        return f"{name} of a kernel is not allowed: launch with kernel[grid](...)"
+    if name == "data_ptr" and not _only_alignment(program, node):
+        return "data_ptr may only be compared or taken modulo an alignment"
+    return _name_reason(name)
+
+
+def _name_reason(name: str) -> str:
+    if name in FORBIDDEN:
+        return f"{name} is not allowed: {FORBIDDEN[name]}"
+    if name.startswith(("register_", "_register")) and name not in _REGISTER:
+        return f"{name} is not allowed: {_HOOK}"
+    return ""
+
+
+def _only_alignment(program: ParsedSource, node: ast.Attribute) -> bool:
+    """`x.data_ptr() % 16`, `x.data_ptr() & 15`, `x.data_ptr() == y.data_ptr()`."""
+    call = program.parents[id(node)]
+    use = program.parents.get(id(call))
+    if not isinstance(call, ast.Call) or call.func is not node:
+        return False
+    if isinstance(use, ast.BinOp) and isinstance(use.op, ast.Mod | ast.BitAnd):
+        return use.left is call and _is_alignment(program, use.right)
+    return isinstance(use, ast.Compare) and program.once("addresses", id(use), lambda: _compares_addresses(use))
+
+
+def _is_alignment(program: ParsedSource, value: ast.AST) -> bool:
+    if isinstance(value, ast.Name) and program.is_global(value.id, value):
+        values = program.values(value.id, value)
+        if len(values) != 1 or program.stores[program.key(value.id, value)] != 1:
+            return False
+        value = values[0]
+    return isinstance(value, ast.Constant) and type(value.value) is int and 0 < value.value <= MAX_ALIGNMENT
+
+
+def _compares_addresses(node: ast.Compare) -> bool:
+    sides = (node.left, *node.comparators)
+    called = [side.func for side in sides if isinstance(side, ast.Call)]
+    addresses = [item for item in called if isinstance(item, ast.Attribute) and item.attr == "data_ptr"]
+    return len(addresses) == len(sides) and all(isinstance(item, ast.Eq | ast.NotEq) for item in node.ops)
+
+
+def read_names(program: ParsedSource) -> Iterator[Violation]:
+    """`getattr(x, "tolist")` is `x.tolist`."""
+    for node in program.every(ast.Call):
+        if isinstance(node.func, ast.Name) and node.func.id == "getattr":
+            name = node.args[1] if len(node.args) > 1 else None
+            if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                reason = f"write .{name.value}" if name.value in _READ_IN_FULL else _name_reason(name.value)
+                if reason:
+                    yield at(node, "attribute", reason)
+
+
+def modules(program: ParsedSource) -> Iterator[Violation]:
+    """A module is used as `module.name` and never passed as a value, so that every use of it can be read."""
+    for node in program.every(ast.Name, ast.Attribute):
+        if isinstance(node.ctx, ast.Load):
+            opened = program.paths(node) & OPEN_MODULES
+            if opened and not _names_something(program, node):
+                yield at(node, "module", f"module {sorted(opened)[0]} must not be passed about: name what you use")
+
+
+def environment(program: ParsedSource) -> Iterator[Violation]:
+    """`os.environ` is read where it is named: `.get("X")` and `["X"]`."""
+    for node in program.every(ast.Name, ast.Attribute) if program.uses(ENVIRONMENT) else []:
+        if ENVIRONMENT in program.paths(node):
+            parent = program.parents[id(node)]
+            if isinstance(node.ctx, ast.Load) and not isinstance(parent, ast.Attribute | ast.Subscript):
+                yield at(node, "module", f"{ENVIRONMENT} must not be passed about: read a variable with .get")
+
+
+def factories(program: ParsedSource) -> Iterator[Violation]:
+    """`defaultdict` takes plain types only: another function would be called where no rule sees a call."""
+    for node in program.every(ast.Name, ast.Attribute) if program.uses(_DEFAULTS) else []:
+        if _DEFAULTS not in program.paths(node):
+            continue
+        parent = program.parents[id(node)]
+        if isinstance(parent, ast.Call) and parent.func is node:
+            first = parent.args[0] if parent.args else None
+            plain = isinstance(first, ast.Name) and program.is_builtin(first) and first.id in _PLAIN_FACTORIES
+            if (first is not None and not plain) or any(item.arg == "default_factory" for item in parent.keywords):
+                yield at(node, "state", "defaultdict may make int, float, list, dict, set or tuple")
+        elif isinstance(node.ctx, ast.Load) and not isinstance(parent, ast.Attribute) and program.is_evaluated(node):
+            yield at(node, "state", "defaultdict must be called where it is named")
+
+
+def _names_something(program: ParsedSource, node: ast.AST) -> bool:
+    parent = program.parents[id(node)]
+    if isinstance(parent, ast.Attribute):
+        return True
+    if isinstance(parent, ast.Assign):
+        in_class = isinstance(program.block(node), ast.ClassDef)
+        return not in_class and all(isinstance(target, ast.Name) for target in parent.targets)
+    if isinstance(parent, ast.Call):  # getattr(tl, "exp"), hasattr(tl, "exp"): the name is checked elsewhere
+        return isinstance(parent.func, ast.Name) and parent.func.id in ("getattr", "hasattr")
+    return False
+
+
+def containers(program: ParsedSource) -> Iterator[Violation]:
+    """Functions do not fill containers that outlive them outside the model."""
+    for node in program.every(ast.Call):
+        if not isinstance(node.func, ast.Attribute):
+            continue
+        base = root(node.func.value)
+        if node.func.attr not in _MUTATORS or not isinstance(base, ast.Name) or program.paths(base):
+            continue
+        in_function = program.block(node) is not program.tree
+        if in_function and (program.is_global(base.id, base) or _is_default(program, base)):
+            yield at(node, "state", f"{base.id} is state outside the model, which functions must not change")
+
+
+def _is_default(program: ParsedSource, name: ast.Name) -> bool:
+    """Whether a name is a parameter whose default is a container, which lives as long as the function."""
+    scope = program.key(name.id, name)[0].node
+    if not isinstance(scope, FUNCTIONS):
+        return False
+    defaults = program.once("defaults", id(scope), lambda: _defaults(scope))
+    return isinstance(defaults.get(name.id), ast.Dict | ast.List | ast.Set | ast.Call)
+
+
+def _defaults(function: Function) -> dict[str, ast.expr | None]:
+    positional = [*function.args.posonlyargs, *function.args.args]
+    last = positional[len(positional) - len(function.args.defaults) :]
+    named = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    pairs = [*zip(last, function.args.defaults, strict=True), *named]
+    return {item.arg: default for item, default in pairs}
+
+
+def default_stores(program: ParsedSource) -> Iterator[Violation]:
+    """`def f(x, seen={}): seen[x] = ...` keeps state where nobody looks."""
+    for node in program.every(ast.Subscript):
+        if not isinstance(node.ctx, ast.Load):
+            base = root(node)
+            if isinstance(base, ast.Name) and _is_default(program, base):
+                yield at(node, "state", f"{base.id} outlives the call: functions must not change their defaults")
+
+
+def caches(program: ParsedSource) -> Iterator[Violation]:
+    """`lru_cache` and `cache` decorate functions of plain numbers, never of tensors."""
+    decorated = {id(head(item)): node for node in program.nodes for item in getattr(node, "decorator_list", [])}
+    uses = [
+        node
+        for node in (program.every(ast.Name, ast.Attribute) if program.uses("functools.") else [])
+        if program.paths(node) & _CACHES and not isinstance(program.parents[id(node)], ast.Attribute)
+    ]
+    handling = _handling_tensors(program) if uses else set()
+    for node in uses:
+        function = decorated.get(id(node))
+        if function is None:
+            yield at(node, "cache", "a cache may only decorate a function")
+        elif id(function) in handling:
+            yield at(node, "cache", "a cache of tensors is not allowed: compute them anew")
+
+
+def _handling_tensors(program: ParsedSource) -> set[int]:
+    """Functions that mention tensors, launch or compute, in functions within them or called from them too."""
+    calls = program.every(ast.Call)
+    launching = _around(program, (node for node in calls if _calls_device(program, node)))
+    names = {node.name for node in program.nodes if id(node) in launching and isinstance(node, ast.FunctionDef)}
+    typed = program.every(ast.Attribute, ast.Name)
+    mentions = (node for node in typed if any(path.startswith("torch.Tensor") for path in program.paths(node)))
+    others = (node for node in calls if getattr(node.func, "id", "") in names or _computes_on_parameter(program, node))
+    return launching | _around(program, mentions) | _around(program, others)
+
+
+def _around(program: ParsedSource, nodes: Iterable[ast.AST]) -> set[int]:
+    """All that lies around some nodes, decorated and annotated functions included, each visited once."""
+    seen: set[int] = set()
+    for node in nodes:
+        above: ast.AST | None = node
+        while above is not None and id(above) not in seen:
+            seen.add(id(above))
+            above = program.parents.get(id(above))
+    return seen
+
+
+def _calls_device(program: ParsedSource, call: ast.Call) -> bool:
+    """Whether a call launches or computes; asking for sizes and properties does not."""
+    paths = program.paths(call.func)
+    asked = all(path.startswith(_QUERIES) for path in paths if path.startswith(("torch.", "triton.")))
+    return isinstance(call.func, ast.Subscript) or not asked
+
+
+def _computes_on_parameter(program: ParsedSource, call: ast.Call) -> bool:
+    """Methods of tensors (`x.sum()`) are called on a parameter."""
+    if not isinstance(call.func, ast.Attribute) or not hasattr(torch.Tensor, call.func.attr):
+        return False
+    base = root(call.func.value)
+    return isinstance(base, ast.Name) and program.key(base.id, base) in program.parameters

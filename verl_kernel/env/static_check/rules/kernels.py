@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules on kernels and on what is handed to their launches.
+
+A kernel is Triton: `triton.language`, other jit functions, a few builtins. A callable handed to a launch (a grid,
+heuristics, hooks, pruning of configurations) computes integers: work in there would not be seen by any clock.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from collections.abc import Iterator
+
+from verl_kernel.env.static_check.allowlist import NUMPY_CONSTANTS
+from verl_kernel.env.static_check.names import ParsedSource
+from verl_kernel.env.static_check.rules.builtins import ALL_BUILTINS
+from verl_kernel.env.static_check.scopes import FUNCTIONS
+from verl_kernel.env.static_check.violation import Violation, at
+
+_KERNEL_BUILTINS = frozenset(
+    "range min max len int float bool tuple list print isinstance abs sum pow str type".split()
+)
+_KERNEL_MODULES = ("triton.", "math.", "typing.")
+_NUMBERS = frozenset("min max int len abs range sum float bool round isinstance sorted list tuple dict any all zip "
+                     "enumerate set str".split())  # fmt: skip
+_NUMBER_PATHS = frozenset(
+    "triton.cdiv triton.next_power_of_2 triton.Config torch.numel torch.cuda.get_device_capability "
+    "torch.cuda.get_device_properties torch.cuda.get_device_name torch.cuda.current_device torch.cuda.is_available "
+    "torch.cuda.device_count".split()
+)
+_NUMBER_METHODS = frozenset("numel size stride dim get items keys values element_size bit_length is_contiguous "
+                            "all_kwargs".split())  # fmt: skip
+_LIST_METHODS = frozenset(("append", "extend"))
+_HOOKS = frozenset(("pre_hook", "post_hook"))
+_RESETS = frozenset(("zero_", "fill_"))
+_CALLABLE_MODULES = ("operator.", "numpy.", "collections.", "functools.", "itertools.", "os.", "warnings.", "enum.")
+_IMPLICIT = ("__getitem__", "__len__", "__iter__", "__repr__", "__str__")
+"""Methods that run without being named."""
+_DEFINITION = re.compile(r"^def\s+\w+\s*\(", re.MULTILINE)
+_TUNERS = frozenset(("triton.autotune", "triton.Config", "triton.heuristics"))
+
+
+def kernels(program: ParsedSource) -> Iterator[Violation]:
+    """Kernels use triton.language, other kernels and a few builtins."""
+    for node, _ in program.enclosed(program.is_jit):
+        if reason := _foreign(program, node):
+            yield at(node, "kernel", reason)
+    for node in program.every(ast.FunctionDef):
+        if program.is_jit(node) and not _text_starts_at_def(program, node):
+            yield at(node, "kernel", f"Triton would not find the text of {node.name}: write its decorators plainly")
+
+
+def _text_starts_at_def(program: ParsedSource, function: ast.FunctionDef) -> bool:
+    """Triton takes a kernel's text from the first line that reads like a definition, decorators included."""
+    first = min([function.lineno, *(item.lineno for item in function.decorator_list)])
+    last = function.lineno if function.col_offset == 0 else function.end_lineno or function.lineno
+    text = textwrap.dedent("\n".join(program.lines[first - 1 : last]))
+    found = _DEFINITION.search(text)
+    at_sign = not function.decorator_list or program.lines[first - 1].lstrip().startswith("@")
+    return at_sign and found is not None and text.count("\n", 0, found.start()) == function.lineno - first
+
+
+def _foreign(program: ParsedSource, node: ast.AST) -> str:
+    if isinstance(node, ast.Lambda | ast.FunctionDef | ast.ClassDef):
+        return "a kernel must not define functions or classes: write a @triton.jit function beside it"
+    if isinstance(node, ast.Name | ast.Attribute):
+        closed = sorted(path for path in program.paths(node) if not f"{path}.".startswith(_KERNEL_MODULES))
+        return f"{closed[0]} cannot be used in a kernel: use triton.language" if closed else ""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return ""
+    name = node.func.id
+    if name in ALL_BUILTINS and name not in _KERNEL_BUILTINS and program.may_be_builtin(node.func):
+        return f"{name} cannot be called in a kernel"
+    if program.once("undecorated", name, lambda: _is_plain(program, name)):
+        return f"a kernel calls {name}, which is no kernel: decorate it with @triton.jit"
+    return ""
+
+
+def _is_plain(program: ParsedSource, name: str) -> bool:
+    """Whether all definitions of a name are functions without decorators."""
+    functions = [item for item in program.named.get(name, []) if isinstance(item, ast.FunctionDef)]
+    return bool(functions) and not any(item.decorator_list or program.is_jit(item) for item in functions)
+
+
+def launches(program: ParsedSource) -> Iterator[Violation]:
+    """Callables handed to launches and tuners compute integers only."""
+    handed = {may_reset: _Handed(program, may_reset) for may_reset in (False, True)}
+    for node in program.every(ast.Subscript, ast.Call):
+        for value, may_reset in _values_handed(program, node):
+            handed[may_reset].add(value)
+        if isinstance(node, ast.Call) and program.paths(node.func) & _TUNERS:
+            for keyword in node.keywords:
+                if keyword.arg is None or keyword.arg == "do_bench":
+                    yield at(node, "launch", f"{keyword.arg or '**'} is not allowed here: write the arguments out")
+    for work in handed.values():
+        yield from work.violations()
+
+
+class _Handed:
+    """Functions that launches may call, with all that they refer to: every node is visited once."""
+
+    def __init__(self, program: ParsedSource, may_reset: bool) -> None:
+        self._program, self._may_reset = program, may_reset
+        self._seen: set[int] = set()
+        self._read: set[int] = set()
+        self._asked: set[object] = set()
+        self._values: list[ast.AST] = []
+        self._functions: list[ast.AST] = []
+
+    def add(self, value: ast.AST) -> None:
+        """An expression that is handed over: its lambdas, and the functions that it names."""
+        self._values.append(value)
+
+    def violations(self) -> Iterator[Violation]:
+        """What the functions do beside computing integers."""
+        while self._values or self._functions:
+            while self._values:
+                for node in _walk(self._values.pop(), self._seen):
+                    self._take(node)
+                    if reason := self._foreign(node):
+                        yield at(node, "launch", reason)
+            if self._functions:
+                yield from self._checked(self._functions.pop())
+
+    def _take(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Lambda):
+            self._functions.append(node)
+        else:
+            self._refer(node)
+
+    def _foreign(self, node: ast.AST) -> str:
+        """A function of another module that is handed over itself: no name says where it runs."""
+        if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
+            return ""
+        parent = self._program.parents[id(node)]
+        if isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and parent.func is node):
+            return ""
+        handed = sorted(path for path in self._program.paths(node) if path.startswith(_CALLABLE_MODULES))
+        return (
+            f"{handed[0]} is handed to a launch: write a function"
+            if handed and handed[0] not in NUMPY_CONSTANTS
+            else ""
+        )
+
+    def _checked(self, function: ast.AST) -> Iterator[Violation]:
+        for name in () if "implicit" in self._asked else _IMPLICIT:
+            self._functions += self._program.named.get(name, [])
+        self._asked.add("implicit")
+        body = [function.body] if isinstance(function, ast.Lambda) else getattr(function, "body", [])
+        for statement in body:
+            for node in _walk(statement, self._read):
+                self._refer(node)
+                if reason := _computes(self._program, node, self._may_reset):
+                    yield at(node, "launch", f"{reason} in a callable handed to a launch: compute integers only")
+
+    def _refer(self, node: ast.AST) -> None:
+        """Follow a name or an attribute to the functions of the text that it can mean."""
+        program = self._program
+        if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
+            return
+        about: object = program.key(node.id, node) if isinstance(node, ast.Name) else node.attr
+        if about in self._asked:
+            return
+        self._asked.add(about)
+        found = program.values(node.id, node) if isinstance(node, ast.Name) else program.named.get(node.attr, [])
+        for item in found:
+            if isinstance(item, FUNCTIONS) and not program.is_jit(item):
+                self._functions.append(item)
+            elif isinstance(item, ast.Dict | ast.List | ast.Tuple):
+                self._functions += [inner for inner in _walk(item, self._seen) if isinstance(inner, ast.Lambda)]
+            elif isinstance(item, ast.Call) and "functools.partial" in program.paths(item.func):
+                self._values += item.args
+
+
+def _walk(node: ast.AST, seen: set[int]) -> Iterator[ast.AST]:
+    """A node and all within it that has not been seen."""
+    waiting = [node]
+    for item in waiting:  # grows while it is walked
+        if id(item) not in seen:
+            seen.add(id(item))
+            waiting.extend(child for child in ast.iter_child_nodes(item) if hasattr(child, "_fields"))
+            yield item
+
+
+def _values_handed(program: ParsedSource, node: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
+    if isinstance(node, ast.Subscript):  # a launch, now or later: `run = kernel[grid]`
+        yield node.slice, False
+    if not isinstance(node, ast.Call):
+        return
+    paths = program.paths(node.func)
+    for keyword in node.keywords:
+        if keyword.arg in _HOOKS:
+            yield keyword.value, True
+        elif keyword.arg in ("grid", "prune_configs_by"):
+            yield keyword.value, False
+    if "triton.heuristics" in paths:
+        yield from ((item, False) for item in (*node.args, *(keyword.value for keyword in node.keywords)))
+    elif "triton.autotune" in paths:
+        yield from ((item, True) for item in node.args[2:])
+    elif "triton.Config" in paths:
+        yield from ((item, True) for item in node.args[1:])
+    elif "triton.set_allocator" not in paths and (
+        isinstance(node.func, ast.Attribute) or (isinstance(node.func, ast.Name) and node.func.id in program.named)
+    ):
+        yield from ((item, False) for item in node.args if isinstance(item, ast.Lambda))
+
+
+def _computes(program: ParsedSource, node: ast.AST, may_reset: bool) -> str:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+        return "a matrix product is not allowed"
+    if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+        local = isinstance(node.value, ast.Name) and isinstance(node, ast.Subscript)
+        return "" if local or getattr(node, "attr", "") == "block_shape" else "an assignment is not allowed"
+    if not isinstance(node, ast.Call):
+        return ""
+    function, paths = node.func, program.paths(node.func)
+    if paths:
+        known = paths <= _NUMBER_PATHS or all(path.startswith(("math.", "numpy.")) for path in paths)
+        return "" if known else f"{sorted(paths)[0]} is not allowed"
+    if isinstance(function, ast.Name):
+        return "" if _is_known(program, function) else f"{function.id} is not allowed"
+    if isinstance(function, ast.Attribute):
+        return _method(program, function, may_reset)
+    return "such a call is not allowed"
+
+
+def _is_known(program: ParsedSource, name: ast.Name) -> bool:
+    """Whether a name is a builtin that computes numbers, or stands for functions of the text, which are read too."""
+    if program.is_builtin(name):
+        return name.id in _NUMBERS
+    values, key = program.values(name.id, name), program.key(name.id, name)
+    own = program.once("functions", key, lambda: any(isinstance(item, FUNCTIONS) for item in values))
+    plain = bool(values) and program.once("plain", key, lambda: all(_is_plain_record(program, item) for item in values))
+    return (own or plain) and key not in program.parameters
+
+
+def _is_plain_record(program: ParsedSource, made: ast.AST) -> bool:
+    """Whether it is a named tuple or a class that holds values and runs nothing when it is called."""
+    if isinstance(made, ast.Call):
+        return program.paths(made.func) == {"collections.namedtuple"}
+    if not isinstance(made, ast.ClassDef) or any(program.paths(base) != {"typing.NamedTuple"} for base in made.bases):
+        return False
+    inner = (node for statement in made.body for node in ast.walk(statement))
+    return not any(isinstance(node, ast.Call | ast.Lambda | ast.FunctionDef | ast.ClassDef) for node in inner)
+
+
+def _method(program: ParsedSource, function: ast.Attribute, may_reset: bool) -> str:
+    name = function.attr
+    if name in program.named:
+        return ""  # it is read itself
+    if name in _NUMBER_METHODS or (may_reset and name in _RESETS):
+        return ""
+    if name in _LIST_METHODS and isinstance(function.value, ast.Name):
+        at_home = program.key(function.value.id, function)[0].node is program.block(function)
+        return "" if at_home else f"{name} on {function.value.id} is not allowed"
+    return f".{name}() is not allowed"

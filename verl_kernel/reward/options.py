@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The `kernelgym:` node of a recipe as typed, validated options.
+
+The node is flat but for `reward`: its keys are those of `GymOptions` and `RolloutOptions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from annotated_types import Interval
+from omegaconf import DictConfig, OmegaConf
+
+from verl_kernel.env import GymOptions
+from verl_kernel.errors import ConfigError
+from verl_kernel.option_group import OptionGroup, option_names, refuse_unknown
+from verl_kernel.reward.profiling import ProfilingReward
+
+_TokenId = Annotated[int, Interval(ge=0)]
+
+
+@dataclass(frozen=True)
+class RolloutOptions(OptionGroup):
+    """How a trajectory unfolds.
+
+    Raises:
+        ConfigError: a value is out of its range; the message names `kernelgym.<key>`.
+    """
+
+    NODE = "kernelgym"
+
+    max_turns: Annotated[int, Interval(ge=1)] = 3
+    """Turns of every trajectory; a policy cannot stop earlier."""
+    turn_tokens: Annotated[int, Interval(ge=1)] | None = None
+    """Token budget of one turn; an even share of what is left of `data.max_response_length` when null."""
+    feedback: Literal["short", "full"] = "short"
+    """What the policy is told after a turn: `short` (a few lines) or `full` (the report as JSON)."""
+    feedback_chars: Annotated[int, Interval(ge=100)] = 800
+    """Longest feedback message."""
+    stop_token_ids: Annotated[tuple[_TokenId, ...], "a list of token ids, as in [872, 77091]"] = ()
+    """Tokens at which generation stops, besides the chat template's end of turn and the model's own."""
+
+
+@dataclass(frozen=True)
+class KernelGymOptions:
+    """Everything under `kernelgym:`."""
+
+    rollout: RolloutOptions = field(default_factory=RolloutOptions)
+    env: GymOptions = field(default_factory=GymOptions)
+    reward: ProfilingReward = field(default_factory=ProfilingReward)
+
+    def __post_init__(self) -> None:
+        if self.reward.pay_decoys and self.env.decoys != "record":
+            raise ConfigError(
+                "kernelgym.reward.pay_decoys is true but kernelgym.decoys is refuse, which leaves a decoy without a "
+                "time: set kernelgym.decoys=record"
+            )
+
+
+def parse_options(node: DictConfig | Mapping[str, Any] | None) -> KernelGymOptions:
+    """Read the `kernelgym` node of a composed configuration; a missing node means the defaults.
+
+    Raises:
+        ConfigError: a key is unknown or a value out of range.
+    """
+    plain = OmegaConf.to_container(node, resolve=True) if isinstance(node, DictConfig) else dict(node or {})
+    assert isinstance(plain, dict)
+    reward = plain.pop("reward", None) or {}
+    kinds = (RolloutOptions, GymOptions)
+    refuse_unknown("kernelgym", plain, ("reward", *(key for kind in kinds for key in option_names(kind))))
+    rollout, env = ({key: plain[key] for key in option_names(kind) if key in plain} for kind in kinds)
+    return KernelGymOptions(RolloutOptions(**rollout), GymOptions(**env), ProfilingReward.from_node(reward))

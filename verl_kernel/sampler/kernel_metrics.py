@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics `kernel/*` of a batch of trajectories.
+
+Conventions:
+    A sample is one candidate. `kernel/...` is over the candidates of all turns, `kernel/turn_k/...` over the k-th
+    candidate of each trajectory (k from 1), `kernel/best/...` over each trajectory's fastest correct candidate.
+    Rates divide by ALL samples: a candidate that failed, was not reached or could not be judged (`infra_error`)
+    lowers a rate, so nothing is gained by failing to be measured. `fast@p` is the share of samples that are
+    correct and at least p times as fast as the reference (>=); `fast@p_sure` asks that of the lower end of the
+    speedup's confidence interval, so that noise does not count.
+    Means and maxima are over the correct samples whose value is known. A value over no sample is left
+    out, never 0.
+    `hack_rate` is the share of decoys and hacks together, a sample that is both counted once.
+    `kernel/coverage_unknown` is the share of samples that are correct and whose coverage nobody knows, because the
+    profiler saw nothing or an op has no price; they earn nothing for coverage.
+    `kernel/simulated_clock` is the share of timed samples whose time is simulated, not measured.
+    "Correct" is `EvalResult.rewarded`: a decoy or a hack is not correct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from verl_kernel.env import EvalResult, EvalStatus
+from verl_kernel.reward.record import TurnRecord
+
+INFRA_ERROR = EvalStatus.INFRA_ERROR
+FAST_THRESHOLDS = (1.0, 1.2, 1.5, 2.0)
+
+
+def kernel_metrics(trajectories: Sequence[Sequence[TurnRecord]]) -> dict[str, float]:
+    """Metrics of a batch.
+
+    Args:
+        trajectories: the turns of each trajectory, in order. One without turns carries no kernel and is not counted.
+
+    Returns:
+        Name to value; empty where no trajectory has a turn.
+    """
+    trajectories = [turns for turns in trajectories if turns]
+    results = [turn.result for turns in trajectories for turn in turns]
+    if not results:
+        return {}
+    metrics = _summary("kernel", results, len(results)) | _statuses(results) | _seconds(results)
+    metrics["kernel/coverage_unknown"] = sum(r.rewarded and r.time_coverage is None for r in results) / len(results)
+    metrics |= mean("kernel/simulated_clock", (r.timing_source == "simulated" for r in results if r.kernel_ms))
+    for number in range(max(map(len, trajectories))):
+        reached = [turns[number] for turns in trajectories if len(turns) > number]
+        prefix = f"kernel/turn_{number + 1}"
+        metrics |= _summary(prefix, [turn.result for turn in reached], len(trajectories))
+        metrics |= mean(f"{prefix}/reward/mean", (t.reward for t in reached if t.result.status is not INFRA_ERROR))
+    return metrics | quality("kernel/best", [_best(turns) for turns in trajectories], len(trajectories))
+
+
+def _best(turns: Sequence[TurnRecord]) -> EvalResult:
+    """The fastest correct candidate, else the last one."""
+    correct = [turn.result for turn in turns if turn.result.rewarded]
+    return max(correct, key=lambda result: result.speedup or 0.0, default=turns[-1].result)
+
+
+def _summary(prefix: str, results: Sequence[EvalResult], samples: int) -> dict[str, float]:
+    decoys = [bool(result.decoy_kernel) or result.status is EvalStatus.DECOY for result in results]
+    hacked = [result.status is EvalStatus.HACKING for result in results]
+    counts = {
+        "compiled_rate": sum(bool(result.compiled) for result in results),
+        "decoy_rate": sum(decoys),
+        "hacked_rate": sum(hacked),
+        "hack_rate": sum(a or b for a, b in zip(decoys, hacked, strict=True)),
+        "infra_error_rate": sum(result.status is INFRA_ERROR for result in results),
+    }
+    return {f"{prefix}/{name}": count / samples for name, count in counts.items()} | quality(prefix, results, samples)
+
+
+def quality(prefix: str, results: Sequence[EvalResult], samples: int) -> dict[str, float]:
+    """Correct rate, `fast@p`, speedup and coverage of some candidates; `samples` is what the rates divide by."""
+    correct = [result for result in results if result.rewarded]
+    speedups = [result.speedup for result in correct if result.speedup is not None]
+    metrics = {f"{prefix}/correct_rate": len(correct) / samples}
+    sure = [result.sure_speedup for result in correct if result.sure_speedup is not None]
+    for suffix, values in (("", speedups), ("_sure", sure)):
+        metrics |= {f"{prefix}/fast@{p:g}{suffix}": sum(v >= p for v in values) / samples for p in FAST_THRESHOLDS}
+    metrics |= mean(f"{prefix}/speedup/mean", speedups) | maximum(f"{prefix}/speedup/max", speedups)
+    for key in ("time_coverage", "number_coverage"):
+        metrics |= mean(f"{prefix}/{key}/mean", (getattr(result, key) for result in correct))
+    return metrics
+
+
+def _statuses(results: Sequence[EvalResult]) -> dict[str, float]:
+    return {
+        f"kernel/status/{status.value}": sum(result.status is status for result in results) / len(results)
+        for status in EvalStatus
+    }
+
+
+def _seconds(results: Sequence[EvalResult]) -> dict[str, float]:
+    """Judge seconds (`timing_s/kernel_eval` is their total over the batch) and seconds spent waiting for a judge."""
+    spent = [sum(result.stage_seconds.values()) for result in results if result.stage_seconds]
+    waited = [result.queue_seconds for result in results]
+    metrics = mean("kernel/eval_seconds/mean", spent) | maximum("kernel/eval_seconds/max", spent)
+    metrics |= mean("kernel/queue_seconds/mean", waited) | maximum("kernel/queue_seconds/max", waited)
+    return metrics | ({"timing_s/kernel_eval": sum(spent)} if spent else {})
+
+
+def mean(name: str, values: Iterable[float | None]) -> dict[str, float]:
+    """The mean of the known values under a name; nothing where none is known."""
+    known = [value for value in values if value is not None]
+    return {name: sum(known) / len(known)} if known else {}
+
+
+def maximum(name: str, values: Iterable[float | None]) -> dict[str, float]:
+    """The largest known value under a name; nothing where none is known."""
+    known = [value for value in values if value is not None]
+    return {name: max(known)} if known else {}
