@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Start-up of the CPU recipe: seconds to the beginning of the first training step, and which process spends them.
 
-Runs one training step of this checkout and, with --base, of another one, by turns. Per run a line for every process that
-used a second of processor time before the first step: when it started, its seconds, those it spent importing.
+Runs one training step of this checkout and, with --base, of another one, by turns. Per run a line for every process
+that used a second of processor time before the first step: when it started, its seconds, those spent importing.
 Usage: python benchmarks/bench_startup.py --quickstart outputs/quickstart [--base CHECKOUT] [--rounds 2]
 --python and --base-python name the interpreters of two environments.
 """
@@ -106,8 +106,9 @@ def start(checkout: Path, python: str, quickstart: Path, folder: Path) -> psutil
     }  # fmt: skip
     command = [
         python, "-m", "verl.trainer.main_ppo", "--config-name=cpu_quickstart", f"quickstart_dir={quickstart}",
-        f"hydra.run.dir={folder}/hydra", f"trainer.rollout_data_dir={folder}/rollouts", "trainer.total_training_steps=1",
-        "trainer.val_before_train=false", "trainer.test_freq=-1", "trainer.save_freq=-1",
+        f"hydra.run.dir={folder}/hydra", f"trainer.rollout_data_dir={folder}/rollouts",
+        "trainer.total_training_steps=1", "trainer.val_before_train=false", "trainer.test_freq=-1",
+        "trainer.save_freq=-1",
     ]  # fmt: skip
     with (folder / "train.log").open("w") as log:
         return psutil.Popen(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
@@ -179,7 +180,8 @@ def ratios(ours: Sequence[Run], base: Sequence[Run]) -> str:
     """Ours over the base's: seconds to the first step, processor time, and seconds of the first step."""
     keys = {"start-up": "begin_s", "processor time": "cpu_s", "first step": "step_s"}
     quotient = {
-        what: statistics.median(getattr(run, key) for run in ours) / statistics.median(getattr(run, key) for run in base)
+        what: statistics.median(getattr(run, key) for run in ours)
+        / statistics.median(getattr(run, key) for run in base)
         for what, key in keys.items()
     }
     return "ours / base: " + ", ".join(f"{what} {value:.2f}" for what, value in quotient.items())

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from benchmarks import bench_startup as bench
 
 
@@ -33,9 +34,14 @@ def test_the_first_step_is_read_from_the_metrics():
 
 def test_the_recorder_writes_down_imports_of_a_process_and_of_its_forks(tmp_path: Path):
     (tmp_path / "sitecustomize.py").write_text(bench.RECORDER)
-    (tmp_path / "slow.py").write_text("import time\nend = time.thread_time() + 0.2\nwhile time.thread_time() < end: pass\n")
+    (tmp_path / "slow.py").write_text(
+        "import time\nend = time.thread_time() + 0.2\nwhile time.thread_time() < end: pass\n"
+    )
     (tmp_path / "imports").mkdir()
-    code = "import slow, os, sys\npid = os.fork()\nif not pid:\n    del sys.modules['slow']\n    import slow, slow\nelse:\n    os.wait()"
+    code = (
+        "import slow, os, sys\npid = os.fork()\n"
+        "if not pid:\n    del sys.modules['slow']\n    import slow, slow\nelse:\n    os.wait()"
+    )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "BENCH_IMPORTS": str(tmp_path / "imports")}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)
     seconds = [bench.imported_s(path) for path in (tmp_path / "imports").iterdir()]

@@ -36,7 +36,10 @@ def test_ray_joins_a_file_name_to_the_folder_of_the_script_that_sets_workers_up(
     assert "setup_worker_path=os.path.join(" in (RAY / "_private" / "node.py").read_text()
     assert "ray_constants.SETUP_WORKER_FILENAME," in (RAY / "_private" / "node.py").read_text()
     # The interpreter, this script, flags, the worker's script and its options.
-    assert "            sys.executable,\n            setup_worker_path,\n" in (RAY / "_private" / "services.py").read_text()
+    assert (
+        "            sys.executable,\n            setup_worker_path,\n"
+        in (RAY / "_private" / "services.py").read_text()
+    )
 
 
 def test_rays_script_takes_two_options_and_runs_the_rest():

@@ -26,9 +26,8 @@ _MAX_FDS = 64
 
 def main(argv: list[str]) -> NoReturn:
     """Run the program of this command line, forked or in a Python of its own."""
-    if "-c" in argv:
-        program, variables, alone = python_program(argv), {}, argv
-    else:
+    alone, program, variables = argv, python_program(argv), dict[str, str]()
+    if "-c" not in argv:
         program, variables = ray_worker(argv)
         worker = next(arg for arg in argv if arg.endswith(".py"))
         alone = [str(Path(worker).with_name("setup_worker.py")), *argv]
@@ -39,9 +38,9 @@ def main(argv: list[str]) -> NoReturn:
 
 
 def python_program(argv: list[str]) -> list[str] | None:
-    """`-c`, the code and its arguments; None behind flags that need a Python of its own."""
-    where = argv.index("-c")
-    return argv[where:] if _HARMLESS_FLAGS.issuperset(argv[:where]) else None
+    """`-c`, the code and its arguments; None without it, or behind flags that need a Python of its own."""
+    where = argv.index("-c") if "-c" in argv else len(argv)
+    return argv[where:] or None if _HARMLESS_FLAGS.issuperset(argv[:where]) else None
 
 
 def ray_worker(argv: list[str]) -> tuple[list[str] | None, dict[str, str]]:
@@ -63,11 +62,11 @@ def ray_worker(argv: list[str]) -> tuple[list[str] | None, dict[str, str]]:
 
 def ask(program: list[str], variables: dict[str, str]) -> tuple[socket.socket, int] | None:
     """Have the server fork; the connection and the process's id, None where that is refused."""
-    fds = [fd for fd in map(int, os.listdir("/proc/self/fd")) if _is_open(fd)][:_MAX_FDS]
+    fds = [fd for fd in (int(path.name) for path in Path("/proc/self/fd").iterdir()) if _is_open(fd)][:_MAX_FDS]
     request = {
         "argv": program,
         "env": {**os.environ, **variables},
-        "cwd": os.getcwd(),
+        "cwd": str(Path.cwd()),
         "fds": fds,
         "blocked": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
     }

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process with torch, transformers and vLLM imported, which forks the Python processes of a run.
 
-What a forked process is to be comes from `fork_client`, which stands in for it: command line, environment, folder, open
-files. A client that is killed takes its process along. Run as `python -m verl_kernel.cpu.fork_server <fd> <driver>`, with
-the descriptor that clients connect to and the process to end with.
+What a forked process is to be comes from `fork_client`, which stands in for it: command line, environment, folder,
+open files. A client that is killed takes its process along. Run as `python -m verl_kernel.cpu.fork_server <fd> <pid>`
+with the descriptor that clients connect to and the process to end with.
 
 Ray reads its variables when it is imported, those that raylet makes for one worker among them. So neither Ray nor verl,
 which imports it, can be imported ahead.
@@ -11,31 +11,23 @@ which imports it, can be imported ahead.
 
 from __future__ import annotations
 
-import atexit
 import ctypes
-import fcntl
 import gc
 import importlib
 import json
 import logging
-import multiprocessing.spawn
 import os
-import random
-import runpy
 import selectors
 import signal
 import socket
 import struct
 import sys
-import threading
-import traceback
+import warnings
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NoReturn
 
-import numpy as np
-
-from verl_kernel.cpu import fork_client, patches
+from verl_kernel.cpu import patches
+from verl_kernel.cpu.forked_process import become, fork_spawned
 
 logger = logging.getLogger(__name__)
 
@@ -77,8 +69,7 @@ def preload() -> None:
     for module in MODULES:
         try:
             importlib.import_module(module)
-        except Exception as exc:
-            # A process that needs it says so itself.
+        except Exception as exc:  # noqa: BLE001  a process that needs it says so itself
             logger.warning("not imported ahead of the workers: %s: %s", module, exc)
     fork_spawned()
 
@@ -119,7 +110,7 @@ class _Server:
         if needs_own_python(request["env"]):
             client.send(b"{}")
             return
-        pid = os.fork()
+        pid = _fork()
         if pid == 0:
             become(request, fds)
         client.send(json.dumps({"pid": pid}).encode())
@@ -141,6 +132,13 @@ class _Server:
         client.close()
 
 
+def _fork() -> int:
+    with warnings.catch_warnings():
+        # Python 3.12 warns of threads: the one here is the allocator's, which knows how to fork.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
 def needs_own_python(environment: dict[str, str]) -> bool:
     """Whether a variable that only a new process would heed differs from ours."""
     if any(environment.get(name) != os.environ.get(name) for name in _READ_AT_START):
@@ -148,63 +146,6 @@ def needs_own_python(environment: dict[str, str]) -> bool:
     # vLLM names torch's OpenMP library here, which torch has loaded.
     loaded = Path("/proc/self/maps").read_text()
     return not all(path in loaded for path in environment.get("LD_PRELOAD", "").split(":"))
-
-
-def become(request: dict[str, Any], fds: list[int]) -> NoReturn:
-    """Turn this fork into the process that the request describes, and end with it."""
-    status: Any = 1
-    try:
-        _take_over(request, fds)
-        _run(request["argv"])
-        status = 0
-    except SystemExit as exc:
-        status = exc.code if isinstance(exc.code, int) else int(exc.code is not None)
-    except BaseException:
-        # As at the end of any Python program.
-        traceback.print_exc()
-    finally:
-        threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-
-
-def _take_over(request: dict[str, Any], fds: list[int]) -> None:
-    high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 512) for fd in fds]
-    os.closerange(3, 512)
-    for fd, number in zip(high, request["fds"], strict=True):
-        os.dup2(fd, number)
-        os.close(fd)
-    os.chdir(request["cwd"])
-    os.environ.clear()
-    os.environ.update(request["env"])
-    signal.pthread_sigmask(signal.SIG_SETMASK, request["blocked"])
-    random.seed()
-    np.random.seed()
-
-
-def _run(argv: list[str]) -> None:
-    sys.argv = argv[:]
-    if argv[0] != "-c":
-        sys.path[0] = str(Path(argv[0]).parent)
-        runpy.run_path(argv[0], run_name="__main__")
-        return
-    sys.path[0] = ""
-    sys.argv = ["-c", *argv[2:]]
-    main = sys.modules["__main__"] = ModuleType("__main__")
-    exec(compile(argv[1], "<string>", "exec"), main.__dict__)
-
-
-def fork_spawned() -> None:
-    """Have multiprocessing's spawned processes forked too (vLLM's engine core is one)."""
-    original = multiprocessing.spawn.get_command_line
-
-    def get_command_line(**kwargs: Any) -> list[str]:
-        python, *rest = original(**kwargs)
-        return [python, "-S", fork_client.__file__, *rest]
-
-    multiprocessing.spawn.get_command_line = get_command_line  # type: ignore[assignment]
 
 
 def _uid(client: socket.socket) -> int:
