@@ -13,6 +13,8 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # PLAIN=1 ignores all configuration of pip and uv; UNTESTED=1 goes on with aarch64.
 PLAIN ?=
 UNTESTED ?=
+# Processes that share the tests, each with a few judges of its own; 0: one alone, which can be asked for --pdb.
+JOBS ?= 2
 # Wheels for a GPU machine without a package index: which folder, Python and processor.
 WHEELS ?=
 PY ?= 3.12
@@ -28,10 +30,10 @@ define steps
 step() { local what=$$1 start=$$SECONDS; shift; printf '==> %s\n' "$$what"; "$$@"; printf '==> %s: %ds\n' "$$what" $$((SECONDS - start)); }
 endef
 
-.PHONY: help env train test test-gpu gpu-wheels check-install dist lock check clean
+.PHONY: help env train test test-fast test-gpu gpu-wheels check-install dist lock check clean
 
 help:
-	@echo "make train | test | test-gpu | gpu-wheels | env | check-install | dist | lock | check | clean"
+	@echo "make train | test | test-fast | test-gpu | gpu-wheels | env | check-install | dist | lock | check | clean"
 
 env:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 8))' || \
@@ -45,7 +47,12 @@ train: env
 
 test: env
 	@$(steps)
-	step "tests" python -m pytest --durations=10 $(PYTEST_ARGS)
+	step "tests" python -m pytest -n $(JOBS) --durations=10 $(PYTEST_ARGS)
+
+# Without trainers, Ray, judges and whatever else takes long.
+test-fast: env
+	@$(steps)
+	step "fast tests" python -m pytest -n $(JOBS) -q -m "not (slow or ray or e2e or processes)" $(PYTEST_ARGS)
 
 # What `requirements/gym.txt` names is all they need: no verl, no vLLM, no environment of ours. On a machine without an index
 # WHEELS=dir holds the wheels of what it lacks.

@@ -28,6 +28,7 @@ def read(out):
     return json.loads((out / "report.json").read_text())["sections"], (out / "report.md").read_text()
 
 
+@pytest.mark.processes
 def test_findings_are_in_both_reports(tmp_path):
     assert run_sections(sections("works"), tmp_path, pretend=True, seconds=60)
     found, text = read(tmp_path)
@@ -39,6 +40,7 @@ def test_findings_are_in_both_reports(tmp_path):
     assert "the rest | needs a GPU" in text and "pretended" in text.splitlines()[0]
 
 
+@pytest.mark.processes
 def test_a_section_that_fails_keeps_its_findings_and_says_why(tmp_path):
     assert not run_sections(sections("fails", "works"), tmp_path, pretend=True, seconds=60)
     found, text = read(tmp_path)
@@ -57,6 +59,7 @@ def test_a_section_that_hangs_is_stopped_with_its_children_and_the_next_one_runs
     assert found["works"]["state"] == "done"
 
 
+@pytest.mark.processes
 def test_a_crash_loses_half_a_line_at_most(tmp_path):
     run_sections(sections("crashes", "works"), tmp_path, pretend=True, seconds=60)
     found, _ = read(tmp_path)

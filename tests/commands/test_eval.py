@@ -12,6 +12,8 @@ import pytest
 from verl_kernel.commands.eval import _remark
 from verl_kernel.env.result import EvalResult, EvalStatus
 
+pytestmark = pytest.mark.processes
+
 REFERENCE = """
 import torch
 import torch.nn as nn

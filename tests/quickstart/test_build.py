@@ -30,6 +30,7 @@ def references(path):
     return {row["reward_model"]["ground_truth"] for row in pq.read_table(path).to_pylist()}
 
 
+@pytest.mark.processes
 def test_data_are_valid_and_splits_are_disjoint(made):
     out, _ = made
     for split, count in (("train", 8), ("val", 4)):
@@ -38,6 +39,7 @@ def test_data_are_valid_and_splits_are_disjoint(made):
     assert not references(out / "train.parquet") & references(out / "val.parquet")
 
 
+@pytest.mark.processes
 def test_the_model_learned_and_loads(made):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -51,6 +53,7 @@ def test_the_model_learned_and_loads(made):
     assert not (out / "sft").exists()
 
 
+@pytest.mark.processes
 def test_the_saved_weights_are_the_trained_ones(made):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -68,6 +71,7 @@ def test_the_saved_weights_are_the_trained_ones(made):
     assert total / count < manifest["loss"]["last"]
 
 
+@pytest.mark.processes
 def test_assistant_tokens_alone_carry_loss(made):
     """verl's dataset also scores the line break behind an answer, which our own encoding leaves out."""
     from omegaconf import OmegaConf
@@ -97,6 +101,7 @@ def test_default_model_has_one_to_four_million_parameters():
     assert 1e6 <= build_model(WarmStart(), tokenizer, 0).num_parameters() <= 4e6
 
 
+@pytest.mark.processes
 def test_complete_means_same_options_and_untouched_files(made, tmp_path):
     out, _ = made
     assert is_complete(out, SMALL)
@@ -115,6 +120,7 @@ def test_complete_means_same_options_and_untouched_files(made, tmp_path):
     assert is_complete(out, SMALL)
 
 
+@pytest.mark.processes
 def test_command_repeats_the_build_shows_its_progress_and_runs_once(made, monkeypatch, tmp_path):
     monkeypatch.setattr(quickstart, "Quickstart", lambda seed: replace(SMALL, seed=seed))
     out = tmp_path / "new" / "out"
@@ -129,6 +135,7 @@ def test_command_repeats_the_build_shows_its_progress_and_runs_once(made, monkey
     assert second.exit_code == 0 and "nothing to do" in second.output
 
 
+@pytest.mark.processes
 def test_command_fails_with_the_trainers_last_lines(monkeypatch, tmp_path):
     def broken(out, options, progress):
         return train(out, options.warm_start, lambda step, loss: None)

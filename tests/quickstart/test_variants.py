@@ -24,6 +24,7 @@ def pool():
         yield pool
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_variant_gets_the_verdict_it_is_made_for(pool, family):
     rng = Random(family)

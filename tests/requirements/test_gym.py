@@ -65,6 +65,7 @@ def test_the_names_are_blocked(without):
     assert done.returncode == 1 and "No module named 'hydra'" in done.stderr
 
 
+@pytest.mark.processes
 def test_the_gym_imports_nothing_of_verl_or_ray(without):
     files = sorted(GYM.rglob("*.py"))
     assert len(files) > 80 and set(files) > RAY_FILES
@@ -74,6 +75,7 @@ def test_the_gym_imports_nothing_of_verl_or_ray(without):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+@pytest.mark.processes
 def test_a_pool_evaluates_without_verl_and_ray(without):
     done = without(EVALUATION)
     assert done.stdout.split() == ["ok", "True"], done.stderr[-2000:]

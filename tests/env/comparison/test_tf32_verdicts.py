@@ -17,6 +17,8 @@ from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 
+pytestmark = pytest.mark.processes
+
 OPTIONS = GymOptions(device="cpu", correctness_trials=4, static_check="off")
 TF32 = candidate(TEN_BITS)
 HINT = 'tl.dot(..., input_precision="ieee")'

@@ -10,6 +10,8 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.env.task import Task
 from verl_kernel.errors import ConfigError, InfraError
 
+pytestmark = pytest.mark.processes
+
 OPTIONS = GymOptions(device="cpu", correctness_trials=1)
 
 

@@ -19,6 +19,8 @@ from verl_kernel.env.task import Task
 from verl_kernel.quickstart.tasks import FAMILIES, draw_distinct
 from verl_kernel.reward.profiling import profiling_reward
 
+pytestmark = pytest.mark.processes
+
 OPTIONS = GymOptions(device="cpu", static_check="off", correctness_trials=3, run_timeout_s=20, memory_mb=512)
 TASK = Task(REFERENCE, task_id="fused")
 SECOND_HALF = """

@@ -17,6 +17,8 @@ from verl_kernel.env.pool.local import LocalPool
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 
+pytestmark = pytest.mark.processes
+
 TASK = Task(REFERENCE + "\nSECRET_MARK = 1\n")
 
 

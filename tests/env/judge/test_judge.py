@@ -18,6 +18,8 @@ from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError, TaskError
 
+pytestmark = pytest.mark.processes
+
 OPTIONS = GymOptions(
     device="cpu", static_check="off", correctness_trials=3, run_timeout_s=4, load_timeout_s=10, memory_mb=512
 )

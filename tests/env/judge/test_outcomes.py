@@ -19,6 +19,8 @@ from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent, load_events
 from verl_kernel.errors import InfraError
 
+pytestmark = pytest.mark.processes
+
 OPTIONS = GymOptions(
     device="cpu",
     static_check="off",

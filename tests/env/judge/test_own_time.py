@@ -29,7 +29,10 @@ OPTIONS = GymOptions(
 TASK = Task(REFERENCE, task_id="fused")
 SPIN = "import time\nbegun = time.process_time()\nwhile time.process_time() - begun < {seconds}: pass\n"
 RIVALS = 5
-pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="this kernel counts no waits")
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="this kernel counts no waits"),
+]
 
 
 @pytest.fixture(scope="module")

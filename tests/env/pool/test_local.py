@@ -24,6 +24,8 @@ from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError
 
+pytestmark = pytest.mark.processes
+
 OPTIONS = GymOptions(
     device="cpu", static_check="off", correctness_trials=2, run_timeout_s=4, reference_timeout_s=6, num_judges=2,
     cpus_per_judge=0.5,

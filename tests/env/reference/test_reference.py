@@ -142,6 +142,7 @@ class ModelNew(nn.Module):
 """
 
 
+@pytest.mark.processes
 def test_a_task_whose_sizes_change_is_timed_on_equal_sizes(judge):
     result = judge.evaluate(Task(TASKS["sized"]), ROWS)
     assert result.rewarded and result.trials.passed == 6, result.error
@@ -149,6 +150,7 @@ def test_a_task_whose_sizes_change_is_timed_on_equal_sizes(judge):
     assert result.speedup == pytest.approx(fixed.speedup, rel=0.05)
 
 
+@pytest.mark.processes
 def test_a_constant_output_is_right_and_never_rewarded(judge):
     body = ROWS.replace("tl.maximum(tl.load(x + c), 0.0) * 2.0", "tl.load(x + c) * 0.0")
     task = Task(TASKS["sized"].replace("torch.relu(x) * 2.0", "torch.relu(x) - torch.relu(x)"))
@@ -157,6 +159,7 @@ def test_a_constant_output_is_right_and_never_rewarded(judge):
     assert not result.rewarded and EvalResult.model_validate_json(result.model_dump_json()) == result
 
 
+@pytest.mark.processes
 def test_large_and_varied_trials_are_two_of_the_later_ones(judge, monkeypatch):
     seen = []
     trial = Reference.trial

@@ -28,6 +28,7 @@ def test_no_honest_program_is_refused(style):
     assert check(source) == []
 
 
+@pytest.mark.processes
 @settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(STYLES)
 def test_honest_programs_are_rewarded(judge, style):

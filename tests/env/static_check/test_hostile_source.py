@@ -12,6 +12,8 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 
+pytestmark = pytest.mark.processes
+
 OPTIONS = GymOptions(device="cpu", correctness_trials=2, run_timeout_s=8, load_timeout_s=2, memory_mb=512)
 TASK = Task(REFERENCE, task_id="fused")
 TEXTS = {

@@ -9,6 +9,8 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 
+pytestmark = pytest.mark.processes
+
 OPTIONS = GymOptions(device="cpu", static_check="off", correctness_trials=3, run_timeout_s=8, memory_mb=512)
 TASK = Task(REFERENCE, task_id="fused")
 COPY = """

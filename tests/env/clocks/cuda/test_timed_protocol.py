@@ -10,6 +10,8 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope="module")
 def evaluate():

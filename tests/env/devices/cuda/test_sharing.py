@@ -23,6 +23,8 @@ from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError
 
+pytestmark = pytest.mark.processes
+
 TASK = Task(REFERENCE)
 OPTIONS = {"device": "cuda", "correctness_trials": 3, "static_check": "off", "run_timeout_s": 1.0}
 SITE = """
