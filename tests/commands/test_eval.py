@@ -198,7 +198,7 @@ USAGE = {
     "reference.py good.py --static-check lax": "--static-check is 'lax'; it must be one of strict, coverage, off",
     "reference.py good.py --tolerance none": "--tolerance is 'none'; it must be one of scaled, parity",
     "reference.py good.py --float32 half": "--float32 is 'half'; it must be one of ieee, tf32",
-    "reference.py good.py --trials 0": "--trials is 0; it must be a number of at least 1",
+    "reference.py good.py --trials 0": "--trials is 0; it must be a whole number of at least 1",
     "reference.py good.py --gpu-profile abacus": "--gpu-profile is 'abacus'; it must be one of h100, a100",
     "reference.py good.py --num-judges 0": "--num-judges is 0",
     "reference.py good.py --timeout 0": "--timeout is 0.0; it must be a number of at least 0.1",
