@@ -3,8 +3,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+import yaml
 from hypothesis import settings
 
 # A busy machine is no failure, and the suite's budget is shared by all property tests.
 settings.register_profile("suite", deadline=None, max_examples=60)
 settings.load_profile("suite")
+
+# libyaml's parser in place of Python's: many tests compose verl's configuration from 65 files.
+yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let a process of several begin with what takes longest."""
+    if hasattr(config, "workerinput"):
+        from tests.schedule import rank
+
+        items.sort(key=rank)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out whole files, whatever `--dist` says."""
+    from tests.schedule import ByFile
+
+    return ByFile(config, log)

@@ -94,11 +94,11 @@ def verl_kernel(root, *arguments):
 
 
 ONE_POOL = (
-    "from contextlib import nullcontext\nfrom verl_kernel.env import pool\nmake, pools = pool.LocalPool, {}\n"
+    "from contextlib import nullcontext\nfrom verl_kernel import env\nmake, pools = env.LocalPool, {}\n"
     "def once(*key):\n"
     "    if key not in pools: pools[key] = make(*key)\n"
     "    return nullcontext(pools[key])\n"
-    "pool.LocalPool = once\n"
+    "env.LocalPool = once\n"
 )
 """Commands with the same options share a pool: starting one takes seconds."""
 

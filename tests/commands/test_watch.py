@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import os
 import signal
 import subprocess
 import sys
@@ -22,7 +23,11 @@ print("last line")
 
 def watch(folder: Path, *command: str, options: Sequence[str] = ()) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [VERL_KERNEL, "watch", *options, folder, "--", *command], capture_output=True, text=True, timeout=60
+        [VERL_KERNEL, "watch", *options, folder, "--", *command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "COLUMNS": "300"},
     )
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
@@ -21,13 +22,11 @@ LOW, HIGH, VETO = 0.999, 1.001, 1e-4
 PRESETS = ("none", "mrs", "tis", "mrs_tis", "stale_tis", "stale_clip")
 
 
+@functools.cache
 def preset(name: str) -> DictConfig:
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = compose("ppo_trainer", overrides=["hydra.searchpath=[pkg://verl_kernel.config]", f"+mismatch={name}"])
     return config.algorithm.rollout_correction
-
-
-RULES = {name: preset(name) for name in PRESETS}
 
 
 def correct(name: str, log_ratio: list[list[float]], mask: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -37,7 +36,7 @@ def correct(name: str, log_ratio: list[list[float]], mask: list[list[int]]) -> t
     batch = DataProto.from_dict(
         {"old_log_probs": rollout + ratio, "rollout_log_probs": rollout, "response_mask": torch.tensor(mask)}
     )
-    batch, _ = compute_rollout_correction_and_add_to_batch(batch, RULES[name])
+    batch, _ = compute_rollout_correction_and_add_to_batch(batch, preset(name))
     return batch.batch["response_mask"], batch.batch.get("rollout_is_weights", None)
 
 
@@ -70,7 +69,7 @@ def test_the_band_is_on_train_over_rollout(weight: float, kept: bool) -> None:
 
 
 def test_an_uneven_band_shows_the_direction_of_the_ratio() -> None:
-    rule = RULES["mrs"].copy()
+    rule = preset("mrs").copy()
     rule.rollout_rs, rule.rollout_rs_threshold = "seq_mean_k1", f"{1 / 2.0}_{1 / 0.9}"  # 0.9 <= w <= 2, inverted
     ratio = torch.tensor([[math.log(0.8)], [math.log(1.9)], [math.log(2.1)]])
     batch = DataProto.from_dict(
@@ -101,7 +100,7 @@ def test_a_batch_that_is_rejected_whole_is_counted_and_finite(name: str) -> None
     batch = DataProto.from_dict(
         {"old_log_probs": far + 1, "rollout_log_probs": far, "response_mask": torch.ones(2, 3).long()}
     )
-    batch, metrics = compute_rollout_correction_and_add_to_batch(batch, RULES[name])
+    batch, metrics = compute_rollout_correction_and_add_to_batch(batch, preset(name))
     assert not batch.batch["response_mask"].any()
     assert metrics["rollout_corr/rollout_rs_masked_fraction"] == pytest.approx(1)
     assert all(math.isfinite(value) for value in metrics.values())
@@ -143,7 +142,7 @@ def test_presets_do_what_their_name_says_and_no_more() -> None:
         mask, weights = correct(name, far, [[1, 1]])
         assert mask.bool().any() == (name in ("none", "tis", "stale_clip"))
         assert (weights is not None) == ("tis" in name)
-        assert RULES[name].bypass_mode is (name == "stale_clip")
+        assert preset(name).bypass_mode is (name == "stale_clip")
 
 
 def test_with_stale_clip_the_loss_clips_the_ratio_to_the_sampler() -> None:
@@ -168,7 +167,7 @@ def test_with_stale_clip_the_loss_clips_the_ratio_to_the_sampler() -> None:
 def test_a_recipe_switches_presets_and_an_unknown_one_is_refused_with_the_list() -> None:
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = compose("kernel_trloo", overrides=["mismatch=tis"])
-        assert config.algorithm.rollout_correction == RULES["tis"]
+        assert config.algorithm.rollout_correction == preset("tis")
         with pytest.raises(MissingConfigException) as error:
             compose("kernel_trloo", overrides=["mismatch=mis"])
     assert all(name in str(error.value) for name in PRESETS)

@@ -50,7 +50,7 @@ def family(pid: int | None = None) -> list[psutil.Process]:
 
 
 def named(word: str, processes: list[psutil.Process] | None = None) -> list[psutil.Process]:
-    """Descendants whose command line holds `word` (`env.worker`, `ray::Router`)."""
+    """Descendants whose command line holds `word` (`judge_worker`, `ray::Router`)."""
     found = []
     for process in processes if processes is not None else family():
         with contextlib.suppress(psutil.Error):

@@ -161,7 +161,7 @@ LOG_PROBS = "actor_rollout_ref.rollout.calculate_log_probs"
         (["mismatch=turn_mrs", f"{LOSS}.loss_mode=vanilla"], f"{LOSS}.turn_correction", "turn_corrected"),
         (["mismatch=turn_mrs", "kernelgym.max_turns=1"], "kernelgym.max_turns", "trajectory"),
         (["mismatch=turn_mrs", f"{LOSS}.turn_correction.low=2"], "turn_correction.low", "no ratio"),
-        (["mismatch=turn_mrs", f"+{LOSS}.turn_correction.tow=2"], "turn_correction.tow", "the keys are"),
+        (["mismatch=turn_mrs", f"+{LOSS}.turn_correction.tow=2"], "turn_correction.tow", "known keys are"),
         (
             ["mismatch=turn_mrs", "algorithm.rollout_correction.rollout_is_batch_normalize=true"],
             "rollout_is_batch_normalize",

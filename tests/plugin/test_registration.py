@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-import os
+import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -44,16 +47,62 @@ print([name for name in sys.modules if name.startswith(("verl.experimental", "ve
 """
 
 
-def run(code: str, **environment: str) -> subprocess.CompletedProcess:
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done
+FORKING = """
+import json, os, sys
+import hydra, ray, tensordict, torch, transformers  # what all probes import before verl: two thirds of their time
+
+for line in sys.stdin:
+    probe = json.loads(line)
+    if not (child := os.fork()):
+        for fd, path in zip((1, 2), probe["streams"]):
+            os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY), fd)
+        os.environ.update(probe["environment"])
+        exec(probe["code"], {"__name__": "__main__"})
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+class Probe(NamedTuple):
+    """What a fresh Python said."""
+
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture(scope="module")
+def fresh() -> Iterator[subprocess.Popen[str]]:
+    """A Python that has imported what verl needs and nothing of verl or ours, and forks for each probe."""
+    command = [sys.executable, "-c", FORKING]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.stdin.close()
+
+
+@pytest.fixture
+def run(fresh: subprocess.Popen[str], tmp_path: Path) -> Callable[..., Probe]:
+    def probe(code: str, **environment: str) -> Probe:
+        streams = [tmp_path / "stdout", tmp_path / "stderr"]
+        message = {"code": code, "environment": environment, "streams": [str(path) for path in streams]}
+        fresh.stdin.write(json.dumps(message) + "\n")
+        fresh.stdin.flush()
+        status = fresh.stdout.readline()
+        said = Probe(*(path.read_text() for path in streams))
+        assert status == "0\n", said.stderr[-2000:]
+        return said
+
+    return probe
+
+
+def test_the_probes_begin_without_verl(run):
+    code = "import sys; print([name for name in sys.modules if name.partition('.')[0] in ('verl', 'verl_kernel')])"
+    assert run(code).stdout == "[]\n"
 
 
 @pytest.mark.slow
-def test_importing_verl_registers_our_names():
+def test_importing_verl_registers_our_names(run):
     estimators, manager, loop = run(PROBE_LOADED, VERL_PLATFORM="cpu").stdout.splitlines()[-3:]
     assert estimators == "[True, True]"
     assert manager == "verl_kernel.reward.manager"
@@ -61,20 +110,20 @@ def test_importing_verl_registers_our_names():
 
 
 @pytest.mark.slow
-def test_importing_verl_imports_none_of_its_registries():
+def test_importing_verl_imports_none_of_its_registries(run):
     assert run(PROBE_LIGHT, VERL_PLATFORM="cpu").stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", ["verl_kernel.reward.manager", "verl_kernel.rollout.agent_loop"])
-def test_any_import_order_registers_everything(first):
+def test_any_import_order_registers_everything(first, run):
     done = run(f"import {first}, verl_kernel.plugin\nprint(verl_kernel.plugin.missing())")
     assert done.stdout.splitlines()[-1] == "{}"
     assert "could not register" not in done.stderr
 
 
 @pytest.mark.slow
-def test_a_name_that_verl_holds_is_refused_naming_both_owners():
+def test_a_name_that_verl_holds_is_refused_naming_both_owners(run):
     done = run(PROBE_FOREIGN)
     *_, message, untouched = done.stdout.splitlines()
     assert message.startswith("RegistrationError")
@@ -83,7 +132,7 @@ def test_a_name_that_verl_holds_is_refused_naming_both_owners():
 
 
 @pytest.mark.slow
-def test_a_plugin_that_fails_is_loud_although_verl_goes_on():
+def test_a_plugin_that_fails_is_loud_although_verl_goes_on(run):
     done = run(PROBE_SWALLOWED)
     assert "verl imported" in done.stdout
     assert "ERROR" in done.stderr and "verl_kernel could not register with verl" in done.stderr

@@ -88,7 +88,7 @@ def test_a_sound_configuration_passes(quickstart):
         ("trainer.v1.sampler.sampler_kwargs.threshold=7", "sampler_kwargs.threshold", "between"),
         ("trainer.v1.sampler.sampler_kwargs.threshold=1", "sampler_kwargs.threshold", "width=0"),
         ("trainer.v1.sampler.sampler_kwargs.level=token", "sampler_kwargs.level", "turn, trajectory"),
-        ("+trainer.v1.sampler.sampler_kwargs.soft=true", "sampler_kwargs.soft", "the keys are"),
+        ("+trainer.v1.sampler.sampler_kwargs.soft=true", "sampler_kwargs.soft", "known keys are"),
         ("algorithm.filter_groups.enable=true", "algorithm.filter_groups.enable", "group_filter"),
         ("trainer.v1.sampler.sync_refill_failed_groups=true", "sync_refill_failed_groups", "set it to false"),
         (

@@ -5,6 +5,8 @@ import importlib.metadata
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from wheels import uv_options
 
 ROOT = Path(__file__).parents[2]
 PYTHONS = ("3.10.13", "3.11.7", "3.12.1")
+MINORS = ("3.10", "3.11", "3.12")
 EXTRAS = tuple(importlib.metadata.metadata("verl-kernel").get_all("Provides-Extra"))
 LEFT_OUT = {
     "torch": "only PyTorch's index can hold 2.13.0+cpu",
@@ -92,19 +95,30 @@ def test_a_plain_index_gives_the_locked_torch_all_its_libraries():
         assert (lock["torch"], lock["triton"]) == ("2.13.0", "3.7.1")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12"])
-@pytest.mark.parametrize("extra", ["none", *EXTRAS])
-def test_every_extra_resolves_from_a_plain_index(extra, python):
+def resolve(extra: str, python: str) -> subprocess.CompletedProcess[str]:
     """As pip would take them: without the checkout's settings of uv, and without a CPU build of torch in reach."""
     command = [
         Path(sys.executable).parent / "uv", "pip", "compile", ROOT / "pyproject.toml", "--quiet", "--no-config",
         f"--python-version={python}", "--python-platform=x86_64-manylinux_2_28", "--no-python-downloads",
         *uv_options({}),
     ]  # fmt: skip
-    done = subprocess.run(
-        command if extra == "none" else [*command, f"--extra={extra}"], capture_output=True, text=True, timeout=300
-    )
+    chosen = [] if extra == "none" else [f"--extra={extra}"]
+    return subprocess.run([*command, *chosen], capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def resolved() -> Iterator[dict[tuple[str, str], Future[subprocess.CompletedProcess[str]]]]:
+    """All combinations, a few at a time: each mostly waits for the index."""
+    with ThreadPoolExecutor(4) as pool:
+        pairs = [(extra, python) for extra in ("none", *EXTRAS) for python in MINORS]
+        yield {pair: pool.submit(resolve, *pair) for pair in pairs}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", MINORS)
+@pytest.mark.parametrize("extra", ["none", *EXTRAS])
+def test_every_extra_resolves_from_a_plain_index(extra, python, resolved):
+    done = resolved[extra, python].result()
     if re.search(r"dns error|error sending request|timed out", done.stderr):
         pytest.skip("no package index in reach")
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,8 @@ from tests.reward.results import correct, failed, timed
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.errors import ConfigError, InfraError
 from verl_kernel.option_group import option_names
-from verl_kernel.reward.profiling import ProfilingReward, profiling_reward
+from verl_kernel.reward.options import parse_options
+from verl_kernel.reward.profiling import TERMS, ProfilingReward, profiling_reward
 
 PENALTIES = tuple(key for key in option_names(ProfilingReward) if key.endswith("_penalty"))
 VARIANTS = ("sum", "weighted", "milestone")
@@ -242,3 +243,28 @@ def test_contradictions_are_refused_in_one_sentence(given_options: dict[str, Any
     with pytest.raises(ConfigError, match=rf"^kernelgym\.reward\.{key} is .*{remedy}") as error:
         ProfilingReward(**given_options)
     assert "\n" not in str(error.value)
+
+
+def test_a_term_that_is_added_earns_by_its_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TERMS, "half", lambda result, options: 0.5)
+    options = parse_options({"reward": {"terms": {"half": 3.0}}}).reward
+    assert hash(options) is not None
+    gained = profiling_reward(correct(2.0), options) - profiling_reward(correct(2.0), ProfilingReward())
+    assert gained == pytest.approx(0.5 * 3.0 * 0.5)
+    assert profiling_reward(failed(), options) == 0.0
+    only = ProfilingReward(correct_weight=0.0, speedup_weight=0.0, coverage_weight=0.0, terms={"half": 1.0})
+    assert profiling_reward(correct(2.0), only) == 0.25
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ({"half": 1.0}, r"terms.half is no term that was added \(added: none\)"),
+        ({"speedup": 1.0}, "terms.speedup is no term that was added"),
+        ([1], r"kernelgym.reward.terms is \(1,\)|kernelgym.reward.terms is \[1\]"),
+        ({"half": -1.0}, "kernelgym.reward.terms is"),
+    ],
+)
+def test_weights_of_unknown_terms_are_refused(terms: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ProfilingReward(terms=terms)

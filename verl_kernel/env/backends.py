@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can judge: by name, a device with the clock that times programs on it and the runner's part of that clock."""
+"""The table of back ends: a device, the clock that times programs on it, and the runner's part of that clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Backend:
     clock: Callable[[GymOptions], Clock]
     """Makes the judge's clock, once the device has adopted the options."""
     timed_calls: Callable[[SharedMemory, Put], TimedCalls] | None = None
-    """Makes what answers the clock in a runner; None where the clock asks nothing."""
+    """Makes the part of a runner that answers the clock's requests; None for a clock that sends none."""
 
 
 def _cpu() -> Backend:

@@ -19,6 +19,6 @@ class KernelAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
 
     def generate_sequences(self, prompts: TensorDict) -> None:
         """Start the rollouts of a batch without waiting for them."""
-        if prompts.get("validate"):
+        if "validate" in prompts and prompts["validate"]:  # noqa: RUF019  `get` of a TensorDict wraps the value
             assign_non_tensor_data(prompts, VALIDATION, True)
         super().generate_sequences(prompts)

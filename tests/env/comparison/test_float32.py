@@ -70,7 +70,7 @@ def test_the_newer_switches_are_set_one_by_one_and_onednn_stays_exact():
 
 def test_it_says_nothing():
     """Torch warns once a process of the old switches, which would end up in what a candidate prints."""
-    text = "from verl_kernel.env import float32\nfloat32.use('tf32')\nwith float32.precision('ieee'): pass"
+    text = "from verl_kernel.env.comparison import float32\nfloat32.use('tf32')\nwith float32.precision('ieee'): pass"
     done = subprocess.run([sys.executable, "-W", "error", "-c", text], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

@@ -160,7 +160,7 @@ _OWNER = """
     import sys, threading
     from tests.env.programs import HONEST, candidate
     from tests.env.pool.test_local import OPTIONS, TASK
-    from verl_kernel.env.pool import {pool}
+    from verl_kernel.env import {pool}
     {setup}
     pool.evaluate_many([(TASK, HONEST, "")])
     jobs = [(TASK, candidate("while True: pass") + "#" * n, "") for n in range(2)]
@@ -176,7 +176,7 @@ def kill_an_owner(pool: str, setup: str) -> tuple[list[psutil.Process], list[psu
     owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     while "working" not in (line := owner.stdout.readline()):
         assert line, "the owner died"
-    until(lambda: len(named("env.worker", family(owner.pid))) >= 5)  # two judges, two zygotes, a runner
+    until(lambda: len(named("pool.judge_worker", family(owner.pid))) >= 5)  # two judges, two zygotes, a runner
     descendants = family(owner.pid)
     os.kill(owner.pid, signal.SIGKILL)
     owner.wait()

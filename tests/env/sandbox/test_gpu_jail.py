@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from verl_kernel.preflight import machine
+from verl_kernel.env import granted_isolation
 
 _SETUP = """
 import ctypes, errno, json, os, signal, socket, subprocess, sys, threading
@@ -145,7 +145,7 @@ def outcomes(open_folder):
 
 
 def test_no_mechanism_is_lost(outcomes):
-    assert outcomes["report"] == machine.isolation("cpu")
+    assert outcomes["report"] == granted_isolation("cpu")
 
 
 @pytest.mark.parametrize("expression", ALLOWED)

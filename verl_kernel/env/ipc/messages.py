@@ -6,8 +6,8 @@ answers one request after another: `Load` with `LoadReply`, `Run` with `RunReply
 with `Remarks` as well, or with `Remarks` alone where it failed. `Exit` has no answer: the runner ends.
 
 Judge and zygote trust each other. From `Load` on, a candidate runs in the runner's process, so what that says are
-claims: the judge holds them as `Claims`, of which mypy lets nobody use a value that has not been read and checked. What
-cannot be read, the judge takes for forged.
+claims: the judge holds them as `Claims`, and mypy rejects the use of a value in them that was not read and checked. A
+reply that cannot be read counts as forged.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class Time(TypedDict):
 
 
 class TimeReply(TypedDict, total=False):
-    """To a call and a null step the first two, to a profile the other two; nothing to an offer or an output."""
+    """The first two answer a call and a null step, the other two a profile; to an offer and an output it is empty."""
 
     inner_ms: float
     forms: list[Form]
@@ -225,7 +225,7 @@ class Remarks(TypedDict, total=False):
 
     failure: Failure
     notes: dict[str, str]
-    """What the runner's own watch holds against its candidate, by `HackFlag`."""
+    """What the runner's tripwire and snapshot have noted against its candidate, by `HackFlag`."""
 
 
 Request = Load | Run | Time | Exit

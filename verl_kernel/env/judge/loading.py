@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A candidate in a runner: the first one, and another one where that has ended before the trials had."""
+"""Loads a candidate into a runner, and into another one if that ends before the trials do."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Loading:
         zygote: forks its runners.
         scratch: holds the candidate's file.
         memory: of a size for the reference's layout.
-        findings: are told what comes to light.
+        findings: where what is learnt is noted.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Loading:
         return self._zygote.fork(self._scratch.path, self._memory, self._options)
 
     def _first_words(self, client: RunnerClient) -> tuple[str, ...]:
-        """From before there is a candidate: whatever goes wrong here is ours."""
+        """What the runner says before it has a candidate: a failure here is the gym's."""
         try:
             started = cast(Started, client.ask(None, self._options.load_timeout_s))
         except Verdict as verdict:

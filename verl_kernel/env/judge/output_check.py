@@ -31,7 +31,7 @@ class OutputCheck:
 
     Args:
         reference: what it is compared with.
-        client: words the verdicts.
+        client: makes verdicts of findings.
         guard: around everything the reference does.
         tolerance: `kernelgym.tolerance`.
         float32: `kernelgym.float32`.
@@ -60,7 +60,7 @@ class OutputCheck:
             raise self.wrong(*found)
 
     def values(self, trial: Trial, actual: list[torch.Tensor]) -> None:
-        """Whether every element is right, outside the trials (raises Verdict)."""
+        """Check every element of an output outside the trials (raises Verdict)."""
         agreement, _ = self._agreement(trial, actual, True)
         if not agreement.ok:
             raise self.wrong("WrongValues", difference(agreement))

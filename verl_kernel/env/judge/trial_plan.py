@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which correctness trial is special in which way: drawn from the secret, so that no program can know."""
+"""Which correctness trials are varied, large, ablated or inspected: drawn from the secret, so no program can know."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TrialPlan:
     large: int | None
     """Its inputs are varied and enlarged."""
     ablated: int
-    """From it on the ablation is due."""
+    """The ablation comes after this trial at the earliest."""
     inspected: int
     """In it the runner looks for functions that were replaced."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an evaluation can hold against a candidate, by name."""
+"""The names of what an evaluation may find a candidate guilty or suspect of."""
 
 from __future__ import annotations
 

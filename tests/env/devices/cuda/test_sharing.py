@@ -18,6 +18,7 @@ from verl_kernel.env.judge import judge as judges
 from verl_kernel.env.judge.processes.runner import RunnerProcess
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.judge_process import JudgeProcess
+from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError
@@ -57,10 +58,13 @@ def test_two_judges_never_use_the_gpu_while_one_of_them_times(tmp_path, monkeypa
     sources = [HONEST, candidate("return self.right(x, y) * 2"), HONEST, HONEST]
     try:
         with judge_processes(tmp_path, monkeypatch, uuid) as both, ThreadPoolExecutor(2) as threads:
-            tasks = [[Task(f"{REFERENCE}\n# {number} {source}") for source in range(4)] for number in range(2)]
+            requests = [
+                [EvalRequest(Task(f"{REFERENCE}\n# {number} {at}"), source) for at, source in enumerate(sources)]
+                for number in range(2)
+            ]
             work = [
-                threads.submit(lambda process=process, own=own: [*map(process.evaluate, own, sources)])
-                for process, own in zip(both, tasks, strict=True)
+                threads.submit(lambda process=process, own=own: [*map(process.judge, own)])
+                for process, own in zip(both, requests, strict=True)
             ]
             results = [result for done in work for result in done.result()]
     finally:

@@ -37,7 +37,7 @@ class Tries(Generic[Handle]):
         self.made += 1
 
     def failed(self, judge: Handle, failure: InfraError) -> None:
-        """Note that it came to nothing."""
+        """Note that it failed."""
         self.suspect, self.failure = judge, failure
         self.lost += isinstance(failure, JudgeLost)
 
