@@ -73,7 +73,7 @@ def refuse_unknown(node: str, given: Iterable[str], known: Iterable[str]) -> Non
     known = tuple(known)
     for key in given:
         if key not in known:
-            raise ConfigError(f"{node}.{key} is not an option; the keys are {', '.join(known)}")
+            raise ConfigError(f"{node}.{key} is not an option; known keys are {', '.join(known)}")
 
 
 def _in_words(hint: Any) -> str:
