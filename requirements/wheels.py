@@ -144,8 +144,9 @@ def _certificates() -> str:
 
 def explain(output: str) -> str:
     """One sentence for a failed installation: the known cause with its remedy, else the last thing that was said."""
+    unwrapped = re.sub(r"\n {6}(?=\S)", " ", output)  # uv breaks its sentences at 80 characters
     for pattern, sentence in _CAUSES.items():
-        found = re.search(f".*({pattern}).*", output)
+        found = re.search(f".*({pattern}).*", unwrapped)
         if found:
             return f"{sentence} ({found.group(0).strip()})"
     last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "no word of the cause")
