@@ -144,7 +144,7 @@ def _certificates() -> str:
 
 def explain(output: str) -> str:
     """One sentence for a failed installation: the known cause with its remedy, else the last thing that was said."""
-    unwrapped = re.sub(r"\n {6}(?=\S)", " ", output)  # uv breaks its sentences at 80 characters
+    unwrapped = re.sub(r"\n {6,}(?=\S)", " ", output)  # uv breaks its sentences where COLUMNS is set
     for pattern, sentence in _CAUSES.items():
         found = re.search(f".*({pattern}).*", unwrapped)
         if found:

@@ -55,8 +55,8 @@ def test_an_index_by_name_takes_the_place_of_all_others():
         ("ERROR: Could not find a version that satisfies the requirement uv==0\n", "index did not answer"),
         ("  cause: Because there is no version of triton==3.7.1 and you require it\n", "lacks a locked version"),
         (
-            "  ╰─▶ Because triton was not found in the package registry and you require\n      triton==3.7.1, we can "
-            "conclude that your requirements are\n      unsatisfiable.\n",
+            "  cause: Because triton was not found in the provided package locations and\n         you require "
+            "triton==3.7.1, we can conclude that your requirements are\n         unsatisfiable.\n",
             "lacks a locked version.*triton==3",
         ),
         ("first\nsomething new went wrong\n\n", r"failed \(something new went wrong\): `make env` again"),
