@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run that loses the whole pool of judges, then one judge's actor in mid-step, goes on, and is killed itself."""
+"""A run that loses the whole pool of judges, then one judge's actor at work, goes on, and is killed itself."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ def checkpoints(folder: Path) -> list[str]:
 
 
 def lose_and_kill(quickstart: Path, folder: Path) -> Killed:
-    """verl's stock single-turn loop with GRPO, as another recipe would use the reward manager; two steps at least."""
+    """verl's stock single-turn loop with GRPO, as another recipe would use the reward manager; three steps at least."""
     # A row's agent_name would win over default_agent_loop.
     rows = pandas.read_parquet(quickstart / "train.parquet").drop(columns="agent_name")
     rows.to_parquet(folder / "train.parquet")
@@ -72,8 +72,9 @@ def lose_and_kill(quickstart: Path, folder: Path) -> Killed:
     try:
         wait_for_step(run, trainer, 1)
         kill([*named(folder, "ray::Router"), *named(folder, "ray::JudgeActor")])
-        kill([wait_for_judge_at_work(folder)])
         wait_for_step(run, trainer, 2)
+        kill([wait_for_judge_at_work(folder)])
+        wait_for_step(run, trainer, 3)
         family = relatives(folder)
         at_work = alive(family)
     finally:

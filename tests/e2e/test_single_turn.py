@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reward manager `kernelgym` in verl's stock single-turn loop with GRPO: what another recipe would do.
 
-On the way it loses the whole pool of judges after its first step and one judge's actor in mid-step, and goes on.
+It loses the whole pool of judges after its first step, one judge's actor at work after its second, and goes on.
 Then the run itself is killed, and neither workers nor vLLM's nor the gym's processes may outlive it.
 """
 
@@ -13,8 +13,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.ti
 
 
 def test_the_stock_loop_survives_the_loss_of_its_judges(killed: Killed):
-    assert len(killed.steps) >= 2
-    for step in killed.steps[:2]:
+    assert len(killed.steps) >= 3
+    for step in killed.steps[:3]:
         assert step["critic/score/max"] > step["critic/score/min"] >= 0
         assert step["actor/grad_norm"] > 0
     assert "the pool kernelgym was lost and begins again" in killed.log

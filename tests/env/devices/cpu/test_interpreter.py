@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the interpreter device runs, counts and refuses; the kernels are in interpreted_cases.py."""
 
-import json
 import math
 import os
 import subprocess
@@ -11,19 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.env.devices.cases import ROOT, run_cases
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.errors import ConfigError, EnvironmentNotReady
 
 CASES = Path(__file__).with_name("interpreted_cases.py")
-ROOT = CASES.parents[4]
 
 
 @pytest.fixture(scope="module")
 def cases():
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **resolve_device("cpu").zygote_env()}
-    done = subprocess.run([sys.executable, str(CASES)], env=environment, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout)
+    return run_cases(CASES, resolve_device("cpu").zygote_env())
 
 
 def only(record):

@@ -1,27 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Masks that mix block and scalar conditions on the interpreter device; the kernels are in mask_cases.py."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.env.devices.cases import run_cases
 from verl_kernel.env.backends import resolve_device
 
 CASES = Path(__file__).with_name("mask_cases.py")
-ROOT = CASES.parents[4]
 
 
 @pytest.fixture(scope="module")
 def cases():
-    environment = {**os.environ, **resolve_device("cpu").zygote_env()}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    done = subprocess.run([sys.executable, str(CASES)], env=environment, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout)
+    return run_cases(CASES, resolve_device("cpu").zygote_env())
 
 
 def test_every_mix_of_block_and_scalar_conditions_masks_and_counts_as_numpy_does(cases):

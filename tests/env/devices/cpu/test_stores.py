@@ -1,27 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the interpreter device finds stores to be, what an ablation leaves out, how tuning chooses."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.env.devices.cases import run_cases
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.devices.cpu.nominal import PROFILES
 
 CASES = Path(__file__).with_name("stores_cases.py")
-ROOT = CASES.parents[4]
 
 
 @pytest.fixture(scope="module")
 def cases():
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **resolve_device("cpu").zygote_env()}
-    done = subprocess.run([sys.executable, str(CASES)], env=environment, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout)
+    return run_cases(CASES, resolve_device("cpu").zygote_env())
 
 
 @pytest.mark.parametrize(

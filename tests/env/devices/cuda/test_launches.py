@@ -1,27 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """How launches of compiled kernels are seen, tuned and suppressed; the kernels are in compiled_cases.py."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.env.devices.cases import run_cases
+
 CASES = Path(__file__).with_name("compiled_cases.py")
-ROOT = CASES.parents[4]
 
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory):
-    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])  # where another Triton may lie
-    private = {"PYTHONPATH": paths, "TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("cache"))}
-    environment = {**os.environ, **private}
-    environment.pop("TRITON_INTERPRET", None)
-    done = subprocess.run([sys.executable, str(CASES)], env=environment, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout)
+    return run_cases(CASES, {"TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("cache"))})
 
 
 def seen(case):
