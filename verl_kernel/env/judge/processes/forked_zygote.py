@@ -66,7 +66,7 @@ def fork_zygote(name: str, serve: Callable[[int, str], None]) -> ForkedZygote | 
     gc.collect()
     gc.freeze()
     ours, theirs = channels.pair()
-    errors = tempfile.TemporaryFile()  # noqa: SIM115
+    errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the zygote
     pid = os.fork()
     if pid == 0:
         _become_zygote(theirs, errors, serve)

@@ -62,7 +62,7 @@ class Zygote:
             return
         self.close()
         ours, theirs = channels.pair()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the zygote
         command = [sys.executable, "-m", "verl_kernel.env.runner.zygote", str(theirs.fileno()), self._device.name]
         self._process = subprocess.Popen(
             command, pass_fds=[theirs.fileno()], env={**child_environment(), **self._device.zygote_env()}, cwd="/",
