@@ -67,7 +67,7 @@ class Hopeless(Generous):
 
 
 TRIVIAL = {"result_survives_json", "pool_is_idle_in_the_end", "seed_determines_the_result"}
-SERVES = {"output_is_dropped", "burst_is_served", "cancelled_requests_leave_the_queue"}
+SERVES = {"output_is_dropped", "burst_is_served"}
 
 
 @pytest.mark.parametrize("kind", [Generous, Hopeless])

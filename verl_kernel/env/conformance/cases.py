@@ -6,11 +6,12 @@ from __future__ import annotations
 import asyncio
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from verl_kernel.env.conformance import programs
 from verl_kernel.env.conformance.evaluator import OPTIONS, TASK, Evaluator, Unexpected, expect, judged
+from verl_kernel.env.pool.stats import PoolStats
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import TaskError
@@ -160,22 +161,35 @@ def _infra(evaluator: Evaluator) -> None:
 
 
 def _cancellation(evaluator: Evaluator) -> None:
+    """Behind candidates that keep every judge at work, for a cancellation takes time to arrive."""
+    hanging = [f"{programs.HANGS}# in front {number}\n" for number in range(OPTIONS.num_judges)]
     sources = [f"{programs.HONEST}# cancelled {number}\n" for number in range(12)]
     before = evaluator.stats().evaluations
 
     async def scene() -> list[EvalResult]:
+        front = [asyncio.ensure_future(evaluator.evaluate(TASK, source)) for source in hanging]
+        await _until(evaluator, front, lambda stats: stats.busy == len(front), "every judge at work")
         requests = [asyncio.ensure_future(evaluator.evaluate(TASK, source)) for source in sources]
-        await asyncio.sleep(0.05)
+        await _until(evaluator, front, lambda stats: stats.queue + stats.held_back == len(sources), "the rest to wait")
         for request in requests[:-2]:
             request.cancel()
-        await asyncio.gather(*requests, return_exceptions=True)
+        await asyncio.gather(*front, *requests, return_exceptions=True)
         return [request.result() for request in requests[-2:]]
 
     results = asyncio.run(scene())
     expect(all(result.rewarded for result in results), "the others to be served", results)
     _idle(evaluator)
     count = evaluator.stats().evaluations - before
-    expect(count < len(sources), "what nobody waits for not to be started", f"{count} evaluations")
+    expect(count == len(hanging) + 2, "what nobody waits for not to be started", f"{count} evaluations")
+
+
+async def _until(
+    evaluator: Evaluator, front: Sequence[asyncio.Future[EvalResult]], condition: Callable[[PoolStats], bool], what: str
+) -> None:
+    """Wait for a condition, as long as nothing of `front` is done."""
+    while not condition(stats := await asyncio.to_thread(evaluator.stats)):
+        expect(not any(request.done() for request in front), what, stats)
+        await asyncio.sleep(0.02)
 
 
 def _burst(evaluator: Evaluator) -> None:
