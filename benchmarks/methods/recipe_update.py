@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One update as the composed recipe makes it: estimator and policy loss from verl's registries, optimizer's settings."""
+"""One update as the composed recipe makes it, with estimator and policy loss from verl's registries."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Markdown: reward of the last steps' samples, held-out reward and entropy of the last weights."""
     lines = [
-        "| loss | staleness | seeds | reward, last 5 steps | held-out reward | held-out correct | entropy | log ratio |",
+        "| loss | staleness | seeds | last 5 steps | held-out reward | held-out correct | entropy | log ratio |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for arm, (title, _) in ARMS.items():
