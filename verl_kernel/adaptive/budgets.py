@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from verl_kernel.errors import ConfigError
 
-_HALVINGS = 200
+_HALVINGS = 100
 """Bisection steps: more than a double has bits."""
 
 

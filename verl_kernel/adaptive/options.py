@@ -31,7 +31,7 @@ class AdaOptions(OptionGroup):
     sampling: Literal["none", "est", "seq_pos", "seq_balance"] = "none"
     """`none`: as verl; `est`: a budget per prompt; `seq_pos`, `seq_balance`: rounds until a prompt has enough."""
     positive: str = "best_turn_speedup"
-    """Key of verl's `reward_extra_info` by which a rollout is positive: `best_turn_speedup`, `best_turn_acc`, `acc`..."""
+    """Key of verl's `reward_extra_info` by which a rollout is positive, as `best_turn_acc` or `acc`."""
     positive_from: Annotated[float, Interval(gt=0, lt=math.inf)] = 1.0
     """The value of that key from which it is positive."""
     round_size: _Count = 8
@@ -74,7 +74,7 @@ class AdaOptions(OptionGroup):
             raise ConfigError(f"{NODE}.n_max is {self.n_max} and n_min is {self.n_min}: raise n_max or lower n_min")
         if self.k_neg is not None and self.sampling != "seq_balance":
             raise ConfigError(
-                f"{NODE}.k_neg is {self.k_neg} and sampling is {self.sampling}: only seq_balance asks for negatives, so "
+                f"{NODE}.k_neg is {self.k_neg} and sampling is {self.sampling}: only seq_balance asks for negatives: "
                 "set k_neg to null"
             )
 
