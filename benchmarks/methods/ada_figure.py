@@ -71,7 +71,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
 def table(rows: Sequence[Row]) -> str:
     """Markdown: what each arm had at the end, and what it spent."""
     lines = [
-        "| arm | seeds | positive at the end | PR reward at the end | groups without gradient | updates | rows trained |",
+        "| arm | seeds | positive at the end | PR at the end | groups without gradient | updates | rows trained |",
         "|---|---|---|---|---|---|---|",
     ]
     for arm, (title, _, _) in ARMS.items():
