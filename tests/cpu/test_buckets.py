@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is packed comes out again: names, order, shapes, dtypes and every byte."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given
@@ -40,7 +42,7 @@ def test_only_a_weight_alone_exceeds_the_size_of_a_bucket(sizes: list[int], buck
     buckets = list(pack(weights, bucket_size))
     assert all(len(bucket.payload) <= bucket_size or len(bucket.entries) == 1 for bucket in buckets)
     # No bucket could have taken the first weight of the next one.
-    for bucket, following in zip(buckets, buckets[1:], strict=False):
+    for bucket, following in pairwise(buckets):
         assert not bucket.has_room(torch.empty(following.entries[0].shape, dtype=torch.uint8))
 
 
@@ -69,4 +71,5 @@ def test_a_bucket_holds_copies_so_a_generator_may_reuse_its_memory():
             yield f"w{i}", memory.fill_(i)
 
     (bucket,) = pack(reused(), 1000)
-    assert [weight.tolist() for _, weight in unpack(bucket.entries, bucket.payload)] == [[0.0] * 3, [1.0] * 3, [2.0] * 3]
+    got = [weight.tolist() for _, weight in unpack(bucket.entries, bucket.payload)]
+    assert got == [[0.0] * 3, [1.0] * 3, [2.0] * 3]

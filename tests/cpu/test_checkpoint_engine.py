@@ -60,7 +60,7 @@ def worker(pipe: Connection, weights: Callable[[int], Weights] | None, updates: 
         engine.init_process_group(**pipe.recv())
         try:
             pipe.send(asyncio.run(work(engine, weights, update)))
-        except Exception as exc:
+        except (KeyError, RuntimeError, InfraError) as exc:
             pipe.send(f"{type(exc).__name__}: {exc}")
         engine.finalize()
 

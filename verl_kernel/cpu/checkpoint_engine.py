@@ -111,9 +111,7 @@ class GlooCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
             raise
         await self._send(None)
 
-    async def receive_weights(
-        self, global_steps: int | None = None
-    ) -> AsyncGenerator[tuple[str, torch.Tensor], None]:
+    async def receive_weights(self, global_steps: int | None = None) -> AsyncGenerator[tuple[str, torch.Tensor], None]:
         """Yield all weights in the order in which they are sent; each bucket has memory of its own.
 
         Raises:
@@ -135,7 +133,8 @@ class GlooCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
     async def _receive(self) -> tuple[list[Entry], torch.Tensor] | None:
         sizes = await self._broadcast(torch.empty(2, dtype=torch.int64))
         words, payload = [await self._broadcast(torch.empty(int(size), dtype=torch.uint8)) for size in sizes]
-        header = pickle.loads(words.numpy().tobytes())  # noqa: S301 - from the trainer, which is trusted
+        # Both ends are verl's workers, which trust each other.
+        header = pickle.loads(words.numpy().tobytes())
         if isinstance(header, str):
             raise InfraError(f"the trainer could not send its weights ({header}): its log says where")
         return None if header is None else (header, payload)
