@@ -14,6 +14,7 @@ from verl_kernel import cpu
 from verl_kernel.env import GymOptions, granted_isolation
 from verl_kernel.errors import ConfigError, DataError, EnvironmentNotReady, RegistrationError
 from verl_kernel.preflight import machine
+from verl_kernel.preflight.trainer_mode import check_asynchronous
 
 logger = logging.getLogger(__name__)
 
@@ -174,6 +175,7 @@ CHECKS: tuple[Callable[[DictConfig], None], ...] = (
     check_platform,
     check_trainer,
     check_registries,
+    check_asynchronous,
     check_options,
     check_sampler,
     check_mismatch,
