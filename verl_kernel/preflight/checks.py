@@ -14,6 +14,7 @@ from verl_kernel import cpu
 from verl_kernel.env import GymOptions, granted_isolation
 from verl_kernel.errors import ConfigError, DataError, EnvironmentNotReady, RegistrationError
 from verl_kernel.preflight import machine
+from verl_kernel.preflight.trainer_mode import check_asynchronous
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +73,13 @@ def check_mismatch(config: DictConfig) -> None:
     from verl_kernel.loss import preflight as loss
 
     loss.check_mismatch(config)
+
+
+def check_adaptive(config: DictConfig) -> None:
+    """The switches of Reinforce-Ada fit each other."""
+    from verl_kernel.rollout import adaptive_preflight
+
+    adaptive_preflight.check_adaptive(config)
 
 
 def check_judges_gpus(options: GymOptions, device: str) -> None:
@@ -167,9 +175,11 @@ CHECKS: tuple[Callable[[DictConfig], None], ...] = (
     check_platform,
     check_trainer,
     check_registries,
+    check_asynchronous,
     check_options,
     check_sampler,
     check_mismatch,
+    check_adaptive,
     check_model,
     check_chat_template,
     check_data,
