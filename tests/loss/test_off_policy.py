@@ -35,13 +35,13 @@ def recipes() -> dict[str, DictConfig]:
 def with_loss(config: DictConfig, mode: str, **nodes: Any) -> DictConfig:
     config = config.copy()
     OmegaConf.set_struct(config, False)
-    config.actor_rollout_ref.actor.policy_loss |= {"loss_mode": mode, "_target_": CLASS, **nodes}
+    config.actor_rollout_ref.actor.policy_loss.update({"loss_mode": mode, "_target_": CLASS, **nodes})
     return config
 
 
 def bypassed(config: DictConfig) -> DictConfig:
     config = config.copy()
-    config.algorithm.rollout_correction |= {"bypass_mode": True, "rollout_is": None, "rollout_rs": None}
+    config.algorithm.rollout_correction.update({"bypass_mode": True, "rollout_is": None, "rollout_rs": None})
     return config
 
 
