@@ -88,8 +88,8 @@ def options_of(mode: str, node: Mapping[str, Any] | None) -> RecOptions:
     fixed = [key for key in _CHOICES if key in given and mode != CUSTOM]
     if fixed:
         raise ConfigError(
-            f"{NODE}.{fixed[0]} is {given[fixed[0]]} and {MODE} is {mode}, whose name decides about it: remove the key, "
-            f"or set {MODE}={CUSTOM}"
+            f"{NODE}.{fixed[0]} is {given[fixed[0]]} and {MODE} is {mode}, whose name decides about it: remove the "
+            f"key, or set {MODE}={CUSTOM}"
         )
     options = RecOptions.from_node({**PRESETS[mode], **given})
     for key in given:
