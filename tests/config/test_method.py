@@ -23,7 +23,7 @@ from tests.advantage.batches import build
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss import LOSSES
 from verl_kernel.loss.preflight import check_mismatch
-from verl_kernel.preflight.checks import check_options, check_registries, check_sampler
+from verl_kernel.preflight.checks import check_adaptive, check_options, check_registries, check_sampler
 from verl_kernel.preflight.combinations import ESTIMATOR, GROUPED, LOSS, TWICE, check_combination
 
 FOLDER = Path(next(iter(verl_kernel.config.__path__))) / "method"
@@ -41,7 +41,7 @@ def composed(*overrides: str, recipe: str = "cpu_quickstart") -> DictConfig:
 
 
 def check(config: DictConfig) -> None:
-    for question in (check_registries, check_options, check_sampler, check_mismatch, check_combination):
+    for question in (check_registries, check_options, check_sampler, check_mismatch, check_combination, check_adaptive):
         question(config)
 
 
@@ -181,7 +181,7 @@ def row(method: str) -> str:
     return f"| `{method}` | " + " | ".join(f"`{cell}`" if cell != old else cell for cell in cells) + " |"
 
 
-@pytest.mark.parametrize("method", ["dr_kernel", *OURS])
+@pytest.mark.parametrize("method", METHODS)
 def test_the_table_of_methods_is_true(method):
     assert row(method) in PAGES
 

@@ -7,6 +7,9 @@ from collections.abc import Callable
 
 import torch
 
+from verl_kernel.adaptive import AdaOptions
+from verl_kernel.advantage.ada_est import ada_est
+from verl_kernel.advantage.ada_seq import ada_seq
 from verl_kernel.advantage.asymre import asymre_shift
 from verl_kernel.advantage.opmd import opmd_baseline
 from verl_kernel.advantage.rec_options import RecOptions
@@ -25,7 +28,9 @@ ESTIMATORS: dict[str, Callable[..., tuple[torch.Tensor, torch.Tensor]]] = {
     "opmd_baseline": opmd_baseline,
     "red_drop_balance": red_drop_balance,
     "topr_signed": topr_signed,
+    "ada_est": ada_est,
+    "ada_seq": ada_seq,
 }
 
-OPTIONS: tuple[type[OptionGroup], ...] = (RecOptions, ToprOptions)
+OPTIONS: tuple[type[OptionGroup], ...] = (RecOptions, ToprOptions, AdaOptions)
 """Nodes of `algorithm` that some of them read besides `algorithm.trloo`."""

@@ -92,6 +92,13 @@ def check_mismatch(config: DictConfig) -> None:
     loss.check_mismatch(config)
 
 
+def check_adaptive(config: DictConfig) -> None:
+    """The switches of Reinforce-Ada fit each other."""
+    from verl_kernel.rollout import adaptive_preflight
+
+    adaptive_preflight.check_adaptive(config)
+
+
 def check_judges_gpus(options: GymOptions, device: str) -> None:
     """Judges that are to use a GPU ask Ray for one.
 
@@ -189,6 +196,7 @@ CHECKS: tuple[Callable[[DictConfig], None], ...] = (
     check_sampler,
     check_mismatch,
     check_combination,
+    check_adaptive,
     check_model,
     check_chat_template,
     check_data,
