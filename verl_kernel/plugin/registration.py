@@ -132,7 +132,7 @@ def _register_reward_manager() -> None:
         importlib.import_module(REWARD_MANAGER_CLASS.rpartition(".")[0])
 
 
-_REGISTER = {
+_REGISTER: dict[str, Callable[[], None]] = {
     "advantage estimator": partial(_register_functions, "advantage estimator", ESTIMATORS),
     "policy loss": partial(_register_functions, "policy loss", LOSSES),
     "reward manager": _register_reward_manager,
