@@ -50,7 +50,7 @@ def _check_surroundings(config: DictConfig, options: AdaOptions) -> None:
     if model.get("enable") and not model.get("enable_resource_pool"):
         raise ConfigError(
             f"{NODE}.sampling is {options.sampling}, which needs rewards while rollouts are drawn, but the reward "
-            "model shares the trainer's devices: set reward.reward_model.enable_resource_pool to true, or sampling to none"
+            "model shares the trainer's devices: set reward.reward_model.enable_resource_pool to true"
         )
     if OmegaConf.select(config, "algorithm.adv_estimator") == "remax":
         raise ConfigError(

@@ -2,10 +2,10 @@
 """verl's agent loop worker, which draws the rollouts of a prompt in rounds (Reinforce-Ada-Seq, arXiv 2510.04996).
 
 Each prompt has rounds of its own: an easy one is ready for training while a hard one still draws. Rollouts are held
-back until the rounds end; then `rollout.n` of them are written to TransferQueue, as verl writes them, and the prompt's tag
-gets the statistics of the whole pool. A trajectory is one draw, whatever its turns. One that could not be judged is no
-member of the pool; it is written only where judged ones are too few, so that the sampler sees and counts it. Validation
-is verl's.
+back until the rounds end; then `rollout.n` of them are written to TransferQueue, as verl writes them, and the prompt's
+tag gets the statistics of the whole pool. A trajectory is one draw, whatever its turns. One that could not be judged is
+no member of the pool; it is written only where judged ones are too few, so that the sampler sees and counts it.
+Validation is verl's.
 """
 
 from __future__ import annotations
