@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts of prompts and metrics of Reinforce-Ada-Est, from the rows that the sampler hands on; pools in an async mode."""
+"""Counts of prompts and pools of Reinforce-Ada, as the sampler takes them from the queue."""
 
 from __future__ import annotations
 
