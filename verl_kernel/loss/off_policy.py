@@ -16,7 +16,7 @@ from verl_kernel.loss.topr_options import TOPR, ToprOptions
 
 TARGET = "actor_rollout_ref.actor.policy_loss._target_"
 CLASS = "verl_kernel.loss.config.KernelPolicyLossConfig"
-REMEDY = f"set {CORRECTION}.bypass_mode=true and no other correction, as mismatch=stale_clip does"
+REMEDY = f"set {CORRECTION}.bypass_mode=true and no other correction, as mismatch=bypass does"
 
 
 def check_off_policy(config: DictConfig) -> None:
