@@ -58,7 +58,7 @@ def test_fresh_samples_need_no_bypass(recipes: dict[str, DictConfig], mode: str)
 
 @pytest.mark.parametrize("name", ["mrs", "async"])
 def test_topr_without_the_policy_that_generated_is_refused(recipes: dict[str, DictConfig], name: str) -> None:
-    with pytest.raises(ConfigError, match=f"{CORRECTION}.bypass_mode is not true.*mismatch=stale_clip"):
+    with pytest.raises(ConfigError, match=f"{CORRECTION}.bypass_mode is not true.*mismatch=bypass"):
         check_mismatch(with_loss(recipes[name], "topr_taper"))
 
 
