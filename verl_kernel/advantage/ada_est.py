@@ -3,9 +3,9 @@
 
     A[i, t] = (G[i, t] - mean of G[., t]) / sqrt(max(mean of G[., t], 0) + epsilon)
 
-G is the return of `trloo`, and a turn that is alone in its group gets what `algorithm.trloo.singleton` says. The paper's
-rewards are 0 or 1, where the mean is a pass rate. Penalties can make a mean negative: it counts as 0 under the root, so
-such a group has the largest factor, 1 / sqrt(epsilon).
+G is the return of `trloo`, and a turn that is alone in its group gets what `algorithm.trloo.singleton` says. The
+paper's rewards are 0 or 1, where the mean is a pass rate. Penalties can make a mean negative: it counts as 0 under the
+root, so such a group has the largest factor, 1 / sqrt(epsilon).
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def dropped(batch: TurnBatch, groups: Groups, seed: int) -> torch.Tensor:
 
 def _contents(batch: TurnBatch) -> list[int]:
     """A number for what each row holds."""
-    tokens = batch.response_mask.sum(dim=1).tolist()
+    tokens = batch.response_mask.sum(dim=1).long().tolist()
     rewards, lengths = batch.turns.rewards.cpu().numpy(), batch.turns.lengths.cpu().numpy()
     counts = batch.turns.present.sum(dim=1).tolist()
     # The last turn's length holds the row's padding, which its batch decides.

@@ -84,4 +84,5 @@ def topr_signed(
 
 def solve(share: float, wanted: float) -> float:
     """The constant that makes a `share` of positives weigh like a `wanted` one; 1 or -1 where all are of one class."""
-    return (share - wanted) / (share + wanted - 2 * share * wanted)
+    # Written so that 1 and -1 are exact: Adam would make steps of usual size of advantages of 1e-16.
+    return (share - wanted) / (share * (1 - wanted) + wanted * (1 - share))

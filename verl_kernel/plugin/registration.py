@@ -84,6 +84,12 @@ def missing() -> dict[tuple[str, str], str | None]:
     return found
 
 
+def states() -> dict[tuple[str, str], str]:
+    """The state of each of our names in words: `own`, `held by` somebody, or `missing`."""
+    lost = missing()
+    return {key: "own" if key not in lost else f"held by {lost[key]}" if lost[key] else "missing" for key in expected()}
+
+
 def register() -> None:
     """Register everything with verl: at once in registries that are there, in others when their module is imported.
 
@@ -128,7 +134,7 @@ def _register_reward_manager() -> None:
         importlib.import_module(REWARD_MANAGER_CLASS.rpartition(".")[0])
 
 
-_REGISTER = {
+_REGISTER: dict[str, Callable[[], None]] = {
     "advantage estimator": partial(_register_functions, "advantage estimator", ESTIMATORS),
     "policy loss": partial(_register_functions, "policy loss", LOSSES),
     "reward manager": _register_reward_manager,

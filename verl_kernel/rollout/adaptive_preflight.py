@@ -38,8 +38,8 @@ def check_adaptive(config: DictConfig) -> None:
 def _check_surroundings(config: DictConfig, options: AdaOptions) -> None:
     if OmegaConf.select(config, _MANAGER_KEY) != MANAGER:
         raise ConfigError(
-            f"{NODE}.sampling is {options.sampling}, which {MANAGER} carries out: set {_MANAGER_KEY} to it, or sampling "
-            "to none"
+            f"{NODE}.sampling is {options.sampling}, which {MANAGER} carries out: set {_MANAGER_KEY} to it, or "
+            "sampling to none"
         )
     if not has_our_sampler(config):
         raise ConfigError(
@@ -49,8 +49,8 @@ def _check_surroundings(config: DictConfig, options: AdaOptions) -> None:
     model = OmegaConf.select(config, "reward.reward_model") or {}
     if model.get("enable") and not model.get("enable_resource_pool"):
         raise ConfigError(
-            f"{NODE}.sampling is {options.sampling}, which needs rewards while rollouts are drawn, but the reward model "
-            "shares the trainer's devices: set reward.reward_model.enable_resource_pool to true, or sampling to none"
+            f"{NODE}.sampling is {options.sampling}, which needs rewards while rollouts are drawn, but the reward "
+            "model shares the trainer's devices: set reward.reward_model.enable_resource_pool to true"
         )
     if OmegaConf.select(config, "algorithm.adv_estimator") == "remax":
         raise ConfigError(
@@ -71,13 +71,13 @@ def _check_rounds(config: DictConfig, options: AdaOptions, estimator: str) -> No
         )
     if estimator == "ada_est":
         raise ConfigError(
-            f"algorithm.adv_estimator is ada_est and {NODE}.sampling is {options.sampling}: the mean of chosen rollouts "
-            "is no pass rate, so take ada_seq, or sampling=est"
+            f"algorithm.adv_estimator is ada_est and {NODE}.sampling is {options.sampling}: the mean of chosen "
+            "rollouts is no pass rate, so take ada_seq, or sampling=est"
         )
     if OmegaConf.select(config, "trainer.v1.sampler.sampler_kwargs.group_filter") == "refill":
         raise ConfigError(
-            f"{NODE}.sampling is {options.sampling} and the sampler's group_filter is refill, which throws away prompts "
-            "that all rounds were spent on: set trainer.v1.sampler.sampler_kwargs.group_filter to none or drop"
+            f"{NODE}.sampling is {options.sampling} and the sampler's group_filter is refill, which throws away "
+            "prompts that all rounds were spent on: set trainer.v1.sampler.sampler_kwargs.group_filter to none or drop"
         )
     if estimator == "ada_seq" and OmegaConf.select(config, "algorithm.trloo.count_rejected") is False:
         raise ConfigError(

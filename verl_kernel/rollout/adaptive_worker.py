@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """verl's agent loop worker, which draws the rollouts of a prompt in rounds (Reinforce-Ada-Seq, arXiv 2510.04996).
 
-Each prompt has rounds of its own: an easy one is ready for training while a hard one still draws. Rollouts are held back
-until the rounds end; then `rollout.n` of them are written to TransferQueue, as verl writes them, and the prompt's tag
-gets the statistics of the whole pool. A trajectory is one draw, whatever its turns. One that could not be judged is no
-member of the pool; it is written only where judged ones are too few, so that the sampler sees and counts it. Validation
-is verl's.
+Each prompt has rounds of its own: an easy one is ready for training while a hard one still draws. Rollouts are held
+back until the rounds end; then `rollout.n` of them are written to TransferQueue, as verl writes them, and the prompt's
+tag gets the statistics of the whole pool. A trajectory is one draw, whatever its turns. One that could not be judged is
+no member of the pool; it is written only where judged ones are too few, so that the sampler sees and counts it.
+Validation is verl's.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Draw:
 
     @property
     def info(self) -> dict[str, float]:
-        """verl's `reward_extra_info`."""
+        """What verl calls `reward_extra_info`."""
         return dict(self.outputs[-1].extra_fields.get("reward_extra_info") or {})
 
     @property

@@ -22,7 +22,7 @@ from verl_kernel.rollout.prompt_names import PROMPT_NAME, prompt_name
 
 
 class KernelAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
-    """verl's manager; rows of a validation carry `reward.unjudged.VALIDATION`, others their budget where there is one."""
+    """verl's manager; rows of a validation carry `reward.unjudged.VALIDATION`, others may carry a budget."""
 
     def __init__(self, config: DictConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)

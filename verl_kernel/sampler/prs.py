@@ -11,8 +11,8 @@ leave the batch before that. Validation is left alone.
 verl refuses a batch without a single loss token. Where rejection leaves none, the step is made neutral: the rejected
 turn of the highest coverage gets its mask back, its row a uid of its own and rewards of 0, so that its advantage is 0.
 
-Zero-variance groups (`groups`) are replaced before sampling (`refill`), or leave the batch after it. Pools and counts of
-Reinforce-Ada are read where it is on (`adaptive`).
+Zero-variance groups (`groups`) are replaced before sampling (`refill`), or leave the batch after it. Pools and counts
+of Reinforce-Ada are read where it is on (`adaptive`).
 """
 
 from __future__ import annotations
