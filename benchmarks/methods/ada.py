@@ -4,7 +4,8 @@
     python benchmarks/methods/pass_rates.py --quickstart outputs/quickstart
     python benchmarks/methods/ada.py --quickstart outputs/quickstart
 
-The tasks are those whose rate of positives at the start lies in `RATES`. An arm trains until it has asked the judges
+The tasks are those whose rate of positives at the start lies in `RATES`, and the reward is the paper's: 1 for a
+positive answer (correct and at least as fast as the reference), else 0. An arm trains until it has asked the judges
 `CALLS` times; on the way and at the end its weights answer all of these tasks, which is not counted. Runs that
 `--out`/ada.jsonl holds are not repeated.
 """
@@ -27,9 +28,10 @@ from recipe_update import Learner, composed, repeated
 
 from verl_kernel.adaptive import AdaOptions, Counts, Pool, budgets
 from verl_kernel.adaptive import board as boards
+from verl_kernel.env import EvalResult
 
-RATES = (0.02, 0.4)
-CALLS, EVALUATIONS = 1280, 4
+RATES = (0.02, 0.25)
+CALLS, EVALUATIONS = 1024, 4
 PROMPTS, GROUP = 8, 8
 SEEDS = (0, 1, 2)
 FLAT = 1e-3
@@ -60,9 +62,9 @@ class Scene:
     def play(self, prompts: list[Prompt]) -> tuple[Rollouts, torch.Tensor, list[bool]]:
         """Answers, their rewards, and which are positive; every one is a call of the judges."""
         rollouts = sample(self.model, prompts, self.end, self.generator)
-        results = self.jury.verdicts(rollouts)
-        self.calls += len(results)
-        return rollouts, rewards_of(results), [result.rewarded and (result.speedup or 0.0) >= 1.0 for result in results]
+        positive = positives(self.jury.verdicts(rollouts))
+        self.calls += len(positive)
+        return rollouts, torch.tensor(positive, dtype=torch.float32), positive
 
 
 Batch = tuple[Rollouts, torch.Tensor, list[str]]
@@ -158,6 +160,11 @@ ARMS_ROWS = {"plain_16": 2 * PROMPTS * GROUP}
 """Rows of a full batch, by which the recipe divides the loss, where they are not `PROMPTS * GROUP`."""
 
 
+def positives(results: list[EvalResult]) -> list[bool]:
+    """Which are correct and at least as fast as the reference."""
+    return [bool(result.rewarded and (result.speedup or 0.0) >= 1.0) for result in results]
+
+
 def flat_groups(rewards: torch.Tensor, groups: list[str]) -> set[str]:
     """Groups whose rewards agree."""
     own = {group: [r for r, g in zip(rewards.tolist(), groups, strict=True) if g == group] for group in set(groups)}
@@ -202,8 +209,7 @@ def evaluate(scene: Scene, prompts: list[Prompt], seed: int, answers: int = 4) -
     asked = repeated(prompts, answers)[0]
     for start in range(0, len(asked), 64):
         results += scene.jury.verdicts(sample(scene.model, asked[start : start + 64], scene.end, generator))
-    positive = sum(result.rewarded and (result.speedup or 0.0) >= 1.0 for result in results)
-    return {"eval_reward": float(rewards_of(results).mean()), "eval_positive": positive / len(results)}
+    return {"eval_pr": float(rewards_of(results).mean()), "eval_positive": sum(positives(results)) / len(results)}
 
 
 def main() -> None:

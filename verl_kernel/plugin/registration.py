@@ -17,6 +17,7 @@ from typing import Any
 from verl_kernel import cpu
 from verl_kernel.advantage import ESTIMATORS
 from verl_kernel.loss import LOSSES
+from verl_kernel.plugin import trainer_log
 from verl_kernel.plugin.after_import import after_import
 
 logger = logging.getLogger(__name__)
@@ -96,6 +97,7 @@ def register() -> None:
     """
     if cpu.is_active():
         cpu.install()
+    after_import(trainer_log.TRAINER, trainer_log.mend)
     for kind, (module, _) in _REGISTRIES.items():
         # A class that registers itself needs the whole package around its registry.
         module = module.removesuffix(".registry")

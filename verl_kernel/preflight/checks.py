@@ -15,6 +15,7 @@ from verl_kernel.env import GymOptions, granted_isolation
 from verl_kernel.errors import ConfigError, DataError, EnvironmentNotReady, RegistrationError
 from verl_kernel.preflight import machine
 from verl_kernel.preflight.combinations import check_combination
+from verl_kernel.preflight.trainer_mode import check_asynchronous
 
 logger = logging.getLogger(__name__)
 
@@ -192,6 +193,7 @@ CHECKS: tuple[Callable[[DictConfig], None], ...] = (
     check_platform,
     check_trainer,
     check_registries,
+    check_asynchronous,
     check_options,
     check_sampler,
     check_mismatch,
