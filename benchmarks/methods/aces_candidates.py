@@ -180,8 +180,8 @@ def kernel(x, y, out, n, BLOCK: tl.constexpr):
 )  # fmt: skip
 
 SCATTER = Pool(
-    "scatter_add", "x, index", "return torch.zeros(512).index_add(0, index, x)",
-    "return [torch.rand(8), torch.randint(0, 512, (8,))]",
+    "scatter_add", "x, index", "return torch.zeros(64).index_add(0, index, x)",
+    "return [torch.rand(12), torch.randint(0, 64, (12,))]",
     """
 def kernel(x, index, out, n, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
@@ -190,7 +190,7 @@ def kernel(x, index, out, n, BLOCK: tl.constexpr):
     tl.atomic_add(out + at, tl.load(x + i, mask=m, other=0.0), mask=m)
 """,
     """
-out = torch.zeros(512)
+out = torch.zeros(64)
 kernel[(1,)](x, index, out, x.numel(), BLOCK=16)
 return out
 """,
@@ -198,7 +198,7 @@ return out
         "right": (),
         "right_block_32": (("BLOCK=16", "BLOCK=32"),),
         "right_two_programs": (
-            ("kernel[(1,)]", "kernel[(2,)]"), ("BLOCK=16", "BLOCK=4"),
+            ("kernel[(1,)]", "kernel[(2,)]"), ("BLOCK=16", "BLOCK=8"),
             ("tl.arange(0, BLOCK)", "tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)"),
         ),
     },
@@ -208,13 +208,13 @@ return out
         "last_writer": (("tl.atomic_add", "tl.store"),),
         "largest_wins": (("tl.atomic_add", "tl.atomic_max"),),
         "last_index": (("at = tl.load(index + i, mask=m, other=0)",
-                        "at = tl.minimum(tl.load(index + i, mask=m, other=0), 510)"),),
+                        "at = tl.minimum(tl.load(index + i, mask=m, other=0), 62)"),),
         "first_index": (("m = i < n\n    at = tl.load(index + i, mask=m, other=0)",
                          "m = i < n\n    at = tl.load(index + i, mask=m, other=0)\n    m = m & (at > 0)"),),
         "last_element": (("m = i < n", "m = i < n - 1"),),
         "absolute": (("tl.load(x + i, mask=m, other=0.0)", "tl.abs(tl.load(x + i, mask=m, other=0.0))"),),
         "half": (("tl.load(x + i, mask=m, other=0.0)", "tl.load(x + i, mask=m, other=0.0).to(tl.float16)"),),
-        "first_half": (("out = torch.zeros(512)", "out = torch.zeros(512)\n        x = x[:4]"),),
+        "first_half": (("out = torch.zeros(64)", "out = torch.zeros(64)\n        x = x[:6]"),),
     },
 )  # fmt: skip
 

@@ -49,7 +49,8 @@ class Survey(Evaluation):
         except Verdict as verdict:
             if verdict.status is EvalStatus.HACKING:
                 raise
-            if not session.client.runner.alive and verdict.status is not EvalStatus.TIMEOUT:
+            if verdict.status is not EvalStatus.TIMEOUT:
+                session.client.runner.end()  # one that lives holds half a record, with which the next would not agree
                 self._loading.again(session)
             return verdict.status
         return EvalStatus.OK if right else EvalStatus.INCORRECT
