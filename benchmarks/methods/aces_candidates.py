@@ -7,6 +7,8 @@ show on all of them, some on padded sizes, repeated indices, zeros, signs or lar
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 
 Edits = tuple[tuple[str, str], ...]
@@ -333,5 +335,12 @@ def kernel(x, y, out, n, BLOCK: tl.constexpr):
         "linear_from_two": (("s < 1.0", "s < 2.0"),),
     },
 )  # fmt: skip
+
+
+def digest() -> str:
+    """SHA-256 of all texts, by which a recorded table names the candidates that it is of."""
+    texts = [(pool.name, pool.task, pool.sources()) for pool in POOLS]
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+
 
 POOLS = (SOFTMAX, LAYER_NORM, TAILS, SCATTER, MASKED_MEAN, MATMUL, HUBER)

@@ -168,7 +168,7 @@ def draw(data: dict[str, Any], path: Path) -> None:
             mean, low, high = np.array([data["resampled"]["all"][method][str(size)][measure] for size in SIZES]).T * 100
             where = np.arange(len(SIZES)) + (number - 2) * 0.12
             axis.errorbar(where, mean, [mean - low, high - mean], label=method, marker="o", markersize=3, linewidth=1)
-        axis.set(title=title, xlabel="inputs chosen of 24", xticks=range(len(SIZES)), xticklabels=SIZES, ylim=(20, 102))
+        axis.set(title=title, xlabel="inputs chosen of 24", xticks=range(len(SIZES)), xticklabels=SIZES, ylim=(50, 102))
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("% of rejections kept")
     axes[1].legend(frameon=False, loc="lower right")
@@ -190,7 +190,7 @@ def _half(matrix: Matrix) -> dict[str, float]:
 def analysed(data: dict[str, Any]) -> dict[str, Any]:
     """The table with what follows from it."""
     tables = tables_of(data)
-    table = {key: data[key] for key in ("seed", "kinds", "pools")}
+    table = {key: data[key] for key in ("sources", "seed", "kinds", "pools")}
     full = {task: _half(matrix) for task, matrix in tables.items()}
     return {
         **table, "half_of_the_whole_pool": full, "resampled": resample(tables), "plans": plans(tables, data["kinds"]),

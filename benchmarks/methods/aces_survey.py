@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from aces_candidates import POOLS, Pool
+from aces_candidates import POOLS, Pool, digest
 
 from verl_kernel.env import KINDS, GymOptions, Judge, Task
 
@@ -19,7 +19,8 @@ def survey() -> dict[str, Any]:
     """Outcomes by pool; a cell is the status that the trial ended with."""
     kinds = [kind for kind in KINDS for _ in range(PER_KIND)]
     with Judge(GymOptions(device="cpu")) as judge:
-        return {"seed": SEED, "kinds": kinds, "pools": {pool.name: _pool(judge, pool, kinds) for pool in POOLS}}
+        pools = {pool.name: _pool(judge, pool, kinds) for pool in POOLS}
+    return {"sources": digest(), "seed": SEED, "kinds": kinds, "pools": pools}
 
 
 def _pool(judge: Judge, pool: Pool, kinds: list[Any]) -> dict[str, Any]:

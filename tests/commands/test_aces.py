@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.commands.test_eval import KERNEL, REFERENCE, verl_kernel
-from verl_kernel.cli import _load
+from verl_kernel.cli import app
 from verl_kernel.data.rows import make_row, read_tasks, write_rows
 from verl_kernel.env import GymOptions
 from verl_kernel.env.judge.trials.choice import TrialChoice
@@ -35,7 +35,7 @@ def root(tmp_path_factory):
 
 def aces(root, *options):
     arguments = [str(root / "tasks.parquet"), "--out", str(root / "choice.json"), "--device", "cpu", *options]
-    return CliRunner().invoke(_load("aces"), arguments)
+    return CliRunner().invoke(app, ["aces", *arguments])
 
 
 @pytest.mark.processes

@@ -39,7 +39,7 @@ def command(
 ) -> None:
     """Choose kinds of trials for `kernelgym.trial_choice`."""
     try:
-        _choose(read_tasks(tasks), candidates, out, trials, inputs, method, GymOptions(device=device), seed)
+        _choose(read_tasks(tasks), candidates, out, trials, inputs, method, _options(device), seed)
     except VerlKernelError as exc:
         typer.echo(f"Error: {exc}", err=True)
         raise typer.Exit(2) from None
@@ -56,7 +56,7 @@ def _choose(
     kinds = [kind for kind in KINDS for _ in range(inputs)]
     with Judge(options) as judge:
         for task in tasks:
-            sources = [path.read_text(encoding="utf-8") for path in sorted((folder / task.task_id).glob("*.py"))]
+            sources = _sources(folder / task.task_id)
             if len(sources) < 2:
                 typer.echo(f"{task.task_id}: left out, it has {len(sources)} candidates in {folder / task.task_id}")
                 continue
@@ -71,6 +71,10 @@ def _choose(
         raise DataError(f"--candidates {folder} has no candidates of these tasks: store them as <task_id>/<name>.py")
 
 
+def _sources(folder: Path) -> list[str]:
+    return [path.read_text(encoding="utf-8", errors="replace") for path in sorted(folder.glob("*.py"))]
+
+
 def _entry(rows: Sequence[Sequence[Any]], kinds: Sequence[str], trials: int, method: str) -> dict[str, Any]:
     """What ACES chooses for a task, beside the judge's own plan and what each is expected to reject."""
     table = [[int(outcome == "ok") for outcome in row] for row in rows]
@@ -83,6 +87,10 @@ def _entry(rows: Sequence[Sequence[Any]], kinds: Sequence[str], trials: int, met
         "kinds": aces if plan == "aces" else own, "plan": plan, "expected_rejections": expected,
         "inputs": list(kinds), "report": report(table, method, ran),
     }  # fmt: skip
+
+
+def _options(device: Any) -> GymOptions:
+    return GymOptions(device=device)
 
 
 def _digest(sources: Sequence[str], settings: Sequence[Any]) -> str:

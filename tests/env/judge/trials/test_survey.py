@@ -28,13 +28,13 @@ def judge():
 
 
 def crashing_on_large(end):
-    return candidate(f"if x.abs().max() > 30:\n    {end}\nreturn self.right(x, y)", "import os, signal, time")
+    return candidate(f"if x.abs().max() > 30:\n    {end}\nreturn self.right(x, y)", "import os, time")
 
 
 def test_one_failed_trial_leaves_out_no_other(judge):
     assert judge.survey(TASK, HONEST, KINDS, SECRET) == [EvalStatus.OK] * 4
     assert [outcome.value for outcome in judge.survey(TASK, CUT, KINDS, SECRET)] == ["ok", "incorrect", "ok", "ok"]
-    for end, status in (("raise ValueError", "runtime_error"), ("os.kill(os.getpid(), signal.SIGKILL)", "crash")):
+    for end, status in (("raise ValueError", "runtime_error"), ("os._exit(3)", "crash")):
         outcomes = judge.survey(TASK, crashing_on_large(end), KINDS, SECRET)
         assert [outcome.value for outcome in outcomes] == ["ok", status, "ok", "ok"]
 
