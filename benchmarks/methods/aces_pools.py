@@ -110,14 +110,19 @@ def resample(tables: dict[str, Matrix]) -> dict[str, Any]:
 
 
 def _summary(rows: list[tuple[str, int, float, float]], together: int = 1) -> dict[str, Any]:
-    """Means with the 2.5th and 97.5th percentile over resamplings, each the mean of its tasks."""
+    """Means with the 2.5th and 97.5th percentile over resamplings, each the mean of its tasks.
+
+    `aces_c_more` is by how much ACES-C keeps all more often on the same resamplings.
+    """
     answer: dict[str, Any] = {}
+    first: dict[int, NDArray[np.float64]] = {}
     for method in METHODS:
         for size in SIZES:
             values = np.array([row[2:] for row in rows if row[:2] == (method, size)])
             inside, outside = values.reshape(-1, together, 2).mean(1).T
             whole = (values[:, 0] == 1).reshape(-1, together).mean(1)
-            measures = {"kept": inside, "kept_all": whole, "kept_left_out": outside}
+            more = first.setdefault(size, whole) - whole
+            measures = {"kept": inside, "kept_all": whole, "kept_left_out": outside, "aces_c_more": more}
             answer.setdefault(method, {})[str(size)] = {name: _interval(each) for name, each in measures.items()}
     return answer
 

@@ -8,8 +8,9 @@ from typer.testing import CliRunner
 
 from tests.commands.test_eval import KERNEL, REFERENCE, verl_kernel
 from verl_kernel.cli import app
+from verl_kernel.commands.kernel_choice import choose_kernel
 from verl_kernel.data.rows import make_row, read_tasks, write_rows
-from verl_kernel.env import GymOptions
+from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Task
 from verl_kernel.env.judge.trials.choice import TrialChoice
 from verl_kernel.env.request import EvalRequest
 
@@ -76,6 +77,8 @@ def test_eval_names_the_kernel_to_keep(root):
     done = verl_kernel(root, "reference.py", *names, "--trials", "1", "--choose", "6", "--seed", "2", "--device", "cpu")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "keep: good.py (right on 6 of 6 further inputs)"
-    done = verl_kernel(root, "reference.py", "wrong.py", "--json", "--choose", "3", "--device", "cpu")
-    assert done.returncode == 0 and len(done.stdout.splitlines()) == 1
-    assert done.stderr.splitlines()[-1] == "keep: none, no kernel is rewarded"
+
+
+def test_of_kernels_without_a_reward_none_is_kept():
+    failed = EvalResult(task_id="relu", kernel="wrong.py", status=EvalStatus.INCORRECT, correctness=False)
+    assert choose_kernel(Task(REFERENCE), [GOOD], [failed], GymOptions(device="cpu"), 6, None) is None

@@ -39,6 +39,7 @@ def command(
 ) -> None:
     """Choose kinds of trials for `kernelgym.trial_choice`."""
     try:
+        weights([[1]], method)  # a wrong name must not wait for the judge
         _choose(read_tasks(tasks), candidates, out, trials, inputs, method, _options(device), seed)
     except VerlKernelError as exc:
         typer.echo(f"Error: {exc}", err=True)

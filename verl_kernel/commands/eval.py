@@ -195,6 +195,7 @@ def _own_stdout() -> Iterator[IO[str]]:
         try:
             yield out
         finally:
+            sys.stdout.flush()
             out.flush()
             os.dup2(out.fileno(), 1)
 
