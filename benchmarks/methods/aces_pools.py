@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -214,7 +215,8 @@ def main() -> None:
         data = survey()
     FOLDER.mkdir(parents=True, exist_ok=True)
     data = analysed(data)
-    file.write_text(json.dumps(data, indent=1) + "\n")
+    text = json.dumps(data, indent=1)
+    file.write_text(re.sub(r"\[[^\[\]{}]*\]", lambda part: " ".join(part[0].split()), text) + "\n")
     draw(data, FOLDER / "aces_pools.svg")
     for method, sizes in data["resampled"]["all"].items():
         print(

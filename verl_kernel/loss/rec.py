@@ -143,7 +143,9 @@ def token_weights(
     return log_ratio_at(_LEVELS.get(options.weights, "token"), log_ratio, mask).exp()
 
 
-def rec_metrics(terms: RecTerms, advantages: torch.Tensor, mask: torch.Tensor, options: RecOptions) -> dict[str, float]:
+def rec_metrics(
+    terms: RecTerms, advantages: torch.Tensor, mask: torch.Tensor, options: RecOptions
+) -> dict[str, float]:
     """Metrics `rec/*` of a micro-batch, counts and sums over tokens: see `turn_corrected.correction_metrics`."""
     limit = math.log(options.cap) if options.weights == "advantage" else math.inf
     sums = {
