@@ -213,9 +213,7 @@ def main() -> None:
         for method, rows in found[setting]["curves"].items():
             for bandit in BANDITS:
                 last = rows[bandit][-1]
-                print(
-                    f"{setting:8} {bandit:13} {method:20} pi {last['pi']} value {last['value']} logits {last['logits']}"
-                )
+                print(f"{setting:8} {bandit:13} {method:20} pi {last['pi']} value {last['value']} logits {last['logits']}")
 
 
 if __name__ == "__main__":
