@@ -59,7 +59,10 @@ class Task:
 
 
 class Soft(nn.Module):
-    """LoRAs weighted by a softmax, over all of them or renormalised over the largest two, as mixtures of LoRAs do."""
+    """LoRAs weighted by a softmax, over all of them or renormalised over the largest two, as mixtures of LoRAs do.
+
+    Before the first step all are equally large, so that the largest two are all four.
+    """
 
     def __init__(self, base: nn.Linear, loras: int, largest: int, total: float) -> None:
         super().__init__()
@@ -76,6 +79,7 @@ class Soft(nn.Module):
         return logits.masked_fill(logits < least, -torch.inf).softmax(-1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Answer for x, (B, WIDTH)."""
         weights = self.weights(x).repeat_interleave(RANK, dim=1) * self.total
         return self.base(x) + linear(linear(x, self.lora_a) * weights, self.lora_b)
 

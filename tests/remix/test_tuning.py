@@ -17,7 +17,8 @@ from verl_kernel.remix.tuning import TuningOptions, measure, tune
 class Dialects:
     """Two ways to answer the same words: key 0 counts on by one from the last word, key 1 by two."""
 
-    keys = ["one", "two"]
+    def __init__(self) -> None:
+        self.keys = ["one", "two"]
 
     def __len__(self) -> int:
         return 40

@@ -95,13 +95,14 @@ def _run(
     after, runs = measure(model, routing, rows, tuning)
     adapters = _export(routing, rows.keys, runs, out, str(folder))
     summary = {
-        "held_out_loss": {"base": before, "top_k": after},
+        "held_out_loss": {"base": before, "top_k": after} if tuning.held_out else None,
         "adapters": adapters,
         **asdict(shape),
         **asdict(tuning),
     }
     (out / "remix.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    typer.echo(f"held-out loss {before:.4f} before, {after:.4f} with the router's choice")
+    if tuning.held_out:
+        typer.echo(f"held-out loss {before:.4f} before, {after:.4f} with the router's choice")
     for path, about in adapters.items():
         typer.echo(f"{out / path}: rank {shape.chosen * shape.rank}, {about['says']}")
 

@@ -30,8 +30,8 @@ class CPUWorkerExtension(vLLMColocateWorkerExtension):  # type: ignore[misc]
         """
         if peft_config and base_sync_done:
             raise ConfigError(
-                "actor_rollout_ref.model.lora.merge is false, and the CPU platform synchronises no adapter by itself: set "
-                "it to true, so that weights arrive with the adapter added"
+                "actor_rollout_ref.model.lora.merge is false, and the CPU platform synchronises no adapter by itself: "
+                "set it to true, so that weights arrive with the adapter added"
             )
         weights: list[tuple[str, torch.Tensor]] = []
         receiver = BucketedWeightReceiver(

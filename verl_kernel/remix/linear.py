@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -29,14 +30,15 @@ class ReMixLinear(nn.Module):
         super().__init__()
         options = routing.options
         self.name, self.base, self._routing = name, base, routing
-        width, like = options.loras * options.rank, base.weight
-        read = key_width if options.router == "prompt" else base.in_features
-        self.lora_a = nn.Parameter(like.new_empty(width, base.in_features))
-        self.lora_b = nn.Parameter(like.new_zeros(base.out_features, width))
-        # Probabilities of long orders are summed over all layers: half precision would blur them.
-        self.router = nn.Parameter(
-            like.new_zeros(options.loras, read, dtype=torch.promote_types(like.dtype, torch.float32))
-        )
+        width, read = options.loras * options.rank, key_width if options.router == "prompt" else base.in_features
+        # As PEFT's: half precision would swallow small updates, and blur probabilities summed over all layers.
+        kind: dict[str, Any] = {
+            "dtype": torch.promote_types(base.weight.dtype, torch.float32),
+            "device": base.weight.device,
+        }
+        self.lora_a = nn.Parameter(torch.empty(width, base.in_features, **kind))
+        self.lora_b = nn.Parameter(torch.zeros(base.out_features, width, **kind))
+        self.router = nn.Parameter(torch.zeros(options.loras, read, **kind))
         nn.init.kaiming_uniform_(self.lora_a, a=math.sqrt(5))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -45,7 +47,8 @@ class ReMixLinear(nn.Module):
         gates = self._routing.gates(self, x).repeat_interleave(options.rank, dim=1)
         gates = gates.view(len(x), *[1] * (x.dim() - 2), -1)
         out: torch.Tensor = self.base(x)
-        return out + options.omega * linear(linear(x, self.lora_a) * gates, self.lora_b)
+        update = linear(linear(x.to(self.lora_a.dtype), self.lora_a) * gates, self.lora_b)
+        return out + (options.omega * update).to(out.dtype)
 
 
 def apply_remix(

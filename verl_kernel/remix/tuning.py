@@ -108,6 +108,7 @@ def tune(
     ]
     optimizer = torch.optim.Adam(groups, lr=options.learning_rate)
     fixed = {**asdict(routing.options), **asdict(options), "keys": rows.keys, "rows": len(rows)}
+    fixed["layers"] = sorted(routing.layers)
     del fixed["steps"], fixed["save_every"]
     done = resume(routing, optimizer, fixed, folder)
     model.train()
