@@ -8,7 +8,6 @@ import inspect
 from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
 from verl.workers.config import HFModelConfig
 from verl.workers.engine.fsdp import transformer_impl
-from verl.workers.rollout.vllm_rollout import utils
 
 
 def test_the_sft_dataset_takes_files_a_tokenizer_and_options_and_knows_rows_without_padding() -> None:
@@ -32,8 +31,3 @@ def test_lora_merge_sends_merged_weights_as_if_there_were_no_adapter() -> None:
     source = inspect.getsource(transformer_impl.FSDPEngine.get_per_tensor_param)
     assert 'self.model_config.lora.get("merge", False)' in source
     assert "return self._merged_lora_per_tensor_param(), None" in source
-
-
-def test_the_worker_extension_tells_adapters_by_two_arguments() -> None:
-    method = utils.vLLMColocateWorkerExtension.update_weights_from_ipc
-    assert list(inspect.signature(method).parameters)[1:] == ["peft_config", "base_sync_done", "use_shm"]

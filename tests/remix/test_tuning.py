@@ -17,8 +17,9 @@ from verl_kernel.remix.tuning import TuningOptions, measure, tune
 class Dialects:
     """Two ways to answer the same words: key 0 counts on by one from the last word, key 1 by two."""
 
-    def __init__(self) -> None:
+    def __init__(self, swapped: bool = False) -> None:
         self.keys = ["one", "two"]
+        self.swapped = swapped
 
     def __len__(self) -> int:
         return 40
@@ -27,7 +28,7 @@ class Dialects:
         key, start = index % 2, 3 + index % 7
         answer = torch.arange(1, 6) * (key + 1) + start
         tokens = torch.cat([torch.tensor([2, start]), answer])
-        return Row(tokens, torch.arange(len(tokens)) >= 2, key)
+        return Row(tokens, torch.arange(len(tokens)) >= 2, 1 - key if self.swapped else key)
 
 
 def small(**changes: object) -> TuningOptions:
@@ -55,8 +56,8 @@ def test_two_dialects_are_learnt_and_told_apart(tmp_path: Path):
     model, routing = trained(tmp_path, tuning)
     after, runs = measure(model, routing, Dialects(), tuning)
     assert before > 3 and after < 0.5 * before
-    # Who answers alike for both keys says at most one half of the words right, which costs ln 2 where he is not sure.
-    assert after < 0.6
+    confused, _ = measure(model, routing, Dialects(swapped=True), tuning)
+    assert confused > 1.5 * after  # each key has LoRAs of its own
     gates = torch.cat([torch.cat([found.gates for found in run.selections.values()], 1) for run in runs])
     assert not torch.equal(gates[0], gates[1])
 
