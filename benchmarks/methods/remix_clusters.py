@@ -251,7 +251,9 @@ def _draw(arms: dict[str, list[dict[str, Any]]], path: Path) -> None:
         errors = [max(run["curve"][-1][key], 1e-6) for run in runs]
         right.plot(errors, [place] * len(errors), "o", color="C0", alpha=0.5, markersize=4)
         right.plot(median(errors), place, "|", color="black", markersize=14)
-    right.set(xscale="log", xlabel="error, as a share of that without an update (dots: seeds, bars: medians)")
+    right.set(xscale="log", xlabel="error / error without an update (bars: medians)")
+    right.set_xticks([0.05, 0.1, 0.2, 0.5], ["0.05", "0.1", "0.2", "0.5"])
+    right.xaxis.set_minor_formatter("")
     right.set_yticks(range(len(rows)), list(rows))
     right.invert_yaxis()
     for axis in (left, right):
