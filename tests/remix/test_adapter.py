@@ -60,9 +60,7 @@ def test_it_survives_being_saved_and_loaded_by_peft_again(tmp_path: Path):
 def test_a_layer_s_router_is_exported_as_the_most_frequent_choice_with_its_share(tmp_path: Path):
     model = language_model()
     routing = apply_remix(model, options(router="layer", chosen=1))
-    for layer in routing.layers.values():
-        torch.nn.init.normal_(layer.lora_b)
-        torch.nn.init.normal_(layer.router)
+    fill(routing)
     prompt = torch.ones_like(TOKENS, dtype=torch.bool)
     with routing.run("topk", prompt=prompt) as run:
         model(input_ids=TOKENS)
