@@ -13,8 +13,11 @@ from tests.advantage.batches import Batch
 from verl_kernel.advantage import ESTIMATORS
 
 
-def estimate(name: str, batch: Batch, **trloo_node: Any) -> torch.Tensor:
-    config = OmegaConf.create({"gamma": 1.0, "use_kl_in_reward": False, "trloo": trloo_node})
+def estimate(
+    name: str, batch: Batch, *, rec: dict[str, Any] | None = None, topr: dict[str, Any] | None = None, **trloo_node: Any
+) -> torch.Tensor:
+    nodes = {"trloo": trloo_node, "rec": rec or {}, "topr": topr or {}}
+    config = OmegaConf.create({"gamma": 1.0, "use_kl_in_reward": False, **nodes})
     advantages, returns = ESTIMATORS[name](batch.rewards, batch.mask, index=batch.index, config=config)
     assert torch.equal(advantages, returns)
     return advantages

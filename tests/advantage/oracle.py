@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Naive turn-level advantages, written as the paper's sums with plain loops. The e2e test imports this too."""
+"""Naive turn-level advantages, written as the papers' sums with plain loops. The e2e test imports this too."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from statistics import fmean
 
 
 def returns_to_go(rewards: Sequence[float], gamma: float) -> list[float]:
@@ -27,8 +28,12 @@ def naive_advantages(
     kept: Sequence[Sequence[bool]] | None = None,
     shaping: str = "none",
     baseline: str = "turn",
+    value: Callable[[list[float]], float] = fmean,
 ) -> list[list[float]]:
-    """Advantages of the turns of every row; `kept` are the turns that count, all where it is None."""
+    """Advantages of the turns of every row; `kept` are the turns that count, all where it is None.
+
+    The baseline is `value` of the returns in a group.
+    """
     counts = kept or [[True] * len(row) for row in turn_rewards]
     returns = [returns_to_go(shaped(rewards, shaping, gamma), gamma) for rewards in turn_rewards]
 
@@ -40,16 +45,15 @@ def naive_advantages(
     advantages: list[list[float]] = []
     for i, row in enumerate(returns):
         advantages.append([])
-        for t, value in enumerate(row):
+        for t, own in enumerate(row):
             group = [j for j in range(len(returns)) if uids[j] == uids[i] and member(j, t)]
             if not counts[i][t]:
                 advantages[i].append(0.0)
             elif len(group) == 1:
-                advantages[i].append(value if singleton == "raw" else 0.0)
+                advantages[i].append(own if singleton == "raw" else 0.0)
             else:
                 others = [j for j in group if j != i or not leave_one_out]
-                mean = sum(returns[j][t] if t < len(returns[j]) else 0.0 for j in others) / len(others)
-                advantages[i].append(value - mean)
+                advantages[i].append(own - value([returns[j][t] if t < len(returns[j]) else 0.0 for j in others]))
     return advantages
 
 

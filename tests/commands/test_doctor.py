@@ -5,6 +5,7 @@ import socket
 import pytest
 from typer.testing import CliRunner
 
+from verl_kernel import plugin
 from verl_kernel.cli import app
 from verl_kernel.commands import doctor
 from verl_kernel.plugin import registration
@@ -30,7 +31,7 @@ def test_a_sound_machine_has_no_remedies():
     assert {"python", "verl", "torch", "triton", "vLLM", "ray", "transformers", "TransferQueue"} <= set(found)
     assert set(doctor.PROBES) <= set(found)
     assert all(line["value"] and not line["remedy"] for line in found.values())
-    assert "trloo" in found["registries"]["value"] and "rlimits" in found["isolation"]["value"]
+    assert "trloo (own)" in found["names"]["value"] and "rlimits" in found["isolation"]["value"]
 
 
 def test_the_table_shows_every_finding():
@@ -50,6 +51,19 @@ def test_what_is_missing_comes_with_a_remedy_and_exit_1(monkeypatch, tmp_path):
     assert "install gcc" in found["compiler"]["remedy"]
     assert "other.Loop" in found["registries"]["remedy"]
     assert not found["verl"]["remedy"]
+
+
+def test_every_name_is_listed_with_its_state_and_a_lost_one_that_the_recipe_needs_not_is_no_fault(monkeypatch):
+    expected = plugin.expected()
+    listed = findings(exit_code=0)["names"]["value"]
+    assert all(f"{name} (own)" in listed for _, name in expected)
+    monkeypatch.setitem(registration._registry("advantage estimator"), "topr_signed", findings)
+    found = findings(exit_code=0)
+    assert f"topr_signed (held by {__name__}.findings)" in found["names"]["value"]
+    assert not found["registries"]["remedy"]
+    monkeypatch.delitem(registration._registry("advantage estimator"), "topr_signed")
+    found = findings(exit_code=1)
+    assert "topr_signed (missing)" in found["names"]["value"] and "topr_signed" in found["registries"]["remedy"]
 
 
 def test_a_plugin_left_out_by_policy_is_noticed(monkeypatch):

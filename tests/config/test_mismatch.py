@@ -19,7 +19,7 @@ from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_
 from verl.utils.config import omega_conf_to_dataclass
 
 LOW, HIGH, VETO = 0.999, 1.001, 1e-4
-PRESETS = ("none", "mrs", "tis", "mrs_tis", "stale_tis", "stale_clip")
+PRESETS = ("none", "mrs", "tis", "mrs_tis", "stale_tis", "stale_clip", "bypass")
 
 
 @functools.cache
@@ -140,9 +140,9 @@ def test_presets_do_what_their_name_says_and_no_more() -> None:
     far = [[1.0, 1.0]]
     for name in PRESETS:
         mask, weights = correct(name, far, [[1, 1]])
-        assert mask.bool().any() == (name in ("none", "tis", "stale_clip"))
+        assert mask.bool().any() == (name in ("none", "tis", "stale_clip", "bypass"))
         assert (weights is not None) == ("tis" in name)
-        assert preset(name).bypass_mode is (name == "stale_clip")
+        assert preset(name).bypass_mode is (name in ("stale_clip", "bypass"))
 
 
 def test_with_stale_clip_the_loss_clips_the_ratio_to_the_sampler() -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real runs of `python -m verl.trainer.main_ppo`: nothing in their path is a stand-in.
 
-Starting a trainer takes most of the time, so there are three starts: a run that loses its judges and is killed, the
-same run resumed as the CPU recipe, and an asynchronous one.
+Starting a trainer takes most of the time, so there are four starts: a run that loses its judges and is killed, the
+same run resumed as the CPU recipe, and one of each asynchronous trainer.
 """
 
 from pathlib import Path

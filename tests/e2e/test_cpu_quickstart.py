@@ -5,7 +5,6 @@ It goes on from the last checkpoint of the killed run of `test_single_turn.py`, 
 """
 
 import json
-import math
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,10 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import ray
-import torch
-from transformers import AutoModelForCausalLM
 
 from tests.advantage.oracle import naive_trloo
+from tests.e2e import weights
 from tests.e2e.losses import Killed, checkpoints
 from tests.e2e.runs import Run, command, environment
 from verl_kernel.advantage.turns import ZERO_REWARD
@@ -201,32 +199,8 @@ def test_prs_rejected_what_its_rule_says(run: Resumed):
 
 
 def test_the_weights_changed_and_reached_vllm(run: Resumed):
-    stale, fresh = (
-        AutoModelForCausalLM.from_pretrained(
-            run.folder / "checkpoints" / f"global_step_{step}" / "actor" / "huggingface", dtype=torch.float32
-        ).eval()
-        for step in (run.first - 1, run.first)
-    )
-    drift = max(
-        (after - before).abs().max().item()
-        for before, after in zip(stale.parameters(), fresh.parameters(), strict=True)
-    )
-    assert drift > 1e-5
+    stale, fresh = (weights.of_step(run.folder, step) for step in (run.first - 1, run.first))
+    assert weights.drift(stale, fresh) > 1e-5
     rows = run.rows(run.first + 1)[:8]
-    assert mean_gap(fresh, rows) < 1e-3
-    assert mean_gap(stale, rows) > 3 * mean_gap(fresh, rows)
-
-
-def mean_gap(model: torch.nn.Module, rows: list[dict]) -> float:
-    """Mean absolute difference between vLLM's log-probs of generated tokens and the model's."""
-    gaps = []
-    for row in rows:
-        ids = torch.tensor([row["prompts"] + row["responses"]])
-        with torch.no_grad():
-            logprobs = model(ids).logits[0, :-1].log_softmax(-1)
-        start = len(row["prompts"]) - 1
-        own = logprobs[start:].gather(1, ids[0, start + 1 :, None]).squeeze(1)
-        mask = torch.tensor(row["generated_mask"], dtype=torch.bool)
-        gaps += (own - torch.tensor(row["rollout_log_probs"]))[mask].abs().tolist()
-    assert gaps and all(math.isfinite(gap) for gap in gaps)
-    return sum(gaps) / len(gaps)
+    assert weights.mean_gap(fresh, rows) < 1e-3
+    assert weights.mean_gap(stale, rows) > 3 * weights.mean_gap(fresh, rows)

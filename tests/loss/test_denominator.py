@@ -48,7 +48,7 @@ def gradients(
     recipe: DictConfig,
     masks: Sequence[Sequence[int]] = MASKS,
     advantages: Sequence[torch.Tensor] | None = None,
-    ratio: float = 1.0,
+    ratio: float | Sequence[torch.Tensor] = 1.0,
     dp_size: int = 1,
     **cut: Any,
 ) -> tuple[float, list[torch.Tensor]]:
@@ -57,7 +57,8 @@ def gradients(
     advantages = advantages_of(masks) if advantages is None else advantages
     leaves = [torch.full((PROMPT + len(mask),), -2.0, requires_grad=True) for mask in masks]
     # Scores stand one place before the token they are about.
-    old = [leaf.detach()[PROMPT - 1 : -1] - torch.tensor(ratio).log() for leaf in leaves]
+    ratios = [torch.tensor(ratio)] * len(masks) if isinstance(ratio, float) else ratio
+    old = [leaf.detach()[PROMPT - 1 : -1] - one.log() for leaf, one in zip(leaves, ratios, strict=True)]
     data = TensorDict(
         {
             "row": torch.arange(len(masks)),

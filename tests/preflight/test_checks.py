@@ -15,10 +15,10 @@ from omegaconf import DictConfig
 
 from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.env.options import GymOptions
-from verl_kernel.errors import EnvironmentNotReady, VerlKernelError
+from verl_kernel.errors import EnvironmentNotReady, RegistrationError, VerlKernelError
 from verl_kernel.plugin import registration
 from verl_kernel.preflight import PreflightCallback, machine, preflight
-from verl_kernel.preflight.checks import check_judges_gpus, check_machine
+from verl_kernel.preflight.checks import check_judges_gpus, check_machine, check_registries
 
 REFERENCE = """
 import torch
@@ -82,6 +82,11 @@ def test_a_sound_configuration_passes(quickstart):
         ("algorithm.use_kl_in_reward=true", "algorithm.use_kl_in_reward", "use_kl_loss"),
         ("algorithm.trloo.gamma=2", "algorithm.trloo.gamma", "between 0 and 1"),
         ("algorithm.gamma=2", "algorithm.trloo.gamma", "between 0 and 1"),
+        ("algorithm.rec.opmd_tau=0", "algorithm.rec.opmd_tau", "above 0"),
+        ("+algorithm.rec.shift=-0.1", "algorithm.rec.shift", "known keys"),
+        ("algorithm.topr.positive_share=1", "algorithm.topr.positive_share", "between 0 and 1"),
+        ("algorithm.topr.reward=raw", "algorithm.topr.c", "to a number"),
+        ("actor_rollout_ref.rollout.n=1", "actor_rollout_ref.rollout.n", "algorithm.trloo.singleton to raw"),
         ("algorithm.trloo.mask_void_turn=1", "algorithm.trloo.mask_void_turn", "true or false"),
         ("trainer.use_v1=false", "trainer.use_v1", "set it to true"),
         ("algorithm.rollout_correction.bypass_mode=true", "rollout_correction.bypass_mode", "set it to false"),
@@ -225,6 +230,30 @@ def test_a_name_lost_to_someone_else_is_refused(quickstart, monkeypatch):
     monkeypatch.setitem(registration._registry("agent loop"), "kernel_agent", {"_target_": "other.Loop"})
     sentence = refusal(quickstart)
     assert "kernel_agent" in sentence and "other.Loop" in sentence
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "use"),
+    [
+        ("advantage estimator", "topr_signed", "algorithm.adv_estimator"),
+        ("policy loss", "rec_ring", "actor_rollout_ref.actor.policy_loss.loss_mode"),
+        ("reward manager", "kernelgym", "reward.reward_manager.name"),
+        ("agent loop", "kernel_agent", "actor_rollout_ref.rollout.agent.default_agent_loop"),
+    ],
+)
+def test_a_lost_name_concerns_only_those_who_use_it(quickstart, monkeypatch, caplog, kind, name, use):
+    def someone_elses() -> None: ...
+
+    monkeypatch.setitem(registration._registry(kind), name, someone_elses)
+    check_registries(config(quickstart, f"{use}=something"))
+    assert name in caplog.text and "someone_elses" in caplog.text
+    for lost, who in ((False, "someone_elses"), (True, "not registered")):
+        if lost:
+            monkeypatch.delitem(registration._registry(kind), name)
+        with pytest.raises(RegistrationError) as caught:
+            check_registries(config(quickstart, f"{use}={name}"))
+        assert str(caught.value).startswith(f"{use} is {name}") and who in str(caught.value)
+        assert "VERL_USE_EXTERNAL_PLUGINS" in str(caught.value)
 
 
 def test_every_failure_ends_the_process(quickstart, monkeypatch):

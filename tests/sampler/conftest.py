@@ -26,7 +26,8 @@ def transfer_queue() -> Iterator[None]:
 def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if request.param == "memory":
         memory = MemoryQueue()
-        for name in ("kv_put", "kv_batch_put", "kv_batch_get", "kv_list", "kv_clear"):
+        calls = ("kv_put", "kv_batch_put", "kv_batch_get", "kv_list", "kv_clear", "async_kv_put", "async_kv_batch_put")
+        for name in calls:
             monkeypatch.setattr(tq, name, getattr(memory, name))
         yield
         return

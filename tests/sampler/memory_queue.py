@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls of TransferQueue that a replay buffer makes, over a dict of this process."""
+"""The calls of TransferQueue that a replay buffer and an agent loop worker make, over a dict of this process."""
 
 from __future__ import annotations
 
@@ -29,6 +29,14 @@ class MemoryQueue:
             self.kv_put(key, partition_id, tags[i] if tags else {})
             row = {name: getattr(column[i], "data", column[i]) for name, column in columns.items()}
             self.fields[partition_id].setdefault(key, {}).update(row)
+
+    async def async_kv_put(self, key: str, partition_id: str, tag: dict[str, Any]) -> None:
+        self.kv_put(key, partition_id, tag)
+
+    async def async_kv_batch_put(
+        self, keys: list[str], partition_id: str, fields: TensorDict, tags: list[dict[str, Any]]
+    ) -> None:
+        self.kv_batch_put(keys, partition_id, fields, tags)
 
     def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str]) -> TensorDict:
         rows = [self.fields[partition_id][key] for key in keys]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of turns and the baselines they give: what `trloo` and `turn_grpo` share.
+"""Groups of turns and the baselines they give: what all turn-level estimators share.
 
 A group is one turn number of one prompt. `baseline: turn` puts the rollouts into it that reached the turn,
 `padded` all rollouts of the prompt, with return 0 for those that stopped before it. A turn is rejected when
@@ -10,7 +10,8 @@ In a padded group, a rollout that stopped before the turn stays unless all its t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,40 @@ def void_turns(turns: Turns) -> torch.Tensor:
     return turns.present & (before > 0) & (turns.rewards <= 0)
 
 
+@dataclass(frozen=True)
+class Groups:
+    """The members of every (prompt, turn) group of B trajectories of at most K turns, and what they have in common."""
+
+    returns: torch.Tensor
+    """(B, K) float64."""
+    counted: torch.Tensor
+    """(B, K) bool: whether the row is a member of the group of its prompt and the turn."""
+    prompts: torch.Tensor
+    """(B,) int64: number of each row's prompt."""
+    sizes: torch.Tensor
+    """(B, K) float64: members of each row's group."""
+    means: torch.Tensor
+    """(B, K) float64: mean return of the members; 0 where there are none."""
+
+    def settle(self, advantages: torch.Tensor, singleton: str) -> torch.Tensor:
+        """Advantages of members that have company, what `singleton` says for those alone, 0 for all others: (B, K)."""
+        alone = self.returns if singleton == "raw" else torch.zeros_like(self.returns)
+        return torch.where(self.sizes > 1, advantages, alone) * self.counted
+
+
+def group_turns(returns: torch.Tensor, counted: torch.Tensor, index: np.ndarray) -> Groups:
+    """Group the turns of rows with the same `index`: (B, K) float64, (B, K) bool and (B,) to their groups."""
+    prompts = torch.from_numpy(np.unique(index, return_inverse=True)[1].reshape(-1)).to(returns.device)
+    sizes, totals = (sum_groups(values, prompts) for values in (counted.double(), returns * counted))
+    return Groups(returns, counted, prompts, sizes, totals / sizes.clamp_min(1))
+
+
+def sum_groups(values: torch.Tensor, prompts: torch.Tensor) -> torch.Tensor:
+    """Give each row the sum of its group: (B, K) and (B,) to (B, K)."""
+    empty = values.new_zeros(int(prompts.max()) + 1 if len(prompts) else 0, values.shape[1])
+    return empty.index_add(0, prompts, values).index_select(0, prompts)
+
+
 def turn_advantages(
     returns: torch.Tensor, counted: torch.Tensor, index: np.ndarray, singleton: str, *, leave_one_out: bool
 ) -> torch.Tensor:
@@ -56,16 +91,31 @@ def turn_advantages(
     Returns:
         (B, K) float64, finite; 0 where a row is no member.
     """
-    group = torch.from_numpy(np.unique(index, return_inverse=True)[1].reshape(-1)).to(returns.device)
-    empty = returns.new_zeros(int(group.max()) + 1 if len(group) else 0, returns.shape[1])
-    sizes, totals = (
-        empty.index_add(0, group, values).index_select(0, group) for values in (counted.double(), returns * counted)
-    )
-    advantages = returns - totals / sizes.clamp_min(1)
+    groups = group_turns(returns, counted, index)
+    advantages = returns - groups.means
     if leave_one_out:
-        advantages = advantages * sizes / (sizes - 1).clamp_min(1)
-    alone = returns if singleton == "raw" else torch.zeros_like(returns)
-    return torch.where(sizes > 1, advantages, alone) * counted
+        advantages = advantages * groups.sizes / (groups.sizes - 1).clamp_min(1)
+    return groups.settle(advantages, singleton)
+
+
+@dataclass(frozen=True)
+class TurnBatch:
+    """What an estimator decides by: the turns of a batch, their returns and who counts in which group."""
+
+    turns: Turns
+    response_mask: torch.Tensor
+    """(B, T)."""
+    index: np.ndarray
+    """(B,) prompt identifiers."""
+    options: TrlooOptions
+    returns: torch.Tensor
+    """(B, K) float64, of the shaped rewards, discounted."""
+    counted: torch.Tensor
+    """(B, K) bool."""
+
+    def groups(self) -> Groups:
+        """The groups of the batch."""
+        return group_turns(self.returns, self.counted, self.index)
 
 
 def estimate(
@@ -76,13 +126,38 @@ def estimate(
     *,
     leave_one_out: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Advantages of tokens, twice, for an estimator that verl calls; see `trloo.trloo`."""
+    """Advantages of tokens, twice, against the mean of a group; see `trloo.trloo`."""
+
+    def rule(batch: TurnBatch) -> torch.Tensor:
+        return turn_advantages(
+            batch.returns, batch.counted, batch.index, batch.options.singleton, leave_one_out=leave_one_out
+        )
+
+    return estimate_by(rule, token_level_rewards, response_mask, index, config)
+
+
+def estimate_by(
+    rule: Callable[[TurnBatch], torch.Tensor],
+    token_level_rewards: torch.Tensor,
+    response_mask: torch.Tensor,
+    index: np.ndarray,
+    config: Mapping[str, Any] | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Advantages of tokens, twice, for an estimator that verl calls; see `trloo.trloo`.
+
+    Args:
+        rule: the turns' advantages, (B, K) float64, of a batch.
+        token_level_rewards: (B, T).
+        response_mask: (B, T).
+        index: (B,).
+        config: verl's `algorithm` node.
+    """
     options = check_algorithm(config)
     with torch.no_grad():
         turns = find_turns(token_level_rewards)
         returns = returns_to_go(shape_rewards(turns, options.shaping, options.gamma), options.gamma)
         counted = members(turns, response_mask, options)
-        advantages = turn_advantages(returns, counted, index, options.singleton, leave_one_out=leave_one_out)
+        advantages = rule(TurnBatch(turns, response_mask, index, options, returns, counted))
         tokens = turns.spread(advantages.float(), response_mask)
     if options.record_dir:
         log_batch(Path(options.record_dir), token_level_rewards, response_mask, index, tokens)

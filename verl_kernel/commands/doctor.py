@@ -9,7 +9,7 @@ import platform
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,9 @@ from verl_kernel import cpu
 from verl_kernel.env import granted_isolation
 from verl_kernel.errors import EnvironmentNotReady, VerlKernelError, cannot_load
 from verl_kernel.preflight import machine
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 
 @dataclass(frozen=True)
@@ -62,14 +65,35 @@ def _device() -> str:
     return "cpu" if cpu.is_active() else "cuda"
 
 
-def _registries() -> str:
+def _names() -> str:
+    """Every name of ours with its state; one that somebody else holds concerns only the recipes that use it."""
     from verl_kernel import plugin
 
-    missing = plugin.missing()
-    if missing:
-        names = ", ".join(f"{kind} {name} (held by {holder})" for (kind, name), holder in missing.items())
-        raise EnvironmentNotReady(f"verl's registries lack {names}: see the error that verl_kernel logged on import")
-    return ", ".join(name for _, name in plugin.expected())
+    found: dict[str, list[str]] = {}
+    for (kind, name), state in plugin.states().items():
+        found.setdefault(kind, []).append(f"{name} ({state})")
+    return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in found.items())
+
+
+def _registries() -> str:
+    """The names that the plain recipe uses."""
+    from verl_kernel import plugin
+    from verl_kernel.preflight.checks import check_registries
+
+    absent = [f"{kind} {name}" for (kind, name), holder in plugin.missing().items() if holder is None]
+    if absent:
+        raise EnvironmentNotReady(
+            f"verl's registries lack {', '.join(absent)}: see the error that verl_kernel logged on import"
+        )
+    check_registries(_plain_recipe())
+    return "hold all names that kernel_trloo uses"
+
+
+def _plain_recipe() -> DictConfig:
+    from hydra import compose, initialize_config_module
+
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return compose("kernel_trloo")
 
 
 def _entry_point() -> str:
@@ -83,10 +107,7 @@ def _entry_point() -> str:
 
 
 def _hydra() -> str:
-    from hydra import compose, initialize_config_module
-
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        compose("kernel_trloo")
+    _plain_recipe()
     return "kernel_trloo composes on verl's ppo_trainer"
 
 
@@ -126,6 +147,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "compiler": lambda: machine.compiler() if _device() == "cuda" else "none needed without a GPU",
     "/dev/shm": lambda: f"{machine.shared_memory_mb()} MiB free",
     "entry point": _entry_point,
+    "names": _names,
     "registries": _registries,
     "Hydra config": _hydra,
     "Ray": _ray,

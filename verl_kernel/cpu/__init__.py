@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 
 PLATFORM = "cpu"
+WEIGHT_TRANSFER = "kernel_gloo"
+"""Backend of `checkpoint_engine`, the module that registers it with verl."""
 
 _ENVIRONMENT = {
     # verl's FSDP engines are registered for "cuda" and "npu"; the CUDA ones run on a CPU unchanged.

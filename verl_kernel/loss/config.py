@@ -10,7 +10,12 @@ from verl.workers.config import PolicyLossConfig
 
 
 @dataclass
-class TurnPolicyLossConfig(PolicyLossConfig):  # type: ignore[misc]
-    """`PolicyLossConfig` and the keys of `options.TurnCorrectionOptions`."""
+class KernelPolicyLossConfig(PolicyLossConfig):  # type: ignore[misc]
+    """`PolicyLossConfig` and a node for each family of our losses."""
 
     turn_correction: dict[str, Any] = field(default_factory=dict)
+    """Keys of `options.TurnCorrectionOptions`, read by `turn_corrected`."""
+    rec: dict[str, Any] = field(default_factory=dict)
+    """Keys of `rec_options.RecOptions`, read by the losses of `rec_options.PRESETS`."""
+    topr: dict[str, Any] = field(default_factory=dict)
+    """Keys of `topr_options.ToprOptions`, read by `topr_taper`."""

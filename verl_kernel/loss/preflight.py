@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the switches of the mismatch correction fit each other, asked before anything starts."""
+"""Whether the switches of mismatch correction and policy loss fit each other, asked before anything starts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import math
 from omegaconf import DictConfig, OmegaConf
 
 from verl_kernel.errors import ConfigError
+from verl_kernel.loss.off_policy import check_off_policy
 from verl_kernel.loss.options import NODE, TurnCorrectionOptions
 from verl_kernel.loss.staleness import CORRECTION, check_staleness
 
@@ -16,13 +17,14 @@ UNCUT = math.exp(20)
 
 
 def check_mismatch(config: DictConfig) -> None:
-    """Corrections have log-probabilities to compare and bands that fit their age, and `turn_corrected` its ratios.
+    """Corrections have log-probabilities to compare and bands that fit their age, and losses of ours what they read.
 
     Raises:
         ConfigError: something is missing or contradicts; the message names the key and the remedy.
     """
     _check_correction(config)
     _check_turn_corrected(config)
+    check_off_policy(config)
     check_staleness(config)
 
 
@@ -46,7 +48,7 @@ def _check_turn_corrected(config: DictConfig) -> None:
     node = OmegaConf.select(config, NODE)
     mode = OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode")
     if mode != "turn_corrected":
-        if node is not None:
+        if node:
             raise ConfigError(
                 f"{NODE} is set and actor_rollout_ref.actor.policy_loss.loss_mode is {mode}, which does not read it: "
                 "set it to turn_corrected, or remove the node"

@@ -27,7 +27,7 @@ def check_staleness(config: DictConfig) -> None:
     Raises:
         ConfigError: they would be; the message names the preset to use.
     """
-    cause = _cause_of_staleness(config)
+    cause = cause_of_staleness(config)
     if cause is None or OmegaConf.select(config, f"{SAMPLER}.allow_narrow_band"):
         return
     for key, bound in (*_row_bounds(config), *_turn_bounds(config)):
@@ -39,7 +39,8 @@ def check_staleness(config: DictConfig) -> None:
             )
 
 
-def _cause_of_staleness(config: DictConfig) -> str | None:
+def cause_of_staleness(config: DictConfig) -> str | None:
+    """The switch by which samples may be older than the weights they train, in words; None where they cannot be."""
     mode = OmegaConf.select(config, "trainer.v1.trainer_mode")
     if OmegaConf.select(config, f"{SAMPLER}.group_carry_over"):
         return f"{SAMPLER}.group_carry_over is true"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What verl's registries hold of ours, put there as soon as verl has each of them.
 
-A name that verl already holds is never overwritten. `missing()` is what `doctor` and `preflight` ask.
+A name that verl or another plugin already holds is never overwritten: it is reported and left out, and all others are
+registered. `missing()` is what `doctor` and `preflight` ask.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from verl_kernel import cpu
 from verl_kernel.advantage import ESTIMATORS
-from verl_kernel.errors import RegistrationError
 from verl_kernel.loss import LOSSES
+from verl_kernel.plugin import trainer_log
 from verl_kernel.plugin.after_import import after_import
 
 logger = logging.getLogger(__name__)
@@ -47,14 +48,20 @@ def _path(entry: object) -> str:
     return f"{getattr(entry, '__module__', '?')}.{getattr(entry, '__qualname__', entry)}"
 
 
-def _claim(kind: str, name: str, path: str) -> dict[str, Any]:
-    registry = _registry(kind)
-    if name in registry and _path(registry[name]) != path:
-        raise RegistrationError(
-            f"verl already has the {kind} {name!r}, registered by {_path(registry[name])}; verl_kernel would register "
-            f"{path} under it: uninstall one, or leave one out of VERL_USE_EXTERNAL_PLUGINS / VERL_USE_EXTERNAL_MODULES"
-        )
-    return registry
+def _is_free(kind: str, name: str, path: str) -> bool:
+    """Whether nobody else holds a name; who does is logged."""
+    entry = _registry(kind).get(name)
+    if entry is None or _path(entry) == path:
+        return True
+    logger.warning(
+        "verl already has the %s %r, registered by %s: verl_kernel leaves out its own, %s; a recipe that names it will "
+        "not start, all others will",
+        kind,
+        name,
+        _path(entry),
+        path,
+    )
+    return False
 
 
 def expected() -> dict[tuple[str, str], str]:
@@ -77,26 +84,30 @@ def missing() -> dict[tuple[str, str], str | None]:
     return found
 
 
+def states() -> dict[tuple[str, str], str]:
+    """The state of each of our names in words: `own`, `held by` somebody, or `missing`."""
+    lost = missing()
+    return {key: "own" if key not in lost else f"held by {lost[key]}" if lost[key] else "missing" for key in expected()}
+
+
 def register() -> None:
     """Register everything with verl: at once in registries that are there, in others when their module is imported.
 
     Safe to call twice.
-
-    Raises:
-        RegistrationError: verl already holds one of our names for somebody else.
     """
     if cpu.is_active():
         cpu.install()
+    after_import(trainer_log.TRAINER, trainer_log.mend)
     for kind, (module, _) in _REGISTRIES.items():
         # A class that registers itself needs the whole package around its registry.
         module = module.removesuffix(".registry")
         if module in sys.modules:
-            _REGISTER[kind]()
+            _register_kind(kind)
         else:
-            after_import(module, partial(_register_later, kind))
+            after_import(module, partial(_register_kind, kind))
 
 
-def _register_later(kind: str) -> None:
+def _register_kind(kind: str) -> None:
     try:
         _REGISTER[kind]()
     except Exception:
@@ -104,29 +115,28 @@ def _register_later(kind: str) -> None:
         logger.exception("verl_kernel could not register with verl")
 
 
-def _register_estimators() -> None:
-    for name, function in ESTIMATORS.items():
-        _claim("advantage estimator", name, _path(function))[name] = function
-
-
-def _register_losses() -> None:
-    for name, loss in LOSSES.items():
-        _claim("policy loss", name, _path(loss))[name] = loss
+def _register_functions(kind: str, functions: Mapping[str, Callable[..., Any]]) -> None:
+    registry = _registry(kind)
+    for name, function in functions.items():
+        if _is_free(kind, name, _path(function)):
+            registry[name] = function
 
 
 def _register_agent_loop() -> None:
-    _claim("agent loop", AGENT_LOOP, AGENT_LOOP_CLASS)[AGENT_LOOP] = {"_target_": AGENT_LOOP_CLASS}
+    if _is_free("agent loop", AGENT_LOOP, AGENT_LOOP_CLASS):
+        _registry("agent loop")[AGENT_LOOP] = {"_target_": AGENT_LOOP_CLASS}
 
 
 def _register_reward_manager() -> None:
-    _claim("reward manager", REWARD_MANAGER, REWARD_MANAGER_CLASS)
-    # The class registers itself where it is defined: its module may be the one whose import of verl brought us here.
-    importlib.import_module(REWARD_MANAGER_CLASS.rpartition(".")[0])
+    if _is_free("reward manager", REWARD_MANAGER, REWARD_MANAGER_CLASS):
+        # The class registers itself where it is defined: its module may be the one whose import of verl brought us
+        # here.
+        importlib.import_module(REWARD_MANAGER_CLASS.rpartition(".")[0])
 
 
-_REGISTER = {
-    "advantage estimator": _register_estimators,
-    "policy loss": _register_losses,
+_REGISTER: dict[str, Callable[[], None]] = {
+    "advantage estimator": partial(_register_functions, "advantage estimator", ESTIMATORS),
+    "policy loss": partial(_register_functions, "policy loss", LOSSES),
     "reward manager": _register_reward_manager,
     "agent loop": _register_agent_loop,
 }

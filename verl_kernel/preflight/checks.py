@@ -14,6 +14,8 @@ from verl_kernel import cpu
 from verl_kernel.env import GymOptions, granted_isolation
 from verl_kernel.errors import ConfigError, DataError, EnvironmentNotReady, RegistrationError
 from verl_kernel.preflight import machine
+from verl_kernel.preflight.combinations import check_combination
+from verl_kernel.preflight.trainer_mode import check_asynchronous
 
 logger = logging.getLogger(__name__)
 
@@ -37,21 +39,36 @@ def check_trainer(config: DictConfig) -> None:
         )
 
 
+NAMES = {
+    "advantage estimator": "algorithm.adv_estimator",
+    "policy loss": "actor_rollout_ref.actor.policy_loss.loss_mode",
+    "reward manager": "reward.reward_manager.name",
+    "agent loop": "actor_rollout_ref.rollout.agent.default_agent_loop",
+}
+"""Where a configuration names what verl looks up in its registries."""
+
+
 def check_registries(config: DictConfig) -> None:
-    """The registries of verl hold our names."""
+    """The registries of verl hold for us those of our names that the configuration uses; all others are logged."""
     from verl_kernel import plugin
 
     for (kind, name), holder in plugin.missing().items():
-        who = f"is held by {holder}" if holder else "is not registered"
-        raise RegistrationError(
-            f"{kind} {name!r} {who}: allow verl_kernel in VERL_USE_EXTERNAL_PLUGINS, and look for the error that the "
-            "plugin logged when verl was imported"
+        who = f"held by {holder}" if holder else "not registered"
+        if OmegaConf.select(config, NAMES[kind]) != name:
+            logger.warning("%s %r is %s; this run does not use it", kind, name, who)
+            continue
+        remedy = (
+            "choose another, or leave the other package out of VERL_USE_EXTERNAL_PLUGINS or VERL_USE_EXTERNAL_MODULES"
+            if holder
+            else "allow verl_kernel in VERL_USE_EXTERNAL_PLUGINS, and look for the error that the plugin logged when "
+            "verl was imported"
         )
+        raise RegistrationError(f"{NAMES[kind]} is {name}, a name of verl_kernel that is {who}: {remedy}")
 
 
 def check_options(config: DictConfig) -> None:
-    """The nodes that are ours parse: `kernelgym`, the turn-level estimator's."""
-    from verl_kernel.advantage import ESTIMATORS
+    """The nodes that are ours parse: `kernelgym`, those of the turn-level estimators."""
+    from verl_kernel.advantage import ESTIMATORS, OPTIONS
     from verl_kernel.advantage.options import check_algorithm
     from verl_kernel.env import refuse_interpreting, resolve_device
     from verl_kernel.reward.options import parse_options
@@ -65,6 +82,8 @@ def check_options(config: DictConfig) -> None:
         raise EnvironmentNotReady(f"kernelgym.device: {exc}") from exc
     if OmegaConf.select(config, "algorithm.adv_estimator") in ESTIMATORS:
         check_algorithm(config.algorithm)
+        for options_of_node in OPTIONS:
+            options_of_node.from_node(OmegaConf.select(config, options_of_node.NODE))
 
 
 def check_mismatch(config: DictConfig) -> None:
@@ -72,6 +91,13 @@ def check_mismatch(config: DictConfig) -> None:
     from verl_kernel.loss import preflight as loss
 
     loss.check_mismatch(config)
+
+
+def check_adaptive(config: DictConfig) -> None:
+    """The switches of Reinforce-Ada fit each other."""
+    from verl_kernel.rollout import adaptive_preflight
+
+    adaptive_preflight.check_adaptive(config)
 
 
 def check_judges_gpus(options: GymOptions, device: str) -> None:
@@ -167,9 +193,12 @@ CHECKS: tuple[Callable[[DictConfig], None], ...] = (
     check_platform,
     check_trainer,
     check_registries,
+    check_asynchronous,
     check_options,
     check_sampler,
     check_mismatch,
+    check_combination,
+    check_adaptive,
     check_model,
     check_chat_template,
     check_data,

@@ -1,24 +1,57 @@
 # SPDX-License-Identifier: Apache-2.0
-"""verl's agent loop manager, which tells the loops what is played for validation.
+"""verl's agent loop manager, which tells the loops what is played for validation and how many rollouts a prompt gets.
 
-verl drops that mark before it calls an agent loop or a reward manager, and the gym serves validation first. Selected
-by `actor_rollout_ref.rollout.agent.agent_loop_manager_class`.
+verl drops the mark of a validation before it calls an agent loop or a reward manager, and the gym serves validation
+first. Budgets per prompt (`algorithm.ada.sampling: est`) go into the column `__rollout_n__`, which verl's worker reads;
+rounds (`seq_pos`, `seq_balance`) need a worker of ours. Selected by
+`actor_rollout_ref.rollout.agent.agent_loop_manager_class`.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+from omegaconf import DictConfig
 from tensordict import TensorDict
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ
-from verl.utils.tensordict_utils import assign_non_tensor_data
+from verl.utils.tensordict_utils import assign_non_tensor_data, assign_non_tensor_stack, get_non_tensor_data
 
+from verl_kernel.adaptive import AdaOptions, board, budgets
 from verl_kernel.reward.unjudged import VALIDATION
+from verl_kernel.rollout.prompt_names import PROMPT_NAME, prompt_name
 
 
 class KernelAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
-    """verl's manager; rows of a validation carry `reward.unjudged.VALIDATION`."""
+    """verl's manager; rows of a validation carry `reward.unjudged.VALIDATION`, others may carry a budget."""
+
+    def __init__(self, config: DictConfig, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, *args, **kwargs)
+        options = AdaOptions.from_node(config.algorithm.get("ada", None))
+        board.begin(options)
+        if options.in_rounds:
+            import ray
+
+            from verl_kernel.rollout.adaptive_worker import AdaptiveWorker
+
+            self.agent_loop_workers_class = ray.remote(AdaptiveWorker)
 
     def generate_sequences(self, prompts: TensorDict) -> None:
         """Start the rollouts of a batch without waiting for them."""
         if "validate" in prompts and prompts["validate"]:  # noqa: RUF019  `get` of a TensorDict wraps the value
             assign_non_tensor_data(prompts, VALIDATION, True)
+        else:
+            own = board.current()
+            if own is not None and own.options.sampling == "est":
+                _set_budgets(prompts, own, self.config.actor_rollout_ref.rollout.n)
         super().generate_sequences(prompts)
+
+
+def _set_budgets(prompts: TensorDict, own: board.Board, n: int) -> None:
+    """Share out `n` rollouts a prompt on average, by what is known of the prompts' pass rates."""
+    own.restore(int(get_non_tensor_data(prompts, "global_steps", 0)))
+    options = own.options
+    names = [prompt_name(getattr(messages, "data", messages)) for messages in prompts["raw_prompt"]]
+    shares = [own.counts.share(name) for name in names]
+    found = budgets(shares, n * len(names), options.n_min, options.n_max, options.epsilon)
+    assign_non_tensor_stack(prompts, PROMPT_NAME, names)
+    assign_non_tensor_stack(prompts, "__rollout_n__", found)

@@ -11,7 +11,8 @@ leave the batch before that. Validation is left alone.
 verl refuses a batch without a single loss token. Where rejection leaves none, the step is made neutral: the rejected
 turn of the highest coverage gets its mask back, its row a uid of its own and rewards of 0, so that its advantage is 0.
 
-Zero-variance groups (`groups`) are replaced before sampling (`refill`), or leave the batch after it.
+Zero-variance groups (`groups`) are replaced before sampling (`refill`), or leave the batch after it. Pools and counts
+of Reinforce-Ada are read where it is on (`adaptive`).
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ import transfer_queue as tq
 from verl.trainer.ppo.v1.replay_buffer import ReplayBufferAsync
 
 from verl_kernel.errors import InfraError
+from verl_kernel.sampler.adaptive import AdaptiveReplayBuffer
 from verl_kernel.sampler.batch_metrics import gradient_metrics, selection_metrics, unjudged_metrics, waiting_metrics
 from verl_kernel.sampler.groups import prompt_of, zero_variance_prompts
 from verl_kernel.sampler.kernel_log import KernelLog
 from verl_kernel.sampler.kernel_metrics import kernel_metrics
 from verl_kernel.sampler.options import PRSOptions
-from verl_kernel.sampler.refill import RefillingReplayBuffer
 from verl_kernel.sampler.rejection import Verdict, judge_turns, prs_metrics
 from verl_kernel.sampler.rows import Row, keep_rows, punched_mask, read_rows, write_masks, write_neutral
 from verl_kernel.sampler.sample_log import SampleLog
@@ -39,7 +40,7 @@ from verl_kernel.sampler.sample_log import SampleLog
 logger = logging.getLogger(__name__)
 
 
-class PRSReplayBuffer(RefillingReplayBuffer):
+class PRSReplayBuffer(AdaptiveReplayBuffer):
     """verl's replay buffer followed by profiling-based rejection of turns; asynchronous where the trainer is.
 
     Args:
@@ -85,6 +86,7 @@ class PRSReplayBuffer(RefillingReplayBuffer):
             return batch, metrics
         rows = read_rows(batch, global_steps)
         metrics |= kernel_metrics([row.turns for row in rows]) | unjudged_metrics(rows) | waiting_metrics(rows)
+        metrics |= self._adapt(batch, rows, global_steps)
         if self._kernel_log is not None:
             self._kernel_log.update(global_steps, partition_id, rows)
         batch, rows = self._drop_unjudged(batch, rows, global_steps)

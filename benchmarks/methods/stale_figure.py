@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figure and table of `stale.py`'s runs: mean over seeds, Student's 95 % interval.
+
+python benchmarks/methods/stale_figure.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+from stale import ARMS, STALENESS
+
+from verl_kernel.study.summary import interval
+
+SMOOTH = 3
+LAST = 5
+"""Steps that a run's last figure averages."""
+
+
+def curves(rows: Sequence[dict[str, Any]], arm: str, staleness: int, key: str) -> list[list[float]]:
+    """A measure of an arm's runs, step by step; a run per seed."""
+    runs: dict[int, list[float]] = defaultdict(list)
+    for row in rows:
+        if (row["arm"], row["staleness"]) == (arm, staleness):
+            runs[row["seed"]].append(row[key])
+    return list(runs.values())
+
+
+def smooth(run: Sequence[float]) -> list[float]:
+    """Mean of each value and the ones before it, up to `SMOOTH` in all."""
+    windows = [run[max(0, end - SMOOTH) : end] for end in range(1, len(run) + 1)]
+    return [sum(window) / len(window) for window in windows]
+
+
+def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    figure, axes = pyplot.subplots(2, 3, figsize=(13, 7), sharex=True, sharey="row", layout="constrained")
+    for column, staleness in enumerate(STALENESS):
+        for line, key in enumerate(("reward", "entropy")):
+            axis = axes[line, column]
+            for number, (arm, (title, _)) in enumerate(ARMS.items()):
+                runs = [smooth(run) for run in curves(rows, arm, staleness, key)]
+                if not runs:
+                    continue
+                found = [interval(values) for values in zip(*runs, strict=True)]
+                steps = range(1, len(found) + 1)
+                label = f"{title}, no clip, TIS" if staleness == 0 and arm == "ppo_clip" else title
+                axis.plot(steps, [point.mean for point in found], color=f"C{number}", label=label)
+                low, high = ([p.mean + sign * (p.half or 0.0) for p in found] for sign in (-1, 1))
+                axis.fill_between(steps, low, high, color=f"C{number}", alpha=0.12, linewidth=0)
+            axis.grid(alpha=0.3)
+            axis.set_ylabel(key if column == 0 else "")
+        axes[0, column].set_title(f"staleness {staleness}")
+        axes[1, column].set_xlabel("step")
+        axes[0, column].legend(fontsize=8)
+    figure.suptitle("Reward and entropy of the samples (entropy in nats per token); bands: 95 % over seeds")
+    figure.savefig(path)
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Markdown: reward of the last steps' samples, held-out reward and entropy of the last weights."""
+    lines = [
+        "| loss | staleness | seeds | last 5 steps | held-out reward | held-out correct | entropy | log ratio |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for arm, (title, _) in ARMS.items():
+        for staleness in STALENESS:
+            own = [row for row in rows if (row["arm"], row["staleness"]) == (arm, staleness)]
+            if not own:
+                continue
+            last = [row for row in own if "held_out_reward" in row]
+            reward = interval([sum(run[-LAST:]) / LAST for run in curves(rows, arm, staleness, "reward")])
+            figures = [interval([row[key] for row in last]) for key in ("held_out_reward", "held_out_correct")]
+            entropy = interval([row["held_out_entropy"] for row in last]).mean
+            largest = max(row["log_ratio"] for row in own)
+            cells = [title, str(staleness), str(len(last)), str(reward), *map(str, figures)]
+            lines.append("| " + " | ".join([*cells, f"{entropy:.3f}", f"{largest:.3f}"]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("docs/methods"))
+    options = parser.parse_args()
+    rows = [json.loads(line) for line in (options.out / "stale.jsonl").read_text(encoding="utf-8").splitlines()]
+    draw(rows, options.out / "stale.svg")
+    (options.out / "stale.md").write_text(table(rows), encoding="utf-8")
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What docs/methods says of the bandits, on fewer steps: which losses run away on frozen data, and where they end."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+
+import pytest
+import torch
+
+from benchmarks.methods.bandits import BANDITS, METHODS, OUT, State, climb, divergence, value
+
+NAMES = list(BANDITS)
+HALF, STEPS = 2000, 4000
+
+
+@functools.cache
+def frozen(method: str) -> tuple[State, State]:
+    half, whole = climb(METHODS[method], list(BANDITS.values()), [HALF, STEPS], rate=0.5)
+    return half, whole
+
+
+def spread(state: State, bandit: str) -> float:
+    logits = state.logits[NAMES.index(bandit)]
+    return float(logits.max() - logits.min())
+
+
+def policy(state: State, bandit: str) -> torch.Tensor:
+    return state.pi[NAMES.index(bandit)]
+
+
+@pytest.mark.parametrize(("bandit", "arm"), [("rec", 1), ("second", 1), ("topr", 2)])
+def test_naive_reinforce_runs_away_to_a_wrong_arm(bandit: str, arm: int) -> None:
+    half, whole = frozen("naive")
+    assert policy(whole, bandit)[arm] > 0.999
+    assert value(BANDITS[bandit], policy(whole, bandit)) < max(BANDITS[bandit].rewards)
+    # Twice the steps, twice the spread.
+    assert spread(whole, bandit) / spread(half, bandit) == pytest.approx(2, rel=0.02)
+
+
+@pytest.mark.parametrize("bandit", ["rec", "second"])
+def test_topr_settles_at_a_mixture_while_its_logits_grow_like_a_logarithm(bandit: str) -> None:
+    half, whole = frozen("topr")
+    assert torch.allclose(policy(half, bandit), policy(whole, bandit), atol=3e-3)
+    assert spread(whole, bandit) - spread(half, bandit) < 2 * math.log(2)
+    assert policy(whole, bandit).max() < 0.95
+
+
+@pytest.mark.parametrize("bandit", ["topr", "topr_uniform"])
+def test_topr_finds_the_good_arm_of_its_own_bandit_from_either_start(bandit: str) -> None:
+    assert policy(frozen("topr")[1], bandit)[0] > 0.99
+    assert spread(frozen("topr")[1], bandit) < 20 < spread(frozen("naive")[1], bandit)
+
+
+def test_from_a_uniform_start_naive_reinforce_finds_that_arm_too() -> None:
+    assert policy(frozen("naive")[1], "topr_uniform")[0] > 0.999
+
+
+@pytest.mark.parametrize("bandit", ["rec", "second"])
+@pytest.mark.parametrize(("method", "eps_high"), [("rec_one_side .2 .2", 0.2), ("rec_one_side .6 2.0", 2.0)])
+def test_rec_gains_on_the_data_within_a_divergence_that_eps_bounds(bandit: str, method: str, eps_high: float) -> None:
+    after = policy(frozen(method)[1], bandit)
+    assert value(BANDITS[bandit], after) > value(BANDITS[bandit], torch.tensor(BANDITS[bandit].mu))
+    # KL(pi || mu) <= log of the largest ratio, which ends a step beyond 1 + eps_high at most.
+    assert 0 < divergence(BANDITS[bandit], after) <= math.log(1 + eps_high + 0.05)
+
+
+@pytest.mark.parametrize("bandit", ["rec", "second"])
+def test_rec_with_a_narrow_clip_stops(bandit: str) -> None:
+    half, whole = frozen("rec_one_side .2 .2")
+    assert torch.equal(half.logits[NAMES.index(bandit)], whole.logits[NAMES.index(bandit)])
+
+
+@pytest.mark.parametrize(("bandit", "arm"), [("rec", 2), ("second", 0)])
+def test_on_frozen_data_only_importance_sampling_finds_the_best_arm(bandit: str, arm: int) -> None:
+    found = {method: policy(frozen(method)[1], bandit)[arm].item() for method in METHODS}
+    assert found.pop("is") > 0.99
+    assert max(found.values()) < 0.5
+
+
+@pytest.mark.parametrize(("bandit", "arm", "share"), [("rec", 2, 0.98), ("second", 0, 0.9)])
+def test_with_data_redrawn_all_find_it(bandit: str, arm: int, share: float) -> None:
+    for method in ("naive", "topr", "rec_one_side .2 .2"):
+        (after,) = climb(METHODS[method], [BANDITS[bandit]], [STEPS], rate=0.2, redraw=20)
+        assert after.pi[0, arm] > share, method
+
+
+def test_the_saved_figures_are_those_of_the_script() -> None:
+    saved = json.loads((OUT / "bandits.json").read_text())
+    assert set(saved["frozen"]["curves"]) == set(saved["redrawn"]["curves"]) == set(METHODS)
+    step = max(row["step"] for row in saved["frozen"]["curves"]["topr"]["rec"] if row["step"] <= 200)
+    (state,) = climb(METHODS["topr"], list(BANDITS.values()), [step], rate=0.5)
+    row = next(row for row in saved["frozen"]["curves"]["topr"]["rec"] if row["step"] == step)
+    assert row["pi"] == pytest.approx(policy(state, "rec").tolist(), rel=1e-3)

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every `method=` composes in every trainer mode, passes the checks of a start and gives verl a gradient."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig, OmegaConf
+from verl.protocol import DataProto
+from verl.trainer.ppo.core_algos import get_policy_loss_fn
+from verl.trainer.ppo.ray_trainer import compute_advantage
+from verl.utils.config import omega_conf_to_dataclass
+
+import verl_kernel.config
+import verl_kernel.plugin  # registers what the methods name
+from tests.advantage.batches import build
+from verl_kernel.errors import ConfigError
+from verl_kernel.loss import LOSSES
+from verl_kernel.loss.preflight import check_mismatch
+from verl_kernel.preflight.checks import check_adaptive, check_options, check_registries, check_sampler
+from verl_kernel.preflight.combinations import ESTIMATOR, GROUPED, LOSS, TWICE, check_combination
+
+FOLDER = Path(next(iter(verl_kernel.config.__path__))) / "method"
+METHODS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+MODES = ("sync", "separate_async")
+"""The third, colocate_async, chooses the same mismatch as separate_async."""
+OURS = [name for name in METHODS if name != "dr_kernel" and not name.startswith("ada")]
+"""Methods that train by the behaviour policy."""
+PAGES = "\n".join(page.read_text() for page in (Path(__file__).parents[2] / "docs").rglob("*.md"))
+
+
+@functools.cache
+def composed(*overrides: str, recipe: str = "cpu_quickstart") -> DictConfig:
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return compose(recipe, overrides=list(overrides))
+
+
+def check(config: DictConfig) -> None:
+    for question in (check_registries, check_options, check_sampler, check_mismatch, check_combination, check_adaptive):
+        question(config)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_composes_and_passes_the_checks_of_a_start_in_every_trainer_mode(method, monkeypatch):
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    for mode in MODES:
+        config = composed(f"method={method}", f"trainer_mode={mode}")
+        assert config.trainer.v1.trainer_mode == mode
+        check(config)
+
+
+@pytest.mark.parametrize("method", OURS)
+def test_the_loss_gets_the_samplers_log_probabilities_in_every_trainer_mode(method):
+    for mode in MODES:
+        rule = composed(f"method={method}", f"trainer_mode={mode}").algorithm.rollout_correction
+        assert rule.bypass_mode and rule.rollout_is is None and rule.rollout_rs is None
+
+
+def test_the_default_sets_nothing():
+    plain = OmegaConf.to_container(composed())
+    assert OmegaConf.to_container(composed("method=dr_kernel")) == plain
+    assert plain["algorithm"]["adv_estimator"] == "trloo"
+    assert plain["algorithm"]["rollout_correction"]["rollout_rs"].startswith("seq_mean_k1")
+    assert "stale" not in str(plain["algorithm"]["rollout_correction"])
+    stale = composed("method=dr_kernel", "trainer_mode=separate_async").algorithm.rollout_correction
+    assert stale.rollout_is == "token" and stale.rollout_rs_threshold.startswith("0.98")
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["method=topr", "trainer_mode=separate_async"])))
+def test_the_order_of_switches_on_the_command_line_does_not_matter(order):
+    assert composed(*order).algorithm.rollout_correction.bypass_mode is True
+
+
+def test_a_mismatch_that_is_named_wins_and_is_refused_where_the_method_cannot_work_with_it():
+    config = composed("method=topr", "mismatch=mrs")
+    assert config.algorithm.rollout_correction.rollout_rs == "seq_mean_k1,seq_max_k2"
+    with pytest.raises(ConfigError, match="bypass_mode is not true.*mismatch=bypass"):
+        check(config)
+    kept = composed("method=asymre", "mismatch=stale_tis", "trainer_mode=colocate_async")
+    check(kept)
+    assert kept.algorithm.rollout_correction.rollout_is == "token"
+
+
+def test_a_single_switch_named_beside_a_method_wins():
+    config = composed("method=topr", "algorithm.adv_estimator=trloo", "algorithm.topr.c=0.5")
+    assert (config.algorithm.adv_estimator, config.algorithm.topr.c) == ("trloo", 0.5)
+    assert config.actor_rollout_ref.actor.policy_loss.loss_mode == "topr_taper"
+
+
+@pytest.mark.parametrize("recipe", ["kernel_trloo", "drkernel_8b"])
+def test_the_other_recipes_take_methods_too(recipe):
+    config = composed("method=rec_ring", recipe=recipe)
+    assert config.actor_rollout_ref.actor.policy_loss.loss_mode == "rec_ring"
+    assert config.algorithm.rollout_correction.bypass_mode
+
+
+def gradient(method: str, drift: float = 0.1) -> torch.Tensor:
+    """Of the loss by log pi, through verl's own call of the estimator, on four rollouts of two turns."""
+    rewards = [[1.0, 3.0], [0.0, 0.5], [0.0, 0.0], [0.0, 0.0]]
+    batch = build(rewards, [[(0, i + 2), (i + 3, i + 5)] for i in range(4)], ["a"] * 4)
+    config = copy.deepcopy(composed(f"method={method}", "trainer_mode=sync"))
+    OmegaConf.resolve(config.algorithm)
+    data = DataProto.from_dict(
+        {"token_level_rewards": batch.rewards, "response_mask": batch.mask}, non_tensors={"uid": batch.index}
+    )
+    advantages = compute_advantage(data, config.algorithm.adv_estimator, config=config.algorithm).batch["advantages"]
+    OmegaConf.resolve(config)
+    actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+    old = torch.full_like(advantages, -2.0)
+    noise = torch.from_numpy(np.random.default_rng(0).normal(0, drift, old.shape)).float()
+    policy = (old + noise).requires_grad_()
+    loss, _ = get_policy_loss_fn(actor.policy_loss.loss_mode)(
+        old_log_prob=old,
+        log_prob=policy,
+        advantages=advantages,
+        response_mask=batch.mask.bool(),
+        loss_agg_mode=actor.loss_agg_mode,
+        config=actor,
+    )
+    loss.backward()
+    assert policy.grad is not None and (policy.grad[batch.mask == 0] == 0).all()
+    return policy.grad
+
+
+@pytest.mark.parametrize("method", ["dr_kernel", *OURS])
+def test_a_method_learns(method):
+    found = gradient(method, drift=1e-4)
+    # A token whose likelihood should rise, and one whose likelihood should fall.
+    assert found.isfinite().all() and (found < 0).any() and (found > 0).any()
+
+
+def test_asymre_is_the_same_as_estimator_and_as_loss():
+    torch.testing.assert_close(gradient("asymre"), gradient("asymre_kl"), atol=1e-7, rtol=1e-5)
+
+
+def test_where_policies_agree_clipping_and_the_square_do_nothing():
+    plain = gradient("opmd", drift=0.0) * 2
+    for method in (
+        "opmd_k2",
+        "rec_one_side_is",
+        "rec_one_side_no_is",
+        "rec_two_side_is",
+        "rec_two_side_no_is",
+        "rec_ring",
+    ):
+        torch.testing.assert_close(gradient(method, drift=0.0), plain, atol=1e-7, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("estimator", "loss"), TWICE)
+def test_one_term_is_not_counted_twice(estimator, loss):
+    config = copy.deepcopy(composed())
+    OmegaConf.update(config, ESTIMATOR, estimator)
+    OmegaConf.update(config, LOSS, loss)
+    with pytest.raises(ConfigError, match=rf"{estimator}.*{loss}.*rec_group_mean, or .*gpg"):
+        check_combination(config)
+
+
+@pytest.mark.parametrize("estimator", [*GROUPED, "topr_signed"])
+def test_who_compares_rollouts_needs_two_of_them(estimator):
+    config = copy.deepcopy(composed())
+    OmegaConf.update(config, ESTIMATOR, estimator)
+    OmegaConf.update(config, "actor_rollout_ref.rollout.n", 1)
+    if estimator in GROUPED:
+        with pytest.raises(ConfigError, match=r"rollout\.n is 1 .*raise .*, or set algorithm\.trloo\.singleton to raw"):
+            check_combination(config)
+        OmegaConf.update(config, "algorithm.trloo.singleton", "raw")
+    check_combination(config)
+
+
+def row(method: str) -> str:
+    """What a method sets, as a line of the table in the documentation."""
+    config = composed(f"method={method}", "trainer_mode=sync")
+    actor = config.actor_rollout_ref.actor
+    old = "sampler's" if config.algorithm.rollout_correction.bypass_mode else "trainer's"
+    cells = (config.algorithm.adv_estimator, actor.policy_loss.loss_mode, old, actor.loss_agg_mode)
+    return f"| `{method}` | " + " | ".join(f"`{cell}`" if cell != old else cell for cell in cells) + " |"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_table_of_methods_is_true(method):
+    assert row(method) in PAGES
+
+
+def verdicts(loss: str) -> list[str]:
+    """Whether a loss starts with and without the sampler's log-probabilities, in sync and on older samples."""
+    found = []
+    for mode, mismatch in itertools.product(("sync", "colocate_async"), ("bypass", "none")):
+        config = copy.deepcopy(composed(f"trainer_mode={mode}", f"mismatch={mismatch}"))
+        OmegaConf.update(config, LOSS, loss)
+        try:
+            check_mismatch(config)
+        except ConfigError:
+            found.append("refused")
+        else:
+            found.append("yes")
+    return found
+
+
+LINES = [[cell.strip() for cell in line.split("|")[1:-1]] for line in PAGES.splitlines() if line.startswith("| `")]
+
+
+@pytest.mark.parametrize("loss", [*(name for name in LOSSES if name != "turn_corrected"), "vanilla", "gpg"])
+def test_the_table_of_losses_and_modes_is_true(loss):
+    assert [line[1:] for line in LINES if f"`{loss}`" in line[0] and set(line[1:]) <= {"yes", "refused"}] == [
+        verdicts(loss)
+    ]

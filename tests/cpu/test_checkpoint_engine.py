@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine `kernel_gloo` between processes: what is sent arrives, and nobody waits for a worker that failed."""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+
+import pytest
+import torch
+
+from verl_kernel.cpu.checkpoint_engine import OUTSIDE, GlooCheckpointEngine
+from verl_kernel.errors import InfraError
+
+pytestmark = pytest.mark.timeout(300)
+
+Weights = Iterator[tuple[str, torch.Tensor]]
+BUCKET = 512
+WAIT_S = 120.0
+"""Longer than any test takes, shorter than the engine's own patience."""
+
+# Children are forked from a process that has imported the engine, not from this one with its threads.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["verl_kernel.cpu.checkpoint_engine"])
+
+
+def model(seed: int = 0) -> Weights:
+    """Several dtypes and shapes: empty, scalar, tied, transposed, larger than a bucket, and many small ones."""
+    numbers = torch.Generator().manual_seed(seed)
+    embedding = torch.randn(40, 16, generator=numbers)
+    yield "embedding", embedding
+    yield "empty", torch.empty(0, 7, dtype=torch.bfloat16)
+    yield "scalar", torch.tensor(seed, dtype=torch.int64)
+    yield "mask", torch.tensor([True, False, True])
+    for layer in range(20):
+        yield f"{layer}.bf16", torch.randn(3, 5, generator=numbers).bfloat16()
+        yield f"{layer}.fp32", torch.randn(2, 3, 4, generator=numbers).transpose(0, 2)
+    yield "head", embedding
+    yield "last_empty", torch.empty(0)
+
+
+def raising(seed: int = 0) -> Weights:
+    yield "big", torch.zeros(10 * BUCKET)
+    raise KeyError("layer.7")
+
+
+def dying(seed: int = 0) -> Weights:
+    yield "big", torch.zeros(10 * BUCKET)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def worker(pipe: Connection, weights: Callable[[int], Weights] | None, updates: int) -> None:
+    """A worker of its own process: a sender of `weights`, or without them a receiver."""
+    engine = GlooCheckpointEngine(BUCKET, is_master=weights is not None)
+    for update in range(updates):
+        pipe.send(engine.prepare())
+        engine.init_process_group(**pipe.recv())
+        try:
+            pipe.send(asyncio.run(work(engine, weights, update)))
+        except (KeyError, RuntimeError, InfraError) as exc:
+            pipe.send(f"{type(exc).__name__}: {exc}")
+        engine.finalize()
+
+
+async def work(engine: GlooCheckpointEngine, weights: Callable[[int], Weights] | None, update: int) -> object:
+    if weights is not None:
+        return await engine.send_weights(weights(update), global_steps=update)
+    return digest([pair async for pair in engine.receive_weights(global_steps=update)])
+
+
+def digest(weights: list[tuple[str, torch.Tensor]]) -> list[tuple]:
+    return [(name, weight.shape, weight.dtype, weight.double().tolist()) for name, weight in weights]
+
+
+@contextmanager
+def started(weights: Callable[[int], Weights] | None, updates: int = 1) -> Iterator[Connection]:
+    here, there = PROCESSES.Pipe()
+    process = PROCESSES.Process(target=worker, args=(there, weights, updates), daemon=True)
+    process.start()
+    there.close()
+    try:
+        yield here
+    finally:
+        process.join(WAIT_S)
+        assert process.exitcode is not None, "the worker still waits"
+
+
+def received(pipe: Connection) -> object:
+    assert pipe.poll(WAIT_S)
+    return pipe.recv()
+
+
+def join(pipes: list[Connection]) -> None:
+    """What verl's manager does before each update: ask all to prepare, number them, let them join."""
+    metadata = [received(pipe) for pipe in pipes]
+    trainer, rollout = GlooCheckpointEngine.build_topology(1, len(pipes) - 1, metadata)
+    for i, pipe in enumerate(pipes):
+        side, at = (trainer, 0) if i == 0 else (rollout, i - 1)
+        pipe.send({key: values[at] for key, values in side.items()})
+
+
+def test_all_weights_arrive_in_every_rollout_at_each_update():
+    with started(model, 2) as sender, started(None, 2) as one, started(None, 2) as other:
+        for update in range(2):
+            join([sender, one, other])
+            expected = digest(list(model(update)))
+            assert received(sender) is None
+            assert received(one) == expected and received(other) == expected
+
+
+def test_a_weight_that_cannot_be_produced_fails_on_both_sides():
+    with started(raising) as sender, started(None) as rollout:
+        join([sender, rollout])
+        assert received(sender) == "KeyError: 'layer.7'"
+        said = str(received(rollout))
+        assert said.startswith(InfraError.__name__) and "KeyError: 'layer.7'" in said
+
+
+def test_a_rollout_does_not_wait_for_a_trainer_that_died():
+    with started(dying) as sender, started(None) as rollout:
+        join([sender, rollout])
+        assert str(received(rollout)).startswith("RuntimeError")
+        with pytest.raises(EOFError):
+            received(sender)
+
+
+def test_a_trainer_does_not_wait_for_a_rollout_that_is_gone():
+    with started(model) as sender:
+        metadata = [received(sender), None]
+        trainer, rollout = GlooCheckpointEngine.build_topology(1, 1, metadata)
+        sender.send({key: values[0] for key, values in trainer.items()})
+        # This process is the rollout, and leaves before anything is received.
+        engine = GlooCheckpointEngine(BUCKET)
+        engine.init_process_group(**{key: values[0] for key, values in rollout.items()})
+        engine.finalize()
+        assert str(received(sender)).startswith("RuntimeError")
+
+
+def test_workers_are_numbered_and_only_the_trainers_first_one_sends():
+    trainer, rollout = GlooCheckpointEngine.build_topology(3, 2, [("host", 7), None, None, None, None])
+    assert trainer == {"rank": [0, OUTSIDE, OUTSIDE], "world_size": [3] * 3, "address": [("host", 7)] * 3}
+    assert rollout == {"rank": [1, 2], "world_size": [3] * 2, "address": [("host", 7)] * 2}
+
+
+def test_a_trainers_other_workers_produce_their_share_of_every_weight():
+    engine, seen = GlooCheckpointEngine(BUCKET), []
+    engine.init_process_group(OUTSIDE, 3, ("nowhere", 1))
+    asyncio.run(engine.send_weights((name, seen.append(name) or weight) for name, weight in model()))
+    assert seen == [name for name, _ in model()]

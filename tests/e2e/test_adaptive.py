@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two steps of the CPU recipe with Reinforce-Ada-Seq-balance: rounds against the gym, pools in the advantages."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.runs import Run, command, train
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(2400)]
+PROMPTS, KEPT = 4, 4
+
+
+@pytest.fixture(scope="module")
+def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("adaptive")
+    words = command(
+        quickstart,
+        folder,
+        "method=ada_seq_balance",
+        f"data.train_batch_size={PROMPTS}",
+        f"actor_rollout_ref.actor.ppo_mini_batch_size={PROMPTS}",
+        f"actor_rollout_ref.rollout.n={KEPT}",
+        "trainer.total_training_steps=2",
+        "trainer.save_freq=-1",
+        f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
+        f"algorithm.trloo.record_dir={folder}/advantages",
+    )
+    return train(folder, words)
+
+
+def test_every_prompt_keeps_n_of_its_draws(run: Run):
+    for number, step in enumerate(run.steps[:2], 1):
+        assert step["ada/draws/total"] >= PROMPTS * KEPT and step["ada/draws/max"] <= 32
+        assert step["ada/missing_pools"] == 0 and step["ada/judge_calls/total"] > 0
+        assert sum(step[f"ada/exit/{reason}"] for reason in ("met", "limit", "stalled")) == pytest.approx(1)
+        rows = run.rows(number)
+        assert len(rows) == PROMPTS * KEPT
+        assert sorted({row["key"].rsplit("_", 2)[1] for row in rows}) == [str(i) for i in range(KEPT)]
+
+
+def test_the_run_learns(run: Run):
+    assert all(step["actor/grad_norm"] > 0 for step in run.steps[:2])

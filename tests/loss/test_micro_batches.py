@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every loss of ours within verl's actor loss: micro-batches, padding, and weights of the rollout correction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from omegaconf import DictConfig
+
+from tests.loss.cases import OURS, assert_same, evaluate, random_batch
+from tests.loss.test_denominator import MASKS, gradients, recipe  # noqa: F401  a fixture
+
+RATIOS = [torch.linspace(0.4, 1.9, len(mask)).roll(row) for row, mask in enumerate(MASKS)]
+AGGREGATIONS = ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "token-sum"]
+
+
+@pytest.mark.parametrize("mode", OURS)
+def test_the_gradient_is_the_same_however_micro_batches_are_cut(recipe: DictConfig, mode: str) -> None:  # noqa: F811
+    config = recipe.copy()
+    # By its name alone: the node is still of verl's own class.
+    config.actor_rollout_ref.actor.policy_loss.loss_mode = mode
+    loss, expected = gradients(config, ratio=RATIOS)
+    assert any(grad.any() for grad in expected)
+    for cut in ({"micro_batch_size_per_gpu": 2}, {"micro_batch_size_per_gpu": 8}):
+        other, found = gradients(config, ratio=RATIOS, use_dynamic_bsz=False, **cut)
+        assert other == pytest.approx(loss, rel=1e-5)
+        for one, two in zip(expected, found, strict=True):
+            torch.testing.assert_close(one, two)
+    other, found = gradients(config, ratio=RATIOS, use_dynamic_bsz=True, max_token_len_per_gpu=16)
+    assert other == pytest.approx(loss, rel=1e-5)
+
+
+@pytest.mark.parametrize("mode", OURS)
+def test_what_stands_outside_the_mask_has_no_influence(mode: str) -> None:
+    batch = random_batch()
+    hole = ~batch.mask
+    changed = replace(
+        batch,
+        log_prob=batch.log_prob + 100 * hole,
+        log_ratio=batch.log_ratio + 100 * hole,
+        advantages=batch.advantages - 100 * hole,
+    )
+    one, two = evaluate(mode, batch), evaluate(mode, changed)
+    assert hole.any() and not two[1][hole].any()
+    assert_same(one[0], two[0])
+    assert_same(one[1], two[1])
+    assert one[2] == pytest.approx(two[2])
+
+
+@pytest.mark.parametrize("mode", OURS)
+def test_weights_of_the_rollout_correction_multiply_every_tokens_loss(mode: str) -> None:
+    batch = random_batch()
+    weights = torch.linspace(0.1, 2, batch.mask.numel(), dtype=torch.float64).view(batch.mask.shape)
+    assert_same(evaluate(mode, batch, weights=weights)[1], weights * evaluate(mode, batch)[1])
+
+
+@pytest.mark.parametrize("mode", OURS)
+@pytest.mark.parametrize("agg", AGGREGATIONS)
+def test_it_sums_up_as_verl_does(mode: str, agg: str) -> None:
+    # Per row, the gradient of another aggregation is that of token-sum times one number.
+    batch = random_batch()
+    ours, plain = evaluate(mode, batch, agg)[1], evaluate(mode, batch, "token-sum")[1]
+    length = batch.mask.sum(dim=1, keepdim=True)
+    rows, width = batch.mask.shape
+    divisor = {
+        "token-sum": 1,
+        "token-mean": length.sum(),
+        "seq-mean-token-mean": length * rows,
+        "seq-mean-token-sum": rows,
+        "seq-mean-token-sum-norm": rows * width,
+    }[agg]
+    assert_same(ours, plain / divisor)
+
+
+@pytest.mark.parametrize("mode", OURS)
+def test_a_batch_without_a_token_has_loss_zero_and_finite_metrics(mode: str) -> None:
+    batch = random_batch()
+    empty = replace(batch, mask=torch.zeros_like(batch.mask))
+    loss, gradient, metrics = evaluate(mode, empty, "token-sum")
+    assert loss == 0 and not gradient.any()
+    assert set(metrics) == set(evaluate(mode, batch)[2]) and not any(metrics.values())

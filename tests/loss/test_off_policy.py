@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is refused at the start about losses for off-policy data, composed as a recipe composes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig, OmegaConf
+from verl.utils.config import omega_conf_to_dataclass
+
+from tests.loss.cases import OURS
+from verl_kernel.errors import ConfigError
+from verl_kernel.loss import PRESETS
+from verl_kernel.loss.config import KernelPolicyLossConfig
+from verl_kernel.loss.off_policy import CLASS, check_off_policy
+from verl_kernel.loss.preflight import check_mismatch
+
+LOSS = "actor_rollout_ref.actor.policy_loss"
+CORRECTION = "algorithm.rollout_correction"
+COMPARING = ["rec_one_side_is", "rec_one_side_no_is", "rec_two_side_is", "rec_two_side_no_is", "rec_ring"]
+COMPARING += ["rec_gspo_is", "rec_gspo_no_is", "opmd_k2"]
+
+
+@pytest.fixture(scope="module")
+def recipes() -> dict[str, DictConfig]:
+    """The recipe with a preset of mismatch correction, by its name; `async` is stale_tis with colocate_async."""
+    chosen = {"mrs": "mismatch=mrs", "stale_clip": "mismatch=stale_clip", "async": "trainer_mode=colocate_async"}
+    micro = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1"
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return {name: compose("kernel_trloo", overrides=[micro, override]) for name, override in chosen.items()}
+
+
+def with_loss(config: DictConfig, mode: str, **nodes: Any) -> DictConfig:
+    config = config.copy()
+    OmegaConf.set_struct(config, False)
+    config.actor_rollout_ref.actor.policy_loss |= {"loss_mode": mode, "_target_": CLASS, **nodes}
+    return config
+
+
+def bypassed(config: DictConfig) -> DictConfig:
+    config = config.copy()
+    config.algorithm.rollout_correction |= {"bypass_mode": True, "rollout_is": None, "rollout_rs": None}
+    return config
+
+
+@pytest.mark.parametrize("mode", OURS)
+def test_every_loss_passes_with_the_policy_that_generated(recipes: dict[str, DictConfig], mode: str) -> None:
+    check_mismatch(with_loss(recipes["stale_clip"], mode))
+    check_mismatch(with_loss(bypassed(recipes["async"]), mode))
+
+
+@pytest.mark.parametrize("mode", PRESETS)
+def test_fresh_samples_need_no_bypass(recipes: dict[str, DictConfig], mode: str) -> None:
+    check_mismatch(with_loss(recipes["mrs"], mode))
+
+
+@pytest.mark.parametrize("name", ["mrs", "async"])
+def test_topr_without_the_policy_that_generated_is_refused(recipes: dict[str, DictConfig], name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{CORRECTION}.bypass_mode is not true.*mismatch=stale_clip"):
+        check_mismatch(with_loss(recipes[name], "topr_taper"))
+
+
+@pytest.mark.parametrize("mode", PRESETS)
+def test_older_samples_are_refused_where_the_loss_would_not_see_their_age(
+    recipes: dict[str, DictConfig], mode: str
+) -> None:
+    config = with_loss(recipes["async"], mode)
+    if mode not in COMPARING:
+        return check_mismatch(config)
+    with pytest.raises(ConfigError, match=f"loss_mode is {mode}.*num_warmup_batches.*bypass_mode=true"):
+        check_mismatch(config)
+
+
+def test_a_custom_loss_is_judged_by_its_options(recipes: dict[str, DictConfig]) -> None:
+    check_off_policy(with_loss(recipes["async"], "rec_custom", rec={"regulariser": "forward_kl"}))
+    with pytest.raises(ConfigError, match="rec_custom.*bypass_mode=true"):
+        check_off_policy(with_loss(recipes["async"], "rec_custom", rec={"weights": "is"}))
+
+
+def test_weights_of_verls_correction_beside_those_of_the_loss_are_refused(recipes: dict[str, DictConfig]) -> None:
+    config = with_loss(recipes["stale_clip"], "topr_taper")
+    config.algorithm.rollout_correction.rollout_is = "token"
+    with pytest.raises(ConfigError, match="bypass_mode is true.*rollout_is"):
+        check_mismatch(config)
+
+
+@pytest.mark.parametrize(
+    ("mode", "nodes", "key", "remedy"),
+    [
+        ("vanilla", {"rec": {"eps_low": 0.1}}, f"{LOSS}.rec is set", "rec_custom"),
+        ("rec_ring", {"topr": {"neg_low": 0.1}}, f"{LOSS}.topr is set", "topr_taper"),
+        ("topr_taper", {"rec": {"eps_low": 0.1}}, f"{LOSS}.rec is set", "remove the node"),
+        ("rec_ring", {"turn_correction": {"low": 0.9}}, f"{LOSS}.turn_correction is set", "turn_corrected"),
+        ("rec_ring", {"rec": {"eps_low": 0.1}, "_target_": "verl.workers.config.PolicyLossConfig"}, "_target_", CLASS),
+        ("rec_ring", {"rec": {"clip": "none"}}, f"{LOSS}.rec.clip", "rec_custom"),
+        ("topr_taper", {"topr": {"ratio": "row"}}, f"{LOSS}.topr.ratio", "geometric"),
+    ],
+)
+def test_options_for_another_loss_or_class_are_refused(
+    recipes: dict[str, DictConfig], mode: str, nodes: dict[str, Any], key: str, remedy: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        check_mismatch(with_loss(recipes["stale_clip"], mode, **nodes))
+    assert key in str(error.value) and remedy in str(error.value) and "\n" not in str(error.value)
+
+
+def test_empty_nodes_are_no_options(recipes: dict[str, DictConfig]) -> None:
+    check_mismatch(with_loss(recipes["stale_clip"], "vanilla", rec={}, topr=None, turn_correction={}))
+
+
+def test_the_node_reaches_the_loss_as_its_class(recipes: dict[str, DictConfig]) -> None:
+    config = with_loss(recipes["stale_clip"], "rec_custom", rec={"clip": "ring", "eps_low": 0.3})
+    actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+    assert isinstance(actor.policy_loss, KernelPolicyLossConfig)
+    assert dict(actor.policy_loss.rec) == {"clip": "ring", "eps_low": 0.3} and actor.policy_loss.topr == {}

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rounds of a prompt: what stands in the queue then, what the sampler takes from it, what the estimator makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import transfer_queue as tq
+
+from tests.sampler.scripted_worker import FAST, LOST, SLOW, WRONG, ScriptedModel, play, worker
+from tests.sampler.trajectories import advantages_of, make_buffer
+from verl_kernel.adaptive import AdaOptions, PoolStatistics, board
+from verl_kernel.adaptive.statistics import TAG
+from verl_kernel.rollout.adaptive_worker import AdaptiveWorker
+
+
+@pytest.fixture(autouse=True)
+def own_queue(queue: None) -> Iterator[None]:
+    yield
+    board._boards.clear()
+
+
+def submit(*uids: str) -> None:
+    """What verl's trainer puts before it hands prompts to the workers."""
+    for uid in uids:
+        tq.kv_put(key=uid, partition_id="train", tag={"is_prompt": True, "status": "pending", "global_steps": 3})
+
+
+def tags(partition: str = "train") -> dict[str, dict[str, Any]]:
+    return (tq.kv_list() or {}).get(partition, {})
+
+
+def pool_of(uid: str) -> PoolStatistics:
+    return PoolStatistics.from_tag(tags()[uid][TAG])
+
+
+BALANCE = {"sampling": "seq_balance", "round_size": 4, "max_draws": 16}
+
+
+async def test_rounds_end_with_both_classes_and_n_rows_are_written() -> None:
+    # Every sixth rollout is fast in one of its turns: 0, 6, 12. Slow ones are negative.
+    model = ScriptedModel({"a": lambda i: (SLOW, FAST) if i % 6 == 0 else (WRONG, SLOW)})
+    submit("a")
+    own = worker(model, **BALANCE)
+    await play(own, "a")
+    assert sorted(model.asked["a"]) == list(range(8)) and own.hunts == {}
+    rows = {key: tag for key, tag in tags().items() if key != "a"}
+    assert sorted(rows) == ["a_0_0", "a_1_0", "a_2_0", "a_3_0"]
+    assert all(tag["status"] == "success" and tag["global_steps"] == 3 for tag in rows.values())
+    prompt = tags()["a"]
+    assert (prompt["status"], prompt["is_prompt"], prompt["global_steps"]) == ("finished", True, 3)
+    pool = pool_of("a")
+    assert (pool.draws, pool.positives, pool.reason, pool.judge_calls) == (8, 2, "met", 16)
+    # In the order of the sessions, whichever was done first.
+    assert pool.rewards == tuple((0.5, 2.0) if i % 6 == 0 else (0.0, 0.5) for i in range(8))
+    data = tq.kv_batch_get(keys=sorted(rows), partition_id="train", select_fields=["rm_scores", "session_id"])
+    assert sorted(row.sum().item() for row in data["rm_scores"].unbind()) == [0.5, 0.5, 2.5, 2.5]
+    assert [int(getattr(one, "data", one)) for one in data["session_id"]] == [0, 1, 2, 3]
+
+
+async def test_an_easy_prompt_is_ready_while_a_hard_one_draws() -> None:
+    model = ScriptedModel({"easy": lambda i: (FAST if i % 2 else WRONG,), "hard": lambda i: (WRONG,)})
+    submit("easy", "hard")
+    own = worker(model, **BALANCE)
+    model.gates["hard"] = asyncio.Event()
+    hard = asyncio.create_task(play(own, "hard"))
+    await play(own, "easy")
+    assert (tags()["easy"]["status"], tags()["hard"]["status"]) == ("finished", "running")
+    assert len(model.asked["easy"]) == 4
+    model.gates["hard"].set()
+    await hard
+    pool = pool_of("hard")
+    assert tags()["hard"]["status"] == "finished" and len(model.asked["hard"]) == 16
+    assert (pool.draws, pool.reason, pool.flat(1e-3)) == (16, "limit", True)
+
+
+async def test_the_sampler_reads_pools_and_the_estimator_their_means() -> None:
+    model = ScriptedModel({"a": lambda i: (FAST,) if i == 9 else (WRONG,), "b": lambda i: (WRONG,)})
+    submit("a", "b")
+    own = worker(model, **(BALANCE | {"sampling": "seq_pos"}))
+    await asyncio.gather(play(own, "a"), play(own, "b"))
+    begun = board.begin(AdaOptions.from_node(own.config.algorithm.ada))
+    batch, metrics = make_buffer(enabled=False).sample(3, "train", 2)
+    assert len(batch.keys) == 8 and set(begun.pools) == {"a", "b"}
+    wanted = {"ada/draws/total": 28, "ada/draws/max": 16, "ada/judge_calls/total": 28, "ada/missing_pools": 0}
+    wanted |= {"ada/exit/met": 0.5, "ada/exit/limit": 0.5, "ada/zero_gradient_fraction": 0.5}
+    wanted |= {"ada/pool_p/mean": 1 / 24, "ada/unjudged_draws/total": 0}
+    assert {name: metrics[name] for name in wanted} == pytest.approx(wanted)
+    advantages = dict(zip(batch.keys, advantages_of(batch, "ada_seq")[:, 0].tolist(), strict=True))
+    mean = 2 / 12
+    assert sorted(advantages[key] for key in batch.keys if key[0] == "a") == pytest.approx([-mean] * 3 + [2 - mean])
+    assert [advantages[key] for key in batch.keys if key[0] == "b"] == [0.0] * 4
+
+
+async def test_what_could_not_be_judged_is_no_member_and_not_negative() -> None:
+    model = ScriptedModel({"a": lambda i: (LOST,) if i < 3 else (FAST if i % 2 else WRONG,)})
+    submit("a")
+    await play(worker(model, **BALANCE), "a")
+    pool = pool_of("a")
+    # The first round brings one judged rollout, the second four.
+    assert (pool.draws, len(pool.rewards), pool.positives, pool.reason) == (8, 5, 3, "met")
+    assert tags()["a"]["status"] == "finished"
+
+
+async def test_a_gym_that_judges_nothing_is_not_asked_on() -> None:
+    model = ScriptedModel({"a": lambda i: (LOST,)})
+    submit("a")
+    await play(worker(model, **BALANCE), "a")
+    # Unjudged rows are handed on, for the sampler to count and to take out.
+    assert len(model.asked["a"]) == 4 and pool_of("a").reason == "stalled"
+    assert sum(key != "a" for key in tags()) == 4 and tags()["a"]["status"] == "finished"
+
+
+async def test_too_few_survivors_are_a_failure() -> None:
+    model = ScriptedModel({"a": lambda i: (FAST,) if i == 0 else RuntimeError("no answer")})
+    submit("a")
+    await play(worker(model, **BALANCE), "a")
+    assert tags()["a"]["status"] == "failure" and sorted(tags()) == ["a", "a_0_0"]
+    assert (pool_of("a").draws, pool_of("a").reason) == (8, "stalled")
+
+
+async def test_a_wrong_option_fails_the_prompt_instead_of_hanging_it() -> None:
+    submit("a")
+    await play(worker(ScriptedModel({"a": lambda i: (FAST,)}), **BALANCE, positive="no_such_key"), "a")
+    assert tags()["a"]["status"] == "failure"
+
+
+async def test_a_reward_is_computed_once_a_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, scored = ScriptedModel({"a": lambda i: (FAST if i % 2 else WRONG,)}), []
+    submit("a")
+    own = worker(model, **BALANCE)
+    compute = AdaptiveWorker._compute_score
+
+    async def score(self: Any, outputs: list[Any], kwargs: dict[str, Any]) -> None:
+        before = outputs[-1].reward_score
+        await compute(self, outputs, kwargs=kwargs)
+        scored.append((before, outputs[-1].reward_score))
+
+    monkeypatch.setattr(AdaptiveWorker, "_compute_score", score)
+    await play(own, "a")
+    # Once for a draw, and again as verl writes the four; the score is there both times, so nobody is asked for it.
+    assert len(scored) == 8 and all(before == after is not None for before, after in scored)
+
+
+async def test_validation_is_left_to_verl() -> None:
+    model = ScriptedModel({"a": lambda i: (WRONG,)})
+    tq.kv_put(key="a", partition_id="val", tag={"is_prompt": True, "status": "pending", "global_steps": 3})
+    await play(worker(model, **BALANCE), "a", validate=True)
+    assert len(model.asked["a"]) == 2
+    assert sorted(tags("val")) == ["a", "a_0_0", "a_1_0"]
+    assert tags("val")["a"]["status"] == "finished" and TAG not in tags("val")["a"]

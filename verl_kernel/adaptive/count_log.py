@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file of what `counts` was told, so that a resumed run knows the pass rates: a JSON object per sampled batch.
+
+Fields: `step`, and `found` with the number of rollouts and of positive ones by prompt.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from verl_kernel.adaptive.counts import Counts
+
+
+class CountLog:
+    """Keeps the file; lines of an earlier run's later steps go when it is opened.
+
+    Args:
+        path: the file; its folder is made if need be.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._open = False
+
+    def restore(self, step: int, counts: Counts) -> None:
+        """Tell `counts` what the steps before `step` found, once."""
+        if self._open:
+            return
+        self._open = True
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        text = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
+        # A run that was killed may have left the start of a line.
+        whole = text[: text.rfind("\n") + 1].splitlines()
+        earlier = [line for line in whole if json.loads(line)["step"] < step]
+        for line in earlier:
+            counts.update(json.loads(line)["found"])
+        self._path.write_text("".join(f"{line}\n" for line in earlier), encoding="utf-8")
+
+    def append(self, step: int, found: Mapping[str, tuple[int, int]]) -> None:
+        """Write down what a batch of a step found."""
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step, "found": found}) + "\n")

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pool of one prompt: rollouts drawn in rounds until it holds what the exit rule asks for (Reinforce-Ada-Seq).
+
+Source: arXiv 2510.04996, Algorithm 2. Which rollouts are positive is the caller's business; rewards may be any numbers.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from verl_kernel.adaptive.statistics import PoolStatistics
+
+
+@dataclass(frozen=True)
+class ExitRule:
+    """When a prompt has rollouts enough."""
+
+    k_pos: int
+    """Positives that it needs."""
+    k_neg: int
+    """Negatives that it needs: 0 in the variant `pos`."""
+    size: int
+    """Rollouts that it needs in any case: those that are trained on."""
+    round_size: int
+    """Rollouts of a round (M)."""
+    max_draws: int
+    """Rollouts at most."""
+
+
+@dataclass
+class Pool:
+    """The rollouts of one prompt, numbered in the order in which they were added."""
+
+    rule: ExitRule
+    draws: int = 0
+    """Rollouts that were started, those that were never added included."""
+    rewards: list[tuple[float, ...]] = field(default_factory=list)
+    """Per rollout, the rewards of its turns."""
+    positive: list[bool] = field(default_factory=list)
+    stalled: bool = False
+    """Whether a whole round brought nothing."""
+
+    def next_round(self) -> int:
+        """Begin a round; returns how many rollouts to draw, 0 where the pool is done."""
+        if self.done():
+            return 0
+        count = min(self.rule.round_size, self.rule.max_draws - self.draws)
+        self.draws += count
+        return count
+
+    def add(self, rewards: Sequence[Sequence[float]], positive: Sequence[bool]) -> None:
+        """Add what a round brought: the rewards of each rollout's turns, and whether it is positive.
+
+        A round that brought nothing ends the rounds: where every rollout fails, more of them would fail too.
+        """
+        self.stalled = self.stalled or not rewards
+        self.rewards += [tuple(map(float, own)) for own in rewards]
+        self.positive += [bool(one) for one in positive]
+
+    def done(self) -> bool:
+        """Whether no further round is due."""
+        return self.met() or self.stalled or self.draws >= self.rule.max_draws
+
+    def met(self) -> bool:
+        """Whether the exit rule is satisfied."""
+        hits = sum(self.positive)
+        misses = len(self.positive) - hits
+        return hits >= self.rule.k_pos and misses >= self.rule.k_neg and len(self.positive) >= self.rule.size
+
+    def select(self, n: int, rng: random.Random) -> list[int]:
+        """The numbers of `n` rollouts to train on, ascending; all of them where there are fewer.
+
+        Half of `n`, rounded down, are positives, the others negatives; where one class is short, the other fills up.
+        So both classes are there whenever the pool has both and n is at least 2.
+        """
+        hits = [i for i, one in enumerate(self.positive) if one]
+        misses = [i for i, one in enumerate(self.positive) if not one]
+        from_hits = kept_positives(len(hits), len(misses), n)
+        from_misses = min(n - from_hits, len(misses))
+        return sorted(rng.sample(hits, from_hits) + rng.sample(misses, from_misses))
+
+    def statistics(self) -> PoolStatistics:
+        """What estimators and metrics have to know of the pool."""
+        reason = "met" if self.met() else "stalled" if self.stalled else "limit"
+        return PoolStatistics(self.draws, tuple(self.rewards), sum(self.positive), reason)
+
+
+def kept_positives(hits: int, misses: int, n: int) -> int:
+    """How many of `n` kept rollouts are positive, from a pool of so many positives and negatives."""
+    wanted = min(n // 2, hits)
+    return min(max(wanted, n - misses), hits)

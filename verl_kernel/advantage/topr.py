@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`topr_signed`: plus or minus one, minus a constant (TOPR, arXiv 2503.14286).
+
+    A[i, t] = R[i, t] - c,    R = 1 where G[i, t] > threshold, else -1 (or G itself, with `reward: raw`)
+
+c weighs good answers against bad ones: of a batch with a share p of positives, the loss sees
+
+    q = p (1 - c) / (1 + c (1 - 2 p)),    so that    c = (p - q) / (p + q - 2 p q)
+
+gives the share q (TOPR finds 0.1 to 0.2 best). Nothing is compared within a group, so a group of one is no exception.
+What TOPR does with negatives, a ratio cut at 1, is the policy loss `topr_taper`'s part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from annotated_types import Interval
+
+from verl_kernel.advantage.groups import TurnBatch, estimate_by
+from verl_kernel.errors import ConfigError
+from verl_kernel.option_group import OptionGroup
+
+
+@dataclass(frozen=True)
+class ToprOptions(OptionGroup):
+    """What `topr_signed` has beyond `algorithm.trloo`.
+
+    Raises:
+        ConfigError: a value is out of its range, or two contradict each other; the message names the full key.
+    """
+
+    NODE = "algorithm.topr"
+
+    reward: Literal["sign", "raw"] = "sign"
+    """R of a turn: 1 or -1 (`sign`), or its return (`raw`)."""
+    threshold: Annotated[float, Interval(gt=-math.inf, lt=math.inf), "a finite number"] = 0.0
+    """Returns above this are positives."""
+    c: Annotated[float, Interval(gt=-math.inf, lt=math.inf), "a finite number"] | None = None
+    """Taken off R; null solves it for `positive_share` in every batch."""
+    positive_share: Annotated[float, Interval(gt=0, lt=1), "a number between 0 and 1, neither of them"] = 0.15
+    """What the loss is to see of positives, where `c` is null."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.reward == "raw" and self.c is None:
+            raise ConfigError(
+                f"{self.NODE}.reward is raw and {self.NODE}.c is null, which is solved for rewards of 1 and -1 only: "
+                f"set {self.NODE}.c to a number, or {self.NODE}.reward to sign"
+            )
+
+
+def topr_signed(
+    token_level_rewards: torch.Tensor,
+    response_mask: torch.Tensor,
+    index: np.ndarray,
+    config: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Signed returns minus a constant (TOPR); arguments and errors of `trloo.trloo`.
+
+    The share of positives is that of the turns with a token in `response_mask`, which are those that the loss sees:
+    neither padding nor rejected turns have a say in `c`.
+    """
+    options = ToprOptions.from_node((config or {}).get("topr", None))
+
+    def rule(batch: TurnBatch) -> torch.Tensor:
+        counted = batch.counted & batch.turns.present
+        positive = batch.returns > options.threshold
+        rewards = batch.returns if options.reward == "raw" else torch.where(positive, 1.0, -1.0).double()
+        c = options.c
+        if c is None:
+            trained = counted & batch.turns.touched(response_mask)
+            c = solve(float(positive[trained].double().mean()), options.positive_share) if trained.any() else 0.0
+        return (rewards - c) * counted
+
+    return estimate_by(rule, token_level_rewards, response_mask, index, config)
+
+
+def solve(share: float, wanted: float) -> float:
+    """The constant that makes a `share` of positives weigh like a `wanted` one; 1 or -1 where all are of one class."""
+    # Written so that 1 and -1 are exact: Adam would make steps of usual size of advantages of 1e-16.
+    return (share - wanted) / (share * (1 - wanted) + wanted * (1 - share))

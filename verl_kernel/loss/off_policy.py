@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the losses for off-policy data get the policy they compare with, and their options the loss they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from omegaconf import DictConfig, OmegaConf
+
+from verl_kernel.errors import ConfigError
+from verl_kernel.loss.rec_options import CUSTOM, MODE, PRESETS, compares, options_of
+from verl_kernel.loss.rec_options import NODE as REC
+from verl_kernel.loss.staleness import CORRECTION, cause_of_staleness
+from verl_kernel.loss.topr_options import NODE as NODE_OF_TOPR
+from verl_kernel.loss.topr_options import TOPR, ToprOptions
+
+TARGET = "actor_rollout_ref.actor.policy_loss._target_"
+CLASS = "verl_kernel.loss.config.KernelPolicyLossConfig"
+REMEDY = f"set {CORRECTION}.bypass_mode=true and no other correction, as mismatch=bypass does"
+
+
+def check_off_policy(config: DictConfig) -> None:
+    """Options belong to the chosen loss and parse, and `old_log_prob` is the policy that the loss needs.
+
+    Raises:
+        ConfigError: they do not; the message names the key and the remedy.
+    """
+    mode = str(OmegaConf.select(config, MODE))
+    _check_node(config, REC, mode, PRESETS, CUSTOM)
+    _check_node(config, NODE_OF_TOPR, mode, [TOPR], TOPR)
+    if mode == TOPR:
+        _check_topr(config)
+    if mode in PRESETS and compares(options_of(mode, OmegaConf.select(config, REC))):
+        _check_rec(config, mode)
+
+
+def _check_node(config: DictConfig, node: str, mode: str, readers: Collection[str], reader: str) -> None:
+    if not OmegaConf.select(config, node):
+        return
+    if mode not in readers:
+        raise ConfigError(f"{node} is set and {MODE} is {mode}, which does not read it: set it to {reader}, or remove the node")
+    if OmegaConf.select(config, TARGET) != CLASS:
+        raise ConfigError(f"{node} is set and {TARGET} is a class that does not know it: set it to {CLASS}")
+
+
+def _check_topr(config: DictConfig) -> None:
+    ToprOptions.from_node(OmegaConf.select(config, NODE_OF_TOPR))
+    if not _bypassed(config):
+        raise ConfigError(
+            f"{CORRECTION}.bypass_mode is not true and {MODE} is {TOPR}, which weighs answers by the policy that "
+            f"generated them: {REMEDY}"
+        )
+
+
+def _check_rec(config: DictConfig, mode: str) -> None:
+    """On fresh samples the trainer's own old_log_prob is as good; on older ones it hides how far the policy went."""
+    cause = cause_of_staleness(config)
+    if cause is not None and not _bypassed(config):
+        raise ConfigError(
+            f"{CORRECTION}.bypass_mode is not true, {MODE} is {mode}, and {cause}: samples of older weights would be "
+            f"compared with the newest ones instead of those that generated them, so {REMEDY}"
+        )
+
+
+def _bypassed(config: DictConfig) -> bool:
+    return bool(OmegaConf.select(config, f"{CORRECTION}.bypass_mode"))

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ratios pi / pi_old of tokens, turns and rows, in logarithms."""
+
+from __future__ import annotations
+
+import torch
+
+from verl_kernel.loss.turn_ratios import number_segments
+
+LIMIT = 20.0
+"""Log-ratios are cut here on both sides before the exponential, as in verl's own losses."""
+
+
+def log_ratio_at(level: str, log_ratio: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Give each token the log-ratio of what it belongs to.
+
+    Args:
+        level: `token`; `turn` or `geometric`, the mean over the tokens of a turn or of a row; `sequence`, their sum
+            over a row. A turn is a run of ones in the mask.
+        log_ratio: (B, T) of the tokens; whatever outside the mask.
+        mask: (B, T) bool.
+
+    Returns:
+        (B, T), cut at `LIMIT`; without meaning outside the mask.
+    """
+    if level == "token":
+        return log_ratio.clamp(-LIMIT, LIMIT)
+    whole = segment_sum(log_ratio, mask, level)
+    if level != "sequence":
+        whole = whole / segment_sum(torch.ones_like(log_ratio), mask, level).clamp_min(1)
+    return whole.clamp(-LIMIT, LIMIT)
+
+
+def segment_sum(values: torch.Tensor, mask: torch.Tensor, level: str) -> torch.Tensor:
+    """Give each token the sum over its turn (`turn`) or its row (any other level): (B, T) to (B, T)."""
+    numbers, count = number_segments(mask, "turn" if level == "turn" else "trajectory")
+    inside = torch.where(mask, values, 0).reshape(-1)
+    return inside.new_zeros(max(count, 1)).index_add(0, numbers.reshape(-1), inside)[numbers]

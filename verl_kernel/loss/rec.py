@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rec_*`, `asymre_kl`, `opmd_*`: group-relative REINFORCE on off-policy data (arXiv 2509.24203).
+
+With rho = pi / pi_old of a token, A its advantage, M whether it stays and w its weight, both without gradient,
+
+    loss of a token = (-w M A log pi + regulariser) / (1 + tau)
+
+    clip one_side   M = [A >= 0 and rho <= 1 + eps_high] or [A <= 0 and rho >= 1 - eps_low]
+         two_side   M = [1 - eps_low <= rho <= 1 + eps_high]
+         ring       M = two_side or [A >= 0 and rho <= 1 - eps_low'] or [A <= 0 and rho >= 1 + eps_high']
+         sequence   M = one_side by the geometric mean of the row's ratios
+
+The regulariser is that of every token, also of those that M takes out. pi_old is whatever verl hands over as
+`old_log_prob`: with `algorithm.rollout_correction.bypass_mode`, the policy that generated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from verl_kernel.loss.ratios import log_ratio_at
+from verl_kernel.loss.rec_options import RecOptions, options_of
+
+_LEVELS = {"sequence": "geometric", "sequence_is": "geometric"}
+
+
+@dataclass(frozen=True)
+class RecTerms:
+    """The loss of the tokens of a batch, and what decided about it."""
+
+    loss: torch.Tensor
+    """(B, T), with gradient."""
+    kept: torch.Tensor
+    """(B, T) bool: M."""
+    weights: torch.Tensor
+    """(B, T): w."""
+    log_ratio: torch.Tensor
+    """(B, T): log rho."""
+
+
+def rec(
+    old_log_prob: torch.Tensor,
+    log_prob: torch.Tensor,
+    advantages: torch.Tensor,
+    response_mask: torch.Tensor,
+    loss_agg_mode: str = "token-mean",
+    config: Any = None,
+    rollout_is_weights: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Loss of the REC family that `policy_loss.loss_mode` names, as verl calls a policy loss.
+
+    Args:
+        old_log_prob: (B, T) log-probabilities of the policy that the one in training is compared with.
+        log_prob: (B, T) log-probabilities of the policy in training.
+        advantages: (B, T).
+        response_mask: (B, T), 1 on the tokens that enter the loss.
+        loss_agg_mode: verl's way to sum up.
+        config: verl's actor config; `policy_loss.rec` holds the options.
+        rollout_is_weights: (B, T) weights that verl's rollout correction gives to the tokens' losses, or None.
+
+    Returns:
+        The loss, and metrics `rec/*`.
+
+    Raises:
+        ConfigError: the options are bad or do not fit the loss.
+    """
+    from verl.trainer.ppo.core_algos import agg_loss
+
+    mask = response_mask.bool()
+    options = with_eps(options_of(config.policy_loss.get("loss_mode"), config.policy_loss.get("rec", None)), config)
+    terms = rec_terms(log_prob, old_log_prob, advantages, mask, options)
+    matrix = terms.loss if rollout_is_weights is None else terms.loss * rollout_is_weights
+    loss = agg_loss(loss_mat=matrix, loss_mask=mask, loss_agg_mode=loss_agg_mode, **config.global_batch_info)
+    return loss, rec_metrics(terms, advantages, mask, options)
+
+
+def with_eps(options: RecOptions, config: Any) -> RecOptions:
+    """Options whose eps are numbers, `config`'s clip range where they are null."""
+    both = {}
+    for side in ("low", "high"):
+        own, actors = getattr(options, f"eps_{side}"), getattr(config, f"clip_ratio_{side}")
+        both[f"eps_{side}"] = own if own is not None else actors if actors is not None else config.clip_ratio
+    return dataclasses.replace(options, **both)
+
+
+def rec_terms(
+    log_prob: torch.Tensor,
+    old_log_prob: torch.Tensor,
+    advantages: torch.Tensor,
+    mask: torch.Tensor,
+    options: RecOptions,
+) -> RecTerms:
+    """Loss of each token, before it is summed up.
+
+    Args:
+        log_prob: (B, T), with gradient.
+        old_log_prob: (B, T).
+        advantages: (B, T).
+        mask: (B, T) bool; what stands outside it has no influence.
+        options: with eps that are numbers.
+    """
+    with torch.no_grad():
+        log_ratio = log_prob - old_log_prob
+        ratio = log_ratio_at(_LEVELS.get(options.clip, "token"), log_ratio, mask).exp()
+        kept = stays(ratio, advantages, options)
+        weights = token_weights(log_ratio, advantages, mask, options)
+    loss = -(weights * kept) * advantages * log_prob
+    if options.regulariser == "forward_kl":
+        loss = loss - options.coef * log_prob
+    if options.regulariser == "k2":
+        loss = loss + options.coef * (log_prob - old_log_prob).square()
+    return RecTerms(loss / (1 + options.tau), kept, weights, log_ratio)
+
+
+def stays(ratio: torch.Tensor, advantages: torch.Tensor, options: RecOptions) -> torch.Tensor:
+    """Whether a token stays in the loss, M: (B, T) bool."""
+    if options.clip == "none":
+        return torch.ones_like(ratio, dtype=torch.bool)
+    good, bad = advantages >= 0, advantages <= 0
+    not_far_up, not_far_down = ratio <= 1 + options.eps_high, ratio >= 1 - options.eps_low
+    if options.clip in ("one_side", "sequence"):
+        return (good & not_far_up) | (bad & not_far_down)
+    near = not_far_up & not_far_down
+    if options.clip == "two_side":
+        return near
+    return near | (good & (ratio <= 1 - options.eps_low_prime)) | (bad & (ratio >= 1 + options.eps_high_prime))
+
+
+def token_weights(
+    log_ratio: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor, options: RecOptions
+) -> torch.Tensor:
+    """Weight of each token, w: (B, T)."""
+    if options.weights == "none":
+        return torch.ones_like(log_ratio)
+    if options.weights == "advantage":
+        # Cut before the exponential: rewards that hold a speedup reach advantages of several.
+        return (advantages / options.temperature).clamp_max(math.log(options.cap)).exp()
+    return log_ratio_at(_LEVELS.get(options.weights, "token"), log_ratio, mask).exp()
+
+
+def rec_metrics(
+    terms: RecTerms, advantages: torch.Tensor, mask: torch.Tensor, options: RecOptions
+) -> dict[str, float]:
+    """Metrics `rec/*` of a micro-batch, counts and sums over tokens: see `turn_corrected.correction_metrics`."""
+    limit = math.log(options.cap) if options.weights == "advantage" else math.inf
+    sums = {
+        "tokens": mask.sum(),
+        "clipped": (mask & ~terms.kept).sum(),
+        "weight": torch.where(mask & terms.kept, terms.weights, 0).sum(),
+        "capped": (mask & (advantages / options.temperature > limit)).sum(),
+        "log_ratio": torch.where(mask, terms.log_ratio, 0).sum(),
+    }
+    # One transfer from the device.
+    values = torch.stack([value.double() for value in sums.values()]).tolist()
+    return {f"rec/{name}": value for name, value in zip(sums, values, strict=True)}

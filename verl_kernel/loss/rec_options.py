@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of the REC family, read from `actor_rollout_ref.actor.policy_loss.rec`, and its presets by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from annotated_types import Interval
+
+from verl_kernel.errors import ConfigError
+from verl_kernel.option_group import OptionGroup
+
+NODE = "actor_rollout_ref.actor.policy_loss.rec"
+MODE = "actor_rollout_ref.actor.policy_loss.loss_mode"
+CUSTOM = "rec_custom"
+_Share = Annotated[float, Interval(ge=0, le=1)]
+_Size = Annotated[float, Interval(ge=0, lt=math.inf)]
+_Positive = Annotated[float, Interval(gt=0, lt=math.inf)]
+
+
+@dataclass(frozen=True)
+class RecOptions(OptionGroup):
+    """Which tokens stay in the loss, what they weigh, and what is added (arXiv 2509.24203).
+
+    Raises:
+        ConfigError: a value is out of its range; the message names the full key.
+    """
+
+    NODE = NODE
+
+    clip: Literal["none", "one_side", "two_side", "ring", "sequence"] = "none"
+    """Rule by which tokens leave the loss, by their ratio; `sequence` is `one_side` by the row's geometric mean."""
+    weights: Literal["none", "is", "sequence_is", "advantage"] = "none"
+    """Weight of a token: 1, its ratio, the row's geometric mean ratio, or exp(advantage / temperature)."""
+    regulariser: Literal["none", "forward_kl", "k2"] = "none"
+    """What is added for every token: -coef log pi, or coef (log pi - log pi_old)^2."""
+    coef: _Size = 0.1
+    """Coefficient of the regulariser."""
+    temperature: _Positive = 1.0
+    """Of `weights: advantage`."""
+    cap: _Positive = 20.0
+    """`weights: advantage` are cut at this."""
+    eps_low: _Share | None = None
+    """Ratios below 1 - eps_low are far; null is the preset's own value, or else `actor.clip_ratio_low`."""
+    eps_high: _Size | None = None
+    """Ratios above 1 + eps_high are far; null is the preset's own value, or else `actor.clip_ratio_high`."""
+    eps_low_prime: _Share = 0.6
+    """Of `ring`: ratios below 1 - eps_low_prime stay where the advantage is positive."""
+    eps_high_prime: _Size = 2.0
+    """Of `ring`: ratios above 1 + eps_high_prime stay where the advantage is negative."""
+    tau: _Size = 0.0
+    """The loss is divided by 1 + tau."""
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "rec_one_side_is": {"clip": "one_side", "weights": "is"},
+    "rec_one_side_no_is": {"clip": "one_side"},
+    "rec_two_side_is": {"clip": "two_side", "weights": "is"},
+    "rec_two_side_no_is": {"clip": "two_side"},
+    "rec_ring": {"clip": "ring"},
+    "rec_gspo_is": {"clip": "sequence", "weights": "sequence_is", "eps_low": 3e-4, "eps_high": 4e-4},
+    "rec_gspo_no_is": {"clip": "sequence", "eps_low": 3e-4, "eps_high": 4e-4},
+    "rec_red_weight": {"weights": "advantage"},
+    "asymre_kl": {"regulariser": "forward_kl"},
+    "opmd_k2": {"regulariser": "k2"},
+    "opmd_scaled": {"tau": 1.0},
+    CUSTOM: {},
+}
+"""What each loss fixes, and its own numbers where they are not the defaults; `rec_custom` fixes nothing."""
+
+_CHOICES = ("clip", "weights", "regulariser")
+
+
+def options_of(mode: str, node: Mapping[str, Any] | None) -> RecOptions:
+    """Options of a loss by its name; a null in the node is as no key.
+
+    Raises:
+        ConfigError: the name is none of ours, or the node holds what the loss fixes otherwise or does not read.
+    """
+    if mode not in PRESETS:
+        raise ConfigError(f"{MODE} is {mode}, which is no loss of the REC family: set it to one of {', '.join(PRESETS)}")
+    given = {key: value for key, value in (node or {}).items() if value is not None}
+    fixed = [key for key in _CHOICES if key in given and mode != CUSTOM]
+    if fixed:
+        raise ConfigError(
+            f"{NODE}.{fixed[0]} is {given[fixed[0]]} and {MODE} is {mode}, whose name decides about it: remove the key, "
+            f"or set {MODE}={CUSTOM}"
+        )
+    options = RecOptions.from_node({**PRESETS[mode], **given})
+    for key in given:
+        if key not in _read_by(options, mode):
+            raise ConfigError(f"{NODE}.{key} is {given[key]} and {MODE} is {mode}, which does not read it: remove the key")
+    return options
+
+
+def compares(options: RecOptions) -> bool:
+    """Whether the loss reads log pi_old at all."""
+    return options.clip != "none" or options.weights in ("is", "sequence_is") or options.regulariser == "k2"
+
+
+def _read_by(options: RecOptions, mode: str) -> set[str]:
+    read = set(_CHOICES)
+    read |= {"coef"} if options.regulariser != "none" else set()
+    read |= {"temperature", "cap"} if options.weights == "advantage" else set()
+    read |= {"eps_low", "eps_high"} if options.clip != "none" else set()
+    read |= {"eps_low_prime", "eps_high_prime"} if options.clip == "ring" else set()
+    return read | ({"tau"} if "tau" in PRESETS[mode] or mode == CUSTOM else set())

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of a configuration that asks for Reinforce-Ada, before anything starts."""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig, OmegaConf
+
+from verl_kernel.adaptive import AdaOptions
+from verl_kernel.adaptive.options import NODE
+from verl_kernel.errors import ConfigError
+from verl_kernel.reward.unjudged import has_our_sampler
+
+MANAGER = "verl_kernel.rollout.manager.KernelAgentLoopManager"
+_MANAGER_KEY = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
+
+
+def check_adaptive(config: DictConfig) -> None:
+    """`algorithm.ada` parses and fits what surrounds it. The estimator `ada_est` alone, without budgets, is allowed.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    options = AdaOptions.from_node(OmegaConf.select(config, NODE))
+    estimator = OmegaConf.select(config, "algorithm.adv_estimator")
+    if estimator == "ada_seq" and not options.in_rounds:
+        raise ConfigError(
+            f"algorithm.adv_estimator is ada_seq and {NODE}.sampling is {options.sampling}, which leaves it no pools: "
+            "choose method=ada_seq_pos or method=ada_seq_balance, or the estimator turn_grpo"
+        )
+    if options.sampling != "none":
+        _check_surroundings(config, options)
+        if options.in_rounds:
+            _check_rounds(config, options, estimator)
+        else:
+            _check_budgets(config, options)
+
+
+def _check_surroundings(config: DictConfig, options: AdaOptions) -> None:
+    if OmegaConf.select(config, _MANAGER_KEY) != MANAGER:
+        raise ConfigError(
+            f"{NODE}.sampling is {options.sampling}, which {MANAGER} carries out: set {_MANAGER_KEY} to it, or "
+            "sampling to none"
+        )
+    if not has_our_sampler(config):
+        raise ConfigError(
+            f"{NODE}.sampling is {options.sampling}, but trainer.v1.sampler.custom_sampler is not ours, which counts "
+            "positives and reads pools: set its path to pkg://verl_kernel.sampler.prs, or sampling to none"
+        )
+    model = OmegaConf.select(config, "reward.reward_model") or {}
+    if model.get("enable") and not model.get("enable_resource_pool"):
+        raise ConfigError(
+            f"{NODE}.sampling is {options.sampling}, which needs rewards while rollouts are drawn, but the reward "
+            "model shares the trainer's devices: set reward.reward_model.enable_resource_pool to true"
+        )
+    if OmegaConf.select(config, "algorithm.adv_estimator") == "remax":
+        raise ConfigError(
+            f"algorithm.adv_estimator is remax and {NODE}.sampling is {options.sampling}: remax plays one greedy "
+            "rollout a prompt of its own, so choose another estimator, or sampling=none"
+        )
+
+
+def _check_rounds(config: DictConfig, options: AdaOptions, estimator: str) -> None:
+    n = int(OmegaConf.select(config, "actor_rollout_ref.rollout.n"))
+    options.exit_rule(n)
+    if n < 2:
+        raise ConfigError(f"actor_rollout_ref.rollout.n is {n}, but {options.sampling} keeps two classes: set it to 2")
+    if options.round_size < n:
+        raise ConfigError(
+            f"{NODE}.round_size is {options.round_size} and actor_rollout_ref.rollout.n is {n}: a round draws at least "
+            "what is trained on, so raise round_size"
+        )
+    if estimator == "ada_est":
+        raise ConfigError(
+            f"algorithm.adv_estimator is ada_est and {NODE}.sampling is {options.sampling}: the mean of chosen "
+            "rollouts is no pass rate, so take ada_seq, or sampling=est"
+        )
+    if OmegaConf.select(config, "trainer.v1.sampler.sampler_kwargs.group_filter") == "refill":
+        raise ConfigError(
+            f"{NODE}.sampling is {options.sampling} and the sampler's group_filter is refill, which throws away "
+            "prompts that all rounds were spent on: set trainer.v1.sampler.sampler_kwargs.group_filter to none or drop"
+        )
+    if estimator == "ada_seq" and OmegaConf.select(config, "algorithm.trloo.count_rejected") is False:
+        raise ConfigError(
+            "algorithm.trloo.count_rejected is false and the estimator is ada_seq, whose baseline is the whole pool, "
+            "rejected turns included: set it to true"
+        )
+
+
+def _check_budgets(config: DictConfig, options: AdaOptions) -> None:
+    n = int(OmegaConf.select(config, "actor_rollout_ref.rollout.n"))
+    if not options.n_min <= n <= options.n_max:
+        raise ConfigError(
+            f"actor_rollout_ref.rollout.n is {n}, the mean of all budgets, but {NODE}.n_min is {options.n_min} and "
+            f"n_max is {options.n_max}: let n lie between them"
+        )

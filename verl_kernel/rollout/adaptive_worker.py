@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""verl's agent loop worker, which draws the rollouts of a prompt in rounds (Reinforce-Ada-Seq, arXiv 2510.04996).
+
+Each prompt has rounds of its own: an easy one is ready for training while a hard one still draws. Rollouts are held
+back until the rounds end; then `rollout.n` of them are written to TransferQueue, as verl writes them, and the prompt's
+tag gets the statistics of the whole pool. A trajectory is one draw, whatever its turns. One that could not be judged is
+no member of the pool; it is written only where judged ones are too few, so that the sampler sees and counts it.
+Validation is verl's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import transfer_queue as tq
+from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
+
+from verl_kernel.adaptive import AdaOptions, Pool, PoolStatistics
+from verl_kernel.adaptive.statistics import TAG
+from verl_kernel.reward.record import TurnRecord, load_turns
+from verl_kernel.reward.unjudged import UNJUDGED
+
+logger = logging.getLogger(__name__)
+# Ray allows no inheritance from an actor's class, but from the class behind it.
+_Worker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class
+
+
+@dataclass
+class Draw:
+    """A finished rollout that was not written yet."""
+
+    outputs: list[AgentLoopOutput]
+    fields: dict[str, Any]
+    """The row that it was played for, and its session."""
+
+    @property
+    def info(self) -> dict[str, float]:
+        """What verl calls `reward_extra_info`."""
+        return dict(self.outputs[-1].extra_fields.get("reward_extra_info") or {})
+
+    @property
+    def turns(self) -> tuple[TurnRecord, ...]:
+        """Its turns; none where another agent loop played it."""
+        text = self.outputs[-1].extra_fields.get("kernel_turns")
+        return load_turns(text) if text else ()
+
+    @property
+    def rewards(self) -> list[float]:
+        """The rewards of its turns."""
+        return [turn.reward for turn in self.turns] or [float(self.outputs[-1].reward_score)]
+
+
+@dataclass
+class Hunt:
+    """The rounds of one prompt."""
+
+    pool: Pool
+    finished: list[Draw] = field(default_factory=list)
+    """What the present round brought."""
+    members: list[Draw] = field(default_factory=list)
+    """The draws of the pool, in its order."""
+    unjudged: list[Draw] = field(default_factory=list)
+
+    def close_round(self, options: AdaOptions) -> None:
+        """Sort what the round brought into the pool, by session."""
+        self.finished.sort(key=lambda draw: int(draw.fields["session_id"]))
+        judged = [draw for draw in self.finished if not draw.info.get(UNJUDGED)]
+        self.unjudged += [draw for draw in self.finished if draw.info.get(UNJUDGED)]
+        self.members += judged
+        self.pool.add([draw.rewards for draw in judged], [options.is_positive(draw.info) for draw in judged])
+        self.finished = []
+
+    def chosen(self, n: int, rng: random.Random) -> list[Draw]:
+        """The draws to write: `n` of the pool, filled up with unjudged ones."""
+        kept = [self.members[i] for i in self.pool.select(n, rng)]
+        return kept + self.unjudged[: n - len(kept)]
+
+    def statistics(self) -> PoolStatistics:
+        """The pool, and what it cost."""
+        turns = [turn for draw in self.members + self.unjudged for turn in draw.turns]
+        asked = [turn.result for turn in turns if turn.code is not None]
+        seconds = sum(sum(result.stage_seconds.values()) for result in asked)
+        return replace(self.pool.statistics(), judge_calls=len(asked), judge_seconds=seconds)
+
+
+class AdaptiveWorker(_Worker):  # type: ignore[misc]
+    """Draws rollouts of training prompts until `algorithm.ada` has enough of them."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.hunts: dict[str, Hunt] = {}
+
+    async def _run_prompt(
+        self, prompt: dict[str, Any], sampling_params: dict[str, Any], trajectory: dict[str, Any], trace: bool = False
+    ) -> None:
+        """Play a prompt: verl's way in validation, in rounds in training."""
+        if trajectory["validate"]:
+            await super()._run_prompt(prompt, sampling_params, trajectory=trajectory, trace=trace)
+            return
+        uid = prompt["uid"]
+        await tq.async_kv_put(key=uid, partition_id="train", tag={"status": "running"})
+        try:
+            tag = await self._hunt(uid, prompt, sampling_params, trajectory, trace)
+        except Exception:
+            # verl does the same: a prompt that fails, for whatever reason, must not be waited for.
+            logger.exception("the rounds of prompt %s failed", uid)
+            tag = {"status": "failure"}
+        finally:
+            self.hunts.pop(uid, None)
+        await tq.async_kv_put(key=uid, partition_id="train", tag=tag)
+
+    async def _hunt(
+        self,
+        uid: str,
+        prompt: dict[str, Any],
+        sampling_params: dict[str, Any],
+        trajectory: dict[str, Any],
+        trace: bool,
+    ) -> dict[str, Any]:
+        """Draw, choose and write the rollouts of a prompt; returns its last tag."""
+        options = AdaOptions.from_node(self.config.algorithm.get("ada", None))
+        row = {key: value for key, value in prompt.items() if not key.startswith("__")}
+        n = int(prompt.get("__rollout_n__", self.config.actor_rollout_ref.rollout.n))
+        hunt = self.hunts[uid] = Hunt(Pool(options.exit_rule(n)))
+        while count := hunt.pool.next_round():
+            sessions = range(hunt.pool.draws - count, hunt.pool.draws)
+            await self._play_round(row, sampling_params, trajectory, trace, sessions)
+            hunt.close_round(options)
+        del self.hunts[uid]  # From here on, `_agent_loop_postprocess` writes.
+        rng = random.Random(f"{options.seed}/{trajectory['step']}/{trajectory['sample_index']}")
+        chosen = hunt.chosen(n, rng)
+        for session, draw in enumerate(chosen):
+            fields = {**draw.fields, "session_id": session}
+            await super()._agent_loop_postprocess(draw.outputs, False, **fields)
+        status = "finished" if len(chosen) == n else "failure"
+        return {"status": status, TAG: hunt.statistics().tag()}
+
+    async def _play_round(
+        self,
+        row: dict[str, Any],
+        sampling_params: dict[str, Any],
+        trajectory: dict[str, Any],
+        trace: bool,
+        sessions: range,
+    ) -> None:
+        """Play one rollout a session, all at once; those that fail are logged, as verl logs them."""
+        played = [
+            self._run_agent_loop(dict(sampling_params), trajectory=trajectory, trace=trace, session_id=session, **row)
+            for session in sessions
+        ]
+        for error in await asyncio.gather(*played, return_exceptions=True):
+            if isinstance(error, BaseException):
+                logger.error("a rollout of prompt %s failed", row["uid"], exc_info=error)
+
+    async def _agent_loop_postprocess(
+        self, output: AgentLoopOutput | list[AgentLoopOutput], validate: bool, **kwargs: Any
+    ) -> None:
+        """Score a rollout, and hold it back while its prompt draws; verl's way for all others."""
+        hunt = None if validate else self.hunts.get(kwargs["uid"])
+        if hunt is None:
+            await super()._agent_loop_postprocess(output, validate, **kwargs)
+            return
+        outputs = output if isinstance(output, list) else [output]
+        if outputs:
+            await self._compute_score(outputs, kwargs=kwargs)
+            hunt.finished.append(Draw(outputs, kwargs))

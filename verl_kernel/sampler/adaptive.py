@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Reinforce-Ada needs of the sampler: pools for the estimator, counts for the next budgets, metrics `ada/*`.
+
+The agent loop worker leaves a pool's statistics in the tag of its prompt, which verl clears as it makes the batch; here
+they are read just before. Counts come from the rows of the batch; unjudged ones are not counted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import transfer_queue as tq
+
+from verl_kernel.adaptive import PoolStatistics
+from verl_kernel.adaptive.board import Board, current
+from verl_kernel.adaptive.statistics import TAG
+from verl_kernel.rollout.prompt_names import PROMPT_NAME
+from verl_kernel.sampler.groups import prompt_of
+from verl_kernel.sampler.kernel_metrics import maximum, mean
+from verl_kernel.sampler.refill import RefillingReplayBuffer
+from verl_kernel.sampler.rows import Row, fields_of
+
+_REASONS = ("met", "limit", "stalled")
+
+
+class AdaptiveReplayBuffer(RefillingReplayBuffer):
+    """The refilling buffer; with a board of Reinforce-Ada in its process it reads pools and keeps counts."""
+
+    def _materialize_batch(self, partition_id: str, selected_prompt_uids: list[str], *args: Any) -> tq.KVBatchMeta:
+        """Make the batch as verl does, after the pools of its prompts were read."""
+        board = current()
+        if board is not None and board.options.in_rounds and partition_id != "val":
+            tags = (tq.kv_list() or {}).get(partition_id, {})
+            found = {uid: tags.get(uid, {}).get(TAG) for uid in selected_prompt_uids}
+            board.pools = {uid: PoolStatistics.from_tag(tag) for uid, tag in found.items() if tag}
+        return super()._materialize_batch(partition_id, selected_prompt_uids, *args)
+
+    def _adapt(self, batch: tq.KVBatchMeta, rows: Sequence[Row], step: int) -> dict[str, float]:
+        """Count the rollouts of a batch that verl has made, and report on them."""
+        board = current()
+        if board is None or board.options.sampling == "none":
+            return {}
+        if board.options.in_rounds:
+            missing = {prompt_of(row.key) for row in rows} - board.pools.keys()
+            metrics = pool_metrics(list(board.pools.values()), self.options.group_std)
+            return metrics | {"ada/missing_pools": float(len(missing))}
+        return _count(batch, rows, step, board) | _cost([turn for row in rows for turn in row.turns], len(rows))
+
+
+def pool_metrics(pools: Sequence[PoolStatistics], std: float) -> dict[str, float]:
+    """Metrics `ada/*` of the pools that a batch was chosen from.
+
+    Args:
+        pools: one per prompt.
+        std: difference of a turn's rewards up to which they are the same.
+    """
+    if not pools:
+        return {}
+    draws = [pool.draws for pool in pools]
+    metrics = {f"ada/exit/{name}": sum(pool.reason == name for pool in pools) / len(pools) for name in _REASONS}
+    metrics |= mean("ada/draws/mean", draws) | maximum("ada/draws/max", draws)
+    metrics |= {
+        "ada/draws/total": float(sum(draws)),
+        "ada/judge_calls/total": float(sum(pool.judge_calls for pool in pools)),
+        "ada/judge_seconds/total": sum(pool.judge_seconds for pool in pools),
+        "ada/unjudged_draws/total": float(sum(pool.draws - len(pool.rewards) for pool in pools)),
+        "ada/zero_gradient_fraction": sum(pool.flat(std) for pool in pools) / len(pools),
+    }
+    return metrics | mean("ada/pool_p/mean", (pool.share for pool in pools if pool.rewards))
+
+
+def _count(batch: tq.KVBatchMeta, rows: Sequence[Row], step: int, board: Board) -> dict[str, float]:
+    """Tell the board what the prompts of a batch got; metrics of their budgets."""
+    names = [PROMPT_NAME, "extra_fields"]
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+    prompts = [str(getattr(name, "data", name)) for name in data[PROMPT_NAME]]
+    found: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for row, name, entry in zip(rows, prompts, data["extra_fields"], strict=True):
+        if not row.unjudged:
+            rollouts, positives = found[name]
+            info = fields_of(fields_of(entry).get("reward_extra_info"))
+            found[name] = rollouts + 1, positives + board.options.is_positive(info)
+    before = [board.counts.share(name) for name in found]
+    board.count(step, found)
+    per_prompt: dict[str, int] = defaultdict(int)
+    for row in rows:
+        per_prompt[prompt_of(row.key)] += 1
+    sizes = list(per_prompt.values())
+    metrics = mean("ada/budget/mean", sizes) | maximum("ada/budget/max", sizes) | {"ada/budget/min": float(min(sizes))}
+    return metrics | mean("ada/expected_p/mean", before)
+
+
+def _cost(turns: Sequence[Any], draws: int) -> dict[str, float]:
+    """What a batch without pools cost."""
+    asked = [turn.result for turn in turns if turn.code is not None]
+    seconds = sum(sum(result.stage_seconds.values()) for result in asked)
+    return {
+        "ada/draws/total": float(draws),
+        "ada/judge_calls/total": float(len(asked)),
+        "ada/judge_seconds/total": seconds,
+    }
