@@ -54,7 +54,8 @@ def talks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(talks: Path, model: Path, out: Path, *extra: str):
     small = "--loras 4 --chosen 2 --rank 2 --batch-size 4 --micro-batch-size 2 --held-out 4 --selections 2".split()
-    return RUNNER.invoke(app, ["remix", *("--data", talks), *("--model", model), *("--out", out), *small, *extra])
+    files = ["--data", str(talks), "--model", str(model), "--out", str(out)]
+    return RUNNER.invoke(app, ["remix", *files, *small, *extra])
 
 
 def test_one_adapter_for_each_key(talks: Path, model: Path, tmp_path: Path):

@@ -62,7 +62,8 @@ def remix_loss(
             if part is not None:
                 mean += part
         rows.append(losses.detach())
-        log_q.append(routing.log_probability(run))
+        if mode == "sample":
+            log_q.append(routing.log_probability(run))
     losses = torch.stack(rows)
     loss = losses.mean(0).sum()
     for weight, mean in zip(loras, means, strict=True):

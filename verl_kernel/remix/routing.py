@@ -25,11 +25,11 @@ Choice = Mapping[str, Sequence[int]]
 
 @dataclass
 class Selection:
-    """What one layer uses: `order` (B, k) in the order drawn, `gates` (B, n) bool; `routed` (B, D) decided it."""
+    """What one layer uses: `order` (B, k) in the order drawn, `gates` (B, n) bool; its router read `routed` (B, D)."""
 
     order: torch.Tensor
     gates: torch.Tensor
-    routed: torch.Tensor
+    routed: torch.Tensor | None
 
 
 @dataclass
@@ -109,15 +109,20 @@ class Routing:
         """Log-probability of all that a pass chose, (B,), summed over layers; differentiable in the routers only."""
         parts = []
         for name, selection in run.selections.items():
+            if selection.routed is None:
+                raise DataError(f"{name} chose without its router, which had nothing to read")
             logits = torch.nn.functional.linear(selection.routed, self.layers[name].router)
             parts.append(log_probability(logits, selection.order))
         return torch.stack(parts).sum(0)
 
     @torch.no_grad()
     def _select(self, run: Run, layer: ReMixLinear, x: torch.Tensor) -> Selection:
-        routed = self._read(run, x).to(layer.router.dtype)
-        logits = torch.nn.functional.linear(routed, layer.router)
-        size = self.options.chosen
+        size, router = self.options.chosen, layer.router
+        missing = self._missing(run, x)
+        if missing and run.mode in ("sample", "topk"):
+            raise DataError(f"a router of the kind `{self.options.router}` needs {missing} for each row of the batch")
+        routed = None if missing else self._read(run, x).to(router.dtype)
+        logits = router.new_zeros(len(x), len(router)) if routed is None else torch.nn.functional.linear(routed, router)
         if run.mode == "fixed":
             order = torch.tensor((run.choice or {})[layer.name], device=x.device).expand(len(x), -1)
         elif run.mode == "topk":
@@ -126,15 +131,21 @@ class Routing:
             order = draw(torch.zeros_like(logits) if run.mode == "uniform" else logits, size, run.generator)
         return Selection(order, membership(order, self.options.loras), routed)
 
+    def _missing(self, run: Run, x: torch.Tensor) -> str:
+        """What routers read and this pass does not have, in words; empty where nothing is missing."""
+        if self.options.router == "prompt":
+            return "keys with one line" if run.keys is None or len(run.keys) != len(x) else ""
+        if x.dim() == 2 or (run.prompt is not None and run.prompt.shape == x.shape[:2]):
+            return ""
+        return "prompt, a mask with one line"
+
     def _read(self, run: Run, x: torch.Tensor) -> torch.Tensor:
         """What a router reads of each row, (B, D), without a gradient: log-probabilities need none but the router's."""
         if self.options.router == "prompt":
-            if run.keys is None or len(run.keys) != len(x):
-                raise DataError("a router of the kind `prompt` needs keys with one line for each row of the batch")
+            assert run.keys is not None
             return run.keys
         if x.dim() == 2:
             return x.detach()
-        if run.prompt is None or run.prompt.shape != x.shape[:2]:
-            raise DataError("a router of the kind `layer` needs prompt, a mask with one line for each row of the batch")
+        assert run.prompt is not None
         weights = run.prompt.to(x.dtype) / run.prompt.sum(1, keepdim=True).clamp(min=1)
         return torch.einsum("bt,btd->bd", weights, x.detach())
