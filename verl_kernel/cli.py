@@ -21,6 +21,7 @@ COMMANDS = {
     "eval": "Judge kernels against a reference program.",
     "aces": "Choose, from candidates, which kinds of trials tell such candidates apart.",
     "data": "Build tasks, data sets and the small model of the quickstart.",
+    "remix": "Fine-tune on conversations with several LoRAs and a router, and write PEFT adapters.",
     "watch": "Run a trainer with its output in a file and its progress on screen.",
     "report": "Show what a run changed, and write its curves and best kernels as a page.",
     "study": "Train the arms of a study over seeds and compare them.",

@@ -14,6 +14,8 @@ import torch
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
 from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 
+from verl_kernel.errors import ConfigError
+
 
 class CPUWorkerExtension(vLLMColocateWorkerExtension):  # type: ignore[misc]
     """verl's worker extension with a weight update that a CPU worker takes in."""
@@ -24,10 +26,13 @@ class CPUWorkerExtension(vLLMColocateWorkerExtension):  # type: ignore[misc]
         """Receive all buckets, then reload the model from them.
 
         Raises:
-            NotImplementedError: for LoRA adapters, which the CPU platform does not synchronise.
+            ConfigError: for a LoRA adapter by itself; with `model.lora.merge` verl sends weights that contain it.
         """
         if peft_config and base_sync_done:
-            raise NotImplementedError("LoRA adapters are not synchronised on the CPU platform: train all weights")
+            raise ConfigError(
+                "actor_rollout_ref.model.lora.merge is false, and the CPU platform synchronises no adapter by itself: "
+                "set it to true, so that weights arrive with the adapter added"
+            )
         weights: list[tuple[str, torch.Tensor]] = []
         receiver = BucketedWeightReceiver(
             zmq_handle=self._get_zmq_handle(), device=torch.device("cpu"), use_shm=use_shm

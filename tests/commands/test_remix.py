@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command from conversations to adapters that PEFT loads."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from typer.testing import CliRunner
+
+from verl_kernel.cli import app
+from verl_kernel.quickstart.tokenizer import train_tokenizer
+
+RUNNER = CliRunner()
+TEXTS = ["def f(x): return x", "import torch", "x + y", "while True: pass"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
+    return train_tokenizer(TEXTS, 300)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenizerFast) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    torch.manual_seed(0)
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "head_dim": 8,
+    }
+    config = Qwen3Config(vocab_size=len(tokenizer), num_key_value_heads=2, tie_word_embeddings=True, **sizes)
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def talks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "talks.parquet"
+    rows = [
+        [{"role": "user", "content": TEXTS[i % 4]}, {"role": "assistant", "content": TEXTS[(i + 1) % 4]}]
+        for i in range(12)
+    ]
+    pq.write_table(pa.table({"messages": rows, "level": [i % 2 for i in range(12)]}), path)
+    return path
+
+
+def run(talks: Path, model: Path, out: Path, *extra: str):
+    small = "--loras 4 --chosen 2 --rank 2 --batch-size 4 --micro-batch-size 2 --held-out 4 --selections 2".split()
+    files = ["--data", str(talks), "--model", str(model), "--out", str(out)]
+    return RUNNER.invoke(app, ["remix", *files, *small, *extra])
+
+
+def test_one_adapter_for_each_key(talks: Path, model: Path, tmp_path: Path):
+    done = run(talks, model, tmp_path, "--steps", "2", "--key-column", "level", "--gradient-checkpointing")
+    assert done.exit_code == 0, done.output
+    summary = json.loads((tmp_path / "remix.json").read_text())
+    assert {path: about["key"] for path, about in summary["adapters"].items()} == {"adapter_0": "0", "adapter_1": "1"}
+    assert len((tmp_path / "losses.jsonl").read_text().splitlines()) == 2
+    for path in summary["adapters"]:
+        peft = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model), str(tmp_path / path))
+        assert peft.peft_config["default"].r == 4
+
+
+def test_more_steps_go_on_where_the_run_ended(talks: Path, model: Path, tmp_path: Path):
+    assert run(talks, model, tmp_path, "--steps", "1").exit_code == 0
+    done = run(talks, model, tmp_path, "--steps", "3")
+    assert done.exit_code == 0 and "step 1/3" not in done.output and "step 2/3" in done.output
+    assert "rank 4, exact for the key 'all'" in done.output
+
+
+def test_the_paper_s_router_says_that_its_adapter_is_not_exact(talks: Path, model: Path, tmp_path: Path):
+    done = run(talks, model, tmp_path, "--steps", "1", "--router", "layer")
+    assert done.exit_code == 0, done.output
+    assert "no single adapter is exact for this router" in done.output
+    assert (tmp_path / "adapter" / "adapter_model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        (("--chosen", "5"), "remix.chosen is 5"),
+        (("--selections", "1"), "remix.tuning.selections is 1"),
+        (("--router", "token"), "remix.router is 'token'; it must be one of layer, prompt"),
+        (("--learning-rate", "0"), "remix.tuning.learning_rate is 0.0"),
+        (("--key-column", "family"), "has no column 'family'; it has messages, level"),
+        (("--target", "gate"), "remix.targets names 'gate'"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_a_sentence(talks: Path, model: Path, tmp_path: Path, extra: tuple, said: str):
+    done = run(talks, model, tmp_path, *extra)
+    assert done.exit_code == 2 and said in done.output

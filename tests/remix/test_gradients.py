@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The routers' gradient, by enumeration of all that can be drawn: without bias, and as the formula demands."""
+
+from collections.abc import Callable
+from itertools import permutations, product
+
+import pytest
+import torch
+
+from tests.remix.modules import Chain, chain
+from verl_kernel.errors import ConfigError
+from verl_kernel.remix import Routing, leave_one_out, remix_loss
+
+ORDERS = list(permutations(range(4), 2))
+X = torch.randn(1, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+Weight = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def all_selections(model: Chain, routing: Routing) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Loss, log-probability and its variant without renormalisation, for each selection of both layers."""
+    losses, log_q, naive = [], [], []
+    for orders in product(ORDERS, repeat=2):
+        with routing.run("fixed", choice=dict(zip(routing.layers, orders, strict=True))) as run:
+            losses.append(model(X).square().sum().detach())
+        log_q.append(routing.log_probability(run)[0])
+        softmax = [
+            torch.nn.functional.linear(found.routed, routing.layers[name].router)
+            .log_softmax(-1)[0, found.order[0]]
+            .sum()
+            for name, found in run.selections.items()
+        ]
+        naive.append(torch.stack(softmax).sum())
+    return torch.stack(losses), torch.stack(log_q), torch.stack(naive)
+
+
+def gradient(value: torch.Tensor, routing: Routing) -> torch.Tensor:
+    routers = [layer.router for layer in routing.layers.values()]
+    return torch.cat([part.flatten() for part in torch.autograd.grad(value, routers, retain_graph=True)])
+
+
+def expected(
+    losses: torch.Tensor, log_q: torch.Tensor, scored: torch.Tensor, draws: int, estimate: Weight
+) -> torch.Tensor:
+    """Sum over all tuples of `draws` selections of their probability times the estimate, whose gradient is meant."""
+    total = torch.zeros((), dtype=torch.float64)
+    for indices in torch.cartesian_prod(*[torch.arange(len(losses))] * draws).split(4096):
+        probability = log_q.detach()[indices].sum(1).exp()
+        total = total + (probability * estimate(losses[indices].T, scored[indices].T)).sum()
+    return total
+
+
+def per_tuple(losses: torch.Tensor, scored: torch.Tensor) -> torch.Tensor:
+    """`leave_one_out` without its sum over rows."""
+    return torch.stack([leave_one_out(losses[:, [i]], scored[:, [i]]) for i in range(losses.shape[1])])
+
+
+def weighted(losses: torch.Tensor, scored: torch.Tensor) -> torch.Tensor:
+    """The same, written out for all tuples at once."""
+    return ((losses - losses.mean(0)) * scored).sum(0) / (len(losses) - 1)
+
+
+def test_the_vectorised_estimate_of_these_tests_is_that_of_the_package():
+    losses, scored = torch.rand(3, 7, dtype=torch.float64), torch.rand(3, 7, dtype=torch.float64)
+    assert torch.allclose(weighted(losses, scored), per_tuple(losses, scored), atol=1e-15)
+
+
+@pytest.mark.parametrize("draws", [2, 3])
+def test_the_estimate_is_unbiased_over_both_layers_and_only_with_the_renormalised_probability(draws: int):
+    model, routing = chain()
+    losses, log_q, naive = all_selections(model, routing)
+    if draws == 3:  # one layer's selections given the other's first: 12^3 tuples instead of 144^3
+        losses, log_q, naive = losses[:12], log_q[:12], naive[:12]
+        first = log_q.logsumexp(0)
+        log_q, naive = log_q - first, naive - first
+    assert log_q.exp().sum().item() == pytest.approx(1, abs=1e-12)
+    truth = gradient((log_q.exp() * losses).sum(), routing)
+    found = gradient(expected(losses, log_q, log_q, draws, weighted), routing)
+    assert truth.abs().max() > 1e-3
+    assert (found - truth).abs().max() < 1e-12
+    wrong = gradient(expected(losses, log_q, naive, draws, weighted), routing)
+    assert (wrong - truth).abs().max() > 1e-3
+
+
+def test_dividing_by_the_number_of_selections_would_shrink_the_gradient():
+    model, routing = chain()
+    losses, log_q, _ = all_selections(model, routing)
+    truth = gradient((log_q.exp() * losses).sum(), routing)
+    shrunk = gradient(expected(losses, log_q, log_q, 2, lambda some, scored: weighted(some, scored) / 2), routing)
+    assert torch.allclose(shrunk, truth / 2, atol=1e-12)
+
+
+def test_the_loss_has_the_mean_s_gradient_for_loras_and_leave_one_out_s_for_routers():
+    model, routing = chain()
+    x = torch.randn(3, 3, dtype=torch.float64)
+    loss, rows = remix_loss(routing, lambda: model(x).square().sum(1), 4, generator=torch.Generator().manual_seed(5))
+    loss.backward()
+    found = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+    model.zero_grad()
+
+    generator, runs, values = torch.Generator().manual_seed(5), [], []
+    for _ in range(4):
+        with routing.run("sample", generator=generator) as run:
+            values.append(model(x).square().sum(1))
+        runs.append(run)
+    losses = torch.stack(values)
+    log_q = torch.stack([routing.log_probability(run) for run in runs])
+    (losses.sum() / 4 + leave_one_out(losses.detach(), log_q)).backward()
+    assert torch.allclose(rows, losses.detach(), atol=1e-14)
+    assert loss.item() == pytest.approx(losses.mean(0).sum().item(), abs=1e-12)
+    wanted = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+    assert found.keys() == wanted.keys() and len(found) == 6
+    for name, grad in wanted.items():
+        assert torch.allclose(found[name], grad, atol=1e-12), name
+        assert grad.abs().max() > 1e-4, name
+
+
+def test_micro_batches_in_turn_add_up_to_the_batch():
+    model, routing = chain(loras=2, chosen=2)  # nothing is random: all LoRAs are chosen
+    x = torch.randn(6, 3, dtype=torch.float64)
+    remix_loss(routing, lambda: model(x).square().sum(1) / 6, 2).loss.backward()
+    whole = [layer.lora_a.grad.clone() for layer in routing.layers.values()]
+    model.zero_grad()
+    for part in x.split(2):
+        remix_loss(routing, lambda part=part: model(part).square().sum(1) / 6, 2).loss.backward()
+    for layer, grad in zip(routing.layers.values(), whole, strict=True):
+        assert torch.allclose(layer.lora_a.grad, grad, atol=1e-12)
+
+
+def test_micro_batches_in_turn_have_the_gradient_of_their_sum():
+    model, routing = chain()
+    parts = torch.randn(4, 3, dtype=torch.float64).split(2)
+
+    def losses() -> list[torch.Tensor]:
+        generator = torch.Generator().manual_seed(2)
+        return [
+            remix_loss(routing, lambda part=part: model(part).square().sum(1), 3, generator=generator).loss
+            for part in parts
+        ]
+
+    sum(losses()).backward()
+    together = [layer.router.grad.clone() for layer in routing.layers.values()]
+    model.zero_grad()
+    for loss in losses():
+        loss.backward()
+    for layer, grad in zip(routing.layers.values(), together, strict=True):
+        assert torch.allclose(layer.router.grad, grad, atol=1e-12)
+
+
+def test_variance_falls_with_the_number_of_selections():
+    model, routing = chain()
+    losses, log_q, _ = all_selections(model, routing)
+    scores = torch.stack([gradient(one, routing) for one in log_q])
+
+    def variance(draws: int) -> float:
+        generator = torch.Generator().manual_seed(0)
+        drawn = torch.multinomial(log_q.exp().detach(), 4000 * draws, True, generator=generator).view(4000, draws)
+        some = losses[drawn]
+        weights = (some - some.mean(1, keepdim=True)) / (draws - 1)
+        return (weights.unsqueeze(-1) * scores[drawn]).sum(1).var(0).sum().item()
+
+    assert variance(8) < variance(2) / 3
+
+
+def test_routers_get_no_gradient_where_all_losses_are_equal():
+    model, routing = chain()
+    x = torch.randn(2, 3, dtype=torch.float64)
+    remix_loss(routing, lambda: model(x).sum(1) * 0 + 1, 3).loss.backward()
+    assert all(not layer.router.grad.any() for layer in routing.layers.values())
+
+
+def test_one_selection_is_refused():
+    model, routing = chain()
+    with pytest.raises(ConfigError, match=r"remix\.selections is 1"):
+        remix_loss(routing, lambda: model(X).sum(1), 1)
+
+
+def test_uniform_choice_trains_loras_only():
+    model, routing = chain()
+    remix_loss(routing, lambda: model(X).square().sum(1), 1, mode="uniform").loss.backward()
+    for layer in routing.layers.values():
+        assert layer.router.grad is None and layer.lora_a.grad.any()

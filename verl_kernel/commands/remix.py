@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel remix`: fine-tune a model on conversations with ReMix and write what it learnt as PEFT adapters."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from verl_kernel.errors import VerlKernelError
+from verl_kernel.remix.options import ReMixOptions
+from verl_kernel.remix.tuning import TuningOptions
+
+if TYPE_CHECKING:
+    from verl_kernel.remix.routing import Routing, Run
+
+_SHAPE, _TUNING = ReMixOptions(), TuningOptions()
+
+
+def command(
+    data: Annotated[Path, typer.Option(help="Conversations: parquet with a column `messages`.", exists=True)],
+    model: Annotated[Path, typer.Option(help="Folder of the model, in the form of Hugging Face.", exists=True)],
+    out: Annotated[Path, typer.Option(help="Folder for adapters, losses and state; a stopped run goes on.")],
+    loras: Annotated[int, typer.Option(help="LoRAs beside every target layer (n).")] = _SHAPE.loras,
+    chosen: Annotated[int, typer.Option(help="LoRAs that a row uses (k).")] = _SHAPE.chosen,
+    rank: Annotated[int, typer.Option(help="Rank of one LoRA (r); adapters have rank k r.")] = _SHAPE.rank,
+    scale: Annotated[str, typer.Option(help="lora: weight 2/(k r); rslora: 2/sqrt(k r).")] = _SHAPE.scale,
+    router: Annotated[str, typer.Option(help="prompt: one choice per key; layer: the paper's.")] = _SHAPE.router,
+    key_column: Annotated[str | None, typer.Option(help="Column with a prompt's key; one adapter for each.")] = None,
+    target: Annotated[list[str] | None, typer.Option(help="Last part of the layers' names; may be repeated.")] = None,
+    selections: Annotated[int, typer.Option(help="Selections of each step (M), 2 or more.")] = _TUNING.selections,
+    steps: Annotated[int, typer.Option(help="Optimizer steps in all.")] = _TUNING.steps,
+    batch_size: Annotated[int, typer.Option(help="Rows of an optimizer step.")] = _TUNING.batch_size,
+    micro_batch_size: Annotated[int | None, typer.Option(help="Rows of a forward pass; all if not given.")] = None,
+    learning_rate: Annotated[float, typer.Option(help="Of the LoRAs.")] = _TUNING.learning_rate,
+    router_learning_rate: Annotated[float, typer.Option(help="Of the routers.")] = _TUNING.router_learning_rate,
+    max_length: Annotated[int, typer.Option(min=2, help="Tokens of a row; what is longer is cut.")] = 2048,
+    held_out: Annotated[int, typer.Option(help="Rows at the end, only to measure on.")] = _TUNING.held_out,
+    save_every: Annotated[int, typer.Option(help="Steps between two saved states.")] = _TUNING.save_every,
+    seed: Annotated[int, typer.Option(help="Of first values, order and selections.")] = _TUNING.seed,
+    gradient_checkpointing: Annotated[bool, typer.Option(help="Recompute activations to save memory.")] = False,
+) -> None:
+    """Train LoRAs and their router on conversations, then write PEFT adapters that verl can train on."""
+    try:
+        shape = ReMixOptions(loras=loras, chosen=chosen, rank=rank, scale=scale, router=router)  # type: ignore[arg-type]
+        tuning = TuningOptions(
+            steps=steps,
+            batch_size=batch_size,
+            micro_batch_size=micro_batch_size or batch_size,
+            selections=selections,
+            learning_rate=learning_rate,
+            router_learning_rate=router_learning_rate,
+            seed=seed,
+            held_out=held_out,
+            save_every=save_every,
+        )
+        _run(data, model, out, shape, tuning, key_column, target, max_length, gradient_checkpointing)
+    except VerlKernelError as exc:
+        typer.echo(f"error: {exc}", err=True)
+        raise typer.Exit(2) from exc
+
+
+def _run(
+    data: Path,
+    folder: Path,
+    out: Path,
+    shape: ReMixOptions,
+    tuning: TuningOptions,
+    key_column: str | None,
+    targets: list[str] | None,
+    max_length: int,
+    gradient_checkpointing: bool,
+) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from verl_kernel.remix.batches import Talks
+    from verl_kernel.remix.linear import FEED_FORWARD, apply_remix
+    from verl_kernel.remix.tuning import measure, tune
+
+    torch.manual_seed(tuning.seed)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+    rows = Talks(data, AutoTokenizer.from_pretrained(folder), max_length, key_column)
+    routing = apply_remix(model, shape, targets or FEED_FORWARD, len(rows.keys))
+    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    if gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    before, _ = measure(model, routing, rows, tuning)
+    tune(
+        model, routing, rows, tuning, out, lambda step, loss: typer.echo(f"step {step}/{tuning.steps} loss {loss:.4f}")
+    )
+    after, runs = measure(model, routing, rows, tuning)
+    adapters = _export(routing, rows.keys, runs, out, str(folder))
+    summary = {
+        "held_out_loss": {"base": before, "top_k": after} if tuning.held_out else None,
+        "adapters": adapters,
+        **asdict(shape),
+        **asdict(tuning),
+    }
+    (out / "remix.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    if tuning.held_out:
+        typer.echo(f"held-out loss {before:.4f} before, {after:.4f} with the router's choice")
+    for path, about in adapters.items():
+        typer.echo(f"{out / path}: rank {shape.chosen * shape.rank}, {about['says']}")
+
+
+def _export(routing: Routing, keys: list[str], runs: list[Run], out: Path, base: str) -> dict[str, Any]:
+    """Write one adapter for each key, or for a router of the kind `layer` the one that most rows would choose."""
+    import torch
+
+    from verl_kernel.remix.adapter import common_choice, export, prompt_choice
+
+    if routing.options.router == "layer":
+        choice, share = common_choice(runs)
+        export(routing, choice, out / "adapter", base)
+        says = f"the choice of {share:.0%} of the held-out rows' layers; no single adapter is exact for this router"
+        return {"adapter": {"choice": choice, "says": says}}
+    adapters = {}
+    for number, key in enumerate(keys):
+        choice = prompt_choice(routing, torch.eye(len(keys))[number])
+        path = "adapter" if len(keys) == 1 else f"adapter_{number}"
+        export(routing, choice, out / path, base)
+        adapters[path] = {"key": key, "choice": choice, "says": f"exact for the key {key!r}"}
+    return adapters

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The SFT stage: LoRAs and routers trained on conversations, in one process, step by step and resumable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import torch
+from annotated_types import Interval
+from torch import nn
+
+from verl_kernel.errors import ConfigError, DataError
+from verl_kernel.option_group import OptionGroup
+from verl_kernel.remix.batches import Row, collate, row_losses
+from verl_kernel.remix.checkpoint import loss_log, resume, save
+from verl_kernel.remix.loss import remix_loss
+from verl_kernel.remix.routing import Routing, Run
+
+_Rate = Annotated[float, Interval(gt=0, lt=math.inf)]
+_Count = Annotated[int, Interval(ge=1)]
+
+
+@dataclass(frozen=True)
+class TuningOptions(OptionGroup):
+    """How the SFT stage trains.
+
+    Raises:
+        ConfigError: a value is out of range, or a batch does not consist of whole micro-batches.
+    """
+
+    NODE = "remix.tuning"
+
+    steps: _Count = 200
+    batch_size: _Count = 8
+    """Rows of an optimizer step."""
+    micro_batch_size: _Count = 8
+    """Rows of a forward pass."""
+    selections: Annotated[int, Interval(ge=2)] = 4
+    """Independent selections of each step; M in the paper."""
+    learning_rate: _Rate = 1e-3
+    """Of the LoRAs; Adam, without decay."""
+    router_learning_rate: _Rate = 2e-2
+    """Of the routers."""
+    seed: Annotated[int, Interval(ge=0)] = 0
+    """Of the LoRAs' first values, the order of rows and the selections."""
+    held_out: Annotated[int, Interval(ge=0)] = 64
+    """Rows at the end of the data that are not trained on: their loss is measured before and after."""
+    save_every: _Count = 50
+    """Steps between two states from which an interrupted run goes on."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.batch_size % self.micro_batch_size:
+            raise ConfigError(
+                f"remix.tuning.batch_size is {self.batch_size}; it must be a multiple of micro_batch_size, "
+                f"{self.micro_batch_size}"
+            )
+
+
+class Rows(Protocol):
+    """What can be trained on: rows by number, and how many different keys they have."""
+
+    keys: list[str]
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int) -> Row: ...
+
+
+def tune(
+    model: nn.Module,
+    routing: Routing,
+    rows: Rows,
+    options: TuningOptions,
+    folder: Path,
+    on_step: Callable[[int, float], None] = lambda step, loss: None,
+) -> None:
+    """Train until `options.steps`, going on from the state that `folder` holds, if any.
+
+    Losses are appended to losses.jsonl after each step; state.pt is written every `save_every` steps and at the end. A
+    run that is stopped and started again ends where one that was not stopped does.
+
+    Args:
+        model: whose layers `apply_remix` has replaced.
+        routing: of the model.
+        rows: the data.
+        options: see there.
+        folder: made if need be.
+        on_step: called after each step with its number and its mean loss in nats per token.
+
+    Raises:
+        ConfigError: the folder holds a run with other options.
+        DataError: there are too few rows for a batch, or a batch without a token to learn.
+    """
+    if len(rows) - options.held_out < options.batch_size:
+        raise DataError(
+            f"there are {len(rows)} rows, of which {options.held_out} are held out (remix.tuning.held_out); a batch "
+            f"takes {options.batch_size}"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    layers = routing.layers.values()
+    groups: list[dict[str, Any]] = [
+        {"params": [weight for layer in layers for weight in (layer.lora_a, layer.lora_b)]},
+        {"params": [layer.router for layer in layers], "lr": options.router_learning_rate},
+    ]
+    optimizer = torch.optim.Adam(groups, lr=options.learning_rate)
+    fixed = {**asdict(routing.options), **asdict(options), "keys": rows.keys, "rows": len(rows)}
+    fixed["layers"] = sorted(routing.layers)
+    del fixed["steps"], fixed["save_every"]
+    done = resume(routing, optimizer, fixed, folder)
+    model.train()
+    with loss_log(folder, done) as log:
+        for step in range(done + 1, options.steps + 1):
+            optimizer.zero_grad()
+            line = {"step": step, **_accumulate(model, routing, rows, options, step)}
+            optimizer.step()
+            log(line)
+            if step % options.save_every == 0 or step == options.steps:
+                save(routing, optimizer, fixed, folder, step)
+            on_step(step, line["loss"])
+
+
+def _accumulate(model: nn.Module, routing: Routing, rows: Rows, options: TuningOptions, step: int) -> dict[str, Any]:
+    """Add the gradients of one step's micro-batches; returns what is logged of the step."""
+    device = next(model.parameters()).device
+    batch = [rows[index] for index in _indices(len(rows) - options.held_out, options, step)]
+    tokens = sum(int(row.learned[1:].sum()) for row in batch)
+    if not tokens:
+        raise DataError(f"the rows of step {step} hold no token of an assistant within the maximum length")
+    generator = torch.Generator().manual_seed(options.seed * 1_000_003 + step)
+    losses = torch.zeros(options.selections)
+    for start in range(0, len(batch), options.micro_batch_size):
+        part = collate(batch[start : start + options.micro_batch_size], len(rows.keys)).to(device)
+        loss, per_row = remix_loss(
+            routing,
+            lambda part=part: row_losses(model, part, tokens),  # type: ignore[misc]
+            options.selections,
+            prompt=part.prompt,
+            keys=part.keys,
+            generator=generator,
+        )
+        loss.backward()  # type: ignore[no-untyped-call]
+        losses += per_row.sum(1).cpu()
+    return {"loss": losses.mean().item(), "spread": losses.std().item(), "tokens": tokens}
+
+
+def _indices(count: int, options: TuningOptions, step: int) -> list[int]:
+    """The rows of a step: every epoch is a permutation of its own, of which an incomplete last batch is left out."""
+    epoch, place = divmod(step - 1, count // options.batch_size)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(options.seed * 1_000_003 + epoch))
+    return order[place * options.batch_size : (place + 1) * options.batch_size].tolist()
+
+
+@torch.no_grad()
+def measure(model: nn.Module, routing: Routing, rows: Rows, options: TuningOptions) -> tuple[float, list[Run]]:
+    """The held-out rows' loss in nats per token with the routers' top-k, and what was chosen for them."""
+    model.eval()
+    device = next(model.parameters()).device
+    indices = range(len(rows) - options.held_out, len(rows))
+    loss, tokens, runs = 0.0, 0, []
+    for start in range(0, len(indices), options.micro_batch_size):
+        part = [rows[index] for index in indices[start : start + options.micro_batch_size]]
+        batch = collate(part, len(rows.keys)).to(device)
+        with routing.run("topk", prompt=batch.prompt, keys=batch.keys) as run:
+            loss += row_losses(model, batch, 1).sum().item()
+        tokens += int(batch.learned[:, 1:].sum())
+        runs.append(run)
+    return loss / max(tokens, 1), runs
