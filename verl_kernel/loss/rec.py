@@ -121,6 +121,7 @@ def stays(ratio: torch.Tensor, advantages: torch.Tensor, options: RecOptions) ->
     """Whether a token stays in the loss, M: (B, T) bool."""
     if options.clip == "none":
         return torch.ones_like(ratio, dtype=torch.bool)
+    assert options.eps_low is not None and options.eps_high is not None, "`with_eps` fills them in"
     good, bad = advantages >= 0, advantages <= 0
     not_far_up, not_far_down = ratio <= 1 + options.eps_high, ratio >= 1 - options.eps_low
     if options.clip in ("one_side", "sequence"):
