@@ -31,7 +31,7 @@ from verl_kernel.adaptive import board as boards
 from verl_kernel.env import EvalResult
 
 RATES = (0.02, 0.25)
-CALLS, EVALUATIONS = 1024, 4
+CALLS, EVALUATIONS = 640, 4
 PROMPTS, GROUP = 8, 8
 SEEDS = (0, 1, 2)
 FLAT = 1e-3
@@ -203,7 +203,7 @@ def run(arm: str, seed: int, folder: Path, prompts: list[Prompt], jury: Jury) ->
     return [{key: round(value, 5) if isinstance(value, float) else value for key, value in row.items()} for row in rows]
 
 
-def evaluate(scene: Scene, prompts: list[Prompt], seed: int, answers: int = 4) -> dict[str, float]:
+def evaluate(scene: Scene, prompts: list[Prompt], seed: int, answers: int = 2) -> dict[str, float]:
     """Figures of the present weights over all tasks; not counted as calls."""
     generator, results = torch.Generator().manual_seed(1000 + seed), []
     asked = repeated(prompts, answers)[0]
