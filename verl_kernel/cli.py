@@ -19,6 +19,7 @@ from verl_kernel.errors import cannot_load
 
 COMMANDS = {
     "eval": "Judge kernels against a reference program.",
+    "aces": "Choose, from candidates, which kinds of trials tell such candidates apart.",
     "data": "Build tasks, data sets and the small model of the quickstart.",
     "remix": "Fine-tune on conversations with several LoRAs and a router, and write PEFT adapters.",
     "watch": "Run a trainer with its output in a file and its progress on screen.",

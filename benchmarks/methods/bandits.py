@@ -144,12 +144,12 @@ def record(loss: Loss, steps: Sequence[int], rate: float, redraw: int | None = N
 
 
 def _short(number: float) -> float:
-    return float(f"{number:.5g}")
+    return float(f"{number:.4g}")
 
 
 def log_spaced(last: int) -> list[int]:
-    """About five whole numbers to a doubling, up to and with `last` and its halves."""
-    count = int(4 * math.log2(last))
+    """About two whole numbers to a doubling, up to and with `last` and its halves."""
+    count = int(2 * math.log2(last))
     spaced = {round(last ** (place / count)) for place in range(count + 1)}
     return sorted(spaced | {last // 2, last // 4} - {0})
 
@@ -175,7 +175,7 @@ def plot(found: dict[str, Any], path: Path) -> None:
     matplotlib.use("svg")
     from matplotlib import pyplot
 
-    pyplot.rcParams["svg.hashsalt"] = "bandits"
+    pyplot.rcParams |= {"svg.hashsalt": "bandits", "svg.fonttype": "none"}
     panels = {
         "frozen data: largest logit minus smallest": ("frozen", lambda row: max(row["logits"]) - min(row["logits"])),
         "frozen data: expected reward": ("frozen", lambda row: row["value"]),
@@ -213,7 +213,9 @@ def main() -> None:
         for method, rows in found[setting]["curves"].items():
             for bandit in BANDITS:
                 last = rows[bandit][-1]
-                print(f"{setting:8} {bandit:13} {method:20} pi {last['pi']} value {last['value']} logits {last['logits']}")
+                print(
+                    f"{setting:8} {bandit:13} {method:20} pi {last['pi']} value {last['value']} logits {last['logits']}"
+                )
 
 
 if __name__ == "__main__":

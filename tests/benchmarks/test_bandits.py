@@ -80,11 +80,11 @@ def test_on_frozen_data_only_importance_sampling_finds_the_best_arm(bandit: str,
     assert max(found.values()) < 0.5
 
 
-@pytest.mark.parametrize(("bandit", "arm", "share"), [("rec", 2, 0.98), ("second", 0, 0.9)])
-def test_with_data_redrawn_all_find_it(bandit: str, arm: int, share: float) -> None:
-    for method in ("naive", "topr", "rec_one_side .2 .2"):
-        (after,) = climb(METHODS[method], [BANDITS[bandit]], [STEPS], rate=0.2, redraw=20)
-        assert after.pi[0, arm] > share, method
+@pytest.mark.parametrize("method", ["naive", "topr", "rec_one_side .2 .2"])
+def test_with_data_redrawn_they_find_it_too(method: str) -> None:
+    # The script's data age in a fifth of its steps, each five times as long.
+    (after,) = climb(METHODS[method], [BANDITS["rec"], BANDITS["second"]], [STEPS], rate=1.0, redraw=4)
+    assert after.pi[0, 2] > 0.99 and after.pi[1, 0] > 0.99
 
 
 def test_the_saved_figures_are_those_of_the_script() -> None:

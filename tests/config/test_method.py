@@ -17,6 +17,7 @@ from verl.protocol import DataProto
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.utils.config import omega_conf_to_dataclass
+from verl.workers.config import ActorConfig
 
 import verl_kernel.config
 import verl_kernel.plugin  # registers what the methods name
@@ -101,18 +102,26 @@ def test_the_other_recipes_take_methods_too(recipe):
     assert config.algorithm.rollout_correction.bypass_mode
 
 
+@functools.cache
+def nodes(method: str) -> tuple[DictConfig, ActorConfig]:
+    """The nodes that verl hands to estimator and loss."""
+    config = composed(f"method={method}", "trainer_mode=sync")
+    algorithm, actor = (
+        OmegaConf.create(OmegaConf.to_container(node, resolve=True))
+        for node in (config.algorithm, config.actor_rollout_ref.actor)
+    )
+    return algorithm, omega_conf_to_dataclass(actor)
+
+
 def gradient(method: str, drift: float = 0.1) -> torch.Tensor:
     """Of the loss by log pi, through verl's own call of the estimator, on four rollouts of two turns."""
     rewards = [[1.0, 3.0], [0.0, 0.5], [0.0, 0.0], [0.0, 0.0]]
     batch = build(rewards, [[(0, i + 2), (i + 3, i + 5)] for i in range(4)], ["a"] * 4)
-    config = copy.deepcopy(composed(f"method={method}", "trainer_mode=sync"))
-    OmegaConf.resolve(config.algorithm)
+    algorithm, actor = nodes(method)
     data = DataProto.from_dict(
         {"token_level_rewards": batch.rewards, "response_mask": batch.mask}, non_tensors={"uid": batch.index}
     )
-    advantages = compute_advantage(data, config.algorithm.adv_estimator, config=config.algorithm).batch["advantages"]
-    OmegaConf.resolve(config)
-    actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+    advantages = compute_advantage(data, algorithm.adv_estimator, config=algorithm).batch["advantages"]
     old = torch.full_like(advantages, -2.0)
     noise = torch.from_numpy(np.random.default_rng(0).normal(0, drift, old.shape)).float()
     policy = (old + noise).requires_grad_()
@@ -192,7 +201,8 @@ def verdicts(loss: str) -> list[str]:
     """Whether a loss starts with and without the sampler's log-probabilities, in sync and on older samples."""
     found = []
     for mode, mismatch in itertools.product(("sync", "colocate_async"), ("bypass", "none")):
-        config = copy.deepcopy(composed(f"trainer_mode={mode}", f"mismatch={mismatch}"))
+        # One that no other test uses is changed as it is: a copy takes longer than the check.
+        config = composed(f"trainer_mode={mode}", f"mismatch={mismatch}")
         OmegaConf.update(config, LOSS, loss)
         try:
             check_mismatch(config)

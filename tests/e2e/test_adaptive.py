@@ -39,5 +39,11 @@ def test_every_prompt_keeps_n_of_its_draws(run: Run):
         assert sorted({row["key"].rsplit("_", 2)[1] for row in rows}) == [str(i) for i in range(KEPT)]
 
 
+def test_half_of_a_prompts_rows_are_positive_where_it_found_enough(run: Run):
+    assert any(step["ada/exit/met"] > 0 for step in run.steps[:2])
+    for step in run.steps[:2]:
+        assert step["ada/exit/met"] / 2 <= step["kernel/best/fast@1"] <= 1 - step["ada/exit/met"] / 2
+
+
 def test_the_run_learns(run: Run):
     assert all(step["actor/grad_norm"] > 0 for step in run.steps[:2])

@@ -35,13 +35,13 @@ def recipes() -> dict[str, DictConfig]:
 def with_loss(config: DictConfig, mode: str, **nodes: Any) -> DictConfig:
     config = config.copy()
     OmegaConf.set_struct(config, False)
-    config.actor_rollout_ref.actor.policy_loss |= {"loss_mode": mode, "_target_": CLASS, **nodes}
+    config.actor_rollout_ref.actor.policy_loss.update({"loss_mode": mode, "_target_": CLASS, **nodes})
     return config
 
 
 def bypassed(config: DictConfig) -> DictConfig:
     config = config.copy()
-    config.algorithm.rollout_correction |= {"bypass_mode": True, "rollout_is": None, "rollout_rs": None}
+    config.algorithm.rollout_correction.update({"bypass_mode": True, "rollout_is": None, "rollout_rs": None})
     return config
 
 
@@ -58,7 +58,7 @@ def test_fresh_samples_need_no_bypass(recipes: dict[str, DictConfig], mode: str)
 
 @pytest.mark.parametrize("name", ["mrs", "async"])
 def test_topr_without_the_policy_that_generated_is_refused(recipes: dict[str, DictConfig], name: str) -> None:
-    with pytest.raises(ConfigError, match=f"{CORRECTION}.bypass_mode is not true.*mismatch=stale_clip"):
+    with pytest.raises(ConfigError, match=f"{CORRECTION}.bypass_mode is not true.*mismatch=bypass"):
         check_mismatch(with_loss(recipes[name], "topr_taper"))
 
 

@@ -38,7 +38,7 @@ def test_it_is_the_sum_over_pairs_and_its_gradient_reinforce(seed: int, tau: flo
     assert loss.item() == pytest.approx(naive(batch, tau), rel=1e-9)
     (gradient,) = torch.autograd.grad(loss, log_prob)
     advantages = pairwise_advantages(*inputs(batch, batch.log_prob, tau))
-    sizes = torch.tensor([(INDEX == name).sum() for name in INDEX])
+    sizes = torch.tensor([(name == INDEX).sum() for name in INDEX])
     expected = -2 * tau * advantages / sizes / len(set(INDEX))
     assert_same(gradient, expected[:, None] * batch.mask)
 
@@ -56,7 +56,7 @@ def test_at_the_old_policy_the_advantage_is_the_score_above_the_mean_and_a_lone_
     batch = random_batch(spread=0.0)
     advantages, scores = pairwise_advantages(*inputs(batch, batch.log_prob, 0.7)), batch.advantages[:, 0]
     for name in ("a", "b", "lone"):
-        group = torch.from_numpy(INDEX == name)
+        group = torch.from_numpy(name == INDEX)
         assert_same(advantages[group], scores[group] - scores[group].mean())
     assert advantages[5] == 0
 

@@ -91,7 +91,9 @@ def test_red_weight_weighs_by_the_exponential_up_to_its_cap() -> None:
     assert_same(evaluate("rec_red_weight", batch, rec={"temperature": 1e9})[1], evaluate("gpg", batch)[1])
 
 
-@pytest.mark.parametrize("mode", [mode for mode in PRESETS if mode.startswith("rec_") and "red" not in mode] + ["opmd_k2"])
+@pytest.mark.parametrize(
+    "mode", [mode for mode in PRESETS if mode.startswith("rec_") and "red" not in mode] + ["opmd_k2"]
+)
 def test_on_policy_it_is_reinforce(mode: str) -> None:
     batch = random_batch(spread=0.0)
     assert_same(evaluate(mode, batch)[1], evaluate("gpg", batch)[1])

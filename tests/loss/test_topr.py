@@ -25,7 +25,9 @@ LEVELS = ["geometric", "sequence", "token", "turn"]
 def drifted(log_ratio: float, sign: int) -> Batch:
     """Rows of one token: every level has the same ratio."""
     batch = random_batch(rows=4, width=1)
-    return replace(batch, log_ratio=torch.full_like(batch.log_ratio, log_ratio), advantages=sign * batch.advantages.abs())
+    return replace(
+        batch, log_ratio=torch.full_like(batch.log_ratio, log_ratio), advantages=sign * batch.advantages.abs()
+    )
 
 
 def naive_alpha(batch: Batch, options: ToprOptions) -> torch.Tensor:
@@ -49,7 +51,9 @@ def naive_alpha(batch: Batch, options: ToprOptions) -> torch.Tensor:
     seed=SEEDS,
     ratio=st.sampled_from(LEVELS),
     sign=st.sampled_from(["token", "turn"]),
-    limits=st.sampled_from([{}, {"neg_low": 0.3, "neg_high": 1.5}, {"pos_low": 0.5, "pos_high": 2.0, "pos_weight": 3.0}]),
+    limits=st.sampled_from(
+        [{}, {"neg_low": 0.3, "neg_high": 1.5}, {"pos_low": 0.5, "pos_high": 2.0, "pos_weight": 3.0}]
+    ),
 )
 def test_weights_are_those_of_the_formula(seed: int, ratio: str, sign: str, limits: dict[str, float]) -> None:
     batch, options = random_batch(seed, rows=3), ToprOptions(ratio=ratio, sign=sign, **limits)
@@ -164,7 +168,13 @@ def test_metrics_are_sums_over_tokens() -> None:
     logs = torch.tensor([[math.log(0.5), math.log(0.5), 9.0], [math.log(3.0), 9.0, 9.0]], dtype=torch.float64)
     mask = torch.tensor([[1, 1, 0], [1, 0, 0]]).bool()
     metrics = evaluate("topr_taper", Batch(torch.full_like(logs, -1.0), logs, torch.full_like(logs, -1.0), mask))[2]
-    expected = {"tokens": 3, "negative": 3, "negative_weight": 0.5 + 0.5 + 1, "negative_cut": 1, "log_ratio": math.log(0.75)}
+    expected = {
+        "tokens": 3,
+        "negative": 3,
+        "negative_weight": 0.5 + 0.5 + 1,
+        "negative_cut": 1,
+        "log_ratio": math.log(0.75),
+    }
     assert metrics == {f"topr/{name}": pytest.approx(value) for name, value in expected.items()}
 
 

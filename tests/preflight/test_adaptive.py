@@ -20,7 +20,7 @@ SAMPLER = "trainer.v1.sampler"
 @functools.cache
 def composed(method: str | None) -> DictConfig:
     with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("cpu_quickstart", overrides=[f"+method={method}"] if method else [])
+        return compose("cpu_quickstart", overrides=[f"method={method}"] if method else [])
 
 
 def changed(method: str | None, *overrides: str) -> DictConfig:

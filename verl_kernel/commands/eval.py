@@ -54,6 +54,7 @@ def command(
     gpu_profile: Annotated[str, typer.Option(help="Nominal GPU of the simulated clock: h100 or a100.")] = "h100",
     num_judges: Annotated[int, typer.Option(help="Kernels judged at a time.")] = 1,
     timeout: Annotated[float | None, typer.Option(help="Seconds for the reference, and for each kernel's run.")] = None,
+    choose: Annotated[int, typer.Option(min=0, max=64, help="Name the kernel to keep, by so many further inputs.")] = 0,
 ) -> None:
     """Judge kernels against a reference program."""
     results: list[EvalResult] = []
@@ -66,11 +67,14 @@ def command(
                 if json:
                     out.write(result.model_dump_json() + "\n")
                     out.flush()
+            kept = _kept(reference, results, options, choose, seed) if choose else ""
         except VerlKernelError as exc:
             typer.echo(f"Error: {_sentence(exc)}", err=True)
             raise typer.Exit(INFRA_ERROR if isinstance(exc, InfraError) else USAGE_ERROR) from None
         if not json:
             _print_table(reference, results, out)
+        if kept:
+            typer.echo(kept, file=sys.stderr if json else out)
     if any(result.status is EvalStatus.INFRA_ERROR for result in results):
         raise typer.Exit(INFRA_ERROR)
 
@@ -112,6 +116,19 @@ def _evaluate(reference: str, kernels: list[str], options: GymOptions, seed: int
             part = jobs[start : start + options.num_judges]
             judged = iter(pool.evaluate_many([job for job in part if not isinstance(job, EvalResult)]))
             yield from (job if isinstance(job, EvalResult) else next(judged) for job in part)
+
+
+def _kept(reference: str, results: list[EvalResult], options: GymOptions, inputs: int, seed: int | None) -> str:
+    """Which kernel to keep, in a sentence."""
+    from verl_kernel.commands.kernel_choice import choose_kernel
+
+    task = Task(_read(reference))
+    jobs = [_job(task, result.kernel) for result in results]
+    sources = ["" if isinstance(job, EvalResult) else job[1] for job in jobs]
+    found = choose_kernel(task, sources, results, options, inputs, seed)
+    if found is None:
+        return "keep: none, no kernel is rewarded"
+    return f"keep: {results[found.kernel].kernel} (right on {found.passed} of {found.inputs} further inputs)"
 
 
 def _job(task: Task, kernel: str) -> tuple[Task, str, str] | EvalResult:
@@ -178,6 +195,7 @@ def _own_stdout() -> Iterator[IO[str]]:
         try:
             yield out
         finally:
+            sys.stdout.flush()
             out.flush()
             os.dup2(out.fileno(), 1)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import ray
 import torch
-from torch.distributed import BroadcastOptions, PrefixStore, ProcessGroupGloo, TCPStore
+from torch.distributed import BroadcastOptions, PrefixStore, ProcessGroupGloo, TCPStore  # type: ignore[attr-defined]
 from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegistry
 
 from verl_kernel.cpu import WEIGHT_TRANSFER
@@ -29,7 +29,7 @@ OUTSIDE = -1
 Address = tuple[str, int]
 
 
-@CheckpointEngineRegistry.register(WEIGHT_TRANSFER)  # type: ignore[untyped-decorator]
+@CheckpointEngineRegistry.register(WEIGHT_TRANSFER)
 class GlooCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
     """Broadcast of weights, bucket by bucket, over a gloo group.
 
@@ -144,5 +144,6 @@ class GlooCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         if len(tensor):
             assert self._group is not None
             # The root is rank 0, which is the options' default.
-            await asyncio.to_thread(self._group.broadcast([tensor], BroadcastOptions()).wait)
+            work = self._group.broadcast([tensor], BroadcastOptions())  # type: ignore[attr-defined]
+            await asyncio.to_thread(work.wait)
         return tensor

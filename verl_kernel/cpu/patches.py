@@ -31,7 +31,7 @@ def _patch_process_group() -> None:
     @functools.wraps(original)
     def initialize(timeout_second: Any = None, backend: str | None = None) -> None:
         original(timeout_second=timeout_second, backend=backend or "cpu:gloo")
-        # Only training workers come here, and the processes that play rollouts wait while they compute.
+        # Training workers come here, and receivers of weights, which compute nothing; rollouts wait meanwhile.
         torch.set_num_threads(os.cpu_count() or 1)
 
     def initialize_without_ray(timeout_second: int = 36000) -> tuple[int, int, int]:

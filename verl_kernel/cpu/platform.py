@@ -16,7 +16,7 @@ from verl_kernel.errors import RegistrationError
 
 
 class PlatformCPU(PlatformBase):  # type: ignore[misc]
-    """The CPU as verl's device; Ray counts it as one logical GPU so that verl's pools work unchanged."""
+    """The CPU as verl's device; Ray counts it as logical GPUs so that verl's pools work unchanged."""
 
     device_name = property(lambda self: "cpu")
     vendor_name = property(lambda self: "cpu")
@@ -86,7 +86,7 @@ class PlatformCPU(PlatformBase):  # type: ignore[misc]
         """Do nothing: there is no device profiler."""
 
     def ray_resource_name(self) -> str:
-        """Return `GPU`: verl's resource pools ask for it, Ray is told to hold one (`ray_init.num_gpus`)."""
+        """Return `GPU`: verl's resource pools ask for it, Ray is told to have some (`ray_init.num_gpus`)."""
         return "GPU"
 
     def ray_noset_envvars(self) -> list[str]:

@@ -64,6 +64,15 @@ def task_from_row(row: Mapping[str, Any]) -> Task:
         raise DataError(f"reward_model.ground_truth of row {name or '<unnamed>'}: {exc}") from exc
 
 
+def read_tasks(path: str | Path) -> list[Task]:
+    """The tasks of a dataset's rows, each once, in order.
+
+    Raises:
+        DataError: the file cannot be read, or a row has no reference.
+    """
+    return list({task.fingerprint: task for task in map(task_from_row, _read(Path(path)))}.values())
+
+
 def check_rows(path: str | Path) -> None:
     """Check that every row of a dataset can be prompted with and judged.
 

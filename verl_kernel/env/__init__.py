@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from verl_kernel.env.clocks.statistics import is_parity
     from verl_kernel.env.conformance.suite import check_evaluator
     from verl_kernel.env.isolation_probe import granted_isolation
+    from verl_kernel.env.judge.judge import Judge
+    from verl_kernel.env.judge.trials.plan import KINDS
     from verl_kernel.env.options import GymOptions
     from verl_kernel.env.pool.cluster.gym import KernelGym
     from verl_kernel.env.pool.cluster.router import CONTROL
@@ -30,6 +32,8 @@ _HOMES = {
     "EvalResult": "result",
     "EvalStatus": "result",
     "GymOptions": "options",
+    "KINDS": "judge.trials.plan",
+    "Judge": "judge.judge",
     "KernelGym": "pool.cluster.gym",
     "LocalPool": "pool.local",
     "PoolStats": "pool.stats",
@@ -45,10 +49,12 @@ _HOMES = {
 
 __all__ = [
     "CONTROL",
+    "KINDS",
     "EvalError",
     "EvalResult",
     "EvalStatus",
     "GymOptions",
+    "Judge",
     "KernelGym",
     "LocalPool",
     "PoolStats",

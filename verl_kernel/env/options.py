@@ -50,6 +50,8 @@ class GymOptions(OptionGroup):
     """`ieee`: products of float32 must be exact to float32. `tf32`: rounding errors of TF32 factors are accepted too,
     and reference and candidate run with TF32 on when timed. Expected outputs are IEEE's in either case."""
     correctness_trials: Annotated[int, Interval(ge=1)] = 5
+    trial_choice: str | None = None
+    """File of `verl-kernel aces` with numbers of trials by kind, for training on the tasks it names; null for none."""
     ablation: bool = True
     """Run a forward without what the kernels compute: right even so means decoy. If false, `decoy_kernel` is null."""
     decoys: Literal["refuse", "record"] = "refuse"

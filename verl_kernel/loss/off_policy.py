@@ -38,7 +38,9 @@ def _check_node(config: DictConfig, node: str, mode: str, readers: Collection[st
     if not OmegaConf.select(config, node):
         return
     if mode not in readers:
-        raise ConfigError(f"{node} is set and {MODE} is {mode}, which does not read it: set it to {reader}, or remove the node")
+        raise ConfigError(
+            f"{node} is set and {MODE} is {mode}, which does not read it: set it to {reader}, or remove the node"
+        )
     if OmegaConf.select(config, TARGET) != CLASS:
         raise ConfigError(f"{node} is set and {TARGET} is a class that does not know it: set it to {CLASS}")
 

@@ -121,6 +121,7 @@ def stays(ratio: torch.Tensor, advantages: torch.Tensor, options: RecOptions) ->
     """Whether a token stays in the loss, M: (B, T) bool."""
     if options.clip == "none":
         return torch.ones_like(ratio, dtype=torch.bool)
+    assert options.eps_low is not None and options.eps_high is not None, "`with_eps` fills them in"
     good, bad = advantages >= 0, advantages <= 0
     not_far_up, not_far_down = ratio <= 1 + options.eps_high, ratio >= 1 - options.eps_low
     if options.clip in ("one_side", "sequence"):
@@ -143,9 +144,7 @@ def token_weights(
     return log_ratio_at(_LEVELS.get(options.weights, "token"), log_ratio, mask).exp()
 
 
-def rec_metrics(
-    terms: RecTerms, advantages: torch.Tensor, mask: torch.Tensor, options: RecOptions
-) -> dict[str, float]:
+def rec_metrics(terms: RecTerms, advantages: torch.Tensor, mask: torch.Tensor, options: RecOptions) -> dict[str, float]:
     """Metrics `rec/*` of a micro-batch, counts and sums over tokens: see `turn_corrected.correction_metrics`."""
     limit = math.log(options.cap) if options.weights == "advantage" else math.inf
     sums = {

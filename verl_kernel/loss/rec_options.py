@@ -81,18 +81,22 @@ def options_of(mode: str, node: Mapping[str, Any] | None) -> RecOptions:
         ConfigError: the name is none of ours, or the node holds what the loss fixes otherwise or does not read.
     """
     if mode not in PRESETS:
-        raise ConfigError(f"{MODE} is {mode}, which is no loss of the REC family: set it to one of {', '.join(PRESETS)}")
+        raise ConfigError(
+            f"{MODE} is {mode}, which is no loss of the REC family: set it to one of {', '.join(PRESETS)}"
+        )
     given = {key: value for key, value in (node or {}).items() if value is not None}
     fixed = [key for key in _CHOICES if key in given and mode != CUSTOM]
     if fixed:
         raise ConfigError(
-            f"{NODE}.{fixed[0]} is {given[fixed[0]]} and {MODE} is {mode}, whose name decides about it: remove the key, "
-            f"or set {MODE}={CUSTOM}"
+            f"{NODE}.{fixed[0]} is {given[fixed[0]]} and {MODE} is {mode}, whose name decides about it: remove the "
+            f"key, or set {MODE}={CUSTOM}"
         )
     options = RecOptions.from_node({**PRESETS[mode], **given})
     for key in given:
         if key not in _read_by(options, mode):
-            raise ConfigError(f"{NODE}.{key} is {given[key]} and {MODE} is {mode}, which does not read it: remove the key")
+            raise ConfigError(
+                f"{NODE}.{key} is {given[key]} and {MODE} is {mode}, which does not read it: remove the key"
+            )
     return options
 
 

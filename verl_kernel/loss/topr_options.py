@@ -28,7 +28,7 @@ class ToprOptions(OptionGroup):
     NODE = NODE
 
     ratio: Literal["geometric", "sequence", "token", "turn"] = "geometric"
-    """Whose ratio: the row's geometric mean, the row's product (the paper's), the token's, the turn's geometric mean."""
+    """Whose ratio: the row's, as geometric mean or as product (the paper's), the token's, the turn's geometric mean."""
     sign: Literal["token", "turn"] = "token"
     """Whose advantage says which limits hold: the token's, or the mean over the turn (a run of ones in the mask)."""
     neg_low: _Size = 0.0

@@ -26,6 +26,6 @@ class WithoutFlush(logging.LoggerAdapter[logging.Logger]):
 
 def mend() -> None:
     """Give the trainer's module such a logger; safe to call twice."""
-    module = importlib.import_module(TRAINER)
+    module: Any = importlib.import_module(TRAINER)
     if not isinstance(module.logger, WithoutFlush):
         module.logger = WithoutFlush(module.logger)

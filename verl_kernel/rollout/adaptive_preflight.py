@@ -30,7 +30,8 @@ def check_adaptive(config: DictConfig) -> None:
     if options.sampling != "none":
         _check_surroundings(config, options)
         if options.in_rounds:
-            _check_rounds(config, options, estimator)
+            _check_rounds(options, int(OmegaConf.select(config, "actor_rollout_ref.rollout.n")))
+            _check_pool_mean(config, options, estimator)
         else:
             _check_budgets(config, options)
 
@@ -59,8 +60,7 @@ def _check_surroundings(config: DictConfig, options: AdaOptions) -> None:
         )
 
 
-def _check_rounds(config: DictConfig, options: AdaOptions, estimator: str) -> None:
-    n = int(OmegaConf.select(config, "actor_rollout_ref.rollout.n"))
+def _check_rounds(options: AdaOptions, n: int) -> None:
     options.exit_rule(n)
     if n < 2:
         raise ConfigError(f"actor_rollout_ref.rollout.n is {n}, but {options.sampling} keeps two classes: set it to 2")
@@ -69,6 +69,9 @@ def _check_rounds(config: DictConfig, options: AdaOptions, estimator: str) -> No
             f"{NODE}.round_size is {options.round_size} and actor_rollout_ref.rollout.n is {n}: a round draws at least "
             "what is trained on, so raise round_size"
         )
+
+
+def _check_pool_mean(config: DictConfig, options: AdaOptions, estimator: str) -> None:
     if estimator == "ada_est":
         raise ConfigError(
             f"algorithm.adv_estimator is ada_est and {NODE}.sampling is {options.sampling}: the mean of chosen "

@@ -33,7 +33,8 @@ from verl_kernel.env.judge.output_check import difference
 from verl_kernel.env.judge.processes.zygote import Zygote
 from verl_kernel.env.judge.runner_client import Verdict
 from verl_kernel.env.judge.stages import Stages
-from verl_kernel.env.judge.trial_plan import TrialPlan, worst
+from verl_kernel.env.judge.trials.choice import Counts
+from verl_kernel.env.judge.trials.plan import TrialPlan, worst
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.request import EvalRequest
@@ -55,9 +56,10 @@ class Evaluation:
         guard: Callable[[], AbstractContextManager[object]],
         draw_secret: Callable[[], bytes],
         clock: Clock,
+        counts: Counts | None = None,
     ) -> None:
         self._options, self._device, self._zygote, self._reference = options, device, zygote, reference
-        self._guard, self._draw_secret, self._clock = guard, draw_secret, clock
+        self._guard, self._draw_secret, self._clock, self._counts = guard, draw_secret, clock, counts
         self._found = Findings(device.timing_source, self._environment())
         self._stages = Stages(device)
         self._loading: Loading
@@ -120,24 +122,29 @@ class Evaluation:
 
     def _correctness(self, session: CandidateSession) -> None:
         """Trials; some of them varied, and the ablation and an inspection, at secret places."""
-        plan = TrialPlan.draw(session.secret, self._options.correctness_trials)
+        plan = self._plan(session.secret)
         trials = Trials(passed=0, total=plan.total)
-        for number in range(plan.total):
-            varied, large, inspect = plan.is_varied(number), number == plan.large, number == plan.inspected
+        for number, kind in enumerate(plan.kinds):
+            varied, large, inspect = kind != "drawn", kind == "large", number == plan.inspected
             agreement = session.forward(number, varied=varied, large=large, inspect=inspect)
             self._found.trials = trials = worst(trials, agreement)
             if not agreement.ok:
                 raise session.client.verdict(EvalStatus.INCORRECT, "WrongValues", difference(agreement))
             if number >= plan.ablated and self._may_be_decoy(session):
                 with self._stages.stage("ablation"):
-                    self._ablation(session)
+                    self._ablation(session, plan.total)
+
+    def _plan(self, secret: bytes) -> TrialPlan:
+        if self._counts is None:
+            return TrialPlan.draw(secret, self._options.correctness_trials)
+        self._found.env["trial_kinds"] = dict(self._counts)
+        return TrialPlan.chosen(secret, self._counts)
 
     def _may_be_decoy(self, session: CandidateSession) -> bool:
         undecided = self._options.ablation and self._found.decoy_kernel is None
         return undecided and bool(own_launches(session.traces[-1], session.source))
 
-    def _ablation(self, session: CandidateSession) -> None:
-        total = self._options.correctness_trials
+    def _ablation(self, session: CandidateSession, total: int) -> None:
         ablation = Ablation(session, total, lambda: self._loading.again(session))
         self._found.decoy_kernel = ablation.finds_decoy()
         if not self._found.decoy_kernel:

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from types import TracebackType
 
 import torch
 
 from verl_kernel.env.backends import refuse_interpreting, resolve_backend
+from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.judge.evaluation import Evaluation
 from verl_kernel.env.judge.processes.forked_zygote import ForkedZygote
 from verl_kernel.env.judge.processes.own_time import OwnTime
 from verl_kernel.env.judge.processes.zygote import Zygote
+from verl_kernel.env.judge.trials.choice import TrialChoice
+from verl_kernel.env.judge.trials.plan import Kind
+from verl_kernel.env.judge.trials.survey import Outcome, Survey
 from verl_kernel.env.lru import LRUCache
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.disk_cache import ReferenceCache
@@ -45,7 +49,8 @@ class Judge:
 
     Raises:
         EnvironmentNotReady: the device or a required mechanism of isolation is missing, or the device is too small.
-        ConfigError: the device has no honest time for `reference_mode`, or `reference_cache` cannot be written.
+        ConfigError: the device has no honest time for `reference_mode`, `reference_cache` cannot be written, or
+            `trial_choice` cannot be read.
     """
 
     def __init__(
@@ -64,6 +69,7 @@ class Judge:
         self._device.setup()
         self._device.adopt(options)
         self._clock = backend.clock(options)
+        self._choice = TrialChoice.read(options.trial_choice)
         self._zygote = Zygote(self._device, forked)
         self._references: LRUCache[Reference | TaskError] = LRUCache(_REFERENCES, self._device.cache_bytes)
         folder = options.reference_cache
@@ -86,11 +92,39 @@ class Judge:
             InfraError: the evaluator failed; the candidate was not judged.
             EnvironmentNotReady: a mechanism of `require_isolation` is not in force.
         """
+        with self._served(request):
+            reference, secret, counts = self._reference(request.task), self._secret(request), self._choice.of(request)
+            return Evaluation(*self._parts, reference, self._guard, secret, self._clock, counts).run(request)
+
+    def survey(self, task: Task, source: str, kinds: Sequence[Kind], secret: bytes) -> list[Outcome]:
+        """How each of many trials ends, whatever became of the others; not a verdict (`Survey`).
+
+        Args:
+            task: what the candidate must compute.
+            source: its text.
+            kinds: of the trials.
+            secret: what inputs are drawn from; candidates that are given the same one see the same inputs.
+
+        Raises:
+            TaskError: as in `judge`, likewise `InfraError` and `EnvironmentNotReady`.
+        """
+        request = EvalRequest(task, source)
+        with self._served(request):
+            reference = self._reference(task)
+            survey = Survey(*self._parts, reference, self._guard, lambda: secret, self._clock)
+            return survey.outcomes(request, kinds)
+
+    @property
+    def _parts(self) -> tuple[GymOptions, DeviceBackend, Zygote]:
+        return self._options, self._device, self._zygote
+
+    @contextmanager
+    def _served(self, request: EvalRequest) -> Iterator[None]:
         if not self._references:
             self.warm_up()
         self._device.begin()
         try:
-            return self._evaluation(request).run(request)
+            yield
         except torch.OutOfMemoryError as exc:
             self._references.clear()
             raise InfraError(
@@ -98,11 +132,6 @@ class Judge:
                 f"({str(exc).strip()[:200]}): lower kernelgym.memory_mb = {self._options.memory_mb}, which is kept for "
                 "runners, or leave the task out"
             ) from None
-
-    def _evaluation(self, request: EvalRequest) -> Evaluation:
-        reference = self._reference(request.task)
-        secret = self._secret(request)
-        return Evaluation(self._options, self._device, self._zygote, reference, self._guard, secret, self._clock)
 
     def warm_up(self) -> None:
         """Start the zygote and load what recording needs, now rather than at the first evaluation."""

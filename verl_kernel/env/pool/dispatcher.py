@@ -62,7 +62,7 @@ class Dispatcher(Generic[Handle]):
         self._doors = {urgent: asyncio.Semaphore(options.queue_size + len(judges)) for urgent in (False, True)}
         self._held_back = 0
         self._cache, self._unfit, self._tally = VerdictCache(_MEMORY), UnfitTasks(), Tally()
-        self._pins = Pins()
+        self._pins, self._is_apart = Pins(), options.trial_choice is not None
         self._observer = observer or Observer()
 
     async def start(self) -> None:
@@ -132,17 +132,20 @@ class Dispatcher(Generic[Handle]):
         return self._tally.stats(tuple(judges), self._scheduler.waiting, self._held_back)
 
     def _known(self, request: EvalRequest, pin: Pin) -> SharedEvaluation | None:
-        pending = self._cache.get(verdict_key(request, pin))
+        pending = self._cache.get(self._key(request, pin))
         if pending is not None:
             self._tally.remembered += 1
             if request.validate:
                 pending.ticket.urgent = True
         return pending
 
+    def _key(self, request: EvalRequest, pin: Pin) -> str:
+        return verdict_key(request, pin, self._is_apart)
+
     def _begin(self, request: EvalRequest, pin: Pin) -> SharedEvaluation:
         ticket = Ticket(urgent=request.validate, pin=pin)
         pending = SharedEvaluation(lambda own: self._attempt(request, own), ticket)
-        return self._cache.put(verdict_key(request, pin), pending)
+        return self._cache.put(self._key(request, pin), pending)
 
     @asynccontextmanager
     async def _admitted(self, urgent: bool) -> AsyncIterator[None]:

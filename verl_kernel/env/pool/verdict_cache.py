@@ -19,9 +19,17 @@ from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalStatus
 
 
-def verdict_key(request: EvalRequest, pin: Pin) -> str:
-    """The key that equal requests share; the pin's serial stands for the GPU model, which may not be chosen yet."""
+def verdict_key(request: EvalRequest, pin: Pin, is_apart: bool = False) -> str:
+    """The key that equal requests share; the pin's serial stands for the GPU model, which may not be chosen yet.
+
+    Args:
+        request: the candidate.
+        pin: of its task and step.
+        is_apart: whether validation is judged otherwise than training, so that neither may have the other's verdict.
+    """
     text = f"{request.task.fingerprint}\0{request.step}\0{pin.serial}\0{request.source}"
+    if is_apart and request.validate:
+        text = f"validation\0{text}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

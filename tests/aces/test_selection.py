@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which candidates are kept, on planted candidates and tests, and where ACES is wrong."""
+
+import numpy as np
+import pytest
+
+from tests.aces.test_weights import COLLUDERS
+from verl_kernel.aces import scores, select, weights
+from verl_kernel.errors import DataError
+
+
+def planted(rng, n, m, misleading=0.0, share=0.35):
+    """A table, which candidates are right, and P(pass | right) - P(pass | wrong) of each test."""
+    right = np.arange(n) < max(1, round(share * n))
+    low, high = rng.uniform(0.1, 0.6, m), rng.uniform(0.6, 0.95, m)
+    turned = rng.random(m) < misleading
+    alpha, beta = np.where(turned, low, high), np.where(turned, high, low)
+    return (rng.random((n, m)) < np.where(right[:, None], alpha, beta)).astype(int), right, alpha - beta
+
+
+def ranks(values):
+    return np.argsort(np.argsort(values))
+
+
+def test_weights_rank_tests_as_the_planted_quality_does():
+    table, _, quality = planted(np.random.default_rng(0), 100, 60, misleading=0.2)
+    for method in "co":
+        found = weights(table, method).values
+        kept = quality > 0
+        assert (found[~kept] < 1 / 60).all()
+        if method == "c":
+            assert np.corrcoef(ranks(found), ranks(np.maximum(quality, 0)))[0, 1] > 0.8
+
+
+def first_is_right(score, right):
+    best = score >= score.max() - 1e-9
+    return right[best].mean()
+
+
+def test_the_best_candidate_is_right_more_often_than_by_majority_and_less_often_than_by_the_truth():
+    rng, hits = np.random.default_rng(1), []
+    for _ in range(200):
+        table, right, quality = planted(rng, 30, 24, misleading=0.4)
+        found = [weights(table), weights(table, "o", init="uniform", steps=6)]
+        weighed = [np.ones(24), *(each.values for each in found), np.maximum(quality, 0)]
+        hits.append([first_is_right(table @ each, right) for each in weighed])
+    majority, closed_form, optimised, oracle = np.mean(hits, axis=0)
+    assert majority <= closed_form <= oracle and majority <= optimised <= oracle
+    assert majority < oracle - 0.05
+
+
+@pytest.mark.parametrize(("bad", "distinct"), [(9, False), (11, True)])
+def test_it_is_no_oracle_of_correctness(bad, distinct):
+    """More bad tests than 8 good ones, all of one mind: the colluders win with certainty."""
+    table = np.array([[1] * 8 + [0] * bad] * 12 + [[0] * 8 + [1] * bad] * 12)
+    if distinct:
+        for test in range(8 + bad):
+            table[test % 8 if test < 8 else 4 + test, test] = 0
+    right = set(range(12))
+    for method in "co":
+        assert not right & set(select(table, k=12, method=method))
+        assert weights(table, method).degenerate is not distinct  # identical tests count once: one against one
+    verdicts = [row in right for row in range(24)]
+    assert set(select(table, k=24, passed=verdicts)) == right  # the reference's word goes before any score
+
+
+def test_of_equal_scores_the_faster_goes_first_and_an_unknown_speed_last():
+    table = np.array([[1, 1], [1, 1], [1, 1], [0, 1], [0, 0]])
+    assert select(table, [1.0, None, 3.0, 9.0, 9.0], k=4) == [2, 0, 1, 3]
+    assert select(table, k=2) == [0, 1]
+    assert select(table, [1.0, 2.0, 3.0, 9.0, 9.0], passed=[False, False, False, True, True]) == [3]
+    assert select(table, passed=[False] * 5) == []
+
+
+def test_scores_are_of_the_tests_that_ran():
+    table, ran = np.array([[1, 0, 1], [1, 0, 0], [0, 0, 0]]), np.array([[1, 1, 1], [1, 0, 0], [0, 0, 0]], bool)
+    assert scores(table, [0.5, 0.25, 0.25], ran) == pytest.approx([0.75, 1.0, 0.0])
+    assert scores(COLLUDERS, np.arange(16)) == pytest.approx(COLLUDERS @ np.arange(16))
+
+
+def test_values_of_another_length_are_refused():
+    table = np.array([[1, 0], [0, 1]])
+    with pytest.raises(DataError, match="one for each of 2 tests"):
+        scores(table, [1.0])
+    with pytest.raises(DataError, match="one value for each of 2 candidates"):
+        select(table, [1.0])

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ACES-C against brute force, exact enumeration and the symmetries that it must have."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from verl_kernel.aces import report, scores, weights
+from verl_kernel.aces.discrimination import discrimination
+from verl_kernel.aces.table import Table
+from verl_kernel.errors import DataError
+
+TABLES = st.tuples(st.integers(1, 7), st.integers(1, 6)).flatmap(
+    lambda shape: arrays(np.int8, shape, elements=st.integers(0, 1))
+)
+COLLUDERS = np.array([[1] * 8 + [0] * 8] * 4 + [[0] * 8 + [1] * 8] * 16)
+"""4 right candidates that pass 8 good tests, 16 wrong ones that pass 8 bad tests."""
+
+
+def with_mask(draw_table):
+    return draw_table.flatmap(
+        lambda table: st.tuples(st.just(table), arrays(np.bool_, table.shape, elements=st.booleans()))
+    )
+
+
+def naive_auc(table, ran, weight, test):
+    """Pair by pair, each by the other tests that both were run on."""
+    n, m = table.shape
+    better = [i for i in range(n) if ran[i, test] and table[i, test]]
+    worse = [k for k in range(n) if ran[k, test] and not table[k, test]]
+    if not better or not worse:
+        return 0.5
+    won = 0.0
+    for i, k in product(better, worse):
+        both = [j for j in range(m) if j != test and ran[i, j] and ran[k, j]]
+        gap = sum(weight[j] * (int(table[i, j]) - int(table[k, j])) for j in both)
+        won += 0.5 if abs(gap) < 1e-9 else float(gap > 0)
+    return won / len(better) / len(worse)
+
+
+@given(with_mask(TABLES), st.integers(0, 2**32 - 1))
+def test_auc_is_that_of_all_pairs_and_quality_follows_from_it(case, seed):
+    table, ran = case
+    weight = np.random.default_rng(seed).integers(0, 4, table.shape[1]) / 3
+    found = discrimination(Table.read(table, ran), weight)
+    for test in range(table.shape[1]):
+        auc = naive_auc(table, ran, weight, test)
+        rate = table[ran[:, test], test].mean() if ran[:, test].any() else 0.0
+        assert found.auc[test] == pytest.approx(auc, abs=1e-12)
+        assert found.quality[test] == pytest.approx(rate * (1 - rate) * (auc - 0.5), abs=1e-12)
+
+
+def bernoulli(matrix, chance):
+    return np.prod(np.where(matrix == 1, chance, 1 - chance))
+
+
+def true_auc(right, wrong, weight):
+    """Probability that a right candidate outscores a wrong one, ties one half, by all outcomes of both."""
+    outcomes = np.array(list(product((0, 1), repeat=len(weight))))
+    won = 0.0
+    for one, other in product(outcomes, outcomes):
+        gap = weight @ (one - other)
+        won += bernoulli(one, right) * bernoulli(other, wrong) * (0.5 if abs(gap) < 1e-12 else float(gap > 0))
+    return won
+
+
+@pytest.mark.parametrize(("right", "wrong"), [((0.9, 0.8, 0.6), (0.3, 0.5, 0.7)), ((1.0, 0.55, 0.7), (0.2, 0.95, 0.1))])
+def test_expected_quality_is_the_tests_own_times_that_of_the_others(right, wrong):
+    right, wrong, weight = np.array(right), np.array(wrong), np.ones(3)
+    chance = np.array([right, wrong, wrong, wrong])  # one right candidate, three wrong ones
+    expected = np.zeros(3)
+    for cells in product((0, 1), repeat=12):
+        matrix = np.array(cells).reshape(4, 3)
+        expected += bernoulli(matrix, chance) * discrimination(Table.read(matrix), weight).quality
+    for test in range(3):
+        rest = [other for other in range(3) if other != test]
+        others = true_auc(right[rest], wrong[rest], weight[rest])
+        assert expected[test] == pytest.approx(1 * 3 / 16 * (others - 0.5) * (right - wrong)[test], abs=1e-12)
+
+
+@given(TABLES, st.integers(0, 2**32 - 1), st.sampled_from("co"))
+def test_order_of_candidates_does_not_matter_and_weights_move_with_their_tests(table, seed, method):
+    rng = np.random.default_rng(seed)
+    rows, columns = rng.permutation(table.shape[0]), rng.permutation(table.shape[1])
+    plain = weights(table, method)
+    moved = weights(table[rows][:, columns], method)
+    assert moved.degenerate == plain.degenerate
+    assert moved.values == pytest.approx(plain.values[columns], abs=1e-6 if method == "o" else 1e-12)
+
+
+@given(TABLES, st.data())
+def test_the_opposite_test_has_the_opposite_quality(table, data):
+    test = data.draw(st.integers(0, table.shape[1] - 1))
+    turned = table.copy()
+    turned[:, test] = 1 - turned[:, test]
+    ones = np.ones(table.shape[1])
+    plain, opposite = (discrimination(Table.read(each), ones).quality[test] for each in (table, turned))
+    assert opposite == -plain
+
+
+@given(TABLES, st.integers(0, 1))
+def test_a_test_that_all_pass_or_all_fail_has_no_weight_and_changes_no_other(table, value):
+    longer = np.column_stack([table, np.full(len(table), value)])
+    plain, found = weights(table), weights(longer)
+    assert found.degenerate == plain.degenerate
+    if not found.degenerate:
+        assert found.values[-1] == 0 and found.values[:-1] == pytest.approx(plain.values, abs=1e-12)
+
+
+@given(TABLES, st.data())
+def test_a_repeated_test_counts_once(table, data):
+    test = data.draw(st.integers(0, table.shape[1] - 1))
+    longer = np.column_stack([table, table[:, test]])
+    plain, found = weights(table), weights(longer)
+    if not found.degenerate:
+        total = found.values[-1] + found.values[:-1][(table == table[:, [test]]).all(0)].sum()
+        assert total == pytest.approx(plain.values[(table == table[:, [test]]).all(0)].sum(), abs=1e-12)
+        assert scores(longer, found) == pytest.approx(scores(table, plain), abs=1e-12)
+
+
+def test_without_grouping_a_repeated_test_would_gain():
+    table = np.array([[1, 1, 0], [1, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 1]])
+    alone = discrimination(Table.read(table), np.ones(3)).quality[0]
+    twice = discrimination(Table.read(np.column_stack([table, table[:, 0]])), np.ones(4)).quality[0]
+    assert twice > alone
+
+
+def test_where_no_test_agrees_with_the_others_the_answer_is_uniform_and_says_so():
+    for method in "co":
+        found = weights(COLLUDERS, method)
+        assert found.degenerate and found.values == pytest.approx(np.full(16, 1 / 16))
+    assert report(COLLUDERS)["degenerate"] is True
+    assert not weights(np.array([[1, 1], [1, 1], [0, 1], [0, 0]])).degenerate
+
+
+@given(with_mask(TABLES), st.sampled_from("co"))
+def test_weights_are_a_point_of_the_simplex_whatever_was_run(case, method):
+    table, ran = case
+    found = weights(table, method, ran)
+    assert found.values.shape == table.shape[1:] and (found.values >= 0).all()
+    assert found.values.sum() == pytest.approx(1, abs=1e-12)
+
+
+@given(TABLES, st.integers(0, 1))
+def test_what_stands_in_a_cell_that_never_ran_does_not_matter(table, value):
+    ran = np.ones(table.shape, bool)
+    ran[0] = False
+    hidden = table.copy()
+    hidden[0] = value
+    assert (weights(hidden, mask=ran).values == weights(table, mask=ran).values).all()
+    if len(table) > 1 and not weights(table[1:]).degenerate:
+        assert weights(table, mask=ran).values == pytest.approx(weights(table[1:]).values, abs=1e-12)
+
+
+AGREEING = np.array([[1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0], [1, 1, 1, 1, 0, 0]]).T
+AGAINST = np.array([[0, 0, 1, 0, 1, 1]]).T
+
+
+def test_a_prior_of_zero_takes_a_test_out_of_the_others_scores():
+    table = np.hstack([AGREEING, AGAINST])
+    found, alone = weights(table, prior=[1, 1, 1, 0]).values, weights(AGREEING).values
+    assert found == pytest.approx([*alone, 0], abs=1e-12)
+    assert np.abs(weights(table).values - found).max() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "words"),
+    [
+        ([1, 0], {}, "candidates by tests"),
+        (np.zeros((0, 3)), {}, "candidates by tests"),
+        ([[0.5, 1]], {}, "0 and 1 only"),
+        ([[np.nan, 1]], {}, "write 0 for a crash or NaN"),
+        ([[0, 1]], {"mask": [[1]]}, "one flag for each cell"),
+        ([[0, 1]], {"method": "x"}, "must be c or o"),
+        ([[0, 1]], {"prior": [1]}, "prior must be one finite number"),
+        ([[0, 1]], {"prior": [1, -1]}, "prior must be one finite number"),
+        ([[0, 1], [1, 0]], {"method": "o", "init": "best"}, "it must be c, uniform"),
+        ([[0, 1], [1, 0]], {"method": "o", "init": [1]}, "init must be one finite number"),
+    ],
+)
+def test_bad_input_is_named(table, options, words):
+    with pytest.raises(DataError, match=words):
+        weights(np.asarray(table), **options)
+
+
+def test_the_report_names_what_kind_of_test_each_is():
+    ones = np.ones((6, 1), int)
+    found = report(np.hstack([ones, AGREEING, 0 * ones, AGAINST, AGREEING[:, :1]]))
+    kinds = [column["kind"] for column in found["columns"]]
+    assert kinds == ["all_pass", "agrees", "agrees", "agrees", "all_fail", "backwards", "agrees"]
+    assert [column["same_as"] for column in found["columns"]] == [None] * 6 + [1]
+    assert found["distinct_tests"] == 6 and 1 <= found["effective_tests"] <= 3
+    assert found["columns"][1]["weight"] == found["columns"][6]["weight"]
+    assert sum(column["weight"] for column in found["columns"]) == pytest.approx(1)

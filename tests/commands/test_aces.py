@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel aces` and `eval --choose`, on kernels that are right, wrong, and wrong on large inputs only."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.commands.test_eval import KERNEL, REFERENCE, verl_kernel
+from verl_kernel.cli import app
+from verl_kernel.commands.kernel_choice import choose_kernel
+from verl_kernel.data.rows import make_row, read_tasks, write_rows
+from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Task
+from verl_kernel.env.judge.trials.choice import TrialChoice
+from verl_kernel.env.request import EvalRequest
+
+GOOD = KERNEL.replace("FACTOR", "2.0")
+CUT = KERNEL.replace("tl.maximum(total, 0.0) * FACTOR", "tl.minimum(tl.maximum(total, 0.0), 40.0) * 2.0")
+PROMPT = [{"role": "user", "content": "Write ModelNew."}]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("aces")
+    rows = [make_row(PROMPT, REFERENCE, data_source="t", task_id="relu", split="train", index=0)]
+    rows.append(make_row(PROMPT, f"{REFERENCE}\n", data_source="t", task_id="bare", split="train", index=1))
+    write_rows(rows, root / "tasks.parquet")
+    (root / "pool" / "relu").mkdir(parents=True)
+    texts = {"good": GOOD, "cut": CUT, "wrong": KERNEL.replace("FACTOR", "3.0"), "empty": ""}
+    for name, text in texts.items():
+        (root / "pool" / "relu" / f"{name}.py").write_text(text)
+        (root / f"{name}.py").write_text(text)
+    (root / "reference.py").write_text(REFERENCE)
+    return root
+
+
+def aces(root, *options):
+    arguments = [str(root / "tasks.parquet"), "--out", str(root / "choice.json"), "--device", "cpu", *options]
+    return CliRunner().invoke(app, ["aces", *arguments])
+
+
+@pytest.mark.processes
+def test_the_kinds_that_tell_candidates_apart_get_the_trials_and_the_gym_takes_the_file(root):
+    options = ("--candidates", str(root / "pool"), "--inputs", "2", "--seed", "1", "--trials", "6")
+    done = aces(root, *options)
+    assert done.exit_code == 0, done.output
+    assert "bare: left out, it has 0 candidates" in done.output and "relu: " in done.output
+    text = (root / "choice.json").read_text()
+    (entry,) = json.loads(text)["tasks"].values()
+    assert sum(entry["kinds"].values()) == 6 and min(entry["kinds"].values()) >= 1
+    assert entry["report"]["candidates"] == 4 and len(entry["report"]["columns"]) == 6
+    assert "large" in entry["inputs"] and entry["expected_rejections"]["own"] == pytest.approx(3)
+    assert "source" not in text and "import" not in text  # no program and no input is in the file
+    task, bare = read_tasks(root / "tasks.parquet")
+    choice = TrialChoice.read(GymOptions(trial_choice=str(root / "choice.json")).trial_choice)
+    assert choice.of(EvalRequest(task, GOOD)) == entry["kinds"] and choice.of(EvalRequest(bare, GOOD)) is None
+    assert aces(root, *options).exit_code == 0 and (root / "choice.json").read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--candidates", "nowhere"), "store them as <task_id>/<name>.py"),
+        (("--candidates", "pool", "--method", "x"), "it must be c or o"),
+        (("--candidates", "pool", "--device", "tpu"), "kernelgym.device"),
+    ],
+)
+@pytest.mark.processes
+def test_a_mistake_is_one_sentence(root, options, words):
+    done = aces(root, *(str(root / value) if value in ("pool", "nowhere") else value for value in options))
+    assert done.exit_code == 2 and done.output.splitlines()[-1].startswith("Error: ") and words in done.output
+
+
+@pytest.mark.processes
+def test_eval_names_the_kernel_to_keep(root):
+    names = ("cut.py", "wrong.py", "good.py", "empty.py")
+    done = verl_kernel(root, "reference.py", *names, "--trials", "1", "--choose", "6", "--seed", "2", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "keep: good.py (right on 6 of 6 further inputs)"
+
+
+def test_of_kernels_without_a_reward_none_is_kept():
+    failed = EvalResult(task_id="relu", kernel="wrong.py", status=EvalStatus.INCORRECT, correctness=False)
+    assert choose_kernel(Task(REFERENCE), [GOOD], [failed], GymOptions(device="cpu"), 6, None) is None

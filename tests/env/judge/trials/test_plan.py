@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the special trials of an evaluation lie."""
+
+import hashlib
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verl_kernel.env.judge.trials.plan import KINDS, TrialPlan
+
+SECRETS = [hashlib.sha256(bytes([number])).digest() for number in range(200)]
+
+
+def places(plan, kind):
+    return [number for number, other in enumerate(plan.kinds) if other == kind]
+
+
+@given(st.binary(min_size=32, max_size=32), st.integers(1, 12))
+def test_the_ablation_comes_behind_the_varied_trial_and_before_another_one(secret, total):
+    plan = TrialPlan.draw(secret, total)
+    assert plan.total == total and 0 <= plan.inspected < total
+    if total <= 2:
+        assert plan.kinds == (("drawn",), ("drawn", "large"))[total - 1] and plan.ablated == total - 1
+        return
+    (varied,), (large,) = places(plan, "varied"), places(plan, "large")
+    assert 1 <= varied <= plan.ablated <= total - 2 and 1 <= large < total
+
+
+@given(st.binary(min_size=32, max_size=32), st.tuples(*[st.integers(1, 5)] * 3))
+def test_a_chosen_plan_has_the_chosen_kinds_and_the_same_places(secret, numbers):
+    counts = dict(zip(KINDS, numbers, strict=True))
+    plan = TrialPlan.chosen(secret, counts)
+    assert Counter(plan.kinds) == counts and plan.kinds[0] == "drawn"
+    assert 1 <= places(plan, "varied")[0] <= plan.ablated <= plan.total - 2
+    assert 0 <= plan.inspected < plan.total
+
+
+@pytest.mark.parametrize("make", [lambda secret: TrialPlan.draw(secret, 5), None], ids=["draw", "chosen"])
+def test_no_place_can_be_counted_on(make):
+    make = make or (lambda secret: TrialPlan.chosen(secret, {"drawn": 1, "varied": 2, "large": 2}))
+    plans = [make(secret) for secret in SECRETS]
+    ablated = Counter(plan.ablated for plan in plans)
+    assert set(ablated) == {1, 2, 3} and max(ablated.values()) < 100
+    for kind in ("varied", "large"):
+        at = Counter(number for plan in plans for number in places(plan, kind))
+        assert len(at) >= (2 if kind == "varied" else 4) and max(at.values()) < 160
+    assert {plan.inspected for plan in plans} == set(range(5))
+
+
+def test_the_judges_own_plan_has_not_changed():
+    """Digest of the plans of 200 secrets and 12 totals: verdicts with a seed must repeat over versions."""
+    lines = []
+    for secret in SECRETS:
+        for total in range(1, 13):
+            plan = TrialPlan.draw(secret, total)
+            special = [number for number, kind in enumerate(plan.kinds) if kind == "varied"]
+            lines.append(f"{total} {special} {places(plan, 'large')} {plan.ablated} {plan.inspected}")
+    assert (
+        hashlib.sha256("\n".join(lines).encode()).hexdigest()
+        == "863c08ef0c8ce0b24bef0d603392ece30ef44167b37849d9af06a81d39feb5bb"
+    )

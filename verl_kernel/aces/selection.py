@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scores of candidates, and which of them to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from verl_kernel.aces.table import Floats, Table
+from verl_kernel.aces.weighting import Weights, weights
+from verl_kernel.errors import DataError
+
+_DIGITS = 9
+"""Scores that agree so far are equal, and the faster candidate goes first."""
+
+
+def scores(matrix: ArrayLike, weights: Weights | ArrayLike, mask: ArrayLike | None = None) -> Floats:
+    """Score each candidate, (n,): the sum of the weights of the tests it passed.
+
+    With a mask the sum is taken over the tests that a candidate was run on and enlarged by the share that is missing; a
+    candidate that was run on none has 0.
+
+    Args:
+        matrix: (n, m), as in `weights`.
+        weights: (m,), or what `weights` returned.
+        mask: (n, m), as in `weights`.
+
+    Raises:
+        DataError: shapes do not fit.
+    """
+    table = Table.read(matrix, mask)
+    values = weights.values if isinstance(weights, Weights) else np.asarray(weights, float)
+    if values.shape != table.passed.shape[1:]:
+        raise DataError(f"weights have shape {values.shape}: give one for each of {table.passed.shape[1]} tests")
+    earned, possible = table.passed @ values, table.ran @ values
+    share = np.divide(earned, possible, out=np.zeros_like(earned), where=possible > 0)
+    return np.asarray(np.where(table.ran.all(1), earned, share * values.sum()))
+
+
+def select(
+    matrix: ArrayLike,
+    speed: Sequence[float | None] | None = None,
+    k: int = 1,
+    *,
+    passed: Sequence[bool] | None = None,
+    method: str = "c",
+    mask: ArrayLike | None = None,
+    prior: ArrayLike | None = None,
+) -> list[int]:
+    """Choose at most `k` candidates: of those that the reference passes the best score, then the higher speed.
+
+    Args:
+        matrix: (n, m), as in `weights`; candidates that do not pass belong in it too, they tell tests apart.
+        speed: (n,) speedups; None where unknown, which comes last.
+        k: how many to choose.
+        passed: (n,) verdicts of the reference; who failed is never chosen. None if all passed.
+        method: as in `weights`, likewise the next two.
+        mask: where a cell was never run.
+        prior: of tests.
+
+    Returns:
+        Rows, the best first; the lower row goes first where all is equal. Empty if none passed.
+
+    Raises:
+        DataError: shapes do not fit.
+    """
+    found = scores(matrix, weights(matrix, method, mask, prior), mask)
+    speeds = [None] * found.size if speed is None else list(speed)
+    fit = [True] * found.size if passed is None else list(passed)
+    if len(speeds) != found.size or len(fit) != found.size:
+        raise DataError(f"speed and passed must have one value for each of {found.size} candidates")
+    ranked = sorted(np.flatnonzero(fit), key=lambda row: (-round(float(found[row]), _DIGITS), -_known(speeds[row])))
+    return [int(row) for row in ranked[:k]]
+
+
+def _known(speed: float | None) -> float:
+    return float("-inf") if speed is None or np.isnan(speed) else float(speed)

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel aces`: choose, from candidates of a task, which kinds of trials tell such candidates apart.
+
+Every candidate is run on the same inputs and compared with the reference; ACES weighs the inputs; the trials of an
+evaluation are spread over kinds of inputs by these weights. The judge's own plan stays where it is expected to reject
+more of the candidates. `kernelgym.trial_choice` takes the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from verl_kernel.aces import report, weights
+from verl_kernel.aces.allocation import allocate, expected_rejections
+from verl_kernel.data.rows import read_tasks
+from verl_kernel.env import GymOptions, Task
+from verl_kernel.errors import DataError, VerlKernelError
+
+FORMAT = 1
+Known = dict[str, dict[str, Any]]
+
+
+def command(
+    tasks: Annotated[Path, typer.Argument(metavar="TASKS.parquet", help="Tasks, as a recipe trains on.")],
+    candidates: Annotated[Path, typer.Option(help="Folder with <task_id>/*.py: two candidates or more of a task.")],
+    out: Annotated[Path, typer.Option(help="File to write; tasks that it holds for the same candidates are kept.")],
+    trials: Annotated[int, typer.Option(min=3, max=64, help="Trials of one evaluation.")] = 5,
+    inputs: Annotated[int, typer.Option(min=1, max=64, help="Inputs of each kind that candidates are run on.")] = 8,
+    method: Annotated[str, typer.Option(help="c (closed form) or o (optimised).")] = "c",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    seed: Annotated[int | None, typer.Option(help="Draw the same inputs in every run.")] = None,
+) -> None:
+    """Choose kinds of trials for `kernelgym.trial_choice`."""
+    try:
+        weights([[1]], method)  # a wrong name must not wait for the judge
+        _choose(read_tasks(tasks), candidates, out, trials, inputs, method, _options(device), seed)
+    except VerlKernelError as exc:
+        typer.echo(f"Error: {exc}", err=True)
+        raise typer.Exit(2) from None
+
+
+def _choose(
+    tasks: Sequence[Task], folder: Path, out: Path, trials: int, inputs: int, method: str, options: GymOptions,
+    seed: int | None,
+) -> None:  # fmt: skip
+    from verl_kernel.env import KINDS, Judge  # torch and triton, which a usage error need not wait for
+
+    known, chosen = _known(out), 0
+    base = os.urandom(32) if seed is None else str(seed).encode()
+    kinds = [kind for kind in KINDS for _ in range(inputs)]
+    with Judge(options) as judge:
+        for task in tasks:
+            sources = _sources(folder / task.task_id)
+            if len(sources) < 2:
+                typer.echo(f"{task.task_id}: left out, it has {len(sources)} candidates in {folder / task.task_id}")
+                continue
+            chosen, pool = chosen + 1, _digest(sources, [trials, inputs, method, seed, options.device])
+            if known.get(task.fingerprint, {}).get("pool") != pool:
+                secret = hashlib.sha256(base + task.fingerprint.encode()).digest()
+                rows = [judge.survey(task, source, kinds, secret) for source in sources]
+                known[task.fingerprint] = {"task_id": task.task_id, "pool": pool, **_entry(rows, kinds, trials, method)}
+                _write(out, known)
+            typer.echo(f"{task.task_id}: {_line(known[task.fingerprint])}")
+    if not chosen:
+        raise DataError(f"--candidates {folder} has no candidates of these tasks: store them as <task_id>/<name>.py")
+
+
+def _sources(folder: Path) -> list[str]:
+    return [path.read_text(encoding="utf-8", errors="replace") for path in sorted(folder.glob("*.py"))]
+
+
+def _entry(rows: Sequence[Sequence[Any]], kinds: Sequence[str], trials: int, method: str) -> dict[str, Any]:
+    """What ACES chooses for a task, beside the judge's own plan and what each is expected to reject."""
+    table = [[int(outcome == "ok") for outcome in row] for row in rows]
+    ran = [[outcome is not None for outcome in row] for row in rows]
+    found = weights(table, method, ran)
+    aces, own = allocate(found.values, kinds, trials), {"drawn": trials - 2, "varied": 1, "large": 1}
+    expected = {name: expected_rejections(table, kinds, each, ran) for name, each in (("aces", aces), ("own", own))}
+    plan = "aces" if not found.degenerate and expected["aces"] >= expected["own"] else "own"
+    return {
+        "kinds": aces if plan == "aces" else own, "plan": plan, "expected_rejections": expected,
+        "inputs": list(kinds), "report": report(table, method, ran),
+    }  # fmt: skip
+
+
+def _options(device: Any) -> GymOptions:
+    return GymOptions(device=device)
+
+
+def _digest(sources: Sequence[str], settings: Sequence[Any]) -> str:
+    return hashlib.sha256(json.dumps([list(sources), list(settings)]).encode()).hexdigest()
+
+
+def _line(entry: dict[str, Any]) -> str:
+    counts = ", ".join(f"{count} {kind}" for kind, count in entry["kinds"].items())
+    expected = entry["expected_rejections"]
+    return (
+        f"{counts} ({entry['plan']}; of {entry['report']['candidates']} candidates {expected['aces']:.2f} are expected "
+        f"to be rejected by ACES' kinds, {expected['own']:.2f} by the judge's own)"
+    )
+
+
+def _known(out: Path) -> Known:
+    if not out.exists():
+        return {}
+    try:
+        data = json.loads(out.read_text(encoding="utf-8"))
+        tasks: Known = data["tasks"] if data["format"] == FORMAT else {}
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        raise DataError(f"--out {out} is no file of this command ({exc}): name another one") from None
+    return tasks
+
+
+def _write(out: Path, tasks: Known) -> None:
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        part = out.with_suffix(f"{out.suffix}.part")
+        part.write_text(json.dumps({"format": FORMAT, "tasks": tasks}, indent=1) + "\n", encoding="utf-8")
+        part.replace(out)
+    except OSError as exc:
+        raise DataError(f"--out {out} cannot be written: {exc}") from None
