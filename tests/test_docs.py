@@ -17,7 +17,7 @@ from verl_kernel.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/howto/*.md"), *ROOT.glob("recipes/*/README.md")]
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/*/*.md"), *ROOT.glob("recipes/*/README.md")]
 )
 EXTRAS = importlib.metadata.metadata("verl-kernel").get_all("Provides-Extra")
 KINDS = {"run", "long", "gpu", "here"}

@@ -189,6 +189,7 @@ def plot(found: dict[str, Any], path: Path) -> None:
         line[0].set_ylabel(title.split(": ")[1])
     for axis in axes[0]:
         axis.set_yscale("log")
+        axis.minorticks_off()
     axes[0, 0].legend(frameon=False, fontsize=8)
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
@@ -199,6 +200,7 @@ def _panel(axis: Any, curves: dict[str, Any], bandit: str, read: Callable[[dict[
         points = [(row["step"], read(row)) for row in rows[bandit]]
         axis.plot(*zip(*points, strict=True), color=f"C{number}", label=method, linewidth=1.2)
     axis.set_xscale("log")
+    axis.minorticks_off()
     axis.set_xlabel("step")
     axis.grid(alpha=0.3)
 

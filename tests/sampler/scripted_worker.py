@@ -67,7 +67,7 @@ def worker(model: ScriptedModel, n: int = 4, **ada: Any) -> AdaptiveWorker:
     )
     own.llm_client, own.tokenizer, own.processor, own.tools = model, None, None, []
     own.hf_model_type, own.dataset_cls, own.distillation_enabled = None, None, False
-    own.reward_loop_worker_handles, own.background_tasks, own.hunts = [], set(), {}
+    own.reward_loop_worker_handles, own.background_tasks, own.open_rounds = [], set(), {}
     return own
 
 

@@ -46,7 +46,7 @@ async def test_rounds_end_with_both_classes_and_n_rows_are_written() -> None:
     submit("a")
     own = worker(model, **BALANCE)
     await play(own, "a")
-    assert sorted(model.asked["a"]) == list(range(8)) and own.hunts == {}
+    assert sorted(model.asked["a"]) == list(range(8)) and own.open_rounds == {}
     rows = {key: tag for key, tag in tags().items() if key != "a"}
     assert sorted(rows) == ["a_0_0", "a_1_0", "a_2_0", "a_3_0"]
     assert all(tag["status"] == "success" and tag["global_steps"] == 3 for tag in rows.values())

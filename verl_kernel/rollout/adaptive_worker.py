@@ -56,7 +56,7 @@ class Draw:
 
 
 @dataclass
-class Hunt:
+class PromptRounds:
     """The rounds of one prompt."""
 
     pool: Pool
@@ -93,7 +93,7 @@ class AdaptiveWorker(_Worker):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.hunts: dict[str, Hunt] = {}
+        self.open_rounds: dict[str, PromptRounds] = {}
 
     async def _run_prompt(
         self, prompt: dict[str, Any], sampling_params: dict[str, Any], trajectory: dict[str, Any], trace: bool = False
@@ -105,16 +105,16 @@ class AdaptiveWorker(_Worker):  # type: ignore[misc]
         uid = prompt["uid"]
         await tq.async_kv_put(key=uid, partition_id="train", tag={"status": "running"})
         try:
-            tag = await self._hunt(uid, prompt, sampling_params, trajectory, trace)
+            tag = await self._draw_rounds(uid, prompt, sampling_params, trajectory, trace)
         except Exception:
             # verl does the same: a prompt that fails, for whatever reason, must not be waited for.
             logger.exception("the rounds of prompt %s failed", uid)
             tag = {"status": "failure"}
         finally:
-            self.hunts.pop(uid, None)
+            self.open_rounds.pop(uid, None)
         await tq.async_kv_put(key=uid, partition_id="train", tag=tag)
 
-    async def _hunt(
+    async def _draw_rounds(
         self,
         uid: str,
         prompt: dict[str, Any],
@@ -126,19 +126,19 @@ class AdaptiveWorker(_Worker):  # type: ignore[misc]
         options = AdaOptions.from_node(self.config.algorithm.get("ada", None))
         row = {key: value for key, value in prompt.items() if not key.startswith("__")}
         n = int(prompt.get("__rollout_n__", self.config.actor_rollout_ref.rollout.n))
-        hunt = self.hunts[uid] = Hunt(Pool(options.exit_rule(n)))
-        while count := hunt.pool.next_round():
-            sessions = range(hunt.pool.draws - count, hunt.pool.draws)
+        rounds = self.open_rounds[uid] = PromptRounds(Pool(options.exit_rule(n)))
+        while count := rounds.pool.next_round():
+            sessions = range(rounds.pool.draws - count, rounds.pool.draws)
             await self._play_round(row, sampling_params, trajectory, trace, sessions)
-            hunt.close_round(options)
-        del self.hunts[uid]  # From here on, `_agent_loop_postprocess` writes.
+            rounds.close_round(options)
+        del self.open_rounds[uid]  # From here on, `_agent_loop_postprocess` writes.
         rng = random.Random(f"{options.seed}/{trajectory['step']}/{trajectory['sample_index']}")
-        chosen = hunt.chosen(n, rng)
+        chosen = rounds.chosen(n, rng)
         for session, draw in enumerate(chosen):
             fields = {**draw.fields, "session_id": session}
             await super()._agent_loop_postprocess(draw.outputs, False, **fields)
         status = "finished" if len(chosen) == n else "failure"
-        return {"status": status, TAG: hunt.statistics().tag()}
+        return {"status": status, TAG: rounds.statistics().tag()}
 
     async def _play_round(
         self,
@@ -161,11 +161,11 @@ class AdaptiveWorker(_Worker):  # type: ignore[misc]
         self, output: AgentLoopOutput | list[AgentLoopOutput], validate: bool, **kwargs: Any
     ) -> None:
         """Score a rollout, and hold it back while its prompt draws; verl's way for all others."""
-        hunt = None if validate else self.hunts.get(kwargs["uid"])
-        if hunt is None:
+        rounds = None if validate else self.open_rounds.get(kwargs["uid"])
+        if rounds is None:
             await super()._agent_loop_postprocess(output, validate, **kwargs)
             return
         outputs = output if isinstance(output, list) else [output]
         if outputs:
             await self._compute_score(outputs, kwargs=kwargs)
-            hunt.finished.append(Draw(outputs, kwargs))
+            rounds.finished.append(Draw(outputs, kwargs))
