@@ -15,6 +15,7 @@ from tests.advantage.estimates import assert_close, estimate, per_turn
 from tests.advantage.oracle import returns_to_go
 from tests.advantage.test_switches import rejected_batches
 from verl_kernel.advantage.topr import ToprOptions, solve
+from verl_kernel.advantage.turns import ZERO_REWARD
 from verl_kernel.errors import ConfigError
 
 SHARES = st.floats(0.001, 0.999)
@@ -55,7 +56,8 @@ def test_no_constant_leaves_plus_and_minus_one() -> None:
 @given(drawn=rejected_batches(), gamma=st.sampled_from([0.0, 1.0]), share=st.sampled_from([0.15, 0.5]))
 def test_every_turn_matches_the_naive_sums(drawn: tuple[Batch, list[list[bool]]], gamma: float, share: float) -> None:
     batch, kept = drawn
-    signs = [[1 if value > 0 else -1 for value in returns_to_go(row, gamma)] for row in batch.turn_rewards]
+    rewards = [[reward if abs(reward) > ZERO_REWARD else 0.0 for reward in row] for row in batch.turn_rewards]
+    signs = [[1 if value > 0 else -1 for value in returns_to_go(row, gamma)] for row in rewards]
     seen = [sign for row, on in zip(signs, kept, strict=True) for sign, k in zip(row, on, strict=True) if k]
     p = seen.count(1) / len(seen) if seen else 0.5
     c = (p - share) / (p + share - 2 * p * share)

@@ -22,6 +22,8 @@ from verl_kernel.sampler.options import PRSOptions
 
 RL = ["drkernel_8b", "drkernel_14b"]
 SFT = ["drkernel_8b_sft", "drkernel_14b_sft"]
+OURS = ("trloo", "rec", "topr", "ada")
+"""Nodes of the estimators under `algorithm`."""
 QWEN3_8B = {"hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32}
 
 
@@ -66,7 +68,7 @@ def test_reinforcement_learning_passes_verls_checks_and_ours(recipe: str, mode: 
     node = config.actor_rollout_ref
     actor, rollout, model = (omega_conf_to_dataclass(node[key]) for key in ("actor", "rollout", "model"))
     # verl reads this node as it is; the class only knows its own keys.
-    omega_conf_to_dataclass(DictConfig({key: value for key, value in config.algorithm.items() if key != "trloo"}))
+    omega_conf_to_dataclass(DictConfig({key: value for key, value in config.algorithm.items() if key not in OURS}))
     assert (actor.clip_ratio_low, actor.clip_ratio_high, actor.clip_ratio_c) == (0.2, 0.28, 3.0)
     assert actor.engine.ulysses_sequence_parallel_size == 4 and actor.engine.param_offload
     assert actor.optim.lr == 1e-6 and actor.optim.lr_scheduler_type == "constant"

@@ -172,10 +172,13 @@ class CandidateSession:
     def _run(self, request: RunRequest) -> Claims:
         runner = self.client.runner
         used = runner.processor_ns()
-        reply = self.client.ask({"run": request}, max(0.001, self.seconds_left))
+        try:
+            reply = self.client.ask({"run": request}, max(0.001, self.seconds_left))
+        finally:
+            # Also after a forward that failed: the runner may live on, and the next forward has seals of its own.
+            sealed = runner.seals.take()
         used = runner.processor_ns() - used
         self.seconds_left -= runner.used_s
-        sealed = runner.seals.take()
         if request["suppress"] is None:
             events = self.parse(lambda: load_events(reply["events"]))
             if self.is_sealed and sealed != seals(events):
