@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from quickstart_play import Jury, Prompt, Rollouts, joined, load_model, load_prompts, rewards_of, sample, selected
+from quickstart_play import CachedPool, Prompt, Rollouts, joined, load_model, load_prompts, rewards_of, sample, selected
 from recipe_update import Learner, composed, repeated
 
-from verl_kernel.adaptive import AdaOptions, Counts, Pool, budgets
-from verl_kernel.adaptive import board as boards
+from verl_kernel.adaptive import AdaOptions, Counts, Pool, budgets, run_state
 from verl_kernel.env import EvalResult
+from verl_kernel.sampler.groups import has_zero_variance
 
 RATES = (0.02, 0.25)
 CALLS, EVALUATIONS = 640, 4
@@ -45,7 +45,7 @@ class Scene:
     """What an arm works with."""
 
     model: Any
-    jury: Jury
+    judges: CachedPool
     end: int
     prompts: list[Prompt]
     generator: torch.Generator
@@ -62,7 +62,7 @@ class Scene:
     def play(self, prompts: list[Prompt]) -> tuple[Rollouts, torch.Tensor, list[bool]]:
         """Answers, their rewards, and which are positive; every one is a call of the judges."""
         rollouts = sample(self.model, prompts, self.end, self.generator)
-        positive = positives(self.jury.verdicts(rollouts))
+        positive = positives(self.judges.verdicts(rollouts))
         self.calls += len(positive)
         return rollouts, torch.tensor(positive, dtype=torch.float32), positive
 
@@ -136,12 +136,12 @@ def seq(scene: Scene) -> Batch:
             start += sizes[number]
             pools[number].add([[float(rewards[row])] for row in rows], [positive[row] for row in rows])
             found[number].append((selected(rollouts, rows), rewards[rows], [str(number)] * len(rows)))
-    parts, board = [], boards.current()
+    parts, state = [], run_state.current()
     for number, (pool, own) in enumerate(zip(pools, found, strict=True)):
         kept = pool.select(GROUP, scene.rng)
         rollouts, rewards = joined([part[0] for part in own]), torch.cat([part[1] for part in own])
         parts.append((selected(rollouts, kept), rewards[kept], [str(number)] * len(kept)))
-        board.pools[str(number)] = pool.statistics()
+        state.pools[str(number)] = pool.statistics()
     groups = [name for part in parts for name in part[2]]
     return joined([part[0] for part in parts]), torch.cat([part[1] for part in parts]), groups
 
@@ -156,7 +156,7 @@ ARMS: dict[str, tuple[str, list[str], Callable[[Scene], Batch]]] = {
     "seq_balance": ("Seq-balance", ["method=ada_seq_balance"], seq),
 }
 
-ARMS_ROWS = {"plain_16": 2 * PROMPTS * GROUP}
+FULL_BATCH = {"plain_16": 2 * PROMPTS * GROUP}
 """Rows of a full batch, by which the recipe divides the loss, where they are not `PROMPTS * GROUP`."""
 
 
@@ -167,22 +167,24 @@ def positives(results: list[EvalResult]) -> list[bool]:
 
 def flat_groups(rewards: torch.Tensor, groups: list[str]) -> set[str]:
     """Groups whose rewards agree."""
-    own = {group: [r for r, g in zip(rewards.tolist(), groups, strict=True) if g == group] for group in set(groups)}
-    return {group for group, values in own.items() if torch.tensor(values).std(correction=0) <= FLAT}
+    own: dict[str, list[list[float]]] = {group: [] for group in groups}
+    for reward, group in zip(rewards.tolist(), groups, strict=True):
+        own[group].append([reward])
+    return {group for group, earned in own.items() if has_zero_variance(earned, FLAT)}
 
 
-def run(arm: str, seed: int, folder: Path, prompts: list[Prompt], jury: Jury) -> list[dict[str, Any]]:
+def run(arm: str, seed: int, folder: Path, prompts: list[Prompt], judges: CachedPool) -> list[dict[str, Any]]:
     """Train once; a row per step and one per evaluation."""
     tokenizer = load_prompts(folder)[0]
     recipe, make = composed(ARMS[arm][1]), ARMS[arm][2]
     options = AdaOptions.from_node(recipe.algorithm.get("ada"))
-    boards.begin(options)
+    run_state.begin(options)
     learner = Learner(load_model(folder), recipe)
     order = list(prompts)
     random.Random(seed).shuffle(order)
     counts = Counts(options.decay, options.prior_positive, options.prior_negative)
     scene = Scene(
-        learner.model, jury, tokenizer.eos_token_id, order, torch.Generator().manual_seed(seed), random.Random(seed),
+        learner.model, judges, tokenizer.eos_token_id, order, torch.Generator().manual_seed(seed), random.Random(seed),
         options, counts,
     )  # fmt: skip
     rows, step, marks = [], 0, [CALLS * part // EVALUATIONS for part in range(1, EVALUATIONS + 1)]
@@ -191,7 +193,7 @@ def run(arm: str, seed: int, folder: Path, prompts: list[Prompt], jury: Jury) ->
         rollouts, rewards, groups = make(scene)
         start = time.process_time()
         facts = learner.update(
-            rollouts, learner.advantages(rollouts, rewards, groups), ARMS_ROWS.get(arm, PROMPTS * GROUP)
+            rollouts, learner.advantages(rollouts, rewards, groups), FULL_BATCH.get(arm, PROMPTS * GROUP)
         )
         flat = len(flat_groups(rewards, groups)) / len(set(groups))
         row = {"arm": arm, "seed": seed, "step": step, "calls": scene.calls, "draws": scene.calls - before}
@@ -208,7 +210,7 @@ def evaluate(scene: Scene, prompts: list[Prompt], seed: int, answers: int = 2) -
     generator, results = torch.Generator().manual_seed(1000 + seed), []
     asked = repeated(prompts, answers)[0]
     for start in range(0, len(asked), 64):
-        results += scene.jury.verdicts(sample(scene.model, asked[start : start + 64], scene.end, generator))
+        results += scene.judges.verdicts(sample(scene.model, asked[start : start + 64], scene.end, generator))
     return {"eval_pr": float(rewards_of(results).mean()), "eval_positive": sum(positives(results)) / len(results)}
 
 
@@ -222,18 +224,18 @@ def main() -> None:
     rates = json.loads((options.out / "pass_rates.json").read_text(encoding="utf-8"))["tasks"]
     tokenizer, prompts = load_prompts(options.quickstart)
     hard = [prompt for prompt in prompts if RATES[0] <= rates[prompt.task.task_id]["positive"] <= RATES[1]]
-    path, jury = options.out / "ada.jsonl", Jury(tokenizer, options.memory, judges=1)
+    path, judges = options.out / "ada.jsonl", CachedPool(tokenizer, options.memory, judges=1)
     done = (
         {(row["arm"], row["seed"]) for row in map(json.loads, path.read_text().splitlines())} if path.is_file() else ()
     )
     for arm, seed in ((arm, seed) for seed in SEEDS for arm in options.arms if (arm, seed) not in done):
         start = time.monotonic()
-        rows = run(arm, seed, options.quickstart, hard, jury)
+        rows = run(arm, seed, options.quickstart, hard, judges)
         with path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
         last = rows[-1]
         print(f"{arm} {seed}: {time.monotonic() - start:.0f} s, {len(hard)} tasks, {last}", flush=True)
-    jury.close()
+    judges.close()
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ python benchmarks/methods/ada_figure.py
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 from ada import ARMS
+from figure_files import publish
 from matplotlib import pyplot
 
 from verl_kernel.study.summary import Interval, interval
@@ -90,15 +89,5 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("docs/methods"))
-    options = parser.parse_args()
-    rows = [json.loads(line) for line in (options.out / "ada.jsonl").read_text(encoding="utf-8").splitlines()]
-    draw(rows, options.out / "ada.svg")
-    (options.out / "ada.md").write_text(table(rows), encoding="utf-8")
-    print(table(rows))
-
-
 if __name__ == "__main__":
-    main()
+    publish("ada", __doc__, draw, table)

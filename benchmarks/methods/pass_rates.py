@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 
 import torch
-from quickstart_play import Jury, load_model, load_prompts, sample
+from quickstart_play import CachedPool, load_model, load_prompts, sample
 
 ANSWERS = 32
 """To every task."""
@@ -27,19 +27,19 @@ def main() -> None:
     options = parser.parse_args()
     tokenizer, prompts = load_prompts(options.quickstart)
     model, generator = load_model(options.quickstart), torch.Generator().manual_seed(7)
-    jury = Jury(tokenizer, options.memory, judges=1)
+    judges = CachedPool(tokenizer, options.memory, judges=1)
     rates = {}
     for start in range(0, len(prompts), 2):
         pair = prompts[start : start + 2]
         rows = [prompt for prompt in pair for _ in range(ANSWERS)]
-        results = jury.verdicts(sample(model, rows, tokenizer.eos_token_id, generator))
+        results = judges.verdicts(sample(model, rows, tokenizer.eos_token_id, generator))
         for number, prompt in enumerate(pair):
             own = results[number * ANSWERS : (number + 1) * ANSWERS]
             positive = [result.rewarded and (result.speedup or 0.0) >= 1.0 for result in own]
             rates[prompt.task.task_id] = {
                 "correct": sum(result.rewarded for result in own) / ANSWERS, "positive": sum(positive) / ANSWERS
             }  # fmt: skip
-    jury.close()
+    judges.close()
     options.out.write_text(json.dumps({"answers": ANSWERS, "tasks": rates}, indent=1) + "\n", encoding="utf-8")
 
 

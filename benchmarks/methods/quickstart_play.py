@@ -131,7 +131,7 @@ def token_log_probs(model: Any, rollouts: Rollouts, rows: Sequence[int]) -> torc
     return out
 
 
-class Jury:
+class CachedPool:
     """A pool of judges that remembers its verdicts, in a file as well: simulated times and seeds are fixed."""
 
     def __init__(self, tokenizer: Any, memory: Path, judges: int) -> None:
@@ -142,7 +142,7 @@ class Jury:
             for line in memory.read_text(encoding="utf-8").splitlines():
                 entry = json.loads(line)
                 self._known[entry["key"]] = EvalResult.model_validate(entry["result"])
-        self.asked = self.judged = 0
+        self.judged = 0
 
     def verdicts(self, rollouts: Rollouts) -> list[EvalResult]:
         """The verdict on every answer."""
@@ -161,7 +161,6 @@ class Jury:
             if code is not None and key not in self._known
         }
         self._judge(todo)
-        self.asked += len(keys)
         return [
             no_program(prompt.task) if code is None else self._known[key]
             for key, prompt, code in zip(keys, rollouts.prompts, codes, strict=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from quickstart_play import Jury, load_model, load_prompts, rewards_of, sample
+from quickstart_play import CachedPool, load_model, load_prompts, rewards_of, sample
 from recipe_update import Learner, composed, repeated
 
 ARMS = {
@@ -46,7 +46,7 @@ HELD_OUT = 4
 """Answers to each held-out task."""
 
 
-def run(arm: str, staleness: int, seed: int, folder: Path, jury: Jury) -> list[dict[str, Any]]:
+def run(arm: str, staleness: int, seed: int, folder: Path, judges: CachedPool) -> list[dict[str, Any]]:
     """Train once; a row per step, the last one with the held-out figures."""
     tokenizer, prompts = load_prompts(folder)
     held_out = load_prompts(folder, "val")[1]
@@ -61,7 +61,7 @@ def run(arm: str, staleness: int, seed: int, folder: Path, jury: Jury) -> list[d
         batch = [prompts[(step * PROMPTS + number) % len(prompts)] for number in range(PROMPTS)]
         asked, groups = repeated(batch, GROUP)
         rollouts = sample(sampler, asked, tokenizer.eos_token_id, generator)
-        results = jury.verdicts(rollouts)
+        results = judges.verdicts(rollouts)
         rewards = rewards_of(results)
         facts = learner.update(rollouts, learner.advantages(rollouts, rewards, groups))
         versions.append(_weights(learner.model))
@@ -70,7 +70,7 @@ def run(arm: str, staleness: int, seed: int, folder: Path, jury: Jury) -> list[d
         rows.append(row | {"correct": correct, "entropy": rollouts.entropy} | facts)
     asked = repeated(held_out, HELD_OUT)[0]
     rollouts = sample(learner.model, asked, tokenizer.eos_token_id, torch.Generator().manual_seed(1000 + seed))
-    results = jury.verdicts(rollouts)
+    results = judges.verdicts(rollouts)
     rows[-1] |= {
         "held_out_reward": float(rewards_of(results).mean()),
         "held_out_correct": sum(result.rewarded for result in results) / len(results),
@@ -95,21 +95,21 @@ def main() -> None:
     done = set()
     if path.is_file():
         done = {(row["arm"], row["staleness"], row["seed"]) for row in map(json.loads, path.read_text().splitlines())}
-    jury = Jury(load_prompts(options.quickstart)[0], options.memory, options.judges)
+    judges = CachedPool(load_prompts(options.quickstart)[0], options.memory, options.judges)
     todo = [(arm, staleness, seed) for seed in SEEDS for staleness in STALENESS for arm in options.arms]
     for arm, staleness, seed in todo:
         if (arm, staleness, seed) in done or (staleness == 0 and arm in ON_POLICY):
             continue
-        start, before = time.monotonic(), jury.judged
-        rows = run(arm, staleness, seed, options.quickstart, jury)
+        start, before = time.monotonic(), judges.judged
+        rows = run(arm, staleness, seed, options.quickstart, judges)
         with path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
         print(
-            f"{arm} {staleness} {seed}: {time.monotonic() - start:.0f} s, {jury.judged - before} judged, "
+            f"{arm} {staleness} {seed}: {time.monotonic() - start:.0f} s, {judges.judged - before} judged, "
             f"reward {rows[0]['reward']:.2f} -> {rows[-1]['reward']:.2f}, held out {rows[-1]['held_out_reward']:.2f}",
             flush=True,
         )
-    jury.close()
+    judges.close()
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ python benchmarks/methods/stale_figure.py
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 import matplotlib
 
 matplotlib.use("Agg")
+from figure_files import publish
 from matplotlib import pyplot
 from stale import ARMS, STALENESS
 
@@ -86,15 +85,5 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("docs/methods"))
-    options = parser.parse_args()
-    rows = [json.loads(line) for line in (options.out / "stale.jsonl").read_text(encoding="utf-8").splitlines()]
-    draw(rows, options.out / "stale.svg")
-    (options.out / "stale.md").write_text(table(rows), encoding="utf-8")
-    print(table(rows))
-
-
 if __name__ == "__main__":
-    main()
+    publish("stale", __doc__, draw, table)

@@ -76,7 +76,7 @@ def simulate(p: float, rule: ExitRule, rng: random.Random) -> tuple[float, float
     kept = pool.select(4, rng)
     found = pool.statistics()
     positives = sum(pool.positive[i] for i in kept)
-    return found.draws, coefficient(positives, len(kept), found.share, p), float(found.flat(1e-9))
+    return found.draws, coefficient(positives, len(kept), found.share, p), float(len(set(found.rewards)) == 1)
 
 
 @pytest.mark.parametrize(("p", "variant"), [(0.1, "balance"), (0.1, "pos"), (0.8, "balance"), (0.8, "pos")])

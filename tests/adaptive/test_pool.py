@@ -87,11 +87,3 @@ def test_statistics_travel_as_plain_values() -> None:
     assert all(isinstance(value, int | float | str | list) for value in statistics.tag().values())
     assert statistics.share == 0.25 and statistics.weight(10) == 4 and statistics.weight(3) == 3
     assert PoolStatistics(8, (), 0, "stalled").weight(7) == 7
-
-
-@pytest.mark.parametrize(
-    ("rewards", "flat"),
-    [([(1.0, 2.0), (1.0, 2.0)], True), ([(1.0, 2.0), (2.0, 1.0)], False), ([(1.0,), (1.0, 0.0)], True), ([], True)],
-)
-def test_a_flat_pool_earned_the_same_in_every_turn(rewards: list[tuple[float, ...]], flat: bool) -> None:
-    assert PoolStatistics(4, tuple(rewards), 0, "limit").flat(1e-3) is flat

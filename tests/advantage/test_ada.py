@@ -17,15 +17,15 @@ from omegaconf import OmegaConf
 from tests.advantage.batches import Batch, batches, build
 from tests.advantage.estimates import assert_close, per_turn
 from tests.advantage.oracle import naive_turn_grpo, returns_to_go
-from verl_kernel.adaptive import AdaOptions, ExitRule, Pool, PoolStatistics, board
+from verl_kernel.adaptive import AdaOptions, ExitRule, Pool, PoolStatistics, run_state
 from verl_kernel.advantage import ESTIMATORS
 from verl_kernel.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
-def own_board() -> Iterator[board.Board]:
-    yield board.begin(AdaOptions(sampling="seq_balance"))
-    board._boards.clear()
+def own_state() -> Iterator[run_state.RunState]:
+    yield run_state.begin(AdaOptions(sampling="seq_balance"))
+    run_state._states.clear()
 
 
 def estimate(name: str, batch: Batch, ada: dict[str, Any] | None = None, **trloo: Any) -> list[list[float]]:
@@ -66,8 +66,8 @@ def balanced(hits: int, misses: int, n: int = 4) -> tuple[Batch, PoolStatistics]
     return single_turns(rewards, ["a"] * n), pool.statistics()
 
 
-def test_ada_seq_takes_the_mean_of_the_pool(own_board: board.Board) -> None:
-    batch, own_board.pools["a"] = balanced(3, 13)
+def test_ada_seq_takes_the_mean_of_the_pool(own_state: run_state.RunState) -> None:
+    batch, own_state.pools["a"] = balanced(3, 13)
     found = estimate("ada_seq", batch)
     p = 3 / 16
     assert_close(found, [[reward - p] for [reward] in batch.turn_rewards])
@@ -76,8 +76,10 @@ def test_ada_seq_takes_the_mean_of_the_pool(own_board: board.Board) -> None:
 
 
 @pytest.mark.parametrize(("cap", "factor"), [(10.0, 16 / 3), (4.0, 4.0)])
-def test_ada_seq_weighs_by_the_inverse_share_of_positives(own_board: board.Board, cap: float, factor: float) -> None:
-    batch, own_board.pools["a"] = balanced(3, 13)
+def test_ada_seq_weighs_by_the_inverse_share_of_positives(
+    own_state: run_state.RunState, cap: float, factor: float
+) -> None:
+    batch, own_state.pools["a"] = balanced(3, 13)
     found = estimate("ada_seq", batch, {"weight": "inverse_p", "weight_cap": cap})
     assert_close(found, [[factor * (reward - 3 / 16)] for [reward] in batch.turn_rewards])
 
@@ -91,7 +93,7 @@ def test_without_a_pool_a_prompt_is_compared_with_its_own_rows(batch: Batch, gam
 def test_ada_seq_per_turn(batch: Batch, data: st.DataObject) -> None:
     """Uids a and b have pools of their own rows and further draws; the padding rows have none."""
     further = st.lists(st.lists(st.sampled_from([0.0, 0.5, 2.0]), min_size=1, max_size=4).map(tuple), max_size=4)
-    own, expected = board.current(), naive_turn_grpo(batch.turn_rewards, batch.uids, 0.5)
+    own, expected = run_state.current(), naive_turn_grpo(batch.turn_rewards, batch.uids, 0.5)
     assert own is not None
     own.pools = {}
     for uid in {"a", "b"} & set(batch.uids):
@@ -106,7 +108,7 @@ def test_ada_seq_per_turn(batch: Batch, data: st.DataObject) -> None:
     assert_close(estimate("ada_seq", batch, gamma=0.5), expected)
 
 
-def test_one_round_of_n_without_an_exit_is_grpo_without_its_deviation(own_board: board.Board) -> None:
+def test_one_round_of_n_without_an_exit_is_grpo_without_its_deviation(own_state: run_state.RunState) -> None:
     from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 
     rng = random.Random(1)
@@ -117,7 +119,7 @@ def test_one_round_of_n_without_an_exit_is_grpo_without_its_deviation(own_board:
         own = [(reward,) for reward, name in zip(rewards, uids, strict=True) if name == uid]
         pool.add(own, [reward > 0 for (reward,) in own])
         assert pool.done() and not pool.met() and pool.select(4, rng) == [0, 1, 2, 3]
-        own_board.pools[uid] = pool.statistics()
+        own_state.pools[uid] = pool.statistics()
     batch = single_turns(rewards, uids)
     theirs, _ = compute_grpo_outcome_advantage(
         batch.rewards, batch.mask.float(), index=batch.index, norm_adv_by_std_in_grpo=False

@@ -57,8 +57,8 @@ def worker(pipe: Connection, weights: Callable[[int], Weights] | None, updates: 
     engine = GlooCheckpointEngine(BUCKET, is_master=weights is not None)
     for update in range(updates):
         pipe.send(engine.prepare())
-        engine.init_process_group(**pipe.recv())
         try:
+            engine.init_process_group(**pipe.recv())
             pipe.send(asyncio.run(work(engine, weights, update)))
         except (KeyError, RuntimeError, InfraError) as exc:
             pipe.send(f"{type(exc).__name__}: {exc}")
@@ -122,7 +122,8 @@ def test_a_weight_that_cannot_be_produced_fails_on_both_sides():
 def test_a_rollout_does_not_wait_for_a_trainer_that_died():
     with started(dying) as sender, started(None) as rollout:
         join([sender, rollout])
-        assert str(received(rollout)).startswith("RuntimeError")
+        # Where the trainer dies while they join, it is torch's error about the store that tells.
+        assert str(received(rollout)).startswith(("RuntimeError", "DistNetworkError", "DistStoreError"))
         with pytest.raises(EOFError):
             received(sender)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two steps with trainer and rollout apart: weights cross processes, and half of the second batch is of older ones.
+"""Three steps of TOPR with trainer and rollout apart: weights cross processes, and half of the second batch is older.
 
 The trainer is half a batch behind (`num_warmup_batches=0.5`) and waits for all that is in flight, so that the first
 step's batch and four prompts more are generated before any update, and all that follow after it.
@@ -29,10 +29,11 @@ def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         quickstart,
         folder,
         "trainer_mode=separate_async",
+        "method=topr",
         "trainer.v1.separate_async.num_warmup_batches=0.5",
         "trainer.v1.sampler.max_off_policy_strategy=wait",
         "trainer.v1.sampler.max_off_policy_threshold=1",
-        "trainer.total_training_steps=2",
+        "trainer.total_training_steps=3",
         f"actor_rollout_ref.rollout.n={SAMPLES}",
         *checkpoints(folder),
         f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
@@ -40,9 +41,9 @@ def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train(folder, words)
 
 
-def test_both_steps_train_and_half_of_the_second_batch_is_one_update_old(run: Run):
-    first, second = (step for step in run.steps if "training/global_step" in step)
-    assert first["actor/grad_norm"] > 0 and second["actor/grad_norm"] > 0
+def test_all_steps_train_and_half_of_the_second_batch_is_one_update_old(run: Run):
+    first, second, third = (step for step in run.steps if "training/global_step" in step)
+    assert all(step["actor/grad_norm"] > 0 for step in (first, second, third))
     assert first[f"{STALENESS}/max"] == 0
     assert (second[f"{STALENESS}/min"], second[f"{STALENESS}/mean"], second[f"{STALENESS}/max"]) == (0, 0.5, 1)
     assert first["training/off_policy/trajectory_spans/max"] == second["training/off_policy/trajectory_spans/max"] == 1
@@ -62,7 +63,14 @@ def test_the_rollouts_weights_are_those_that_the_trainer_sent(run: Run, quicksta
     assert sum(new < 1e-3 and old > 3 * new for old, new in gaps) == 4
 
 
-def test_the_gym_judged_both_batches(run: Run):
-    for step in (1, 2):
+def test_the_loss_compares_with_the_policy_that_sampled(run: Run):
+    first, second = (abs(step["actor/topr/log_ratio"]) / step["actor/topr/tokens"] for step in run.steps[:2])
+    # In the first step the engines alone differ, in the second half of the samples miss an update.
+    assert second > 10 * first
+    assert all(step["actor/topr/negative"] > 0 for step in run.steps[:3])
+
+
+def test_the_gym_judged_all_batches(run: Run):
+    for step in (1, 2, 3):
         assert all(len(row["turns"]) == 2 for row in run.rows(step))
         assert run.steps[step - 1]["kernel/correct_rate"] > 0

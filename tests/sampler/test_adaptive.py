@@ -11,7 +11,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from tests.reward.results import correct, failed
 from tests.sampler.trajectories import make_buffer, put, trajectory
-from verl_kernel.adaptive import AdaOptions, PoolStatistics, board
+from verl_kernel.adaptive import AdaOptions, PoolStatistics, run_state
 from verl_kernel.adaptive.statistics import TAG
 from verl_kernel.rollout.prompt_names import PROMPT_NAME
 
@@ -22,9 +22,9 @@ MODES = ["sync", "colocate_async"]
 
 
 @pytest.fixture(autouse=True)
-def no_board() -> Iterator[None]:
+def no_run() -> Iterator[None]:
     yield
-    board._boards.clear()
+    run_state._states.clear()
 
 
 def put_named(uid: str, name: str, rows: list) -> None:
@@ -37,7 +37,7 @@ def put_named(uid: str, name: str, rows: list) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_judged_rollouts_are_counted_and_slow_ones_are_negative(queue: None, mode: str) -> None:
-    own = board.begin(AdaOptions(sampling="est"))
+    own = run_state.begin(AdaOptions(sampling="est"))
     put_named("a", "hard", [FAST, SLOW, WRONG, LOST, WRONG])
     put_named("b", "easy", [FAST, FAST])
     _, metrics = make_buffer(mode).sample(1, "train", 2)
@@ -48,7 +48,7 @@ def test_judged_rollouts_are_counted_and_slow_ones_are_negative(queue: None, mod
 
 
 def test_plain_correctness_counts_where_it_is_chosen(queue: None) -> None:
-    own = board.begin(AdaOptions(sampling="est", positive="best_turn_acc"))
+    own = run_state.begin(AdaOptions(sampling="est", positive="best_turn_acc"))
     put_named("a", "hard", [FAST, SLOW, WRONG])
     make_buffer().sample(1, "train", 1)
     assert own.counts.seen == {"hard": (3.0, 2.0)}
@@ -56,7 +56,7 @@ def test_plain_correctness_counts_where_it_is_chosen(queue: None) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_pools_are_those_of_the_batch_and_missing_ones_are_counted(queue: None, mode: str) -> None:
-    own = board.begin(AdaOptions(sampling="seq_balance"))
+    own = run_state.begin(AdaOptions(sampling="seq_balance"))
     own.pools = {"of an earlier step": PoolStatistics(8, ((1.0,),), 1, "met")}
     put("train", "a", [FAST, WRONG])
     put("train", "b", [FAST, WRONG])

@@ -252,6 +252,8 @@ def test_kernels_that_beat_their_task_are_written_down(queue: None, tmp_path: Pa
         ("reference of k1", "code of k1"),
         ("reference of k3", "code of k3"),
     }
+    line = read_kernels(path)[0]  # `verl-kernel best` says where a kernel comes from
+    assert line["sample"] and line["env"] == {} and {"sure_speedup", "reference_mode"} <= line.keys()
     resumed = make_buffer(best_kernels=str(path))
     assert sampled(resumed, "k4", 3, 2.5) == [(1, 2, 2.0), (3, 2, 2.5)]
     assert sampled(make_buffer(best_kernels=str(path)), "k5", 1, 1.1) == [(1, 2, 1.1)]

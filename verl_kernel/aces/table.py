@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +57,12 @@ class Table:
     def columns(self, chosen: Any) -> Table:
         """The table of these tests only."""
         return Table(self.passed[:, chosen], self.ran[:, chosen])
+
+
+def outcome_table(rows: Sequence[Sequence[str | None]]) -> tuple[list[list[bool]], list[list[bool]]]:
+    """The matrix and the mask of what `Judge.survey` said of candidates: `ok` passed, None was never run."""
+    passed = [[outcome == "ok" for outcome in row] for row in rows]
+    return passed, [[outcome is not None for outcome in row] for row in rows]
 
 
 @dataclass(frozen=True)

@@ -35,16 +35,6 @@ class PoolStatistics:
         """1 over the share of positives, at most `cap` (>= 1)."""
         return min(1.0 / self.share, cap) if self.share > 0 else cap
 
-    def flat(self, tolerance: float) -> bool:
-        """Whether all rollouts earned the same in every turn, so that no gradient is left.
-
-        Args:
-            tolerance: largest difference between rewards that are the same.
-        """
-        width = max(map(len, self.rewards), default=0)
-        padded = [(*own, *[0.0] * (width - len(own))) for own in self.rewards]
-        return all(max(turn) - min(turn) <= tolerance for turn in zip(*padded, strict=True))
-
     def tag(self) -> dict[str, Any]:
         """As plain lists and numbers."""
         return {**asdict(self), "rewards": [list(own) for own in self.rewards]}

@@ -5,7 +5,7 @@
 
 The trained rollouts are a choice from the pool, half of them positive where it could be had: their own mean says little
 about the prompt. So advantages of a group need not sum up to 0. w is 1, or with `algorithm.ada.weight: inverse_p` the
-inverse of the pool's share of positives, at most `weight_cap`. The sampler leaves the pools on `adaptive.board`; a
+inverse of the pool's share of positives, at most `weight_cap`. The sampler leaves the pools in `adaptive.run_state`; a
 prompt without one is compared with the mean of its own rows (the metric `ada/missing_pools` counts these).
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from verl_kernel.adaptive import AdaOptions, PoolStatistics
-from verl_kernel.adaptive.board import current
+from verl_kernel.adaptive.run_state import current
 from verl_kernel.advantage.groups import TurnBatch, estimate_by, void_turns
 from verl_kernel.advantage.options import TrlooOptions
 from verl_kernel.advantage.returns import returns_to_go, shape_rewards
@@ -38,8 +38,8 @@ def ada_seq(
         ConfigError: besides, `algorithm.ada` holds an unknown key or a bad value.
     """
     ada = AdaOptions.from_node((config or {}).get("ada", None))
-    board = current()
-    pools = board.pools if board is not None else {}
+    state = current()
+    pools = state.pools if state is not None else {}
 
     def rule(batch: TurnBatch) -> torch.Tensor:
         groups = batch.groups()

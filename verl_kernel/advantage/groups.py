@@ -65,9 +65,14 @@ class Groups:
 
 def group_turns(returns: torch.Tensor, counted: torch.Tensor, index: np.ndarray) -> Groups:
     """Group the turns of rows with the same `index`: (B, K) float64, (B, K) bool and (B,) to their groups."""
-    prompts = torch.from_numpy(np.unique(index, return_inverse=True)[1].reshape(-1)).to(returns.device)
+    prompts = number_prompts(index, returns.device)
     sizes, totals = (sum_groups(values, prompts) for values in (counted.double(), returns * counted))
     return Groups(returns, counted, prompts, sizes, totals / sizes.clamp_min(1))
+
+
+def number_prompts(index: np.ndarray, device: torch.device) -> torch.Tensor:
+    """Number the prompts of rows, which `index` (B,) identifies: (B,) int64, from 0."""
+    return torch.from_numpy(np.unique(index, return_inverse=True)[1].reshape(-1)).to(device)
 
 
 def sum_groups(values: torch.Tensor, prompts: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from verl_kernel.aces import report, weights
+from verl_kernel.aces import outcome_table, report, weights
 from verl_kernel.aces.allocation import allocate, expected_rejections
 from verl_kernel.data.rows import read_tasks
 from verl_kernel.env import GymOptions, Task
@@ -78,8 +78,7 @@ def _sources(folder: Path) -> list[str]:
 
 def _entry(rows: Sequence[Sequence[Any]], kinds: Sequence[str], trials: int, method: str) -> dict[str, Any]:
     """What ACES chooses for a task, beside the judge's own plan and what each is expected to reject."""
-    table = [[int(outcome == "ok") for outcome in row] for row in rows]
-    ran = [[outcome is not None for outcome in row] for row in rows]
+    table, ran = outcome_table(rows)
     found = weights(table, method, ran)
     aces, own = allocate(found.values, kinds, trials), {"drawn": trials - 2, "varied": 1, "large": 1}
     expected = {name: expected_rejections(table, kinds, each, ran) for name, each in (("aces", aces), ("own", own))}

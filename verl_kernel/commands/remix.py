@@ -59,7 +59,7 @@ def command(
         )
         _run(data, model, out, shape, tuning, key_column, target, max_length, gradient_checkpointing)
     except VerlKernelError as exc:
-        typer.echo(f"error: {exc}", err=True)
+        typer.echo(f"Error: {exc}", err=True)
         raise typer.Exit(2) from exc
 
 
@@ -93,13 +93,16 @@ def _run(
         model, routing, rows, tuning, out, lambda step, loss: typer.echo(f"step {step}/{tuning.steps} loss {loss:.4f}")
     )
     after, runs = measure(model, routing, rows, tuning)
-    adapters = _export(routing, rows.keys, runs, out, str(folder))
-    summary = {
-        "held_out_loss": {"base": before, "top_k": after} if tuning.held_out else None,
-        "adapters": adapters,
-        **asdict(shape),
-        **asdict(tuning),
-    }
+    _report(out, shape, tuning, (before, after), _export(routing, rows.keys, runs, out, str(folder)))
+
+
+def _report(
+    out: Path, shape: ReMixOptions, tuning: TuningOptions, losses: tuple[float, float], adapters: dict[str, Any]
+) -> None:
+    """Write remix.json and say what was learnt; `losses` are of the held-out rows, before and after."""
+    before, after = losses
+    held_out = {"base": before, "top_k": after} if tuning.held_out else None
+    summary = {"held_out_loss": held_out, "adapters": adapters, **asdict(shape), **asdict(tuning)}
     (out / "remix.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     if tuning.held_out:
         typer.echo(f"held-out loss {before:.4f} before, {after:.4f} with the router's choice")

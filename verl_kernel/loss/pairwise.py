@@ -17,6 +17,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from verl_kernel.advantage.groups import number_prompts
+
 
 def pairwise_loss(
     log_prob: torch.Tensor,
@@ -36,7 +38,7 @@ def pairwise_loss(
         index: (B,) prompt identifiers.
         tau: weight of the KL divergence, above 0.
     """
-    group = _groups(index, scores)
+    group = number_prompts(index, scores.device)
     values = _shifted(log_prob, old_log_prob, scores, mask, tau)
     same = torch.triu(group[:, None] == group[None, :], diagonal=1)
     sizes = torch.bincount(group)[group].to(values.dtype)
@@ -54,14 +56,10 @@ def pairwise_advantages(
 ) -> torch.Tensor:
     """The advantages a_i - a of answers, without gradient: (B,); arguments as those of `pairwise_loss`."""
     with torch.no_grad():
-        group = _groups(index, scores)
+        group = number_prompts(index, scores.device)
         values = _shifted(log_prob, old_log_prob, scores, mask, tau)
         totals = values.new_zeros(int(group.max()) + 1).index_add(0, group, values)
         return values - (totals / torch.bincount(group))[group]
-
-
-def _groups(index: np.ndarray, scores: torch.Tensor) -> torch.Tensor:
-    return torch.from_numpy(np.unique(index, return_inverse=True)[1].reshape(-1)).to(scores.device)
 
 
 def _shifted(

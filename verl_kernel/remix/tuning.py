@@ -101,15 +101,7 @@ def tune(
             f"takes {options.batch_size}"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    layers = routing.layers.values()
-    groups: list[dict[str, Any]] = [
-        {"params": [weight for layer in layers for weight in (layer.lora_a, layer.lora_b)]},
-        {"params": [layer.router for layer in layers], "lr": options.router_learning_rate},
-    ]
-    optimizer = torch.optim.Adam(groups, lr=options.learning_rate)
-    fixed = {**asdict(routing.options), **asdict(options), "keys": rows.keys, "rows": len(rows)}
-    fixed["layers"] = sorted(routing.layers)
-    del fixed["steps"], fixed["save_every"]
+    optimizer, fixed = _optimizer(routing, options), _fixed(routing, rows, options)
     done = resume(routing, optimizer, fixed, folder)
     model.train()
     with loss_log(folder, done) as log:
@@ -121,6 +113,21 @@ def tune(
             if step % options.save_every == 0 or step == options.steps:
                 save(routing, optimizer, fixed, folder, step)
             on_step(step, line["loss"])
+
+
+def _optimizer(routing: Routing, options: TuningOptions) -> torch.optim.Adam:
+    layers = routing.layers.values()
+    loras = [weight for layer in layers for weight in (layer.lora_a, layer.lora_b)]
+    routers = [layer.router for layer in layers]
+    groups: list[dict[str, Any]] = [{"params": loras}, {"params": routers, "lr": options.router_learning_rate}]
+    return torch.optim.Adam(groups, lr=options.learning_rate)
+
+
+def _fixed(routing: Routing, rows: Rows, options: TuningOptions) -> dict[str, Any]:
+    """What a run that goes on must have in common with the one that was stopped."""
+    known = {**asdict(routing.options), **asdict(options), "keys": rows.keys, "rows": len(rows)}
+    free = ("steps", "save_every")
+    return {key: value for key, value in known.items() if key not in free} | {"layers": sorted(routing.layers)}
 
 
 def _accumulate(model: nn.Module, routing: Routing, rows: Rows, options: TuningOptions, step: int) -> dict[str, Any]:

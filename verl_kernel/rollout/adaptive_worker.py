@@ -22,7 +22,7 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 
 from verl_kernel.adaptive import AdaOptions, Pool, PoolStatistics
 from verl_kernel.adaptive.statistics import TAG
-from verl_kernel.reward.record import TurnRecord, load_turns
+from verl_kernel.reward.record import TurnRecord, judging_cost, load_turns
 from verl_kernel.reward.unjudged import UNJUDGED
 
 logger = logging.getLogger(__name__)
@@ -83,9 +83,8 @@ class PromptRounds:
     def statistics(self) -> PoolStatistics:
         """The pool, and what it cost."""
         turns = [turn for draw in self.members + self.unjudged for turn in draw.turns]
-        asked = [turn.result for turn in turns if turn.code is not None]
-        seconds = sum(sum(result.stage_seconds.values()) for result in asked)
-        return replace(self.pool.statistics(), judge_calls=len(asked), judge_seconds=seconds)
+        calls, seconds = judging_cost(turns)
+        return replace(self.pool.statistics(), judge_calls=calls, judge_seconds=seconds)
 
 
 class AdaptiveWorker(_Worker):  # type: ignore[misc]

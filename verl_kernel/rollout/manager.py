@@ -16,7 +16,7 @@ from tensordict import TensorDict
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 from verl.utils.tensordict_utils import assign_non_tensor_data, assign_non_tensor_stack, get_non_tensor_data
 
-from verl_kernel.adaptive import AdaOptions, board, budgets
+from verl_kernel.adaptive import AdaOptions, budgets, run_state
 from verl_kernel.reward.unjudged import VALIDATION
 from verl_kernel.rollout.prompt_names import PROMPT_NAME, prompt_name
 
@@ -27,7 +27,7 @@ class KernelAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
     def __init__(self, config: DictConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
         options = AdaOptions.from_node(config.algorithm.get("ada", None))
-        board.begin(options)
+        run_state.begin(options)
         if options.in_rounds:
             import ray
 
@@ -40,13 +40,13 @@ class KernelAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
         if "validate" in prompts and prompts["validate"]:  # noqa: RUF019  `get` of a TensorDict wraps the value
             assign_non_tensor_data(prompts, VALIDATION, True)
         else:
-            own = board.current()
+            own = run_state.current()
             if own is not None and own.options.sampling == "est":
                 _set_budgets(prompts, own, self.config.actor_rollout_ref.rollout.n)
         super().generate_sequences(prompts)
 
 
-def _set_budgets(prompts: TensorDict, own: board.Board, n: int) -> None:
+def _set_budgets(prompts: TensorDict, own: run_state.RunState, n: int) -> None:
     """Share out `n` rollouts a prompt on average, by what is known of the prompts' pass rates."""
     own.restore(int(get_non_tensor_data(prompts, "global_steps", 0)))
     options = own.options

@@ -14,10 +14,11 @@ from typing import Any
 import transfer_queue as tq
 
 from verl_kernel.adaptive import PoolStatistics
-from verl_kernel.adaptive.board import Board, current
+from verl_kernel.adaptive.run_state import RunState, current
 from verl_kernel.adaptive.statistics import TAG
+from verl_kernel.reward.record import TurnRecord, judging_cost
 from verl_kernel.rollout.prompt_names import PROMPT_NAME
-from verl_kernel.sampler.groups import prompt_of
+from verl_kernel.sampler.groups import has_zero_variance, prompt_of
 from verl_kernel.sampler.kernel_metrics import maximum, mean
 from verl_kernel.sampler.refill import RefillingReplayBuffer
 from verl_kernel.sampler.rows import Row, fields_of
@@ -26,27 +27,27 @@ _REASONS = ("met", "limit", "stalled")
 
 
 class AdaptiveReplayBuffer(RefillingReplayBuffer):
-    """The refilling buffer; with a board of Reinforce-Ada in its process it reads pools and keeps counts."""
+    """The refilling buffer; it reads the pools of Reinforce-Ada, and keeps its counts, where a run uses it."""
 
     def _materialize_batch(self, partition_id: str, selected_prompt_uids: list[str], *args: Any) -> tq.KVBatchMeta:
         """Make the batch as verl does, after the pools of its prompts were read."""
-        board = current()
-        if board is not None and board.options.in_rounds and partition_id != "val":
+        state = current()
+        if state is not None and state.options.in_rounds and partition_id != "val":
             tags = (tq.kv_list() or {}).get(partition_id, {})
             found = {uid: tags.get(uid, {}).get(TAG) for uid in selected_prompt_uids}
-            board.pools = {uid: PoolStatistics.from_tag(tag) for uid, tag in found.items() if tag}
+            state.pools = {uid: PoolStatistics.from_tag(tag) for uid, tag in found.items() if tag}
         return super()._materialize_batch(partition_id, selected_prompt_uids, *args)
 
     def _adapt(self, batch: tq.KVBatchMeta, rows: Sequence[Row], step: int) -> dict[str, float]:
         """Count the rollouts of a batch that verl has made, and report on them."""
-        board = current()
-        if board is None or board.options.sampling == "none":
+        state = current()
+        if state is None or state.options.sampling == "none":
             return {}
-        if board.options.in_rounds:
-            missing = {prompt_of(row.key) for row in rows} - board.pools.keys()
-            metrics = pool_metrics(list(board.pools.values()), self.options.group_std)
+        if state.options.in_rounds:
+            missing = {prompt_of(row.key) for row in rows} - state.pools.keys()
+            metrics = pool_metrics(list(state.pools.values()), self.options.group_std)
             return metrics | {"ada/missing_pools": float(len(missing))}
-        return _count(batch, rows, step, board) | _cost([turn for row in rows for turn in row.turns], len(rows))
+        return _count(batch, rows, step, state) | _cost([turn for row in rows for turn in row.turns], len(rows))
 
 
 def pool_metrics(pools: Sequence[PoolStatistics], std: float) -> dict[str, float]:
@@ -54,7 +55,7 @@ def pool_metrics(pools: Sequence[PoolStatistics], std: float) -> dict[str, float
 
     Args:
         pools: one per prompt.
-        std: difference of a turn's rewards up to which they are the same.
+        std: as in `has_zero_variance`.
     """
     if not pools:
         return {}
@@ -66,13 +67,13 @@ def pool_metrics(pools: Sequence[PoolStatistics], std: float) -> dict[str, float
         "ada/judge_calls/total": float(sum(pool.judge_calls for pool in pools)),
         "ada/judge_seconds/total": sum(pool.judge_seconds for pool in pools),
         "ada/unjudged_draws/total": float(sum(pool.draws - len(pool.rewards) for pool in pools)),
-        "ada/zero_gradient_fraction": sum(pool.flat(std) for pool in pools) / len(pools),
+        "ada/zero_gradient_fraction": sum(has_zero_variance(pool.rewards, std) for pool in pools) / len(pools),
     }
     return metrics | mean("ada/pool_p/mean", (pool.share for pool in pools if pool.rewards))
 
 
-def _count(batch: tq.KVBatchMeta, rows: Sequence[Row], step: int, board: Board) -> dict[str, float]:
-    """Tell the board what the prompts of a batch got; metrics of their budgets."""
+def _count(batch: tq.KVBatchMeta, rows: Sequence[Row], step: int, state: RunState) -> dict[str, float]:
+    """Add what the prompts of a batch got to the run's counts; metrics of their budgets."""
     names = [PROMPT_NAME, "extra_fields"]
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
     prompts = [str(getattr(name, "data", name)) for name in data[PROMPT_NAME]]
@@ -81,9 +82,9 @@ def _count(batch: tq.KVBatchMeta, rows: Sequence[Row], step: int, board: Board) 
         if not row.unjudged:
             rollouts, positives = found[name]
             info = fields_of(fields_of(entry).get("reward_extra_info"))
-            found[name] = rollouts + 1, positives + board.options.is_positive(info)
-    before = [board.counts.share(name) for name in found]
-    board.count(step, found)
+            found[name] = rollouts + 1, positives + state.options.is_positive(info)
+    before = [state.counts.share(name) for name in found]
+    state.count(step, found)
     per_prompt: dict[str, int] = defaultdict(int)
     for row in rows:
         per_prompt[prompt_of(row.key)] += 1
@@ -92,12 +93,11 @@ def _count(batch: tq.KVBatchMeta, rows: Sequence[Row], step: int, board: Board) 
     return metrics | mean("ada/expected_p/mean", before)
 
 
-def _cost(turns: Sequence[Any], draws: int) -> dict[str, float]:
+def _cost(turns: Sequence[TurnRecord], draws: int) -> dict[str, float]:
     """What a batch without pools cost."""
-    asked = [turn.result for turn in turns if turn.code is not None]
-    seconds = sum(sum(result.stage_seconds.values()) for result in asked)
+    calls, seconds = judging_cost(turns)
     return {
         "ada/draws/total": float(draws),
-        "ada/judge_calls/total": float(len(asked)),
+        "ada/judge_calls/total": float(calls),
         "ada/judge_seconds/total": seconds,
     }

@@ -2,7 +2,7 @@
 """What manager, sampler and estimator of a run tell each other.
 
 verl hands no object of ours from one to the other, but all three live in the trainer's process: the manager begins the
-board, the sampler writes on it, the estimator reads it. In other processes there is none.
+state, the sampler writes to it, the estimator reads it. In other processes there is none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from verl_kernel.adaptive.statistics import PoolStatistics
 
 
 @dataclass
-class Board:
+class RunState:
     """State of Reinforce-Ada in the trainer's process."""
 
     options: AdaOptions
@@ -40,17 +40,17 @@ class Board:
             self.count_log.append(step, found)
 
 
-_boards: list[Board] = []
+_states: list[RunState] = []
 
 
-def begin(options: AdaOptions) -> Board:
-    """Make the board of a run that begins in this process."""
+def begin(options: AdaOptions) -> RunState:
+    """Make the state of a run that begins in this process."""
     counts = Counts(options.decay, options.prior_positive, options.prior_negative)
     log = CountLog(Path(options.counts_file)) if options.sampling == "est" and options.counts_file else None
-    _boards[:] = [Board(options, counts, log)]
-    return _boards[0]
+    _states[:] = [RunState(options, counts, log)]
+    return _states[0]
 
 
-def current() -> Board | None:
-    """The board of the run in this process; `None` where none began."""
-    return _boards[0] if _boards else None
+def current() -> RunState | None:
+    """The state of the run in this process; `None` where none began."""
+    return _states[0] if _states else None

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from verl_kernel.adaptive import AdaOptions, board
+from verl_kernel.adaptive import AdaOptions, run_state
 from verl_kernel.errors import ConfigError
 
 
-def run(path: Path, first: int, found: list[dict[str, tuple[int, int]]]) -> board.Board:
+def run(path: Path, first: int, found: list[dict[str, tuple[int, int]]]) -> run_state.RunState:
     """Steps of a run that starts with step `first`."""
-    own = board.begin(AdaOptions(sampling="est", counts_file=str(path), decay=0.5))
+    own = run_state.begin(AdaOptions(sampling="est", counts_file=str(path), decay=0.5))
     own.restore(first)
     for step, counts in enumerate(found, first):
         own.count(step, counts)
@@ -40,9 +40,9 @@ def test_a_run_from_the_start_forgets_an_earlier_one(tmp_path: Path) -> None:
 
 def test_without_a_file_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    own = board.begin(AdaOptions(sampling="est"))
+    own = run_state.begin(AdaOptions(sampling="est"))
     own.count(1, {"a": (8, 1)})
-    assert own.counts.seen == {"a": (8.0, 1.0)} and board.current() is own and not list(tmp_path.iterdir())
+    assert own.counts.seen == {"a": (8.0, 1.0)} and run_state.current() is own and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
