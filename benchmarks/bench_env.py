@@ -15,8 +15,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -245,6 +245,30 @@ def throughput_rows(count: int, fresh_count: int) -> Iterator[Row]:
     yield Row("two judges over fresh processes", two / fresh, 15, higher=True)
 
 
+def check_rows(count: int) -> Iterator[Row]:
+    """What the checks add that make a verdict worth a GPU's, each candidate judged by all pools in turn."""
+    settings: dict[str, dict[str, str]] = {
+        "neither": {},
+        "memory checks": {"memory_checks": "refuse"},
+        "the compile stage": {"compile_for": "sm_90"},
+        "both": {"memory_checks": "refuse", "compile_for": "sm_90"},
+    }
+    with ExitStack() as stack:
+        pools = {name: stack.enter_context(LocalPool(replace(OPTIONS, **keys))) for name, keys in settings.items()}
+        seconds: dict[str, list[float]] = {f"{name}, {kind}": [] for name in pools for kind in ("new", "known")}
+        for number in range(count // 2 + 2):
+            for kind, mark in (("new", "first"), ("known", "second")):
+                for name, pool in pools.items():
+                    (spent,), _ = timed(pool, [f"{HONEST.replace('fused', f'fused_{number}')}# {mark}\n"])
+                    seconds[f"{name}, {kind}"] += [spent] if number > 1 else []
+    medians = {name: 1e3 * statistics.median(values) for name, values in seconds.items()}
+    for kind, text in (("new", "of a kernel not compiled before"), ("known", "of a kernel compiled before")):
+        base = medians[f"neither, {kind}"]
+        yield Row(f"evaluation {text}, without checks", base, None, unit="ms")
+        for name in list(settings)[1:]:
+            yield Row(f"added to it by {name}", medians[f"{name}, {kind}"] - base, None, unit="ms")
+
+
 def ray_rows(count: int) -> Iterator[Row]:
     """The two pools in turns on the same candidates; the difference of their medians is what Ray adds."""
     import ray
@@ -281,6 +305,8 @@ def measure(arguments: argparse.Namespace, note: Callable[[str], None], tables: 
         yield from latency_rows(pool, count, tables)
     note("crashes and hangs")
     yield from failure_rows()
+    note("memory checks and the compile stage")
+    yield from check_rows(count)
     note("throughput")
     yield from throughput_rows(count, arguments.fresh)
     if not arguments.no_ray:

@@ -39,6 +39,14 @@ class InfraError(VerlKernelError, RuntimeError):
     """The evaluator itself failed; the candidate is not to blame."""
 
 
+class EndpointError(VerlKernelError, RuntimeError):
+    """A model's endpoint does not answer, or no more."""
+
+
+class StorageError(VerlKernelError, RuntimeError):
+    """A result could not be written; what was written before stays."""
+
+
 def cannot_load(exc: ImportError) -> str:
     """The sentence for a package that is missing or whose files are damaged."""
     return (

@@ -16,31 +16,40 @@ if TYPE_CHECKING:
     from verl_kernel.env.conformance.suite import check_evaluator
     from verl_kernel.env.isolation_probe import granted_isolation
     from verl_kernel.env.judge.judge import Judge
+    from verl_kernel.env.judge.memory_findings import described
     from verl_kernel.env.judge.trials.plan import KINDS
     from verl_kernel.env.options import GymOptions
     from verl_kernel.env.pool.cluster.gym import KernelGym
     from verl_kernel.env.pool.cluster.router import CONTROL
+    from verl_kernel.env.pool.judge_process import JudgeProcess
     from verl_kernel.env.pool.local import LocalPool
     from verl_kernel.env.pool.stats import PoolStats
-    from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
+    from verl_kernel.env.reference.defects.findings import Audit, Finding
+    from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, MemoryFinding, Timing, Trials
     from verl_kernel.env.static_check import check
     from verl_kernel.env.task import Task
 
 _HOMES = {
+    "Audit": "reference.defects.findings",
     "CONTROL": "pool.cluster.router",
     "EvalError": "result",
     "EvalResult": "result",
     "EvalStatus": "result",
+    "Finding": "reference.defects.findings",
     "GymOptions": "options",
     "KINDS": "judge.trials.plan",
     "Judge": "judge.judge",
+    "JudgeProcess": "pool.judge_process",
     "KernelGym": "pool.cluster.gym",
     "LocalPool": "pool.local",
+    "MemoryFinding": "result",
     "PoolStats": "pool.stats",
     "Task": "task",
+    "Timing": "result",
     "Trials": "result",
     "check": "static_check",
     "check_evaluator": "conformance.suite",
+    "described": "judge.memory_findings",
     "granted_isolation": "isolation_probe",
     "is_parity": "clocks.statistics",
     "refuse_interpreting": "backends",
@@ -50,18 +59,24 @@ _HOMES = {
 __all__ = [
     "CONTROL",
     "KINDS",
+    "Audit",
     "EvalError",
     "EvalResult",
     "EvalStatus",
+    "Finding",
     "GymOptions",
     "Judge",
+    "JudgeProcess",
     "KernelGym",
     "LocalPool",
+    "MemoryFinding",
     "PoolStats",
     "Task",
+    "Timing",
     "Trials",
     "check",
     "check_evaluator",
+    "described",
     "granted_isolation",
     "is_parity",
     "refuse_interpreting",

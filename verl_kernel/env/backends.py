@@ -31,7 +31,7 @@ def _cpu() -> Backend:
     from verl_kernel.env.clocks.simulated import SimulatedClock
     from verl_kernel.env.devices.cpu.device import InterpreterDevice
 
-    return Backend(InterpreterDevice(), lambda options: SimulatedClock(options.gpu_profile))
+    return Backend(InterpreterDevice(), lambda options: SimulatedClock(options.gpu_profile, options.float32))
 
 
 def _cuda() -> Backend:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Interval, Predicate
 
 from verl_kernel.env.judge_groups import parse_groups
+from verl_kernel.errors import ConfigError
 from verl_kernel.option_group import OptionGroup
 
 _CLOCK_BUDGETS = 16
@@ -52,10 +53,21 @@ class GymOptions(OptionGroup):
     correctness_trials: Annotated[int, Interval(ge=1)] = 5
     trial_choice: str | None = None
     """File of `verl-kernel aces` with numbers of trials by kind, for training on the tasks it names; null for none."""
+    compile_for: Literal["off", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"] = "off"
+    """GPU that what the trials launched is compiled for, without one, or `off`. A device that compiles kernels itself
+    does not look at it."""
+    compile: Literal["off", "sample", "all"] = "all"
+    """Of which of training's candidates: none, a quarter chosen by the judge's secret, or all. Validation's all are."""
     ablation: bool = True
     """Run a forward without what the kernels compute: right even so means decoy. If false, `decoy_kernel` is null."""
     decoys: Literal["refuse", "record"] = "refuse"
     """`refuse`, or `record`: a correct decoy is timed as a kernel is and marked `decoy_kernel`, for ablations."""
+    memory_checks: Literal["refuse", "record", "off"] = "off"
+    """Under Triton's interpreter, look for accesses outside of tensors, reads of bytes that nobody wrote, and races
+    between programs: `refuse` gives the verdict `unsafe`, `record` notes them in the result, `off` does not look."""
+    true_size: Literal["auto", "off"] = "off"
+    """`auto`: a task too large for the interpreter is judged at reduced sizes and timed at its own (docs/true_size.md).
+    `off`: every task is run as it is. A GPU always does that."""
     reference_mode: Literal["eager", "compile"] = "eager"
     timing: Literal["device", "latency", "kernelgym"] = "device"
     """Which of a GPU's times `speedup` and its like come from: `device` (host work hidden behind the flush of L2),
@@ -76,6 +88,10 @@ class GymOptions(OptionGroup):
     """Length of a first quarantine; each further one is twice as long."""
     reference_cache: str | None = None
     """Folder where judges share what they learn about references; null keeps it in each judge's memory."""
+    prefilter: Literal["off", "cpu"] = "off"
+    """`cpu`: workers without a GPU judge each candidate first, and what they refuse never costs GPU time."""
+    prefilter_judges: Annotated[int, Interval(ge=1)] = 4
+    """How many such workers there are, each with `cpus_per_judge`."""
     memory_mb: Annotated[int, Interval(ge=1)] = 4096
     disk_mb: Annotated[int, Interval(ge=1)] = 256
     """What a candidate may write to its directory and print; a file counts as 16 kB or more."""
@@ -85,6 +101,11 @@ class GymOptions(OptionGroup):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.prefilter != "off" and self.device != "cuda":
+            raise ConfigError(
+                f"kernelgym.prefilter is {self.prefilter!r} and kernelgym.device is {self.device!r}: a prefilter "
+                "spares GPUs; set the device to cuda, or the prefilter to off"
+            )
         object.__setattr__(self, "judge_resources", parse_groups(self.judge_resources, self.num_judges))
 
     @property
@@ -93,6 +114,11 @@ class GymOptions(OptionGroup):
         if self.gpus_per_judge <= 0:
             return self.num_judges
         return min(self.num_judges, max(1, int(1 / self.gpus_per_judge + 1e-6)))
+
+    @property
+    def judges_validation_apart(self) -> bool:
+        """Whether validation is judged otherwise than training."""
+        return self.trial_choice is not None or (self.compile_for != "off" and self.compile != "all")
 
     @property
     def patience_s(self) -> float:

@@ -25,3 +25,10 @@ class EvalRequest:
     """Whether it goes before training."""
     step: int | None = None
     """Training step: within it a source has one verdict, which is remembered."""
+
+
+@dataclass(frozen=True)
+class AuditRequest:
+    """A task to look for defects in, without a candidate."""
+
+    task: Task

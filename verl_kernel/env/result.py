@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, computed_field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validator
 
 
 class EvalStatus(str, Enum):
@@ -27,9 +27,18 @@ class EvalStatus(str, Enum):
     INCORRECT = "incorrect"
     DECOY = "decoy"
     """The output does not depend on the candidate's kernels."""
+    UNSAFE = "unsafe"
+    """A kernel touches memory that is not its own, reads what nobody wrote, or its programs race."""
     HACKING = "hacking"
     INFRA_ERROR = "infra_error"
     """The evaluator failed; the candidate was not judged."""
+
+
+_Name = Annotated[str, Field(max_length=100)]
+_Line = Annotated[int, Field(ge=1, lt=2**31)] | None
+_Place = Annotated[int, Field(gt=-(2**64), lt=2**64)]
+_Index = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(max_length=3)]
+_Access = Literal["load", "store", "atomic"] | None
 
 
 class Record(BaseModel):
@@ -77,6 +86,53 @@ class Trials(Record):
     first_bad_index: tuple[int, ...] | None = None
 
 
+class CompiledKernel(Record):
+    """What Triton's compiler made of a kernel for one combination of types, constants and options."""
+
+    name: str
+    registers: int | None
+    """Of a thread; null where the assembler does not tell."""
+    spills: int | None
+    """Bytes that a thread stores for want of registers."""
+    shared: int
+    """Bytes of shared memory of a block."""
+    warps: int
+    blocks_per_sm: int | None
+    """Blocks that a multiprocessor of the target holds at a time."""
+    compile_s: float
+    """Wall-clock seconds, those of the first evaluation that needed it."""
+
+
+class MemoryFinding(Record):
+    """One fault that the memory checks found; what is not known of it is null."""
+
+    kind: Literal["out_of_bounds_load", "out_of_bounds_store", "uninitialised_read", "race"]
+    kernel: _Name
+    line: _Line = None
+    """In the candidate's file; of a race between a load and a store, the load's."""
+    argument: _Name | None = None
+    """Of the kernel: the tensor that is touched, or the nearest one."""
+    offset: _Place | None = None
+    """Example: which of the argument's elements, from 0; negative before it."""
+    program: _Index | None = None
+    """Index in the grid of the program that does it."""
+    other_line: _Line = None
+    """Of the access that a race is with."""
+    other_program: _Index | None = None
+    access: _Access = None
+    """What is done there; an atomic reads and writes."""
+    other_access: _Access = None
+
+
+class TrueSize(Record):
+    """How a task was judged that is too large for the interpreter."""
+
+    sizes: tuple[dict[int, int], ...]
+    """For each reduced copy of the task, the new value of each size that was changed."""
+    unknown: str | None = None
+    """Why no time is charged at the true size; null where times are those of the true size."""
+
+
 class EvalError(Record):
     """What went wrong, cut to the part a reader needs."""
 
@@ -91,6 +147,8 @@ class EvalResult(Record):
     """One candidate's verdict, measurements and provenance (design contract; JSON round-trips)."""
 
     task_id: str
+    task_hash: str | None = None
+    """Names the version of the task's text (`Task.text_hash`); null in records older than the field."""
     kernel: str = ""
     """Caller's name for the candidate (a file name in the CLI)."""
     status: EvalStatus
@@ -98,6 +156,8 @@ class EvalResult(Record):
     correctness: bool | None = None
     decoy_kernel: bool | None = None
     hack_flags: tuple[str, ...] = ()
+    memory_findings: tuple[MemoryFinding, ...] | None = None
+    """What `kernelgym.memory_checks` found, one for each pair of lines; null where nothing was checked."""
     speedup: float | None = None
     """reference_ms.median / kernel_ms.median; null for a correct candidate where an op has no price."""
     speedup_low: float | None = None
@@ -109,10 +169,17 @@ class EvalResult(Record):
     """Torch ops whose time the simulated clock does not know: why `speedup` is null although the candidate is right."""
     kernel_ms: Timing | None = None
     reference_ms: Timing | None = None
+    roofline_ms: float | None = None
+    """What the reference's work takes at the GPU's peaks of memory and products; null where that is not known. No
+    verdict and no reward reads it."""
     reference_mode: str | None = None
     """`eager` or `compile`."""
     timing_source: str | None = None
     """`cuda_event` or `simulated`; the two are never mixed."""
+    compiled_for: str | None = None
+    """Target (`sm_90`) that what the trials launched was compiled for without a GPU; null where it was not."""
+    compiled_kernels: tuple[CompiledKernel, ...] | None = None
+    """What became of each distinct launch; null where the stage was not passed."""
     time_coverage: float | None = None
     """Share of the candidate's device time spent in its own kernels, in [0, 1]."""
     number_coverage: float | None = None
@@ -125,6 +192,8 @@ class EvalResult(Record):
     top_kernels: tuple[tuple[str, float], ...] | None = None
     """Longest kernels and ops of one forward with their milliseconds, longest first."""
     trials: Trials | None = None
+    true_size: TrueSize | None = None
+    """Of a task that was judged at reduced sizes; times and coverage are then those of its true size."""
     error: EvalError | None = None
     isolation: tuple[str, ...] | None = None
     """Mechanisms that were in force around the runner, e.g. `("rlimits", "seccomp")`."""

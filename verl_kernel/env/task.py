@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import io
+import tokenize
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from verl_kernel.errors import TaskError
 
@@ -44,6 +48,11 @@ class Task:
         """Name of the class a candidate must define."""
         return f"{self.entry_point}New"
 
+    @cached_property
+    def text_hash(self) -> str:
+        """SHA-256 of the reference's text without comments and white space: names the version of a published task."""
+        return hashlib.sha256(_essence(self.reference).encode()).hexdigest()
+
     def _missing_names(self) -> list[str]:
         if not isinstance(self.reference, str) or not self.reference.strip():
             raise TaskError(f"reference {self.task_id or '<unnamed>'} is empty: give the source text of the program")
@@ -55,6 +64,17 @@ class Task:
         functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
         missing = [] if self.entry_point in classes else [f"`class {self.entry_point}`"]
         return missing + [f"`{name}()`" for name in ("get_inputs", "get_init_inputs") if name not in functions]
+
+
+def _essence(source: str) -> str:
+    """The text without comments and white space; with its comments where only the tokenizer finds fault with it."""
+    lines = list(io.StringIO(source))
+    with suppress(tokenize.TokenError, SyntaxError):
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type == tokenize.COMMENT:
+                row, column = token.start
+                lines[row - 1] = lines[row - 1][:column]
+    return "".join("".join(lines).split())
 
 
 def slow_reference(task: Task, limit_s: float) -> TaskError:

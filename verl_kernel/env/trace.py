@@ -8,9 +8,75 @@ validated on reading, because the runner's word is not trusted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 KINDS = ("launch", "op")
+ACCESSES = ("contiguous", "mixed", "reduction", "scan", "norm", "unaligned")
+"""How a step moves its bytes; each has its share of a GPU's bandwidth (`machine.constants`)."""
+UNITS = ("fma", "matmul", "convolution", "direct", "transposed", "half", "tf32")
+"""What does a step's products; each has its share of a peak (`machine.machine`)."""
+
+
+def _are_counts(*values: object) -> bool:
+    return all(type(value) is int and 0 <= value < 2**63 for value in values)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part of an event: within it memory and arithmetic overlap, and the next one begins when it has ended.
+
+    Raises:
+        ValueError: a field has the wrong type, an unknown value or is negative.
+    """
+
+    bytes: int = 0
+    """Device-memory traffic, every pass over the data counted."""
+    access: str = "contiguous"
+    """One of `ACCESSES`."""
+    instructions: int = 0
+    """Instructions of single threads."""
+    flops: int = 0
+    """Operations of products, those on padding included."""
+    unit: str = "matmul"
+    """One of `UNITS`."""
+    intensity: int = 0
+    """Products for each operand that a tile reads; 0 for enough."""
+    blocks: int = 0
+    """Thread blocks that share the work evenly; 0 for as many as the GPU can use."""
+    warps: int = 4
+    """Warps of a block."""
+    in_flight: int = 0
+    """Bytes that a block moves for each time that it waits; 0 for enough."""
+    block_ns: int = 0
+    """Shortest time of a block, in nanoseconds."""
+    l2_bytes: int = 0
+    """What blocks read and write, those of others and repetitions counted each time; at least `bytes` count."""
+    repeated_bytes: int = 0
+    """Further device-memory traffic where blocks read again what L2 could not keep for them."""
+    private_bytes: int = 0
+    """What L2 would have to keep for each block."""
+    shared_bytes: int = 0
+    """What L2 would have to keep for all of them."""
+    kernels: int = 1
+    """Device kernels that begin in this step; 0 for a later phase of the kernel before."""
+
+    def __post_init__(self) -> None:
+        counts = {name: value for name, value in vars(self).items() if name not in ("access", "unit")}
+        if not _are_counts(*counts.values()) or self.warps == 0:
+            raise ValueError("the counts of a step must be integers of at least 0, and warps at least 1")
+        if self.access not in ACCESSES or self.unit not in UNITS:
+            raise ValueError("a step needs an access and a unit that the machine model knows")
+
+    @classmethod
+    def from_json(cls, value: object) -> Step:
+        """Rebuild a step from untrusted JSON.
+
+        Raises:
+            ValueError: `value` is no such object.
+        """
+        if not isinstance(value, dict) or value.keys() != cls.__dataclass_fields__.keys():
+            raise ValueError(f"a step must be an object with the keys {', '.join(cls.__dataclass_fields__)}")
+        return cls(**value)
 
 
 @dataclass(frozen=True)
@@ -43,27 +109,45 @@ class TraceEvent:
     """Those of them that are neither moved from where the launch loaded them nor constant."""
     priced: bool = True
     """Whether the op's cost is known (it has a price); a forward with an op of unknown cost has no simulated time."""
+    steps: tuple[Step, ...] = ()
+    """What a GPU does for it, one after the other; () where bytes and operations say all."""
+    host_us: int = 10
+    """Microseconds that the host takes to issue it."""
+    recent: tuple[tuple[int, int], ...] = ()
+    """Pairs: bytes read of what earlier events of the forward have used, and how many bytes have moved since."""
+    variant: str = ""
+    """Launches with the same one need the same compiled kernel; "" for ops, and where nobody compiles."""
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS or not all(type(text) is str for text in (self.name, self.source)):
-            raise ValueError("a trace event needs a kind (launch or op), a name and a source, all strings")
+        if self.kind not in KINDS or not all(type(text) is str for text in (self.name, self.source, self.variant)):
+            raise ValueError("a trace event needs a kind (launch or op), a name, a source and a variant, all strings")
         if type(self.grid) is not tuple or len(self.grid) > 3 or type(self.failed) is not bool:
             raise ValueError("a trace event needs a grid of at most three integers and a boolean `failed`")
         self._check_shares()
-        counts = (*self.grid, self.bytes, self.flops, self.half_flops)
-        if not all(type(count) is int and 0 <= count < 2**63 for count in counts) or self.half_flops > self.flops:
+        self._check_steps()
+        counts = (*self.grid, self.bytes, self.flops, self.half_flops, self.host_us)
+        if not _are_counts(*counts) or self.half_flops > self.flops:
             raise ValueError("the counts of a trace event must be integers of at least 0, half_flops at most flops")
 
     def _check_shares(self) -> None:
         known = (self.stored, self.computed)
-        if known != (None, None) and not all(type(count) is int and 0 <= count < 2**63 for count in known):
+        if known != (None, None) and not _are_counts(*known):
             raise ValueError("`stored` and `computed` of a trace event must both be null or integers of at least 0")
         if (self.computed or 0) > (self.stored or 0) or type(self.priced) is not bool:
             raise ValueError("a trace event needs a boolean `priced`, and `computed` of at most `stored`")
 
+    def _check_steps(self) -> None:
+        if type(self.steps) is not tuple or not all(type(step) is Step for step in self.steps):
+            raise ValueError("the steps of a trace event must be steps")
+        if type(self.recent) is not tuple or not all(type(pair) is tuple and len(pair) == 2 for pair in self.recent):
+            raise ValueError("the recent reads of a trace event must be pairs")
+        if not _are_counts(*(count for pair in self.recent for count in pair)):
+            raise ValueError("the recent reads of a trace event must be integers of at least 0")
+
     def to_json(self) -> dict[str, object]:
         """Fields as JSON values."""
-        return {**asdict(self), "grid": list(self.grid)}
+        steps, recent = [dict(vars(step)) for step in self.steps], list(map(list, self.recent))
+        return {**vars(self), "grid": list(self.grid), "steps": steps, "recent": recent}
 
     @classmethod
     def from_json(cls, value: object) -> TraceEvent:
@@ -74,10 +158,12 @@ class TraceEvent:
         """
         if not isinstance(value, dict) or value.keys() != cls.__dataclass_fields__.keys():
             raise ValueError(f"a trace event must be an object with the keys {', '.join(cls.__dataclass_fields__)}")
-        if not isinstance(value["grid"], list):
-            raise ValueError("the grid of a trace event must be a list")
-        event = cls(**{**value, "grid": tuple(value["grid"])})
-        f"{event.name}{event.source}".encode()  # raises for a lone surrogate, which no file of results could hold
+        lists = (value["grid"], value["steps"], value["recent"])
+        if not all(isinstance(item, list) for item in lists) or not all(isinstance(item, list) for item in lists[2]):
+            raise ValueError("grid, steps and recent reads of a trace event must be lists, the last one of lists")
+        steps, recent = tuple(map(Step.from_json, value["steps"])), tuple(map(tuple, value["recent"]))
+        event = cls(**{**value, "grid": tuple(value["grid"]), "steps": steps, "recent": recent})
+        f"{event.name}{event.source}{event.variant}".encode()  # raises for a lone surrogate, which no file could hold
         return event
 
 

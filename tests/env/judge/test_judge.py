@@ -47,6 +47,7 @@ def test_an_honest_kernel_is_accepted_and_measured(judge):
     result = judge.evaluate(TASK, HONEST, kernel="honest.py")
     assert result.status is EvalStatus.OK and result.rewarded and result.error is None
     assert (result.task_id, result.kernel, result.timing_source) == ("fused", "honest.py", "simulated")
+    assert result.task_hash == TASK.text_hash
     assert result.trials.passed == result.trials.total == 3
     assert [(launch.name, launch.grid[0], launch.count) for launch in result.launches] == [("fused", 1, 1)]
     assert result.time_coverage == result.number_coverage == 1.0

@@ -82,6 +82,7 @@ async def test_what_the_pool_knows_is_added_to_every_answer():
         first = await dispatcher.judge(EvalRequest(TASK, "x", step=1), lost=2)
         again = await dispatcher.judge(EvalRequest(TASK, "x", step=1))
     assert first.env == again.env == {"judged_on": "gpu", "judge_group": "a"}
+    assert first.task_hash == again.task_hash == TASK.text_hash
     assert (first.attempts, again.attempts) == (4, 2) and first.queue_seconds == again.queue_seconds > 0
 
 
@@ -89,7 +90,7 @@ async def test_two_failures_are_an_infra_error_with_the_reason():
     async with pool(Actor(InfraError("one")), Actor(InfraError("two"))) as dispatcher:
         result = await ask(dispatcher, "x")
         assert (result.status, result.attempts, result.correctness) == (EvalStatus.INFRA_ERROR, 2, None)
-        assert result.error.message == "two" and result.kernel == "name of x"
+        assert result.error.message == "two" and result.kernel == "name of x" and result.task_hash == TASK.text_hash
         assert (await dispatcher.stats()).infra_errors == 1
         assert (await ask(dispatcher, "x")).status is EvalStatus.OK  # it is not remembered
 

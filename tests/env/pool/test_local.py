@@ -85,6 +85,14 @@ def test_a_zygote_killed_at_work_is_replaced_and_the_job_done_again(pool):
     assert links and [link for link in links if "memfd:verl_kernel" in link] == []
 
 
+def test_a_zygote_killed_while_nothing_is_asked_is_collected_and_replaced(pool):
+    until(lambda: all(zygotes(pid) for pid in pool.pids()))
+    (killed,) = zygotes(pool.pids()[0])
+    killed.kill()
+    (other,) = until(lambda: [one for one in zygotes(pool.pids()[0]) if one != killed], 30)
+    assert survivors([killed]) == [] and other.is_running()
+
+
 def test_a_runner_killed_without_evidence_is_a_crash_and_costs_no_judge(pool):
     """A candidate can arrange its own SIGKILL, so one proves nothing against the machine."""
     before = pool.pids()

@@ -51,7 +51,7 @@ def same(one: Reference, other: Reference) -> bool:
     a, b = one.preparation, other.preparation
     tensors = zip([*a.init.tensors, *a.state.values()], [*b.init.tensors, *b.state.values()], strict=True)
     alike = all(torch.equal(x, y) and x.stride() == y.stride() and x.dtype == y.dtype for x, y in tensors)
-    others = [(side.init.tree, side.events, side.traits, list(side.state)) for side in (a, b)]
+    others = [(side.init.tree, side.events, side.demand, side.traits, list(side.state)) for side in (a, b)]
     return alike and others[0] == others[1]
 
 
@@ -121,7 +121,7 @@ def test_a_damaged_entry_is_absent_and_written_again(store, device, tmp_path, da
 def test_weights_that_do_not_fit_the_model_are_not_believed(store, device):
     smaller = Task(REFERENCE.replace("return [64, 1.5]", "return [1, 1.5]"))
     stored = Reference(smaller, device).preparation
-    broken = type(stored)(Reference(TASK, device).init, stored.state, stored.events, stored.traits)
+    broken = type(stored)(Reference(TASK, device).init, stored.state, stored.events, stored.demand, stored.traits)
     reference = Reference(TASK, device, broken)
     assert same(reference, Reference(TASK, device))
 

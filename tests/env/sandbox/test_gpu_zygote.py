@@ -21,6 +21,7 @@ from verl_kernel.env.sandbox.scratch import Scratch
 
 _LOAD = {
     **{"entry": "ModelNew", "seed": 0, "specs": [], "state": {}, "constants": {}},
+    **{"traced": False, "describe": None, "memory": False},
     "init": {"list": [{"list": []}, {"dict": {}}]},
 }
 _COMPILE = """

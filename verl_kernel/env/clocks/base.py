@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from verl_kernel.env.clocks.profile import Profile
+from verl_kernel.env.machine.roofline import Demand
 from verl_kernel.env.result import Comparison, Timing
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.trace import TraceEvent
@@ -40,6 +41,8 @@ class Measurement:
     """By protocol, of a clock that measures."""
     sure: float | None = None
     """Lower end of the speedup's interval, of a clock that measures."""
+    roofline_ms: float | None = None
+    """What the reference's work takes at the GPU's peaks; None where that is not known."""
 
     @property
     def speedup(self) -> float | None:
@@ -59,6 +62,8 @@ class Session(Protocol):
 
     reference: Reference
     secret: bytes
+    demand: Demand | None
+    """What a forward of the reference cannot do without; None where sizes change."""
 
     @property
     def source(self) -> str:
@@ -68,6 +73,11 @@ class Session(Protocol):
     @property
     def comparable(self) -> tuple[Sequence[TraceEvent], Sequence[Sequence[TraceEvent]]]:
         """Events of the reference's forward, and of the candidate's forwards on inputs of that size."""
+        ...
+
+    @property
+    def blocks_per_sm(self) -> Mapping[str, int]:
+        """By kernel, blocks that an SM holds at a time; kernels that are missing are unknown."""
         ...
 
     def work(self, trace: Sequence[TraceEvent]) -> OwnWork:

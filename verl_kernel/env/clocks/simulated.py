@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated clock: what a nominal GPU would take for counted work (`nominal`)."""
+"""The simulated clock: what a simulated GPU takes for counted work (`machine`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from verl_kernel.env.clocks.base import Measurement, Session
 from verl_kernel.env.clocks.profile import profile_events
 from verl_kernel.env.clocks.statistics import timing
-from verl_kernel.env.devices.cpu.nominal import PROFILES, event_ms, time_ms
+from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.price import event_ms
+from verl_kernel.env.machine.roofline import roofline_ms
+from verl_kernel.env.machine.timeline import time_ms
 from verl_kernel.env.trace import TraceEvent
 
 
@@ -22,21 +25,26 @@ class SimulatedClock:
 
     source = "simulated"
 
-    def __init__(self, gpu_profile: str) -> None:
-        self._gpu = PROFILES[gpu_profile]
+    def __init__(self, gpu_profile: str, float32: str = "ieee") -> None:
+        self._machine = Machine.of(gpu_profile, float32)
 
     def measure(self, session: Session) -> Measurement:
         """Times of all trials, unless an op of theirs has no price; the profile is that of a trial of median time."""
         reference, traces = session.comparable
         theirs = unpriced(reference)
         ours = tuple(name for trace in traces for name in unpriced(trace))
-        times = [time_ms(trace, self._gpu) for trace in traces]
+        known = session.blocks_per_sm
+        times = [time_ms(trace, self._machine, known) for trace in traces]
         typical = traces[sorted(range(len(times)), key=times.__getitem__)[(len(times) - 1) // 2]]
         return Measurement(
             kernel_ms=None if ours else timing(times),
-            reference_ms=None if theirs else timing([time_ms(reference, self._gpu)]),
+            reference_ms=None if theirs else timing([time_ms(reference, self._machine)]),
             profile=profile_events(
-                typical, session.source, lambda event: event_ms(event, self._gpu), session.work(typical)
+                typical,
+                session.source,
+                lambda event: event_ms(event, self._machine, known.get(event.name)),
+                session.work(typical),
             ),
             unpriced=tuple(dict.fromkeys(theirs + ours)),
+            roofline_ms=None if session.demand is None else roofline_ms(session.demand, self._machine),
         )

@@ -165,6 +165,30 @@ class DeviceBackend(Protocol):
         """
         ...
 
+    def begin_description(self, ruled_out: Sequence[str]) -> None:
+        """From now on describe launches, for a compiler; only a device that does not compile them itself can.
+
+        Args:
+            ruled_out: variants that an autotuner passes over, as it would on a GPU that they do not fit.
+        """
+        return None
+
+    def describe_launches(self) -> dict[str, Any]:
+        """Each launch since then that needs a compiled kernel of its own (`compilation.description.Description`)."""
+        return {"functions": [], "launches": [], "tuned": []}
+
+    def check_memory(self) -> AbstractContextManager[Any]:
+        """Look for faults in what the launches inside do to memory; `take_memory_findings` has them."""
+        return nullcontext()
+
+    def watch_allocations(self) -> AbstractContextManager[Any]:
+        """Note which memory is allocated without values inside, for checks that come later."""
+        return nullcontext()
+
+    def take_memory_findings(self) -> list[dict[str, object]]:
+        """Faults that were found since the last call, as JSON values (`result.MemoryFinding`)."""
+        return []
+
     @property
     def spent_ns(self) -> int:
         """Processor time of the launches and ops recorded so far; 0 where the device itself is timed."""

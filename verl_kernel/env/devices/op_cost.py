@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from functools import cache
 from typing import Any
 
 import torch
 
-from verl_kernel.env.devices.op_flops import flops_of, tensors_in
+from verl_kernel.env.devices.op_flops import flops_of, is_pointwise, plain_name, tensors_in
+from verl_kernel.env.devices.op_prices.call import Call, nbytes
+from verl_kernel.env.devices.op_prices.table import Price, price_of
+from verl_kernel.env.trace import Step
 
 _ALLOCATIONS = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted", "resize_")
 _SPLITS = ("unsafe_split", "unsafe_chunk", "unsafe_split_with_sizes")
@@ -54,6 +57,12 @@ class OpCost:
     """Part of `flops` done by matrix products on 16-bit operands."""
     priced: bool = True
     """Whether the operations are known."""
+    steps: tuple[Step, ...] = ()
+    """What a GPU does for it, by device kernels and their phases."""
+    host_us: int = 10
+    """What the host takes to issue it."""
+    reads: tuple[torch.Tensor, ...] = ()
+    writes: tuple[torch.Tensor, ...] = ()
 
 
 def op_cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> OpCost | None:
@@ -80,19 +89,29 @@ def op_cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: A
     if known is None:
         return OpCost(traffic, 0, priced=False)
     flops, is_product = known
-    return OpCost(traffic, flops, flops if is_product and outputs[0].dtype in _HALF else 0)
+    written = outputs or list(_mutated(func, args))
+    price, host_us = _price(func)
+    steps = tuple(price(Call(func, args, kwargs, inputs, written, traffic, flops)))
+    half = flops if is_product and outputs[0].dtype in _HALF else 0
+    return OpCost(traffic, flops, half, True, steps, host_us, tuple(_distinct(inputs)), tuple(written))
+
+
+@cache
+def _price(func: Any) -> tuple[Price, int]:
+    name = plain_name(func._schema.name)
+    return price_of(name, is_pointwise(name))
 
 
 def _traffic(name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> int:
-    written = sum(map(_extent, outputs))
+    written = sum(map(nbytes, outputs))
     if name in GATHERING_OPS:
         source, *indices = inputs
-        return min(_extent(source), written) + sum(map(_extent, indices)) + written
+        return min(nbytes(source), written) + sum(map(nbytes, indices)) + written
     if name in SCATTERING_OPS:
         target, *others = inputs
         touched = max(tensor.numel() for tensor in others) * target.element_size()
-        return sum(map(_extent, _distinct(others))) + 2 * min(_extent(target), touched)
-    return sum(map(_extent, _distinct(inputs))) + written
+        return sum(map(nbytes, _distinct(others))) + 2 * min(nbytes(target), touched)
+    return sum(map(nbytes, _distinct(inputs))) + written
 
 
 def _is_view(func: Any) -> bool:
@@ -123,12 +142,5 @@ def _distinct(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 def _identity(tensor: torch.Tensor) -> Hashable:
     if tensor.layout is not torch.strided:
         return id(tensor)
-    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype
-
-
-def _extent(tensor: torch.Tensor) -> int:
-    """Bytes of the distinct elements of a tensor; a broadcast dimension (stride 0) counts once."""
-    if tensor.numel() == 0 or tensor.layout is not torch.strided:
-        return tensor.numel() * tensor.element_size()
-    sizes = zip(tensor.shape, tensor.stride(), strict=True)
-    return tensor.element_size() * prod(size for size, stride in sizes if stride != 0)
+    address = tensor.data_ptr() or (tensor.untyped_storage()._cdata, tensor.storage_offset())  # meta has no addresses
+    return address, tuple(tensor.shape), tensor.stride(), tensor.dtype

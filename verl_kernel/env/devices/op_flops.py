@@ -75,7 +75,7 @@ def flops_of(func: Any, args: Sequence[Any], kwargs: Any, result: Any) -> tuple[
 @cache
 def _formula(func: Any) -> tuple[Formula | None, bool]:
     packet = func._overloadpacket
-    name = _plain(func._schema.name)
+    name = plain_name(func._schema.name)
     if packet in _REGISTERED:
         registered = _REGISTERED[packet]
         return lambda args, kwargs, result: int(registered(*args, **kwargs, out_val=result)), True
@@ -87,17 +87,18 @@ def _formula(func: Any) -> tuple[Formula | None, bool]:
             return formula, False
     if name in _OTHERS:
         return _OTHERS[name], False
-    known = name in _PER_ELEMENT or _is_pointwise(name)
+    known = name in _PER_ELEMENT or is_pointwise(name)
     return (_largest if known and func.namespace == "aten" else None), False
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """The name without namespace and without the marks of in-place and of list variants."""
     plain = name.partition("::")[2].removeprefix("_foreach_")
     return plain.rstrip("_") or plain
 
 
-def _is_pointwise(name: str) -> bool:
+def is_pointwise(name: str) -> bool:
+    """Whether torch says that an op of this plain name works element by element."""
     packet = getattr(_aten, name, None)
     overloads = [] if packet is None else [getattr(packet, overload) for overload in packet.overloads()]
     return any(torch.Tag.pointwise in overload.tags for overload in overloads)

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from verl_kernel.env.devices.l2_history import L2History
 from verl_kernel.env.devices.op_cost import OpCost, op_cost
 from verl_kernel.env.devices.op_mode import DispatchMode
+from verl_kernel.env.devices.op_prices.call import nbytes
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import TraceEvent
@@ -46,6 +49,8 @@ class OpRecorder(DispatchMode):
         self._events = events
         self._is_marshalling, self._is_launching = is_marshalling, is_launching
         self._depth = 0
+        self.l2 = L2History()
+        """What launches and ops have left in the cache."""
         self._is_inside = False
         self.spent_ns = 0
 
@@ -85,18 +90,23 @@ class OpRecorder(DispatchMode):
             cost = op_cost(func, args, kwargs, result)
             if cost is not None:
                 label = f"{name}.{func._overloadname}" if func._overloadname != "default" else name
-                self._append(label, cost, 1)
+                self._append(label, cost)
         return result
 
-    def _append(self, label: str, cost: OpCost, kernels: int) -> None:
+    def _append(self, label: str, cost: OpCost, kernels: int = 1) -> None:
         if self._is_inside:
             return
         moved, flops, half = (count // kernels for count in (cost.bytes, cost.flops, cost.half_flops))
-        for _ in range(kernels):
-            self._events.append(TraceEvent("op", label, (), moved, flops, half, priced=cost.priced))
+        recent = self.l2.add(*([(tensor, nbytes(tensor)) for tensor in some] for some in (cost.reads, cost.writes)))
+        for number in range(kernels):
+            steps = cost.steps if kernels == 1 else cost.steps[number : number + 1]
+            event = TraceEvent("op", label, (), moved, flops, half, priced=cost.priced, steps=steps)
+            self._events.append(replace(event, host_us=cost.host_us, recent=() if number else recent))
 
     def run_whole(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run a recurrent layer or cell; its parts, which a GPU does not run one by one, are not recorded."""
+        if self._is_inside:
+            return function(*args, **kwargs)
         self._is_inside = True
         try:
             result = function(*args, **kwargs)
@@ -108,7 +118,7 @@ class OpRecorder(DispatchMode):
             packet.data if "data" in packet.overloads() and any(lists[3:]) else getattr(packet, packet.overloads()[0])
         )
         if (cost := op_cost(func, args, kwargs, result)) is not None:
-            self._append(func._schema.name, cost, _kernels(func, args))
+            self._append(func._schema.name, cost, max(1, len(cost.steps)))
         return result
 
 
@@ -116,14 +126,6 @@ def whole(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> An
     """Run one of the functions in `WHOLE`, recorded as one op where a recorder is on."""
     recorder = OpRecorder.current
     return function(*args, **kwargs) if recorder is None else recorder.run_whole(function, args, kwargs)
-
-
-def _kernels(func: Any, args: tuple[Any, ...]) -> int:
-    """Device kernels: one per layer and direction; two products and a pointwise one for a cell."""
-    if func._schema.name.endswith("_cell"):
-        return 3
-    given = {item.name: value for item, value in zip(func._schema.arguments, args, strict=False)}
-    return int(given.get("num_layers", 1)) * (1 + bool(given.get("bidirectional")))
 
 
 def _watch(func: Any, types: Any) -> None:

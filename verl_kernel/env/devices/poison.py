@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from verl_kernel.env.devices.op_mode import DispatchMode
 from verl_kernel.env.ipc.shared_memory import POISON
 
-_ALLOCATIONS = frozenset(
+ALLOCATING_OPS = frozenset(
     f"aten::{name}"
     for name in ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
 )
@@ -47,7 +47,7 @@ class PoisonedAllocations(DispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func._schema.name in _ALLOCATIONS:
+        if func._schema.name in ALLOCATING_OPS:
             for tensor in pytree.tree_leaves(result):
                 _fill(tensor, self._number)
         return result

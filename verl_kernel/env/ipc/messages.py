@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that judge, zygote and runner say to each other, on one page; `channel` carries it as JSON.
+"""All that judge and runner say to each other, on one page; `channel` carries it as JSON.
 
-The zygote says `Ready`, then answers `Fork` with `Forked`, `Reap` with `Reaped`. A forked runner says `Started`, then
-answers one request after another: `Load` with `LoadReply`, `Run` with `RunReply`, `Time` with `TimeReply`, each of them
-with `Remarks` as well, or with `Remarks` alone where it failed. `Exit` has no answer: the runner ends.
+A runner, which the zygote has forked (`zygote_messages`), says `Started`, then answers one request after another:
+`Load` with `LoadReply`, `Run` with `RunReply`, `Time` with `TimeReply`, `Dry` with `DryReplies` (these two are in
+`dry_messages`), `Describe` with `Described`, each of them with `Remarks` as well, or with `Remarks` alone where it
+failed. `Exit` has no answer: the runner ends. A compiling process, which is forked in the same way, answers `Compile`
+with `Compiled`.
 
 Judge and zygote trust each other. From `Load` on, a candidate runs in the runner's process, so what that says are
 claims: the judge holds them as `Claims`, and mypy rejects the use of a value in them that was not read and checked. A
@@ -12,10 +14,13 @@ reply that cannot be read counts as forged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from verl_kernel.env.ipc.tensor_facts import Facts
+from verl_kernel.env.ipc.dry_messages import Dry
+
+if TYPE_CHECKING:  # torch, which a compiling process goes without
+    from verl_kernel.env.ipc.tensor_facts import Facts
 
 Claims = Mapping[str, object]
 """A reply of a runner, unread."""
@@ -23,56 +28,6 @@ Tree = Any
 """Nested lists and tuples whose leaves are scalars or numbers of tensors (`tensors.flatten`)."""
 Place = dict[str, Any]
 """Where a tensor lies in shared memory (`TensorSpec.to_json`)."""
-
-
-class Ready(TypedDict):
-    """The zygote's first words; the values are versions."""
-
-    ready: dict[str, str]
-
-
-class ForkRequest(TypedDict):
-    """What a runner has to know of itself; its ends of socket, shared memory and pipes travel along."""
-
-    scratch: str
-    memory_bytes: int
-    memory_mb: int
-    float32: str
-
-
-class Fork(TypedDict):
-    """Make a runner."""
-
-    fork: ForkRequest
-
-
-class Forked(TypedDict):
-    """The runner's process id."""
-
-    pid: int
-
-
-class Reap(TypedDict):
-    """Collect the dead runner with this process id."""
-
-    reap: int
-
-
-class Reaped(TypedDict):
-    """Its exit status, or minus its signal, and its largest memory beyond what it began with."""
-
-    status: int
-    grown_mb: int
-
-
-class _Started(TypedDict):
-    isolation: Sequence[str]
-
-
-class Started(_Started, total=False):
-    """A runner's first words, before there is a candidate: what confines it, and why it cannot serve."""
-
-    unfit: str
 
 
 class LoadRequest(TypedDict):
@@ -86,6 +41,11 @@ class LoadRequest(TypedDict):
     """Number, in `specs`, of each tensor of the reference's state."""
     constants: dict[str, tuple[float, bool]]
     """`weights.Constants`."""
+    describe: list[str] | None
+    """Null, or launches are described for a compiler, and an autotuner passes these variants over."""
+    memory: bool  # will be checked, so what is allocated without values has to be noted
+    traced: bool
+    """Whether the instructions that the constructor runs will be asked for."""
 
 
 class Load(TypedDict):
@@ -115,12 +75,18 @@ class LeftOut(TypedDict, total=False):
     only: list[int]
 
 
-class RunRequest(Offered):
-    """The inputs of a forward."""
-
+class _RunRequest(Offered):
     suppress: LeftOut | None
     inspect: bool
     """Whether the runner looks for functions that were replaced."""
+    memory: bool  # is checked in the launches
+
+
+class RunRequest(_RunRequest, total=False):
+    """The inputs of a forward."""
+
+    traced: bool
+    """Whether the instructions that run are asked for; those of a traced load come along."""
 
 
 class Run(TypedDict):
@@ -149,6 +115,8 @@ class RunReply(Form):
     events: list[dict[str, object]]
     """`trace.dump_events`."""
     spent: Spent
+    opcodes: dict[str, list[int]]
+    """`true_size.opcodes.dump`, of a traced forward; empty for any other."""
 
 
 class OfferStep(Offered):
@@ -205,6 +173,31 @@ class TimeReply(TypedDict, total=False):
     events: list[dict[str, object]]
 
 
+class Describe(TypedDict):
+    """Say what was launched."""
+
+    describe: Literal[True]
+
+
+class Described(TypedDict):
+    """Every launch so far that needs a compiled kernel of its own."""
+
+    description: dict[str, Any]
+    """`compilation.description.Description`."""
+
+
+class Compile(TypedDict):
+    """Compile one launch (`compilation.description.Unit`); asked of a compiling process."""
+
+    compile: dict[str, Any]
+
+
+class Compiled(TypedDict):
+    """What became of it (`compilation.outcome.Outcome`)."""
+
+    compiled: dict[str, Any]
+
+
 class Exit(TypedDict):
     """End."""
 
@@ -224,8 +217,8 @@ class Remarks(TypedDict, total=False):
     """Part of any answer."""
 
     failure: Failure
-    notes: dict[str, str]
-    """What the runner's tripwire and snapshot have noted against its candidate, by `HackFlag`."""
+    notes: dict[str, str]  # of tripwire and snapshot against its candidate, by `HackFlag`
+    memory: list[dict[str, object]]  # findings of its checks (`result.MemoryFinding`)
 
 
-Request = Load | Run | Time | Exit
+Request = Load | Run | Time | Dry | Describe | Compile | Exit

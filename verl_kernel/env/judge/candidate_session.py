@@ -17,12 +17,17 @@ from verl_kernel.env.ipc.tensors import place
 from verl_kernel.env.judge.hidden_work import CpuTime
 from verl_kernel.env.judge.output_check import OutputCheck
 from verl_kernel.env.judge.runner_client import RunnerClient
+from verl_kernel.env.machine.roofline import Demand
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.reference.trial import Trial
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.seals import seals
 from verl_kernel.env.tamper.trace_checks import OwnWork, computes, own_work
 from verl_kernel.env.trace import TraceEvent, load_events
+from verl_kernel.env.true_size import opcodes
+
+Comparable = tuple[Sequence[TraceEvent], Sequence[Sequence[TraceEvent]]]
+"""Events of the reference's forward, and of the candidate's forwards on inputs of that size."""
 
 
 class MemoryLayout:
@@ -56,6 +61,8 @@ class CandidateSession:
     check: OutputCheck
     is_sealed: bool
     """Whether the device seals the events of its trace."""
+    checks_memory: bool
+    """Whether the runner checks what the launches of the trials do to memory."""
     seconds_granted: float
     """Own time of the runner, to all forwards together; those of an ablation are not charged."""
     secret: bytes = b""
@@ -66,10 +73,18 @@ class CandidateSession:
     """What the reference did in each of the traced forwards."""
     idle: set[int] = field(default_factory=set)
     """Numbers of the launches of a forward that an ablation showed to make no difference."""
+    instructions: set[opcodes.Instruction] = field(default_factory=set)
+    """Instructions that ran in traced forwards."""
+    blocks_per_sm: dict[str, int] = field(default_factory=dict)
+    """By kernel, blocks that an SM of the simulated GPU holds at a time, where a compiler has told."""
+    charged: Comparable | None = None
+    """Events at the true size, where those of the trials are not what a clock should see."""
+    demand: Demand | None = field(init=False)
+    """What a forward of the size that a clock sees cannot do without; None where sizes change."""
     seconds_left: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.seconds_left = self.seconds_granted
+        self.seconds_left, self.demand = self.seconds_granted, self.reference.demand
 
     def forward(
         self,
@@ -79,6 +94,7 @@ class CandidateSession:
         large: bool = False,
         suppress: LeftOut | None = None,
         inspect: bool = True,
+        traced: bool = False,
     ) -> Agreement:
         """Run one forward and compare its output.
 
@@ -88,6 +104,7 @@ class CandidateSession:
             large: whether they are enlarged.
             suppress: what launches leave out, in an ablation.
             inspect: whether the runner looks for functions that were replaced.
+            traced: whether the instructions that run are noted.
 
         Raises:
             Verdict: the forward fails, or its output cannot be one.
@@ -95,7 +112,10 @@ class CandidateSession:
         """
         with self.guard():
             trial = self.reference.trial(self.secret, number, varied, large)
-        request: RunRequest = {**self.offer(trial), "suppress": suppress, "inspect": inspect}
+        memory = self.checks_memory and suppress is None
+        request: RunRequest = {
+            **self.offer(trial), "suppress": suppress, "inspect": inspect, "memory": memory, "traced": traced,
+        }  # fmt: skip
         before = self._inputs().clone()
         form = self._run(request)
         if suppress is None:
@@ -117,8 +137,10 @@ class CandidateSession:
         return not computes(self.reference.events)
 
     @property
-    def comparable(self) -> tuple[Sequence[TraceEvent], Sequence[Sequence[TraceEvent]]]:
+    def comparable(self) -> Comparable:
         """Events of the reference's forward and of the candidate's: of one of median size, where sizes change."""
+        if self.charged is not None:
+            return self.charged
         if not (self.reference.is_sized and self.works):
             return self.reference.events, self.traces
         sizes = [sum(event.bytes for event in work.events) for work in self.works]
@@ -173,7 +195,7 @@ class CandidateSession:
         runner = self.client.runner
         used = runner.processor_ns()
         try:
-            reply = self.client.ask({"run": request}, max(0.001, self.seconds_left))
+            reply = self.client.ask({"run": request}, max(0.001, self.seconds_left), request["memory"])
         finally:
             # Also after a forward that failed: the runner may live on, and the next forward has seals of its own.
             sealed = runner.seals.take()
@@ -185,5 +207,7 @@ class CandidateSession:
                 text = "the record of a forward is not what happened in it"
                 raise self.client.hacking(HackFlag.EDITED_TRACE, text)
             self.traces.append(events)
+            if request.get("traced"):
+                self.instructions |= self.parse(lambda: opcodes.load(reply["opcodes"]))
             self.entries.append(self.parse(lambda: CpuTime.read(used, reply["spent"], len(events))))
         return reply

@@ -3,18 +3,20 @@
 
 static: the gate reads the source. load: a fresh runner imports it and builds the model. correctness: trials on
 secret inputs drawn after that, every output compared, every forward traced; among them, at a secret place, the
-ablation: one without what its kernels compute, which must not come out right. exit: the runner ends by itself, cleanly.
-clock: time and coverage, on a simulated clock from the traces, so that every timed call is a verified one; a clock
-that measures asks the runner, so it comes before the exit and its verdict after. From load to exit the judge holds a
-lock on the device, shared with other judges, or exclusive while a clock measures; `wait` is the time it took to get it.
+ablation: one without what its kernels compute, which must not come out right. compile: what the trials launched, by
+Triton's own compiler for a GPU, begun beside the trials (where `kernelgym.compile_for` asks for it). exit: the runner
+ends by itself, cleanly. clock: time and coverage, on a simulated clock from the traces, so that every timed call is a
+verified one; a clock that measures asks the runner, so it comes before the exit and its verdict after. From load to
+exit the judge holds a lock on the device, shared with other judges, or exclusive while a clock measures; `wait` is the
+time it took to get it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Callable
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from importlib.metadata import version
 from typing import Any
 
@@ -22,10 +24,13 @@ import torch
 
 from verl_kernel.env import static_check
 from verl_kernel.env.clocks.base import Clock, Measurement
+from verl_kernel.env.compilation.targets import MOST_CHOICES
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.ablation import Ablation
 from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
+from verl_kernel.env.judge.compiling.compiler import LaunchCompiler
+from verl_kernel.env.judge.compiling.stage import CompileStage, Unfit
 from verl_kernel.env.judge.findings import Findings
 from verl_kernel.env.judge.hidden_work import CpuTime, hidden_work
 from verl_kernel.env.judge.loading import Loading
@@ -57,11 +62,14 @@ class Evaluation:
         draw_secret: Callable[[], bytes],
         clock: Clock,
         counts: Counts | None = None,
+        compiler: LaunchCompiler | None = None,
     ) -> None:
         self._options, self._device, self._zygote, self._reference = options, device, zygote, reference
         self._guard, self._draw_secret, self._clock, self._counts = guard, draw_secret, clock, counts
         self._found = Findings(device.timing_source, self._environment())
         self._stages = Stages(device)
+        self._compiler = compiler
+        self._compiling: CompileStage | None = None
         self._loading: Loading
         self._session: CandidateSession
 
@@ -90,27 +98,59 @@ class Evaluation:
             raise _refused(first.rule, f"{where}{first.reason}")
 
     def _dynamic(self, source: str) -> None:
+        """Load and judge, again where an autotuner chose what does not fit the target and has other choices."""
+        ruled_out: list[str] = []
+        while True:
+            try:
+                self._run(source, ruled_out)
+                return
+            except Unfit as unfit:
+                ruled_out.append(unfit.variant)
+                self._found.decoy_kernel = None
+
+    def _run(self, source: str, ruled_out: list[str]) -> None:
         layout = MemoryLayout(self._reference)
         with closing(Scratch(source)) as scratch, closing(SharedMemory.create(layout.size)) as memory:
-            self._loading = Loading(self._options, self._zygote, scratch, memory, self._found)
+            describe = None if self._compiler is None else ruled_out
+            self._loading = Loading(self._options, self._zygote, scratch, memory, self._found, describe)
             with self._stages.stage("load"):
                 self._device.grant(self._options.memory_mb)
                 is_sealed = self._device.timing_source == "simulated"
                 self._session = self._loading.start(self._reference, layout, self._stages, self._guard, is_sealed)
             try:
                 with self._stages.stage("load"):
-                    self._loading.load(self._session)
-                self._judge(self._session)
+                    self._load(self._session)
+                with self._beside(source, len(ruled_out) < MOST_CHOICES):
+                    self._judge(self._session)
             finally:
                 self._session.client.runner.end()
+                self._found.memory_findings = self._session.client.memory_findings
+
+    @contextmanager
+    def _beside(self, source: str, may_choose_again: bool) -> Iterator[None]:
+        """What compiles beside the trials; it ends with them."""
+        if self._compiler is None:
+            yield
+            return
+        self._compiling = CompileStage(self._compiler, source, self._found, may_choose_again)
+        try:
+            yield
+        finally:
+            self._compiling.stop()
+
+    def _load(self, session: CandidateSession) -> None:
+        self._loading.load(session)
 
     def _judge(self, session: CandidateSession) -> None:
         session.secret = self._draw_secret()
         self._found.seed_commit = hashlib.sha256(session.secret).hexdigest()
         with self._stages.stage("correctness"):
             self._correctness(session)
+        if self._compiling is not None:
+            with self._stages.stage("compile"):
+                self._compiling.finish(session)
         with self._stages.stage("clock"):
-            measured = self._clock.measure(session)
+            measured = self._measure(session)
             self._found.env.update(self._device.seen())
         with self._stages.stage("exit"):
             if code := session.client.runner.finish():
@@ -120,19 +160,30 @@ class Evaluation:
             self._find_decoys(session)
         self._found.correctness = True
 
+    def _measure(self, session: CandidateSession) -> Measurement:
+        """Times and profile, while the runner is still alive."""
+        return self._clock.measure(session)
+
     def _correctness(self, session: CandidateSession) -> None:
         """Trials; some of them varied, and the ablation and an inspection, at secret places."""
         plan = self._plan(session.secret)
         trials = Trials(passed=0, total=plan.total)
         for number, kind in enumerate(plan.kinds):
             varied, large, inspect = kind != "drawn", kind == "large", number == plan.inspected
-            agreement = session.forward(number, varied=varied, large=large, inspect=inspect)
+            traced = self._is_traced(number, plan, session.secret)
+            agreement = session.forward(number, varied=varied, large=large, inspect=inspect, traced=traced)
             self._found.trials = trials = worst(trials, agreement)
             if not agreement.ok:
                 raise session.client.verdict(EvalStatus.INCORRECT, "WrongValues", difference(agreement))
+            if self._compiling is not None:
+                self._compiling.look(session)
             if number >= plan.ablated and self._may_be_decoy(session):
                 with self._stages.stage("ablation"):
                     self._ablation(session, plan.total)
+
+    def _is_traced(self, number: int, plan: TrialPlan, secret: bytes) -> bool:
+        """Whether the instructions that run in a trial are noted."""
+        return False
 
     def _plan(self, secret: bytes) -> TrialPlan:
         if self._counts is None:

@@ -9,7 +9,15 @@ from typing import Any
 
 from verl_kernel.env.clocks.base import Measurement
 from verl_kernel.env.request import EvalRequest
-from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
+from verl_kernel.env.result import (
+    CompiledKernel,
+    EvalError,
+    EvalResult,
+    EvalStatus,
+    MemoryFinding,
+    Trials,
+    TrueSize,
+)
 from verl_kernel.env.tamper.hack_flags import HackFlag
 
 
@@ -25,9 +33,13 @@ class Findings:
     correctness: bool | None = None
     decoy_kernel: bool | None = None
     hack_flags: tuple[HackFlag, ...] = ()
+    memory_findings: tuple[MemoryFinding, ...] | None = None
     isolation: tuple[str, ...] | None = None
     seed_commit: str | None = None
     trials: Trials | None = None
+    compiled_for: str | None = None
+    compiled_kernels: tuple[CompiledKernel, ...] | None = None
+    true_size: TrueSize | None = None
     reference_mode: str | None = None
     measured: Measurement = field(default_factory=lambda: Measurement(None, None, None))
     """By the clock; nothing at first."""
@@ -45,12 +57,16 @@ class Findings:
         """All of it; `seconds` are those of the stages, in order."""
         measured, profile = self.measured, self.measured.profile
         return EvalResult(
-            task_id=request.task.task_id, kernel=request.kernel, task_flags=tuple(task_flags),
+            task_id=request.task.task_id, task_hash=request.task.text_hash, kernel=request.kernel,
+            task_flags=tuple(task_flags),
             status=self.status, error=self.error, compiled=self.compiled, correctness=self.correctness,
             decoy_kernel=self.decoy_kernel, hack_flags=tuple(flag.value for flag in self.hack_flags),
-            isolation=self.isolation, seed_commit=self.seed_commit, trials=self.trials,
+            compiled_for=self.compiled_for, compiled_kernels=self.compiled_kernels,
+            memory_findings=self.memory_findings,
+            isolation=self.isolation, seed_commit=self.seed_commit, trials=self.trials, true_size=self.true_size,
             timing_source=self.timing_source, reference_mode=self.reference_mode,
             kernel_ms=measured.kernel_ms, reference_ms=measured.reference_ms, speedup=measured.speedup,
+            roofline_ms=measured.roofline_ms,
             speedup_low=measured.speedup_low, times=measured.times, unpriced_ops=measured.unpriced,
             time_coverage=None if profile is None else profile.time_coverage,
             number_coverage=None if profile is None else profile.number_coverage,

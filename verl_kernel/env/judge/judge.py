@@ -16,16 +16,25 @@ from types import TracebackType
 import torch
 
 from verl_kernel.env.backends import refuse_interpreting, resolve_backend
+from verl_kernel.env.clocks.simulated import unpriced
+from verl_kernel.env.compilation.targets import TARGETS
 from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.judge.compiling.compiler import LaunchCompiler
 from verl_kernel.env.judge.evaluation import Evaluation
 from verl_kernel.env.judge.processes.forked_zygote import ForkedZygote
 from verl_kernel.env.judge.processes.own_time import OwnTime
 from verl_kernel.env.judge.processes.zygote import Zygote
+from verl_kernel.env.judge.sizes.reduced_evaluation import ReducedEvaluation
+from verl_kernel.env.judge.sizes.size_choice import SizeChoice
 from verl_kernel.env.judge.trials.choice import TrialChoice
 from verl_kernel.env.judge.trials.plan import Kind
 from verl_kernel.env.judge.trials.survey import Outcome, Survey
 from verl_kernel.env.lru import LRUCache
+from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.timeline import time_ms
 from verl_kernel.env.options import GymOptions
+from verl_kernel.env.reference.defects.findings import Audit
+from verl_kernel.env.reference.defects.search import find_defects
 from verl_kernel.env.reference.disk_cache import ReferenceCache
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.request import EvalRequest
@@ -34,6 +43,8 @@ from verl_kernel.env.task import Task, slow_reference
 from verl_kernel.errors import ConfigError, InfraError, TaskError
 
 _REFERENCES = 64
+COMPILED_SHARES = {"off": 0.0, "sample": 0.25, "all": 1.0}
+"""By `kernelgym.compile`, the share of training's candidates whose launches are compiled."""
 _COPIES = 2
 """Copies of a reference's weights that are kept: those in the model, and those it is reset to."""
 
@@ -71,6 +82,8 @@ class Judge:
         self._clock = backend.clock(options)
         self._choice = TrialChoice.read(options.trial_choice)
         self._zygote = Zygote(self._device, forked)
+        self._compiler = self._make_compiler()
+        self._sizes = SizeChoice(options, self._device, seed, guard, self._zygote.prepare)
         self._references: LRUCache[Reference | TaskError] = LRUCache(_REFERENCES, self._device.cache_bytes)
         folder = options.reference_cache
         self._store = None if folder is None else ReferenceCache(folder, self._device.name)
@@ -93,8 +106,17 @@ class Judge:
             EnvironmentNotReady: a mechanism of `require_isolation` is not in force.
         """
         with self._served(request):
-            reference, secret, counts = self._reference(request.task), self._secret(request), self._choice.of(request)
-            return Evaluation(*self._parts, reference, self._guard, secret, self._clock, counts).run(request)
+            return self._evaluation(request).run(request)
+
+    def _evaluation(self, request: EvalRequest) -> Evaluation:
+        secret, counts = self._secret(request), self._choice.of(request)
+        compiler = self._compiler if self._compiles(request) else None
+        shrunk = self._sizes.of(request.task)
+        if shrunk is None:
+            reference = self._reference(request.task)
+            return Evaluation(*self._parts, reference, self._guard, secret, self._clock, counts, compiler)
+        references = [self._reference(copy.task) for copy in shrunk.copies]
+        return ReducedEvaluation(*self._parts, references, self._guard, secret, self._clock, counts, shrunk, compiler)
 
     def survey(self, task: Task, source: str, kinds: Sequence[Kind], secret: bytes) -> list[Outcome]:
         """How each of many trials ends, whatever became of the others; not a verdict (`Survey`).
@@ -110,9 +132,30 @@ class Judge:
         """
         request = EvalRequest(task, source)
         with self._served(request):
-            reference = self._reference(task)
+            shrunk = self._sizes.of(task)
+            reference = self._reference(task if shrunk is None else shrunk.copies[0].task)
             survey = Survey(*self._parts, reference, self._guard, lambda: secret, self._clock)
             return survey.outcomes(request, kinds)
+
+    def audit(self, task: Task) -> Audit:
+        """What makes a task a poor one, with evidence; a large one is run at reduced sizes, as in `judge`.
+
+        Raises:
+            TaskError: the reference cannot serve, likewise `InfraError` and `EnvironmentNotReady`.
+        """
+        with self._served(EvalRequest(task, "")):
+            shrunk = self._sizes.of(task)
+            copy = None if shrunk is None else shrunk.copies[0]
+            reference = self._reference(task if copy is None else copy.task)
+            events = reference.events if shrunk is None else shrunk.true.events
+            machine = Machine.of(self._options.gpu_profile, self._options.float32)
+            reference_ms = None if unpriced(events) else time_ms(events, machine)
+            with self._device.shared():
+                found = find_defects(reference, reference_ms, self._guard)
+        return Audit(
+            task_id=task.task_id, task_hash=task.text_hash, sizes={} if copy is None else dict(copy.sizes),
+            reference_ms=reference_ms, findings=tuple(found),
+        )  # fmt: skip
 
     @property
     def _parts(self) -> tuple[GymOptions, DeviceBackend, Zygote]:
@@ -136,13 +179,23 @@ class Judge:
     def warm_up(self) -> None:
         """Start the zygote and load what recording needs, now rather than at the first evaluation."""
         self._zygote.launch()
+        if self._compiler is not None:
+            self._compiler.launch()
         with torch.no_grad(), self._device.record():
             torch.nn.functional.relu(torch.ones(1) + 1)
         self._zygote.start()
+        if self._compiler is not None:
+            self._compiler.start()
+
+    def rest(self) -> None:
+        """Start the zygote again if it has died, while there is nothing to judge: else a dead process would remain."""
+        self._zygote.launch()
 
     def close(self) -> None:
-        """End the zygote."""
+        """End the zygotes."""
         self._zygote.close()
+        if self._compiler is not None:
+            self._compiler.close()
 
     def __enter__(self) -> Judge:
         return self
@@ -175,6 +228,19 @@ class Judge:
         if self._store is not None and stored is None:
             self._store.save(task, reference.preparation)
         return reference
+
+    def _make_compiler(self) -> LaunchCompiler | None:
+        """A compiler for the target of the options; none where the device compiles kernels itself."""
+        target = TARGETS.get(self._options.compile_for)
+        if target is None or self._device.timing_source != "simulated":
+            return None
+        return LaunchCompiler(target, self._options)
+
+    def _compiles(self, request: EvalRequest) -> bool:
+        """Whether a candidate's launches are compiled: a sample is drawn from the secret, so that none can know."""
+        share = 1.0 if request.validate else COMPILED_SHARES[self._options.compile]
+        drawn = hashlib.sha256(b"compile" + self._secret(request)()).digest()[0]
+        return drawn < 256 * share
 
     def _secret(self, request: EvalRequest) -> Callable[[], bytes]:
         """What draws the evaluation's secret, to be called once the candidate is loaded."""

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import cast
 
-from verl_kernel.env.ipc.messages import LoadRequest, Started
+from verl_kernel.env.ipc.messages import LoadRequest
 from verl_kernel.env.ipc.shared_memory import SharedMemory
+from verl_kernel.env.ipc.zygote_messages import Started
 from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
 from verl_kernel.env.judge.findings import Findings
 from verl_kernel.env.judge.output_check import OutputCheck
@@ -31,13 +32,20 @@ class Loading:
         scratch: holds the candidate's file.
         memory: of a size for the reference's layout.
         findings: where what is learnt is noted.
+        describe: None, or its runners describe their launches for a compiler, and autotuners pass these variants over.
     """
 
     def __init__(
-        self, options: GymOptions, zygote: Zygote, scratch: Scratch, memory: SharedMemory, findings: Findings
+        self,
+        options: GymOptions,
+        zygote: Zygote,
+        scratch: Scratch,
+        memory: SharedMemory,
+        findings: Findings,
+        describe: list[str] | None = None,
     ) -> None:
         self._options, self._zygote, self._scratch, self._memory = options, zygote, scratch, memory
-        self._findings = findings
+        self._findings, self._describe = findings, describe
 
     def start(
         self,
@@ -53,18 +61,22 @@ class Loading:
         client = RunnerClient(self._fork(), path, options, stages)
         check = OutputCheck(reference, client, guard, options.tolerance, options.float32)
         seconds = options.run_timeout_s
-        return CandidateSession(reference, client, self._memory, layout, guard, check, is_sealed, seconds)
+        checks = (is_sealed, is_sealed and options.memory_checks != "off")  # the interpreter alone can do either
+        return CandidateSession(reference, client, self._memory, layout, guard, check, *checks, seconds)
 
-    def load(self, session: CandidateSession) -> None:
+    def load(self, session: CandidateSession, traced: bool = False) -> None:
         """Import the source and build its model (raises Verdict).
+
+        Args:
+            session: gets the model.
+            traced: whether the instructions of the constructor will be asked for.
 
         Raises:
             InfraError: the runner did not start.
             EnvironmentNotReady: a mechanism of `require_isolation` is not in force.
         """
         reference, client = session.reference, session.client
-        self._require(self._first_words(client))
-        client.begun = True
+        self.begin(client)
         first = len(reference.init.tensors)
         request: LoadRequest = {
             "entry": reference.task.candidate_class,
@@ -73,11 +85,19 @@ class Loading:
             "specs": [spec.to_json() for spec in session.layout.specs],
             "state": {name: first + number for number, name in enumerate(reference.state)},
             "constants": reference.constants,
+            "describe": self._describe,
+            "memory": session.checks_memory,
+            "traced": traced,
         }
         reply = client.ask({"load": request}, self._options.load_timeout_s)
         self._findings.compiled = True
         self._findings.env["weights"] = weights = client.parse(lambda: str(reply["weights"]))
         reference.use_weights(initial=weights == "seeded")
+
+    def begin(self, client: RunnerClient) -> None:
+        """Wait until a runner is ready for its first request (raises as `load` does)."""
+        self._require(self._first_words(client))
+        client.begun = True
 
     def again(self, session: CandidateSession) -> None:
         """Load it into another runner, for the trials that are left."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from verl_kernel.env.devices.base import DeviceBackend
 
-STAGES = ("wait", "static", "load", "correctness", "ablation", "exit", "clock")
+STAGES = ("wait", "static", "load", "correctness", "ablation", "compile", "exit", "true_size", "clock")
 
 
 class Stages:

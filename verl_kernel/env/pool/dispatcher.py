@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
-from typing import Generic
+from typing import TYPE_CHECKING, Generic
 
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.outcome import Outcome, not_judged
@@ -29,6 +29,9 @@ from verl_kernel.env.pool.verdict_cache import SharedEvaluation, VerdictCache, v
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.errors import InfraError, TaskError
+
+if TYPE_CHECKING:  # a prefilter has a dispatcher of its own
+    from verl_kernel.env.pool.prefilter import Prefilter
 
 _LOG = logging.getLogger(__name__)
 _MEMORY = 4096
@@ -51,9 +54,16 @@ class Dispatcher(Generic[Handle]):
         judges: handles, none of them started.
         options: limits of the queue and rules of quarantine.
         observer: is told of every evaluation.
+        prefilter: is asked before a judge is.
     """
 
-    def __init__(self, judges: Sequence[Handle], options: GymOptions, observer: Observer | None = None) -> None:
+    def __init__(
+        self,
+        judges: Sequence[Handle],
+        options: GymOptions,
+        observer: Observer | None = None,
+        prefilter: Prefilter[Handle] | None = None,
+    ) -> None:
         self._judges = list(judges)
         self._scheduler: JudgeScheduler[Handle] = JudgeScheduler(
             self._judges, options.quarantine_after, options.quarantine_s, down=True, model_wait_s=options.model_wait_s
@@ -62,12 +72,14 @@ class Dispatcher(Generic[Handle]):
         self._doors = {urgent: asyncio.Semaphore(options.queue_size + len(judges)) for urgent in (False, True)}
         self._held_back = 0
         self._cache, self._unfit, self._tally = VerdictCache(_MEMORY), UnfitTasks(), Tally()
-        self._pins, self._is_apart = Pins(), options.trial_choice is not None
-        self._observer = observer or Observer()
+        self._pins, self._is_apart = Pins(), options.judges_validation_apart
+        self._observer, self._prefilter = observer or Observer(), prefilter
 
     async def start(self) -> None:
         """Start the judges, once, without waiting for them."""
         self._upkeep.start()
+        if self._prefilter is not None:
+            await self._prefilter.start()
 
     async def judge(self, request: EvalRequest, lost: int = 0) -> EvalResult:
         """Judge one candidate, or answer with the verdict on the same source for the same task in the same step.
@@ -95,15 +107,19 @@ class Dispatcher(Generic[Handle]):
         Raises:
             EnvironmentNotReady: one of them cannot work.
         """
+        if self._prefilter is not None:
+            await self._prefilter.ready()
         await self._upkeep.ready()
 
     async def stats(self) -> PoolStats:
         """The pool at this moment."""
-        return self._stats()
+        return self.snapshot()
 
     async def forget(self) -> None:
         """Forget all verdicts."""
         self._cache.forget()
+        if self._prefilter is not None:
+            await self._prefilter.forget()
 
     async def drain(self, nodes: Collection[str], numbers: Collection[int], on: bool) -> list[int]:
         """Let judges finish and give them nothing new, or take that back.
@@ -116,20 +132,26 @@ class Dispatcher(Generic[Handle]):
         Returns:
             Numbers of the judges that this concerns now.
         """
+        if self._prefilter is not None:
+            await self._prefilter.drain(nodes, on)
         return self._upkeep.drain(nodes, numbers, on)
 
     async def close(self) -> None:
         """Stop looking after judges, and refuse requests."""
+        if self._prefilter is not None:
+            await self._prefilter.close()
         self._upkeep.close()
         self._scheduler.refuse(InfraError("the pool has been closed"))
 
-    def _stats(self) -> PoolStats:
+    def snapshot(self) -> PoolStats:
+        """`stats`, for callers in the event loop."""
         places = zip(self._judges, self._scheduler.states(), strict=True)
         judges = []
         for number, (judge, state) in enumerate(places):
             place = judge.describe()
             judges.append(JudgeStats(number=number, state=state, node=place.node, pid=place.pid, model=place.model))
-        return self._tally.stats(tuple(judges), self._scheduler.waiting, self._held_back)
+        prefilter = None if self._prefilter is None else self._prefilter.snapshot()
+        return self._tally.stats(tuple(judges), self._scheduler.waiting, self._held_back, prefilter)
 
     def _known(self, request: EvalRequest, pin: Pin) -> SharedEvaluation | None:
         pending = self._cache.get(self._key(request, pin))
@@ -160,9 +182,12 @@ class Dispatcher(Generic[Handle]):
             self._doors[urgent].release()
 
     async def _attempt(self, request: EvalRequest, pending: SharedEvaluation) -> Outcome:
-        """Ask one judge after another until one of them answers."""
+        """Ask one judge after another until one of them answers, if the prefilter lets the candidate pass."""
         self._unfit.check(request.task)
         tries: Tries[Handle] = Tries()
+        if self._prefilter is not None and (refusal := await self._prefilter.refusal(request)) is not None:
+            tries.begin()
+            return self._ended(refusal, tries, {"prefilter": "refused"})
         while tries.left:
             judge = await self._scheduler.acquire(pending.ticket)
             pending.started = True
@@ -180,6 +205,8 @@ class Dispatcher(Generic[Handle]):
             finally:
                 self._scheduler.release(judge)
             self._served(judge, tries.suspect)
+            if self._prefilter is not None:
+                self._prefilter.note(result)
             return self._ended(result, tries, {**_group(judge), **pending.ticket.pin.note()})
         return self._ended(not_judged(request, tries.failure, tries.made), tries, {})
 
@@ -188,7 +215,7 @@ class Dispatcher(Generic[Handle]):
         self._tally.note(result)
         self._tally.infra_errors += result.status is EvalStatus.INFRA_ERROR
         self._observer.result(outcome, time.monotonic() - tries.begun)
-        self._observer.state(self._stats())
+        self._observer.state(self.snapshot())
         return outcome
 
     def _failed(self, judge: Handle, request: EvalRequest, tries: Tries[Handle]) -> None:

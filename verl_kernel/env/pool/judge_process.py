@@ -8,14 +8,16 @@ import sys
 from multiprocessing.connection import Connection
 from typing import Any
 
+from verl_kernel.env.compilation.targets import COMPILE_S, MOST_CHOICES
 from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.judge.processes.own_time import backstop_s
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.temp_dir import LockedTempDir
-from verl_kernel.env.request import EvalRequest
+from verl_kernel.env.reference.defects.findings import Audit
+from verl_kernel.env.request import AuditRequest, EvalRequest
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.sandbox.child_environment import child_environment
-from verl_kernel.env.task import slow_reference
+from verl_kernel.env.task import Task, slow_reference
 from verl_kernel.errors import InfraError
 
 _START_S, _SLACK_S = 180.0, 60.0
@@ -29,7 +31,9 @@ def evaluation_limit_s(options: GymOptions) -> float:
     The reference is prepared and asked, a candidate that fails without its kernels is loaded twice, and where there is
     a GPU others may have it first.
     """
-    budgets = (*(options.reference_timeout_s,) * 2, *(options.load_timeout_s,) * 4, options.run_timeout_s)
+    budgets = [*(options.reference_timeout_s,) * 2, *(options.load_timeout_s,) * 4, options.run_timeout_s]
+    if options.compile_for != "off":
+        budgets += [COMPILE_S, *(options.load_timeout_s, options.run_timeout_s, COMPILE_S) * MOST_CHOICES]
     waits_s = 0.0 if options.device == "cpu" else options.patience_s
     return sum(map(backstop_s, budgets)) + waits_s + _SLACK_S
 
@@ -86,15 +90,27 @@ class JudgeProcess:
             TaskError: the reference cannot serve, or does not end in time.
             InfraError: the judge died or does not answer.
         """
+        result: EvalResult = self._served(request)
+        return result
+
+    def audit(self, task: Task) -> Audit:
+        """Look for what makes a task a poor one.
+
+        Raises:
+            TaskError: as in `judge`, likewise `InfraError`.
+        """
+        found: Audit = self._served(AuditRequest(task))
+        return found
+
+    def _served(self, request: EvalRequest | AuditRequest) -> Any:
         options = self._options
         self.start()
         try:
-            result: EvalResult = self._ask(request, evaluation_limit_s(options))
+            return self._ask(request, evaluation_limit_s(options))
         except _JudgeDied as died:
             if died.code == REFERENCE_HUNG:
                 raise slow_reference(request.task, options.reference_timeout_s) from None
             raise InfraError(str(died)) from None  # plain, so that it travels between processes
-        return result
 
     def close(self) -> None:
         """End the process for good; its zygote and runner end with it."""

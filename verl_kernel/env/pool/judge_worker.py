@@ -22,12 +22,16 @@ from typing import TYPE_CHECKING, Any
 from verl_kernel.env.judge.processes.own_time import OwnTime, backstop_s
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.judge_process import REFERENCE_HUNG
-from verl_kernel.env.request import EvalRequest
+from verl_kernel.env.request import AuditRequest, EvalRequest
 from verl_kernel.env.sandbox import jail
 from verl_kernel.errors import EnvironmentNotReady, VerlKernelError, cannot_load
 
 if TYPE_CHECKING:
     from verl_kernel.env.judge.judge import Judge
+
+Request = EvalRequest | AuditRequest
+_IDLE_S = 5.0
+"""Between two looks at the zygote, where nothing is asked."""
 
 
 def main() -> None:
@@ -46,7 +50,7 @@ def main() -> None:
     float32.use("ieee")
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     options, seed = connection.recv()
-    requests: queue.SimpleQueue[EvalRequest] = queue.SimpleQueue()
+    requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(connection, requests), daemon=True).start()
     try:
         judge = Judge(options, seed, lambda: _limit(options), forked)
@@ -56,7 +60,7 @@ def main() -> None:
         connection.send(exc)
         return
     while True:
-        connection.send(_answer(judge, requests.get()))
+        connection.send(_answer(judge, _next(judge, requests)))
 
 
 def _serve_as_zygote(fd: int, device: str) -> None:
@@ -65,9 +69,16 @@ def _serve_as_zygote(fd: int, device: str) -> None:
     serve(fd, device)
 
 
-def _answer(judge: Judge, request: EvalRequest) -> object:
+def _next(judge: Judge, requests: queue.SimpleQueue[Request]) -> Request:
+    while True:
+        with suppress(queue.Empty):
+            return requests.get(timeout=_IDLE_S)
+        judge.rest()
+
+
+def _answer(judge: Judge, request: Request) -> object:
     try:
-        return judge.judge(request)
+        return judge.audit(request.task) if isinstance(request, AuditRequest) else judge.judge(request)
     except VerlKernelError as exc:
         bare = exc.with_traceback(None)
         bare.__cause__ = bare.__context__ = None
@@ -75,7 +86,7 @@ def _answer(judge: Judge, request: EvalRequest) -> object:
     return bare
 
 
-def _read(connection: Connection[Any, Any], requests: queue.SimpleQueue[EvalRequest]) -> None:
+def _read(connection: Connection[Any, Any], requests: queue.SimpleQueue[Request]) -> None:
     with suppress(EOFError, OSError):
         while True:
             requests.put(connection.recv())

@@ -12,6 +12,7 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.dispatcher import Dispatcher
 from verl_kernel.env.pool.event_loop import LoopThread
 from verl_kernel.env.pool.judge_process import JudgeProcess
+from verl_kernel.env.pool.prefilter import Prefilter, prefilter_options
 from verl_kernel.env.pool.scheduling.judge_handle import Placement
 from verl_kernel.env.pool.stats import PoolStats
 from verl_kernel.env.request import EvalRequest, Job
@@ -51,15 +52,24 @@ class LocalPool:
     """
 
     def __init__(self, options: GymOptions, seed: int | None = None) -> None:
-        self._executor = ThreadPoolExecutor(options.num_judges, thread_name_prefix="judge")
-        self._processes = [JudgeProcess(options, seed) for _ in range(options.num_judges)]
-        self._dispatcher = Dispatcher([LocalJudge(process, self._executor) for process in self._processes], options)
+        self._processes: list[JudgeProcess] = []
+        workers = options.prefilter_judges if options.prefilter != "off" else 0
+        self._executor = ThreadPoolExecutor(options.num_judges + workers, thread_name_prefix="judge")
+        prefilter = None
+        if options.prefilter != "off":
+            prefilter = Prefilter(self._judges(prefilter_options(options), seed), options)
+        self._dispatcher = Dispatcher(self._judges(options, seed), options, prefilter=prefilter)
         self._loop = LoopThread("pool")
         try:
             self._loop.submit(self._dispatcher.ready()).result()
         except BaseException:  # an interrupt too must not leave judges behind
             self.close()
             raise
+
+    def _judges(self, options: GymOptions, seed: int | None) -> list[LocalJudge]:
+        processes = [JudgeProcess(options, seed) for _ in range(options.num_judges)]
+        self._processes += processes
+        return [LocalJudge(process, self._executor) for process in processes]
 
     async def evaluate(
         self, task: Task, source: str, *, kernel: str = "", validate: bool = False, step: int | None = None

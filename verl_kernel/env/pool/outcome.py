@@ -26,6 +26,7 @@ class Outcome:
         return self.result.model_copy(
             update={
                 "task_id": request.task.task_id,
+                "task_hash": request.task.text_hash,
                 "kernel": request.kernel,
                 "attempts": self.attempts + lost,
                 "queue_seconds": self.queue_seconds,
@@ -38,6 +39,6 @@ def not_judged(request: EvalRequest, failure: Exception, attempts: int) -> EvalR
     """The result of an evaluation whose every attempt failed for reasons of ours."""
     error = EvalError(stage="pool", type=type(failure).__name__, message=str(failure)[:2000])
     return EvalResult(
-        task_id=request.task.task_id, kernel=request.kernel, status=EvalStatus.INFRA_ERROR, error=error,
-        attempts=attempts,
+        task_id=request.task.task_id, task_hash=request.task.text_hash, kernel=request.kernel,
+        status=EvalStatus.INFRA_ERROR, error=error, attempts=attempts,
     )  # fmt: skip

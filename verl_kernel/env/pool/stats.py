@@ -23,6 +23,20 @@ class JudgeStats(Record):
     """GPU model, and the group of `kernelgym.judge_resources` where there are several."""
 
 
+class PrefilterStats(Record):
+    """The workers without a GPU in front of a pool; counts are since its start."""
+
+    judges: tuple[JudgeStats, ...]
+    passed: int
+    """Candidates that went on to a GPU because nothing was found."""
+    refused: int
+    """Candidates that no GPU saw."""
+    undecided: int
+    """Candidates that went on to a GPU because a CPU could not judge them."""
+    gpu_seconds_saved: float
+    """Estimate: `refused` times the mean seconds for which an evaluation of this pool had its GPU."""
+
+
 class PoolStats(Record):
     """A pool at one moment; counts are since its start."""
 
@@ -48,6 +62,8 @@ class PoolStats(Record):
     recent_per_second: float
     """Results per second over the last minute."""
     uptime_s: float
+    prefilter: PrefilterStats | None = None
+    """None where there is none (`kernelgym.prefilter`)."""
 
     @property
     def busy(self) -> int:
@@ -85,7 +101,9 @@ class Tally:
         self._recent.append(time.monotonic())
         self._forget_old()
 
-    def stats(self, judges: tuple[JudgeStats, ...], queue: int, held_back: int) -> PoolStats:
+    def stats(
+        self, judges: tuple[JudgeStats, ...], queue: int, held_back: int, prefilter: PrefilterStats | None
+    ) -> PoolStats:
         """Everything at this moment."""
         self._forget_old()
         uptime = max(time.monotonic() - self._started, 1e-9)
@@ -94,6 +112,7 @@ class Tally:
             retries=self.retries, infra_errors=self.infra_errors, quarantines=self.quarantines,
             statuses=dict(self.statuses), per_second=sum(self.statuses.values()) / uptime,
             recent_per_second=len(self._recent) / min(uptime, PoolStats.RECENT_S), uptime_s=uptime,
+            prefilter=prefilter,
         )  # fmt: skip
 
     def _forget_old(self) -> None:

@@ -16,6 +16,7 @@ import logging
 import platform
 import tempfile
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +26,7 @@ import torch
 
 import verl_kernel
 from verl_kernel.env.ipc.tensors import DTYPES, TensorSpec
+from verl_kernel.env.machine.roofline import Demand
 from verl_kernel.env.reference.preparation import Preparation, Traits
 from verl_kernel.env.reference.value import Value
 from verl_kernel.env.task import Task
@@ -109,6 +111,7 @@ def _describe(preparation: Preparation, named: Mapping[str, torch.Tensor]) -> di
         "init": preparation.init.tree,
         "traits": preparation.traits.to_json(),
         "events": dump_events(preparation.events),
+        "demand": asdict(preparation.demand),
         "layout": {name: TensorSpec.of(tensor).to_json() for name, tensor in named.items()},
     }
 
@@ -121,7 +124,7 @@ def _read(index: dict[str, Any], data: bytes) -> Preparation:
     init = [tensor for name, tensor in named.items() if name.startswith("init.")]
     state = {name.removeprefix("state."): tensor for name, tensor in named.items() if name.startswith("state.")}
     events, traits = load_events(index["events"]), Traits.from_json(index["traits"])
-    return Preparation(Value(index["init"], init), state, events, traits)
+    return Preparation(Value(index["init"], init), state, events, Demand(**index["demand"]), traits)
 
 
 def _laid_out(flat: torch.Tensor, spec: TensorSpec) -> torch.Tensor:

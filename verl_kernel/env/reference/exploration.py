@@ -47,9 +47,9 @@ def explore(program: ReferenceProgram) -> Preparation:
     program.build(init)
     probe = program.draw(seed_of(_PROBE, program.task.fingerprint.encode()))
     constants, state = _change_weights(program, probe)
-    expected, events = program.traced(probe.copy())
+    expected, events, demand = program.surveyed(probe.copy())
     _check(program, probe, expected, [*init.tensors, *state.values()])
-    known = Preparation(init, state, events, _traits(program, probe, expected, constants))
+    known = Preparation(init, state, events, demand, _traits(program, probe, expected, constants))
     return replace(known, traits=replace(known.traits, task_flags=_flags(program, known, probe, expected)))
 
 

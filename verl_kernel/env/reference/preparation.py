@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from verl_kernel.env.machine.roofline import Demand
 from verl_kernel.env.reference.value import Value
 from verl_kernel.env.reference.variation import Variation
 from verl_kernel.env.trace import TraceEvent
@@ -56,4 +57,6 @@ class Preparation:
     """Its parameters and buffers, changed where they started constant."""
     events: list[TraceEvent]
     """What a forward runs."""
+    demand: Demand
+    """What a forward of these sizes cannot do without."""
     traits: Traits

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 
 from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.devices.op_reads import Reads, distinct_bytes, storage_of
+from verl_kernel.env.machine.roofline import Demand
 from verl_kernel.env.reference.value import Value
 from verl_kernel.env.seeding import seed_everything, seed_of
 from verl_kernel.env.task import Task
@@ -84,6 +86,16 @@ class ReferenceProgram:
         with self.device.record() as events:
             output = self._forward(inputs)
         return self._value("the model", output), list(events)
+
+    def surveyed(self, inputs: Value) -> tuple[Value, list[TraceEvent], Demand]:
+        """As `traced`, with what the forward cannot do without."""
+        given = [*inputs.tensors, *state_of(self.model).values()]
+        reads = Reads(given)
+        with reads:
+            output, events = self.traced(inputs)
+        known = {storage_of(tensor) for tensor in given}
+        made = {storage_of(tensor): tensor for tensor in output.tensors if storage_of(tensor) not in known}
+        return output, events, Demand.of(events, reads.bytes, sum(map(distinct_bytes, made.values())))
 
     def unfit(self, reason: str) -> TaskError:
         """An error that says why the program cannot be a task's reference."""

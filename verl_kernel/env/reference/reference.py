@@ -7,7 +7,7 @@ Inputs come from the judge's secret and share nothing with the seed that weights
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -21,6 +21,7 @@ from verl_kernel.env.reference.exploration import explore
 from verl_kernel.env.reference.preparation import Preparation
 from verl_kernel.env.reference.program import ReferenceProgram
 from verl_kernel.env.reference.trial import Trial, draw_trial
+from verl_kernel.env.reference.value import Value
 from verl_kernel.env.seeding import restored_generators
 from verl_kernel.env.task import Task
 from verl_kernel.env.weights import copy_state, state_of
@@ -30,7 +31,7 @@ from verl_kernel.errors import TaskError
 class Reference:
     """A task's reference program, built and checked once, asked for trials ever after.
 
-    Its attributes are those of its preparation (`Preparation`, `Traits`).
+    Its attributes are those of its preparation (`Preparation`, `Traits`); `demand` is None where sizes change.
 
     Args:
         task: its source.
@@ -48,6 +49,7 @@ class Reference:
             self.preparation = _taken_over(self._program, known) or explore(self._program)
         self.model, self.weight_seed = self._program.model, self._program.weight_seed
         self.init, self.state, self.events = self.preparation.init, self.preparation.state, self.preparation.events
+        self.demand = None if self.preparation.traits.is_sized else self.preparation.demand
         traits = self.preparation.traits
         self.constants, self.mutates_inputs, self.least = traits.constants, traits.mutates_inputs, traits.least
         self.is_sized, self.input_bytes, self.output_bytes = traits.is_sized, traits.input_bytes, traits.output_bytes
@@ -99,6 +101,32 @@ class Reference:
             output = self._program.forward(trial.inputs)
             return output.tensors if rounding.was_used else None
         return None  # it fails on rounded numbers
+
+    def output(self, inputs: Value) -> Value | None:
+        """What the program makes of inputs, copies of which it is given; None where it fails on them."""
+        with restored_generators(), precision("ieee"), torch.no_grad(), contextlib.suppress(TaskError):
+            return self._program.forward(inputs)
+        return None
+
+    def parameters(self) -> dict[str, torch.Tensor]:
+        """Copies of the model's parameters by name, those that are tied once."""
+        if not isinstance(self.model, torch.nn.Module):
+            return {}
+        return {name: tensor.detach().clone() for name, tensor in self.model.named_parameters()}
+
+    @contextlib.contextmanager
+    def other_parameters(self, values: Mapping[str, torch.Tensor]) -> Iterator[None]:
+        """Where the program runs with other numbers in its parameters."""
+        before = self.parameters()
+        own = dict(self.model.named_parameters()) if before else {}
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(values[name])
+            try:
+                yield
+            finally:
+                for name, tensor in own.items():
+                    tensor.copy_(before[name])
 
     def use_weights(self, initial: bool) -> None:
         """Run on the initial weights, for a candidate whose own could not be told apart, or on the changed ones."""

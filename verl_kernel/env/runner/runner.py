@@ -22,7 +22,9 @@ import torch
 
 from verl_kernel.env.backends import Backend
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
+from verl_kernel.env.ipc.dry_messages import DryReplies, DryRequest
 from verl_kernel.env.ipc.messages import (
+    Described,
     Failure,
     Form,
     LoadReply,
@@ -43,6 +45,7 @@ from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.snapshot import Snapshot
 from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import dump_events
+from verl_kernel.env.true_size import opcodes
 from verl_kernel.env.weights import hand_over
 
 _MODULE = "kernel"
@@ -60,6 +63,7 @@ class Runner:
         self._model: Any = None
         self._snapshot, self._begun = snapshot, 0
         self._constants: list[torch.Tensor] = []
+        self._tracer = opcodes.Tracer(self._path)
         self._timed = backend.timed_calls(memory, self._put) if backend.timed_calls else None
 
     def serve(self) -> None:
@@ -79,15 +83,19 @@ class Runner:
     def _answer(self, request: Message) -> Mapping[str, object]:
         self._begun = time.thread_time_ns()
         stage = "load" if "load" in request else "run"
-        answer: LoadReply | RunReply | TimeReply | Remarks
+        answer: LoadReply | RunReply | TimeReply | DryReplies | Described | Remarks
         try:
-            if "time" in request and self._timed is not None:
+            if "describe" in request:
+                answer = {"description": self._device.describe_launches()}
+            elif "time" in request and self._timed is not None:
                 answer = self._timed.answer(request["time"], self._model)
+            elif "dry" in request:
+                answer = self._dry(request["dry"])
             else:
                 answer = self._load(request["load"]) if stage == "load" else self._watched(request["run"])
         except BaseException as exc:  # noqa: BLE001  a candidate may raise anything, SystemExit included
             answer = {"failure": self._describe(exc, stage)}
-        return {**answer, "notes": WIRE.take()}
+        return {**answer, "notes": WIRE.take(), "memory": self._device.take_memory_findings()}
 
     def _watched(self, request: RunRequest) -> RunReply:
         WIRE.start()
@@ -104,20 +112,53 @@ class Runner:
             self._channel.send(Remarks(failure=failure))
 
     def _load(self, request: LoadRequest) -> LoadReply:
-        module = candidate_code.load(_MODULE, self._path, self._device.function_watch())
-        cls = getattr(module, request["entry"], None)
-        if cls is None:
-            raise AttributeError(f"the source defines no class {request['entry']}")
         self._constants = tensors = self._tensors(request["specs"])
-        args, kwargs = unflatten(request["init"], tensors)
-        seed_everything(request["seed"])
-        with torch.no_grad():
-            self._model = self._device.place(cls(*args, **kwargs))
-        if not callable(self._model):
-            raise TypeError(f"{request['entry']}(...) is a {type(self._model).__name__} that cannot be called")
+        with self._noted(request):
+            self._model = self._build(request, tensors)
         self._inspect()
         state = {name: tensors[number] for name, number in request["state"].items()}
-        return {"weights": hand_over(self._model, state, request["constants"])}
+        with self._noted(request):
+            return {"weights": hand_over(self._model, state, request["constants"])}
+
+    def _noted(self, request: LoadRequest) -> contextlib.AbstractContextManager[Any]:
+        """Note what is allocated without values, where memory will be checked."""
+        return self._device.watch_allocations() if request["memory"] else contextlib.nullcontext()
+
+    def _build(self, request: LoadRequest, tensors: list[torch.Tensor]) -> Any:
+        cls = self._imported(request["entry"])
+        args, kwargs = unflatten(request["init"], tensors)
+        seed_everything(request["seed"])
+        if (ruled_out := request["describe"]) is not None:
+            self._device.begin_description(ruled_out)
+        with torch.no_grad(), self._tracer.on() if request["traced"] else contextlib.nullcontext():
+            model = self._device.place(cls(*args, **kwargs))
+        if not callable(model):
+            raise TypeError(f"{request['entry']}(...) is a {type(model).__name__} that cannot be called")
+        return model
+
+    def _imported(self, entry: str) -> Any:
+        """The candidate's class."""
+        module = candidate_code.load(_MODULE, self._path, self._device.function_watch())
+        cls = getattr(module, entry, None)
+        if cls is None:
+            raise AttributeError(f"the source defines no class {entry}")
+        return cls
+
+    def _dry(self, request: DryRequest) -> DryReplies:
+        """Follow the candidate without data; this changes the interpreter, so it serves no other request."""
+        from verl_kernel.env.true_size.kernels.dry_candidate import DryCandidate  # no other runner needs it
+
+        candidate = DryCandidate(self._device, request["seed"], self._view)
+        self._snapshot = Snapshot()
+        replies = []
+        try:
+            cls = self._imported(request["entry"])
+            replies = [candidate.run(cls, self._path, size) for size in request["sizes"]]
+        except Exception:
+            if not candidate.reasons:
+                raise
+        self._inspect()
+        return {"replies": replies, "reasons": candidate.reasons}
 
     def _run(self, request: RunRequest) -> RunReply:
         inputs = self._tensors(request["specs"])
@@ -126,8 +167,10 @@ class Runner:
         self._device.poison([self._device.to_device(self._view(spec)) for spec in request["outputs"]])
         left_out = request["suppress"]
         launches = contextlib.nullcontext() if left_out is None else self._device.suppress_launches(**left_out)
+        checks = self._device.check_memory() if request["memory"] else contextlib.nullcontext()
         explained, ready = self._device.spent_ns, time.thread_time_ns()
-        with torch.no_grad(), launches, self._device.record() as events:
+        traced = self._tracer.on() if request.get("traced") else contextlib.nullcontext()
+        with torch.no_grad(), launches, checks, self._device.record() as events, traced:
             output = self._model(*args, **kwargs)
             self._device.synchronize()
         self._give_back(inputs, request["specs"])
@@ -136,7 +179,8 @@ class Runner:
         if request["inspect"]:
             self._inspect()
         own = ready - self._begun + time.thread_time_ns() - done
-        return {**form, "events": trace, "spent": {"device": explained, "own": own}}
+        seen = opcodes.dump(self._tracer.seen) if request.get("traced") else {}
+        return {**form, "events": trace, "spent": {"device": explained, "own": own}, "opcodes": seen}
 
     def _put(self, output: Any, inputs: list[torch.Tensor], specs: list[Place]) -> Form:
         """Copy an output to the places the judge has poisoned for it, where its form allows that."""

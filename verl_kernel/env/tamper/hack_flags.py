@@ -9,7 +9,7 @@ from enum import Enum
 class HackFlag(str, Enum):
     """Flags of `EvalResult.hack_flags`, the gravest first: it names the error where there are several.
 
-    All but the last two come with the status `hacking`.
+    All but the last three come with the status `hacking`.
     """
 
     HOST_ACCESS = "host_access"
@@ -41,10 +41,13 @@ class HackFlag(str, Enum):
     ONLY_MOVES = "only_moves"
     """Torch computes and the kernels copy; no verdict, but it costs coverage."""
 
+    SIZE_DEPENDENT = "size_dependent"
+    """At the true size it does something else than where it was verified; no verdict, but no speedup either."""
+
     @property
     def is_remark(self) -> bool:
         """Whether it can stand beside the status `ok`."""
-        return self in (HackFlag.LAUNCH_RAISED, HackFlag.ONLY_MOVES)
+        return self in (HackFlag.LAUNCH_RAISED, HackFlag.ONLY_MOVES, HackFlag.SIZE_DEPENDENT)
 
 
 def read_notes(notes: object) -> dict[HackFlag, str]:

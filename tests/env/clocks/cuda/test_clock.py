@@ -62,7 +62,7 @@ class PretendSession:
     source = "kernel.py"
 
     def __init__(self, world, reference, model):
-        self.world, self.reference, self.model = world, reference, model
+        self.world, self.reference, self.model, self.demand = world, reference, model, reference.demand
         self.memory = SharedMemory.create(reference.input_bytes + reference.output_bytes)
         self.timed = TimedCalls(PretendGpu(), self.memory, self.put, Stopwatch(world.gpus["kernel"]))
         self.compared = self.trials = 0
@@ -397,6 +397,15 @@ def test_a_time_below_the_roofline_is_impossible(measure, reference):
     assert slow.facts["floor_ms"] == pytest.approx(floor) and slow.refusal is None
     fast, _ = measure(World(kernel=0.99 * floor), peak=1.0)
     assert fast.refusal[0] == "impossible_time"
+
+
+def test_the_roofline_counts_all_that_is_read_and_changes_no_verdict(measure):
+    roofline = ((2 * 8 * 64 + 64) * 4 + 8 * 64 * 4) / 1e6  # at 1 GB/s, in milliseconds
+    fast, _ = measure(World(kernel=0.9 * roofline), peak=1.0)
+    assert fast.roofline_ms == pytest.approx(roofline) and fast.refusal is None
+    warm, _ = measure(World(kernel=0.9 * roofline), peak=1.0, timing="kernelgym")
+    unknown, _ = measure(World())
+    assert warm.roofline_ms is None and unknown.roofline_ms is None
 
 
 def test_timed_outputs_are_verified(measure, reference):

@@ -4,7 +4,9 @@
 import pytest
 import torch
 
-from verl_kernel.env.clocks.cuda.roofline import bytes_read, floor_ms, peak_gbs
+from verl_kernel.env.clocks.cuda.roofline import floor_ms, measured_roofline_ms, peak_gbs
+from verl_kernel.env.devices.op_reads import bytes_read
+from verl_kernel.env.machine.roofline import Demand
 
 x = torch.randn(256, 64)
 w = torch.randn(64, 32)
@@ -40,6 +42,31 @@ def test_floor():
     assert floor_ms(4 * 10**9, 10**9, 1000.0, l2_bytes=10**9) == pytest.approx(1.0)
     assert floor_ms(0, 1000, 1000.0, l2_bytes=10**6) == 0.0
     assert floor_ms(10**9, 10**9, None) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("demand", "name", "tf32", "expected"),
+    [
+        (Demand(10**9, 2 * 10**9, 0, 0), "NVIDIA A1000", False, 3.0),
+        (Demand(10**9, 2 * 10**9, 10**15, 10**15), "NVIDIA A1000", False, 3.0),
+        (Demand(8, 8, 0, 10**13), "NVIDIA H100 80GB HBM3", False, 1e16 / 989.4e12),
+        (Demand(8, 8, 0, 10**13), "NVIDIA H200", False, 1e16 / 989.4e12),
+        (Demand(8, 8, 0, 10**13), "NVIDIA A100-SXM4-80GB", False, 1e16 / 312e12),
+        (Demand(8, 8, 10**13, 0), "NVIDIA H100 80GB HBM3", False, 3e16 / 989.4e12),
+        (Demand(8, 8, 10**13, 0), "NVIDIA H100 80GB HBM3", True, 1e16 / 494.7e12),
+        (Demand(0, 0, 0, 0), "NVIDIA H100 80GB HBM3", True, None),
+    ],
+)
+def test_the_roofline_of_scores(demand, name, tf32, expected):
+    found = measured_roofline_ms(demand, name, peak=1000.0, l2_bytes=0, tf32=tf32)
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+def test_the_roofline_leaves_out_what_stays_in_the_cache_and_needs_a_bandwidth():
+    demand = Demand(10**9, 2 * 10**9, 0, 0)
+    assert measured_roofline_ms(demand, "GPU", 1000.0, 10**9, False) == pytest.approx(2.0)
+    assert measured_roofline_ms(demand, "GPU", 1000.0, 10**10, False) == pytest.approx(1.0)
+    assert measured_roofline_ms(demand, "NVIDIA H100", None, 0, False) is None
 
 
 @pytest.mark.parametrize(

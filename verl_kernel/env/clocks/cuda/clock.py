@@ -19,7 +19,7 @@ import torch
 from verl_kernel.env.clocks.base import Measurement, Session
 from verl_kernel.env.clocks.cuda.profile import load_kernels, profile_kernels
 from verl_kernel.env.clocks.cuda.request_size import RequestSize
-from verl_kernel.env.clocks.cuda.roofline import bytes_read, floor_ms, peak_gbs
+from verl_kernel.env.clocks.cuda.roofline import floor_ms, measured_roofline_ms, peak_gbs
 from verl_kernel.env.clocks.cuda.rounds import Rounds
 from verl_kernel.env.clocks.cuda.samples import Samples
 from verl_kernel.env.clocks.cuda.sides import Sides
@@ -31,6 +31,7 @@ from verl_kernel.env.devices.cuda.facts import gpu_state
 from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
 from verl_kernel.env.devices.cuda.throttle import Throttle
 from verl_kernel.env.devices.op_flops import tensors_in
+from verl_kernel.env.devices.op_reads import bytes_read
 from verl_kernel.env.ipc.tensors import place
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
@@ -52,6 +53,7 @@ class CudaClock:
         peak: device-memory bandwidth in GB/s, None where it is not known.
         slowed: names of what slows the device down at the moment, None where that is unknown.
         shared: for using the device beside others.
+        gpu: name of the device; "" where it is not known.
     """
 
     source = "cuda_event"
@@ -67,9 +69,10 @@ class CudaClock:
         peak: float | None,
         slowed: Callable[[], list[str] | None] = lambda: None,
         shared: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        gpu: str = "",
     ) -> None:
         self._options, self._stopwatch, self._alone, self._state, self._peak = options, stopwatch, alone, state, peak
-        self._slowed, self._shared = slowed, shared
+        self._slowed, self._shared, self._gpu = slowed, shared, gpu
         self._compiled: WeakKeyDictionary[Reference, Any] = WeakKeyDictionary()
 
     def measure(self, session: Session) -> Measurement:
@@ -90,7 +93,7 @@ class CudaClock:
             "clocks": clocks, "throttled": rounds.throttled, "null_ms": rounds.chosen.null.typical, "floor_ms": floor,
             "timing": options.timing, "forwards": rounds.chosen.count, "settled": rounds.chosen.settled,
         }  # fmt: skip
-        return self._verdict(rounds.samples, floor, profile, facts)
+        return self._verdict(rounds.samples, floor, profile, facts, self._roofline(session))
 
     def _timed_model(self, session: Session) -> Any:
         """The reference as `reference_mode` wants it, compiled once, while others may use the device."""
@@ -107,7 +110,12 @@ class CudaClock:
         return self._compiled[reference]
 
     def _verdict(
-        self, samples: dict[str, Samples], floor: float, profile: Profile | None, facts: dict[str, Any]
+        self,
+        samples: dict[str, Samples],
+        floor: float,
+        profile: Profile | None,
+        facts: dict[str, Any],
+        roofline: float | None,
     ) -> Measurement:
         chosen = samples[self._options.timing]
         refusals = [one.refusal(0.0 if name == "kernelgym" else floor) for name, one in samples.items()]
@@ -117,8 +125,15 @@ class CudaClock:
         blind = {"profiler_saw_nothing": True} if profile is None else {}
         return Measurement(
             timing(chosen.kernel), timing(chosen.reference), profile, next(filter(None, refusals), None),
-            facts={**facts, **blind}, times=times, sure=sure,
+            facts={**facts, **blind}, times=times, sure=sure, roofline_ms=roofline,
         )  # fmt: skip
+
+    def _roofline(self, session: Session) -> float | None:
+        """None for `kernelgym`, whose inputs may already be in the cache."""
+        if session.demand is None or self._options.timing == "kernelgym":
+            return None
+        tf32 = self._options.float32 == "tf32"
+        return measured_roofline_ms(session.demand, self._gpu, self._peak, self._stopwatch.l2_bytes, tf32)
 
     def _floor(self, session: Session, trial: Trial) -> float:
         args, kwargs = trial.inputs.build()
@@ -159,4 +174,5 @@ def cuda_clock(device: CudaDevice, options: GymOptions) -> CudaClock:
     clock_khz, bits = (int(getattr(properties, key, 0)) for key in ("memory_clock_rate", "memory_bus_width"))
     peak = peak_gbs(properties.name, clock_khz, bits)
     state, slowed = lambda: gpu_state(device.uuid), Throttle(device.uuid).reasons
-    return CudaClock(options, device.stopwatch, device.sharing.alone, state, peak, slowed, device.shared)
+    shared, name = device.shared, str(properties.name)
+    return CudaClock(options, device.stopwatch, device.sharing.alone, state, peak, slowed, shared, name)

@@ -3,19 +3,14 @@
 
 A bound that is too high would accuse honest programs, so everything is rounded down. Of each input or weight a quarter
 of the largest part counts that a single op of the reference reads (triangles and strides may be skipped); gathered
-tensors do not count at all. Of the outputs that part counts which does not fit into the L2 cache.
+tensors do not count at all. Of the outputs that part counts which does not fit into the L2 cache. The roofline that
+scores use accuses nobody: it counts all of that part, and the products where the GPU's peak is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import torch
-from torch.utils import _pytree as pytree
-
-from verl_kernel.env.devices.op_cost import FREE_OPS, GATHERING_OPS, OVERWRITING_OPS
-from verl_kernel.env.devices.op_mode import OpMode
+from verl_kernel.env.machine.gpu import GPUS
+from verl_kernel.env.machine.roofline import Demand, flop_rates
 
 _READ_SHARE = 0.25
 # Data sheets, GB/s of device memory; the longest name found in the device's name wins.
@@ -66,46 +61,25 @@ def floor_ms(read: int, written: int, peak: float | None, l2_bytes: int = 0) -> 
     return (_READ_SHARE * read + max(0, written - l2_bytes)) / (peak * 1e6) if peak else 0.0
 
 
-def bytes_read(run: Callable[[], object], tensors: Sequence[torch.Tensor]) -> int:
-    """Lower bound of the bytes of `tensors` that `run()` reads."""
-    with _Reads(tensors) as reads:
-        run()
-    return sum(reads.largest.values())
+_COMPUTE = {"H100": "h100", "H200": "h100", "GH200": "h100", "H800": "h100", "A100": "a100", "A800": "a100"}
+"""GPUs by words of their names; slower variants have the peaks of the fastest."""
 
 
-class _Reads(OpMode):
-    """Notes per storage the largest part that one op reads."""
+def measured_roofline_ms(demand: Demand, name: str, peak: float | None, l2_bytes: int, tf32: bool) -> float | None:
+    """Milliseconds that a forward with cold inputs takes at the peaks of a GPU; None where its bandwidth is unknown.
 
-    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._limits = {_storage(tensor): tensor.untyped_storage().nbytes() for tensor in tensors if tensor.numel()}
-        self.largest: dict[int, int] = {}
-
-    def run_op(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        result = func(*args, **kwargs)
-        name = func._schema.name
-        is_view = any(item.alias_info is not None and not item.alias_info.is_write for item in func._schema.returns)
-        if not is_view and name not in FREE_OPS:
-            skip = name in GATHERING_OPS or name in OVERWRITING_OPS
-            self._note(pytree.tree_leaves((args[1:] if skip else args, kwargs)))
-        return result
-
-    def _note(self, leaves: Sequence[Any]) -> None:
-        for tensor in leaves:
-            if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided and tensor.numel():
-                key = _storage(tensor)
-                if key in self._limits:
-                    part = min(_distinct_bytes(tensor), self._limits[key])
-                    self.largest[key] = max(self.largest.get(key, 0), part)
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
-
-
-def _distinct_bytes(tensor: torch.Tensor) -> int:
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    count = 1
-    for size, stride in steps:
-        count *= size if stride else 1
-    return count * tensor.element_size()
+    Args:
+        demand: what the reference reads, writes and multiplies.
+        name: of the GPU, as the driver says it.
+        peak: device-memory bandwidth in GB/s.
+        l2_bytes: of results, what may stay in the cache.
+        tf32: whether products of float32 may round their operands.
+    """
+    if not peak:
+        return None
+    moved_s = (demand.read + max(0, demand.written - l2_bytes)) / (peak * 1e9)
+    words = name.replace("-", " ").split()
+    known = next((GPUS[gpu] for word, gpu in _COMPUTE.items() if word in words), None)
+    single, half = (0.0, 0.0) if known is None else flop_rates(known, tf32)
+    product_s = demand.flops / single + demand.half_flops / half if known else 0.0
+    return 1e3 * max(moved_s, product_s) or None

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import torch
 
@@ -76,11 +77,43 @@ class InterpreterDevice(DeviceBackend):
             STATE.events = tripwire.WIRE.events = outer
             STATE.spent_ns += recorder.spent_ns
 
+    def check_memory(self) -> AbstractContextManager[None]:
+        """Check bounds, what was written, and races."""
+        from verl_kernel.env.devices.cpu.memory.watch import checking
+
+        return checking()
+
+    def watch_allocations(self) -> AbstractContextManager[Any]:
+        """Note what torch allocates and writes."""
+        from verl_kernel.env.devices.cpu.memory.allocations import AllocationWatch
+
+        return AllocationWatch()  # type: ignore[no-untyped-call]
+
+    def take_memory_findings(self) -> list[dict[str, object]]:
+        """What the checks have found."""
+        if not _interprets():
+            return []
+        from verl_kernel.env.devices.cpu.memory.findings import FINDINGS
+
+        return FINDINGS.take()
+
     def function_watch(self) -> Callable[[], bool]:
         """Refuses host functions inside launches."""
         from verl_kernel.env.devices.cpu.launches import enter_function
 
         return enter_function
+
+    def begin_description(self, ruled_out: Sequence[str]) -> None:
+        """Note launches from now on."""
+        from verl_kernel.env.devices.cpu.launch_variants import VARIANTS
+
+        VARIANTS.is_on, VARIANTS.ruled_out = True, frozenset(ruled_out)
+
+    def describe_launches(self) -> dict[str, Any]:
+        """Those noted since."""
+        from verl_kernel.env.devices.cpu.launch_variants import VARIANTS
+
+        return VARIANTS.description().to_json()
 
     @property
     def spent_ns(self) -> int:
@@ -99,10 +132,12 @@ class InterpreterDevice(DeviceBackend):
     def suppress_launches(self, kept: Sequence[str] = (), only: Sequence[int] | None = None) -> Iterator[None]:
         """Leave out stores; what is allocated meanwhile holds poison."""
         from verl_kernel.env.devices.cpu.counting import STATE
+        from verl_kernel.env.devices.cpu.memory.allocations import ALLOCATIONS
         from verl_kernel.env.devices.cpu.stores import keeping
         from verl_kernel.env.devices.poison import PoisonedAllocations
 
         STATE.suppressed = not kept and only is None
+        ALLOCATIONS.forget()  # what is left out now, an honest program may read in a later forward
         try:
             with keeping(kept, only), PoisonedAllocations(_POISON):
                 yield

@@ -23,9 +23,14 @@ from triton.runtime.interpreter import FunctionRewriter, GridExecutor, Interpret
 from verl_kernel.env.devices.cpu import counting, store_hooks
 from verl_kernel.env.devices.cpu.counting import STATE
 from verl_kernel.env.devices.cpu.language import conditions, scalars, triton_objects
-from verl_kernel.env.devices.cpu.language.kernel_language import KernelText
+from verl_kernel.env.devices.cpu.language.kernel_language import CONSTANT_TEXTS, KernelText
 from verl_kernel.env.devices.cpu.language.triton_objects import NotTriton
+from verl_kernel.env.devices.cpu.launch_variants import VARIANTS
+from verl_kernel.env.devices.cpu.memory import hooks
 from verl_kernel.env.devices.cpu.stores import STORES
+from verl_kernel.env.devices.cpu.work.launch_steps import launch_steps, warps_of
+from verl_kernel.env.devices.op_recorder import OpRecorder
+from verl_kernel.env.machine.constants import constant
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import TraceEvent
@@ -44,10 +49,12 @@ def install() -> None:
         return
     triton_objects.freeze()
     store_hooks.install()
+    hooks.install()
     counting.install()
+    hooks.install_guard()
     conditions.install()
     scalars.install()
-    GridExecutor.__call__ = _launching(GridExecutor.__call__)
+    GridExecutor.__call__ = launching(GridExecutor.__call__)
     for name in ("_init_args_hst", "_restore_args_dev"):
         setattr(GridExecutor, name, _marshalling(getattr(GridExecutor, name)))
     InterpretedFunction.__call__ = _call_device_function
@@ -59,7 +66,9 @@ def install() -> None:
     interpreter._patch_lang = _patched_whole(interpreter._patch_lang)
 
 
-def _launching(original: Callable[..., Any]) -> Callable[..., Any]:
+def launching(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A launch that is checked, timed and recorded; `original` runs its programs."""
+
     @wraps(original)
     def launch(self: Any, *args: Any, **kwargs: Any) -> Any:
         if STATE.running:
@@ -97,6 +106,22 @@ def _prepare(executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         executor.grid = executor.grid(bound)
     executor.grid = _sizes(executor.grid)
     counting.allow(bound.values())
+    STATE.variant = _variant(executor.fn, args, kwargs)
+
+
+def _variant(fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Which launches need the same compiled kernel; "" where nobody compiles."""
+    text = _APPROVED[fn]
+    if text is None or not VARIANTS.is_on:
+        return ""
+    note = VARIANTS.attempt if STORES.is_paused else VARIANTS.note
+    return note(text, args, kwargs, _text_of)
+
+
+def _text_of(function: Any) -> KernelText | None:
+    if isinstance(function, InterpretedFunction):
+        return _APPROVED[function.rewrite()]
+    return CONSTANT_TEXTS.get(function.fn)
 
 
 def _sizes(grid: Any) -> tuple[int, ...]:
@@ -110,6 +135,7 @@ def _sizes(grid: Any) -> tuple[int, ...]:
 
 def _run(original: Callable[..., Any], executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     STATE.reset()
+    STATE.warps = warps_of(kwargs.get("num_warps"))
     STATE.running, failed, start = True, True, time.thread_time_ns()
     try:
         result = original(executor, *args, **kwargs)
@@ -122,6 +148,7 @@ def _run(original: Callable[..., Any], executor: Any, args: tuple[Any, ...], kwa
         STATE.running = False
         STATE.spent_ns += time.thread_time_ns() - start
         _record(executor.fn, executor.grid, failed)
+        STATE.tensors = []  # the program's memory is freed when the program drops it
 
 
 def _record(fn: FunctionType, grid: tuple[int, ...], failed: bool) -> None:
@@ -129,8 +156,14 @@ def _record(fn: FunctionType, grid: tuple[int, ...], failed: bool) -> None:
         return
     source = fn.__code__.co_filename
     counts = (STATE.bytes, STATE.flops, STATE.half_flops)
-    event = TraceEvent("launch", fn.__name__, grid, *counts, source=source, failed=failed)
-    STATE.events.append(replace(event, stored=STORES.stored, computed=STORES.computed))
+    STATE.end_program()
+    steps = launch_steps(STATE.traffic, grid, STATE.flops, STATE.products, STATE.warps)
+    host = int(constant("triton_host_us"))
+    event = TraceEvent("launch", fn.__name__, grid, *counts, source=source, failed=failed, steps=steps, host_us=host)
+    recent = () if STORES.is_paused or OpRecorder.current is None else OpRecorder.current.l2.add(*STATE.uses())
+    STATE.events.append(
+        replace(event, stored=STORES.stored, computed=STORES.computed, recent=recent, variant=STATE.variant)
+    )
 
 
 def _mark_refusal(exc: Exception, fn: FunctionType) -> None:
@@ -180,6 +213,7 @@ def _rewritten(original: Callable[..., Any]) -> Callable[..., Any]:
         if triton_objects.is_library(self.fn):
             return original(self)
         text = KernelText(self.fn)
+        text.settings = dict(self.kwargs)
         _APPROVED[text.kernel] = text
         return text.kernel
 

@@ -18,20 +18,21 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import GridExecutor
 
 from verl_kernel.env.devices.cpu.counting import STATE
-from verl_kernel.env.devices.cpu.nominal import PROFILES, time_ms
 from verl_kernel.env.devices.cpu.stores import STORES
+from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.timeline import time_ms
 from verl_kernel.env.trace import TraceEvent
 
 MOST_CONFIGURATIONS = 64
 """Configurations of a kernel that are tried, in the order of the list or of the program's own pruning."""
-_GPU = PROFILES["h100"]
+_MACHINE = Machine.of("h100")
 
 
 def simulated_ms(call: Callable[[], Any], quantiles: Any = None, **options: Any) -> Any:
     """What the launches in `call` take; as many equal times as `quantiles` asks for."""
     with _trying() as events:
         call()
-    milliseconds = time_ms(events, _GPU)
+    milliseconds = time_ms(events, _MACHINE)
     return milliseconds if quantiles is None else [milliseconds] * len(quantiles)
 
 

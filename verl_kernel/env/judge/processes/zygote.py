@@ -8,41 +8,57 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import cast
 
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
-from verl_kernel.env.ipc.messages import Fork, Forked, ForkRequest, Reap, Reaped
 from verl_kernel.env.ipc.shared_memory import SharedMemory
+from verl_kernel.env.ipc.zygote_messages import Fork, Forked, ForkRequest, Prepare, Ready, Reap, Reaped
 from verl_kernel.env.judge.processes.forked_zygote import ForkedZygote
 from verl_kernel.env.judge.processes.runner import RunnerProcess
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox.child_environment import child_environment
 from verl_kernel.env.tamper.seals import SealReader
-from verl_kernel.errors import InfraError
+from verl_kernel.errors import EnvironmentNotReady, InfraError
 
-_START_S, _ANSWER_S = 300.0, 120.0
+_START_S, _ANSWER_S, _EXIT_S = 300.0, 120.0, 5.0
+_COMPILER_VARIABLES = {"TRITON_DEFAULT_FP_FUSION": "1"}
+"""Triton's own default, for which it prints a warning where it is not set."""
 
 
-class Zygote:
-    """The judge's zygote: started at the first fork, started again after a death.
+class ForkServer:
+    """A process that forks jailed ones: started at the first fork, started again after a death.
 
     Args:
-        device: where its runners run.
+        program: its module.
+        argument: what it is told besides its end of a socket.
+        variables: gives those of its environment, besides the usual, when it is started.
+        exit_s: seconds of its own time that a forked process may take for its end.
         forked: a process that serves already.
 
     Raises:
         InfraError: it does not start or does not answer.
+        EnvironmentNotReady: it cannot serve on this machine.
     """
 
-    def __init__(self, device: DeviceBackend, forked: ForkedZygote | None = None) -> None:
-        self._device = device
+    def __init__(
+        self,
+        program: str,
+        argument: str,
+        variables: Callable[[], Mapping[str, str]],
+        exit_s: float,
+        forked: ForkedZygote | None = None,
+    ) -> None:
+        self._program, self._argument, self._variables = program, argument, variables
+        self._exit_s = exit_s
         self._process: subprocess.Popen[bytes] | ForkedZygote | None = forked
         self._channel = None if forked is None else Channel(forked.sock)
         self._errors = None if forked is None else forked.errors
-        self._is_ready = False
+        self._is_ready = self._is_prepared = False
+        self._owed = 0
 
     @property
     def pid(self) -> int | None:
@@ -53,7 +69,10 @@ class Zygote:
         """Wait until it is ready, having launched it if need be (a few seconds)."""
         self.launch()
         if not self._is_ready:
-            self._answer(_START_S)
+            ready = cast(Ready, self._answer(_START_S))
+            if "unfit" in ready:
+                self.close()
+                raise EnvironmentNotReady(ready["unfit"])
             self._is_ready = True
 
     def launch(self) -> None:
@@ -63,13 +82,20 @@ class Zygote:
         self.close()
         ours, theirs = channels.pair()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the zygote
-        command = [sys.executable, "-m", "verl_kernel.env.runner.zygote", str(theirs.fileno()), self._device.name]
+        command = [sys.executable, "-m", self._program, str(theirs.fileno()), self._argument]
         self._process = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], env={**child_environment(), **self._device.zygote_env()}, cwd="/",
+            command, pass_fds=[theirs.fileno()], env={**child_environment(), **self._variables()}, cwd="/",
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors, start_new_session=True,
         )  # fmt: skip
         theirs.close()
-        self._channel, self._is_ready = Channel(ours), False
+        self._channel, self._is_ready, self._is_prepared, self._owed = Channel(ours), False, False, 0
+
+    def prepare(self) -> None:
+        """Let it load what dry passes need, and do not wait."""
+        if not self._is_prepared:
+            self.start()
+            self._send({"prepare": True})
+            self._is_prepared, self._owed = True, 1
 
     def fork(self, scratch: str, memory: SharedMemory, options: GymOptions) -> RunnerProcess:
         """A new runner, jailed, that waits for its first request."""
@@ -86,7 +112,7 @@ class Zygote:
             pidfd, seals = os.pidfd_open(pid), SealReader(seals_read)
             return RunnerProcess(
                 self.reap,
-                self._device.exit_s,
+                self._exit_s,
                 pid,
                 pidfd,
                 Channel(ours),
@@ -124,7 +150,7 @@ class Zygote:
             self._errors.close()
         self._process = self._channel = self._errors = None
 
-    def _send(self, message: Fork | Reap, fds: tuple[int, ...] = ()) -> None:
+    def _send(self, message: Fork | Prepare | Reap, fds: tuple[int, ...] = ()) -> None:
         if self._channel is None:
             raise InfraError("the zygote is not running")
         try:
@@ -136,6 +162,9 @@ class Zygote:
         if self._channel is None:
             raise InfraError("the zygote is not running")
         try:
+            while self._owed:
+                self._channel.recv(timeout_s)
+                self._owed -= 1
             return self._channel.recv(timeout_s)
         except (ChannelClosed, ProtocolError, TimeoutError) as exc:
             raise self._failed(exc) from exc
@@ -147,3 +176,26 @@ class Zygote:
             last_words = self._errors.read()[-500:].decode(errors="replace").strip().rpartition("\n")[2]
         self.close()
         return InfraError(f"the zygote does not answer: {last_words or exc}")
+
+
+class Zygote(ForkServer):
+    """The judge's zygote, which forks runners.
+
+    Args:
+        device: where its runners run.
+        forked: a process that serves already.
+
+    Raises:
+        InfraError: it does not start or does not answer.
+    """
+
+    def __init__(self, device: DeviceBackend, forked: ForkedZygote | None = None) -> None:
+        program = "verl_kernel.env.runner.zygote"
+        super().__init__(program, device.name, lambda: device.zygote_env(), device.exit_s, forked)
+
+
+class CompileZygote(ForkServer):
+    """The process that forks compiling processes for a target (`verl_kernel.env.compilation.zygote`)."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__("verl_kernel.env.compilation.zygote", target, lambda: _COMPILER_VARIABLES, _EXIT_S)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ray.util.metrics import Counter, Gauge, Histogram
 
 from verl_kernel.env.pool.dispatcher import Observer
@@ -19,6 +21,12 @@ GAUGES = {
     "quarantined": "Judges taken out of rotation for failing.",
     "drained": "Judges that get nothing new, before maintenance.",
 }
+PREFILTER = {
+    "passed": "Candidates that the prefilter let pass.",
+    "refused": "Candidates that the prefilter refused, so that no GPU saw them.",
+    "undecided": "Candidates that the prefilter could not judge.",
+    "gpu_seconds_saved": "Estimated seconds of GPUs that refused candidates would have taken.",
+}
 
 
 class RayMetrics(Observer):
@@ -26,12 +34,13 @@ class RayMetrics(Observer):
 
     def __init__(self, name: str) -> None:
         tags = {"pool": name}
-        self._gauges = {key: Gauge(f"{_PREFIX}_{key}", text, tag_keys=("pool",)) for key, text in GAUGES.items()}
+        self._gauges, self._prefilter = _gauges("", GAUGES), _gauges("prefilter_", PREFILTER)
         self._results = Counter(f"{_PREFIX}_results", "Results by status.", tag_keys=("pool", "status"))
         self._retries = Counter(f"{_PREFIX}_retries", "Evaluations done a second time.", tag_keys=("pool",))
         self._seconds = Histogram(f"{_PREFIX}_seconds", "Request to result.", _BOUNDARIES, tag_keys=("pool",))
         self._queued = Histogram(f"{_PREFIX}_queue_seconds", "Request to judge.", _BOUNDARIES, tag_keys=("pool",))
-        for metric in (*self._gauges.values(), self._results, self._retries, self._seconds, self._queued):
+        counted = (self._results, self._retries, self._seconds, self._queued)
+        for metric in (*self._gauges.values(), *self._prefilter.values(), *counted):
             metric.set_default_tags(tags)
 
     def result(self, outcome: Outcome, seconds: float) -> None:
@@ -46,3 +55,10 @@ class RayMetrics(Observer):
         """Set the gauges."""
         for key, gauge in self._gauges.items():
             gauge.set(getattr(stats, key))
+        if stats.prefilter is not None:
+            for key, gauge in self._prefilter.items():
+                gauge.set(getattr(stats.prefilter, key))
+
+
+def _gauges(group: str, texts: Mapping[str, str]) -> dict[str, Gauge]:
+    return {key: Gauge(f"{_PREFIX}_{group}{key}", text, tag_keys=("pool",)) for key, text in texts.items()}

@@ -19,6 +19,7 @@ from verl_kernel.env.pool.cluster.metrics import RayMetrics
 from verl_kernel.env.pool.cluster.nodes import find_judge, find_nodes
 from verl_kernel.env.pool.dispatcher import Dispatcher
 from verl_kernel.env.pool.event_loop import LoopThread
+from verl_kernel.env.pool.prefilter import Prefilter, prefilter_options
 from verl_kernel.env.pool.stats import PoolStats
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult
@@ -37,7 +38,10 @@ class Router:
         if ray.get_runtime_context().was_current_actor_reconstructed:
             _LOG.warning("the pool %s was lost and begins again with new judges and an empty memory", name)
         self._judges = _make_judges(options, seed)
-        self._dispatcher = Dispatcher(self._judges, options, RayMetrics(name))
+        prefilter = None
+        if options.prefilter != "off":
+            prefilter = Prefilter(_make_judges(prefilter_options(options), seed), options)
+        self._dispatcher = Dispatcher(self._judges, options, RayMetrics(name), prefilter)
         self._loop = LoopThread("pool")
 
     async def start(self) -> None:

@@ -46,6 +46,8 @@ class Body:
             if _changes_object(inner):
                 raise refusal(node.name, inner, "an assignment to a part of something")
         self._read(nodes, _locals(node, nodes))
+        self.head = {inner.id for inner in ast.walk(node.args) if isinstance(inner, ast.Name)}
+        """Names in annotations and defaults, which `translated` drops."""
         self.code, self.added = translated(node, file)
 
     def _read(self, nodes: list[ast.AST], local: set[str]) -> None:

@@ -36,6 +36,8 @@ _CONSTANT_BUILTINS = {
 _NOWHERE = object()
 _CONSTANT_FUNCTIONS: dict[FunctionType, Callable[..., Any]] = {}
 """What kernels call for each function under `@triton.constexpr_function`."""
+CONSTANT_TEXTS: dict[FunctionType, KernelText] = {}
+"""The checked texts of these functions."""
 
 
 class KernelText:
@@ -51,9 +53,12 @@ class KernelText:
     """
 
     def __init__(self, fn: FunctionType, calls: dict[str, Any] = BUILTINS) -> None:
-        self._fn, self._calls = fn, calls
+        self.function, self._calls = fn, calls
+        self.settings: dict[str, Any] = {}
+        """Arguments of its decorator."""
         self._body = body_of(fn)
-        self._uses: dict[str, Any] = {}
+        self.uses: dict[str, Any] = {}
+        """What the names that it does not bind stand for."""
         self._resolve()
         self.kernel = FunctionType(self._body.code, self._scope(), fn.__name__, fn.__defaults__)
         self.kernel.__kwdefaults__ = fn.__kwdefaults__
@@ -63,41 +68,46 @@ class KernelText:
             if not may_refer_to(value):  # a tensor here is no argument of a launch, so tuning would not restore it
                 raise NotTriton(f"kernel {fn.__name__}: a default of type {type(value).__name__} is no constant")
 
+    def names(self) -> dict[str, Any]:
+        """What all names of the definition stand for that it does not bind, those of annotations and defaults too."""
+        head = {name: self._look_up(name) for name in self._body.head}
+        return {**self.uses, **{name: value for name, value in head.items() if value is not _NOWHERE}}
+
     def recheck(self) -> None:
         """Check again if a global name stands for another object than before (raises as the constructor does)."""
         if self.kernel.__code__ is not self._body.code:
-            raise NotTriton(f"kernel {self._fn.__name__} was changed")
-        if any(self._look_up(name) is not known for name, known in self._uses.items()):
+            raise NotTriton(f"kernel {self.function.__name__} was changed")
+        if any(self._look_up(name) is not known for name, known in self.uses.items()):
             self._resolve()
             self.kernel.__globals__.update(self._scope())
 
     def _resolve(self) -> None:
-        self._uses = {root.id: self._look_up(root.id) for root, _ in self._body.globals}
+        self.uses = {root.id: self._look_up(root.id) for root, _ in self._body.globals}
         for root, names in self._body.globals:
             self._check_global(root, names)
 
     def _look_up(self, name: str) -> Any:
         """What a name of the kernel's means where it stands: in functions around it, in its module, in Python."""
-        for free, cell in zip(self._fn.__code__.co_freevars, self._fn.__closure__ or (), strict=True):
+        for free, cell in zip(self.function.__code__.co_freevars, self.function.__closure__ or (), strict=True):
             if free == name:
                 return _content(cell)
-        return self._fn.__globals__.get(name, self._calls.get(name, _NOWHERE))
+        return self.function.__globals__.get(name, self._calls.get(name, _NOWHERE))
 
     def _scope(self) -> dict[str, Any]:
         """The kernel's own globals: nothing of the module's but what was checked."""
-        bound = {name: _callable(value) for name, value in self._uses.items()}
-        return {"__builtins__": self._calls, "__name__": self._fn.__module__, **bound, **self._body.added}
+        bound = {name: _callable(value) for name, value in self.uses.items()}
+        return {"__builtins__": self._calls, "__name__": self.function.__module__, **bound, **self._body.added}
 
     def _check_global(self, root: ast.Name, names: list[str]) -> None:
-        value, path = self._uses[root.id], root.id
+        value, path = self.uses[root.id], root.id
         if value is _NOWHERE:
-            raise NameError(f"line {root.lineno}, in kernel {self._fn.__name__}: name {root.id!r} is not defined")
+            raise NameError(f"line {root.lineno}, in kernel {self.function.__name__}: name {root.id!r} is not defined")
         while names and isinstance(value, ModuleType):
             path = f"{path}.{names[0]}"
             value, names = member(value, names[0]), names[1:]
         if not (may_refer_to(value) or self._is_constant_function(value)):
-            raise refusal(self._fn.__name__, root, path)
-        check_attributes(self._fn.__name__, root, names)
+            raise refusal(self.function.__name__, root, path)
+        check_attributes(self.function.__name__, root, names)
 
     def _is_constant_function(self, value: Any) -> bool:
         if type(value) is ConstexprFunction or id(value) in map(id, self._calls.values()):
@@ -117,7 +127,7 @@ def _constant_function(fn: FunctionType) -> Callable[..., Any]:
         return text.kernel(*map(_constant, args), **{name: _constant(value) for name, value in kwargs.items()})
 
     _CONSTANT_FUNCTIONS[fn] = call  # first, for it may call itself
-    text = KernelText(fn, _CONSTANT_BUILTINS)
+    CONSTANT_TEXTS[fn] = text = KernelText(fn, _CONSTANT_BUILTINS)
     return call
 
 

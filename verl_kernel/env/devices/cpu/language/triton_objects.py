@@ -71,6 +71,14 @@ def is_known(value: Any) -> bool:
     return id(value) in _KNOWN
 
 
+def path(value: Any) -> tuple[str, str] | None:
+    """Module and name of a function or class of triton's own; None for anything else."""
+    if id(value) not in _KNOWN:
+        return None
+    contents = [(content, name) for content in _LIBRARY.values() for name, item in content.items() if item is value]
+    return next(((str(content["__name__"]), name) for content, name in contents), None)
+
+
 def member(module: ModuleType, name: str) -> Any:
     """An attribute of a module, of Triton's as it was before launches patch it (raises AttributeError)."""
     content = _LIBRARY.get(id(module), vars(module))

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A launch that no GPU can fill never beats one that can, as a judge sees them."""
+
+import pytest
+
+from tests.env.clocks import inverted_programs as programs
+from verl_kernel.env.judge.judge import Judge
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.task import Task
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module")
+def judge():
+    with Judge(GymOptions(device="cpu", correctness_trials=1), seed=3) as judge:
+        yield judge
+
+
+def speedup(judge, reference, source):
+    result = judge.evaluate(Task(reference), source)
+    assert result.rewarded and result.time_coverage == 1.0, result.error
+    return result.speedup
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(4, 128), (64, 512), (200, 200)])
+def test_layer_norm_by_rows_beats_layer_norm_in_one_program(judge, rows, columns):
+    reference = programs.LAYER_NORM.format(rows=rows, columns=columns)
+    many, one = (speedup(judge, reference, source) for source in (programs.ROW_PROGRAMS, programs.ONE_PROGRAM))
+    assert many > one
+    assert 0.8 < many <= 1.05  # torch's own layer norm has a block for a row too
+    assert one < 0.5 or rows == 4
+
+
+def test_three_launches_of_a_block_beat_the_whole_block_in_one_program(judge):
+    three = speedup(judge, programs.BLOCK_OF_LAYERS, programs.THREE_LAUNCHES)
+    one = speedup(judge, programs.BLOCK_OF_LAYERS, programs.ONE_LAUNCH)
+    assert three > 2.0 > one

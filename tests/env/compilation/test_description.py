@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Descriptions of launches: what makes two of them one kernel, and that a claim is read with care."""
+
+from dataclasses import replace
+
+import pytest
+
+from verl_kernel.env.compilation.description import Description, Function, Launch
+from verl_kernel.env.compilation.texts import function_texts
+
+SOURCE = """
+def helper(a):
+    return a
+
+
+def k(x, function):
+    return helper(x)
+"""
+HELPER = Function("helper", 2, False, {}, {}, {}, {})
+KERNEL = Function("k", 6, False, {"x": "*fp32"}, {}, {}, {"helper": {"function": 0}, "function": 7})
+LAUNCH = Launch(1, [{"tensor": {"dtype": "float32", "aligned": True}}], {}, {"num_warps": 4})
+
+
+def test_a_unit_holds_what_its_launch_reaches_with_numbers_of_its_own():
+    other = replace(KERNEL, name="unused", uses={})
+    unit = Description([HELPER, KERNEL, other], [LAUNCH]).unit(LAUNCH)
+    assert [function.name for function in unit.functions] == ["k", "helper"] and unit.launch.function == 0
+    assert unit.functions[0].uses == {"helper": {"function": 1}, "function": 7}
+
+
+def test_functions_that_call_each_other_are_described_once():
+    first = replace(HELPER, uses={"k": {"function": 1}})
+    unit = Description([first, KERNEL], [LAUNCH]).unit(LAUNCH)
+    assert [function.name for function in unit.functions] == ["k", "helper"]
+    assert unit.functions[1].uses == {"k": {"function": 0}}
+
+
+def test_a_key_depends_on_texts_and_not_on_where_they_stand():
+    texts = function_texts(SOURCE)
+    here = Description([HELPER, KERNEL], [LAUNCH]).unit(LAUNCH)
+    moved = [replace(HELPER, line=3), replace(KERNEL, line=7)]
+    there = Description(moved, [LAUNCH]).unit(LAUNCH)
+    assert here.key(texts, "3.7") == there.key(function_texts("\n" + SOURCE), "3.7")
+    assert here.digest() != there.digest()
+    assert here.key(texts, "3.7") != here.key(texts, "3.8")
+    changed = function_texts(SOURCE.replace("return a", "return a + 1"))
+    assert here.key(texts, "3.7") != here.key(changed, "3.7")
+    warps = replace(LAUNCH, options={"num_warps": 8})
+    assert Description([HELPER, KERNEL], [warps]).unit(warps).key(texts, "3.7") != here.key(texts, "3.7")
+
+
+def test_a_function_that_the_source_does_not_hold_has_no_key():
+    unit = Description([replace(HELPER, line=40), KERNEL], [LAUNCH]).unit(LAUNCH)
+    with pytest.raises(LookupError):
+        unit.key(function_texts(SOURCE), "3.7")
+
+
+def test_lines_are_counted_as_python_counts_them():
+    source = "a = 1\x0c\r\ndef k():\r    x = '\u2028'\n    return 1"
+    assert function_texts(source) == {("k", 2): "def k():\n    x = '\u2028'\n    return 1"}
+
+
+def test_descriptions_travel_as_json():
+    description = Description([HELPER, KERNEL], [LAUNCH], ["0123"])
+    assert Description.from_json(description.to_json()) == description
+
+
+GOOD = Description([HELPER, KERNEL], [LAUNCH]).to_json()
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {},
+        7,
+        {**GOOD, "functions": 7},
+        {**GOOD, "functions": [{}]},
+        {**GOOD, "functions": [{**GOOD["functions"][0], "line": "2"}]},
+        {**GOOD, "functions": [{**GOOD["functions"][0], "marks": {"x": 1}}]},
+        {**GOOD, "functions": GOOD["functions"] * 600},
+        {**GOOD, "launches": [{**GOOD["launches"][0], "function": "1"}]},
+        {**GOOD, "launches": [{**GOOD["launches"][0], "speedup": 9}]},
+    ],
+)
+def test_a_claim_is_checked(claim):
+    with pytest.raises((ValueError, TypeError, LookupError)):
+        Description.from_json(claim)
+
+
+@pytest.mark.parametrize("number", [-1, 2, "k", None, True])
+def test_a_reference_to_nothing_is_refused(number):
+    launch = replace(LAUNCH, positional=[{"function": number}])
+    with pytest.raises(ValueError, match="does not hold"):
+        Description([HELPER, KERNEL], [launch]).unit(launch)

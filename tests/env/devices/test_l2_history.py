@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What events of a forward find in the cache: what others of it have used, by tensor and not by address."""
+
+import torch
+
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.devices.l2_history import L2History
+
+
+def recent_of(run):
+    with torch.no_grad(), resolve_device("cpu").record() as events:
+        run()
+    return [event.recent for event in events]
+
+
+def test_inputs_are_cold_and_results_are_not():
+    x = torch.ones(256)
+    assert recent_of(lambda: torch.relu(torch.relu(x))) == [(), ((1024, 0),)]
+
+
+def test_age_is_what_has_moved_since():
+    x, y = torch.ones(256), torch.ones(1024)
+
+    def run():
+        z = torch.relu(x)
+        torch.relu(y)
+        return z + 1.0
+
+    assert recent_of(run) == [(), (), ((1024, 2 * 4096),)]
+
+
+def test_every_forward_begins_cold():
+    x = torch.ones(256)
+    assert recent_of(lambda: torch.relu(x)) == recent_of(lambda: torch.relu(x)) == [()]
+
+
+def test_a_freed_tensor_leaves_nothing_to_the_next_one_at_its_address():
+    history, found = L2History(), []
+    for _ in range(50):
+        tensor = torch.empty(4096)
+        found.append(history.add([(tensor, 16384)], []))
+        del tensor
+    assert found == [()] * 50
+
+
+def test_parts_of_one_storage_are_tensors_of_their_own():
+    whole, history = torch.empty(64), L2History()
+    assert history.add([(whole[:32], 128)], []) == ()
+    assert history.add([(whole[32:], 128)], []) == ()
+    assert history.add([(whole[:32].view(4, 8), 128)], []) == ((128, 128),)
+
+
+def test_tensors_without_strides_are_left_out():
+    sparse = torch.eye(3).to_sparse()
+    assert L2History().add([(sparse, 36)], [(sparse, 36)]) == ()

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stage as a whole: which kernels are compiled, how often, and what a candidate can do there."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.env.compilation.refused_programs import TASKS
+from verl_kernel.env.compilation import occupancy
+from verl_kernel.env.judge.compiling import process as compiling_process
+from verl_kernel.env.judge.compiling.process import CompilingProcess
+from verl_kernel.env.judge.judge import Judge
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.request import EvalRequest
+from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.task import Task
+
+TASK = Task(TASKS["sum"], task_id="sum")
+OPTIONS = GymOptions(device="cpu", correctness_trials=3, compile_for="sm_90", run_timeout_s=60)
+SOURCE = """import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+{decorators}@triton.jit
+def k(x_ptr, y_ptr, o_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x, y = tl.load(x_ptr + i, mask=i < n), tl.load(y_ptr + i, mask=i < n)
+    {body}
+
+class ModelNew(nn.Module):
+    def forward(self, x, y):
+        out = torch.empty_like(x)
+        {launch}
+        return out
+"""
+STORE, LAUNCH = "tl.store(o_ptr + i, x + y, mask=i < n)", "k[(1,)](x, y, out, 256, BLOCK=256)"
+UNROLLED = """s = x + y
+    if n < 0:
+        for step in tl.static_range(100000):
+            s = s * 1.5 + step
+    tl.store(o_ptr + i, s, mask=i < n)"""
+"""Runs in no time, for nothing of the loop is run, and is compiled for hours."""
+
+pytestmark = pytest.mark.processes
+
+
+def program(body: str = STORE, launch: str = LAUNCH, decorators: str = "") -> str:
+    return SOURCE.format(body=body, launch=launch, decorators=decorators)
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    with Judge(OPTIONS, seed=3) as judge:
+        yield judge
+
+
+@pytest.fixture(scope="module")
+def ungated(judge) -> Judge:
+    """The same without the gate, with the same processes."""
+    ungated = Judge(replace(OPTIONS, static_check="off"), seed=3)
+    ungated._zygote, ungated._compiler = judge._zygote, judge._compiler
+    return ungated
+
+
+def test_each_distinct_launch_is_compiled_once(judge):
+    """Sizes of one class share a kernel; another class, dtype, alignment, constant or number of warps needs its own."""
+    launches = [
+        *(f"k[(1,)](x, y, out, {size}, BLOCK=256)" for size in (256, 512, 1024)),
+        "k[(1,)](x, y, out, 257, BLOCK=256)",
+        "k[(1,)](x, y, out, 1, BLOCK=256)",
+        "k[(1,)](x, y, out, 2**40, BLOCK=256)",
+        "k[(1,)](x, y, out.to(torch.float64), 256, BLOCK=256)",
+        "k[(2,)](x[1:], y, torch.empty(256), 250, BLOCK=128)",
+        "k[(1,)](x, y, out, 256, BLOCK=256, num_warps=8)",
+        "k[(1,)](x, y, out, n=256, BLOCK=256)",
+    ]
+    result = judge.evaluate(TASK, program(launch="\n        ".join(launches)))
+    assert result.status is EvalStatus.OK, result.error
+    assert [kernel.name for kernel in result.compiled_kernels] == ["k"] * 8
+    assert sorted(kernel.warps for kernel in result.compiled_kernels) == [4] * 7 + [8]
+    assert result.stage_seconds["compile"] >= 0 and result.compiled_for == "sm_90"
+
+
+def test_what_is_known_is_not_compiled_again(judge, monkeypatch):
+    first = judge.evaluate(TASK, program())
+    monkeypatch.setattr(CompilingProcess, "outcome", lambda *args: pytest.fail("it was compiled again"))
+    again = judge.evaluate(TASK, "# the same kernel, one line further down\n" + program())
+    assert first.status is again.status is EvalStatus.OK
+    assert first.compiled_kernels == again.compiled_kernels
+
+
+def test_a_known_refusal_is_told_with_the_line_of_this_source(judge):
+    refused = program("both = {0: x, 1: y}\n    tl.store(o_ptr + i, both[0] + both[1], mask=i < n)")
+    first, again = judge.evaluate(TASK, refused), judge.evaluate(TASK, "\n\n" + refused)
+    assert "line 10, in k" in first.error.message and "line 12, in k" in again.error.message
+
+
+def test_the_configuration_that_the_autotuner_chose_is_compiled(judge):
+    result = judge.evaluate(TASK, tuned((64, 1), (256, 8)))
+    assert result.status is EvalStatus.OK, result.error
+    (kernel,) = result.compiled_kernels
+    (grid,) = [item.grid for item in result.launches]
+    assert kernel.warps == {4: 1, 1: 8}[grid[0]]
+
+
+TUNED = "k[lambda meta: (triton.cdiv(256, meta['BLOCK']),)](x, y, out, 256)"
+
+
+def tuned(*configs: tuple[int, int]) -> str:
+    listed = ", ".join(f"triton.Config({{'BLOCK': {size}}}, num_warps={warps})" for size, warps in configs)
+    return program(launch=TUNED, decorators=f"@triton.autotune(configs=[{listed}], key=['n'])\n")
+
+
+def test_an_autotuner_passes_over_what_does_not_fit_the_target(judge):
+    """The simulated clock prefers the first two, which need 2048 threads."""
+    result = judge.evaluate(TASK, tuned((256, 64), (128, 64), (64, 2)))
+    assert result.status is EvalStatus.OK, result.error
+    assert [kernel.warps for kernel in result.compiled_kernels] == [2] and result.launches[0].grid == (4, 1, 1)
+    assert result.decoy_kernel is False and result.trials.passed == OPTIONS.correctness_trials
+
+
+def test_an_autotuner_without_a_fitting_configuration_is_refused(judge):
+    for configs in ([(256, 64), (128, 64)], [(256, 64), (128, 64), (64, 64), (32, 64), (16, 64)], [(256, 64)]):
+        result = judge.evaluate(TASK, tuned(*configs))
+        assert result.status is EvalStatus.COMPILE_ERROR and result.error.type == "OutOfResources", result.error
+
+
+def test_a_heuristic_value_is_compiled(judge):
+    decorators = "@triton.heuristics({'BLOCK': lambda args: 256})\n"
+    result = judge.evaluate(TASK, program(launch="k[(1,)](x, y, out, 256)", decorators=decorators))
+    assert result.status is EvalStatus.OK and len(result.compiled_kernels) == 1, result.error
+
+
+def test_a_kernel_made_during_the_forward_is_compiled_with_what_it_captured(judge):
+    source = program().replace("@triton.jit\n", "def made(scale, kind):\n    @triton.jit\n", 1)
+    head, kernel = source.split("    @triton.jit\n")
+    body, model = kernel.split("\nclass")
+    inner = "".join(f"    {line}\n" for line in f"@triton.jit\n{body}".strip().splitlines())
+    inner = inner.replace("x + y", "(x + y) * scale") + "    return k\n"
+    constant = f"{head}{inner}\nclass{model}".replace(
+        "out = torch", "k = made(tl.constexpr(1.0), 0)\n        out = torch"
+    )
+    plain = constant.replace("tl.constexpr(1.0)", "1.0")
+    good, bad = judge.evaluate(TASK, constant), judge.evaluate(TASK, plain)
+    assert good.status is EvalStatus.OK and len(good.compiled_kernels) == 1, good.error
+    assert bad.status is EvalStatus.COMPILE_ERROR and "global variable scale" in bad.error.message, bad.error
+
+
+def test_a_kernel_that_never_stops_compiling_is_a_compile_error(judge, monkeypatch):
+    monkeypatch.setattr(compiling_process, "COMPILE_S", 1.0)
+    result = judge.evaluate(TASK, program(UNROLLED))
+    assert result.status is EvalStatus.COMPILE_ERROR and result.error.type == "CompileTimeout", result.error
+    assert "line 7, in k" in result.error.message and "1 s" in result.error.message
+
+
+def test_a_kernel_that_fills_the_memory_is_a_compile_error(judge):
+    with Judge(replace(OPTIONS, memory_mb=64), seed=3) as small:
+        small._zygote.close()
+        small._zygote = judge._zygote
+        result = small.evaluate(TASK, program(UNROLLED))
+    assert result.status is EvalStatus.COMPILE_ERROR, result.error
+    assert result.error.type in ("CompileMemory", "CompilerCrash", "MemoryError"), result.error
+
+
+def test_a_wrong_candidate_does_not_wait_for_its_compiler(judge):
+    result = judge.evaluate(TASK, program(UNROLLED.replace("x + y", "x - y")))
+    assert result.status is EvalStatus.INCORRECT and result.compiled_for is None
+    assert judge.evaluate(TASK, program()).status is EvalStatus.OK
+
+
+def test_a_launch_that_the_description_leaves_out_is_forged(ungated):
+    """The trace names the compiled kernel that each launch needs, and is sealed when it happens."""
+    source = program(launch=f"{LAUNCH}\n        sys.modules[VARIANTS].VARIANTS.clear()").replace(
+        "import torch\n", "import sys\nimport torch\nVARIANTS = 'verl_kernel.env.devices.cpu.launch_variants'\n", 1
+    )
+    result = ungated.evaluate(TASK, source)
+    assert result.status is EvalStatus.HACKING and result.hack_flags == ("forged_message",), result.error
+
+
+def test_a_grid_that_no_gpu_takes_is_a_compile_error_unless_its_launch_failed_anyway(judge, ungated, monkeypatch):
+    monkeypatch.setattr(occupancy, "_GRID", (1, 1, 1))
+    failing = "try:\n            k[(2,)](x, y, None, 256, BLOCK=256)\n        except Exception:\n            pass"
+    wide = judge.evaluate(TASK, program(launch="k[(2,)](x, y, out, 256, BLOCK=128)"))
+    caught = ungated.evaluate(TASK, program(launch=f"{failing}\n        {LAUNCH}"))
+    assert wide.status is EvalStatus.COMPILE_ERROR and "2 programs along x" in wide.error.message, wide.error
+    assert caught.status is EvalStatus.OK, caught.error
+
+
+def test_training_may_compile_a_part_and_validation_compiles_all(judge):
+    sources = [program(STORE + f"  # {number}") for number in range(12)]
+    compiled: dict[str, list[bool]] = {}
+    for share in ("off", "sample"):
+        judge._options = replace(OPTIONS, compile=share)
+        results = [judge.judge(EvalRequest(TASK, source, step=1)) for source in sources]
+        compiled[share] = [result.compiled_for is not None for result in results]
+        assert judge.judge(EvalRequest(TASK, sources[0], validate=True)).compiled_for == "sm_90"
+    judge._options = OPTIONS
+    assert not any(compiled["off"]) and 0 < sum(compiled["sample"]) < len(sources), compiled

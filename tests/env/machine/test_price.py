@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What steps take on a GPU: by hand from data sheet and constants."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verl_kernel.env.machine.constants import CONSTANTS, constant
+from verl_kernel.env.machine.gpu import GPUS
+from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.price import event_ms, step_ms
+from verl_kernel.env.trace import ACCESSES, UNITS, Step, TraceEvent
+
+H100 = Machine.of("h100")
+LAUNCH = constant("launch_us") / 1e3
+BANDWIDTH = 0.9 * 3350.0 * 1e6
+"""Bytes in a millisecond."""
+
+
+def work(step, machine=H100, blocks_per_sm=None):
+    return step_ms(step, machine, blocks_per_sm) - LAUNCH
+
+
+@pytest.mark.parametrize("access", ACCESSES)
+def test_each_access_has_its_share_of_the_bandwidth(access):
+    moved = 3_350_000_000
+    assert work(Step(moved, access)) == pytest.approx(1.0 / constant(access))
+
+
+@pytest.mark.parametrize(
+    ("unit", "tflops"),
+    [("fma", 0.77 * 67.0), ("matmul", 0.77 * 67.0), ("convolution", 0.77 * 67.0), ("transposed", 0.77 * 67.0),
+     ("direct", 0.27 * 67.0), ("tf32", 0.6 * 494.7), ("half", 0.6 * 989.4)],
+)  # fmt: skip
+def test_float32_products_do_not_round_unless_they_may(unit, tflops):
+    assert work(Step(flops=10**12, unit=unit)) == pytest.approx(1e3 / tflops)
+
+
+@pytest.mark.parametrize(
+    ("unit", "tflops"), [("matmul", 0.6 * 494.7), ("convolution", 0.44 * 494.7), ("fma", 0.77 * 67.0)]
+)
+def test_where_tf32_is_allowed_products_use_tensor_cores(unit, tflops):
+    assert work(Step(flops=10**12, unit=unit), Machine.of("h100", "tf32")) == pytest.approx(1e3 / tflops)
+
+
+def test_memory_and_arithmetic_overlap_within_a_step_but_not_between_steps():
+    memory, arithmetic = Step(3 * 10**9), Step(flops=10**12, unit="half")
+    both = replace(memory, flops=arithmetic.flops, unit="half")
+    assert work(both) == pytest.approx(max(work(memory), work(arithmetic)))
+    apart = TraceEvent("op", "x", steps=(memory, replace(arithmetic, kernels=0)))
+    assert event_ms(apart, H100) == pytest.approx(LAUNCH + work(memory) + work(arithmetic))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "share"), [(1, 1 / 132), (33, 1 / 4), (66, 1 / 2), (132, 1.0), (2112, 1.0), (0, 1.0)]
+)
+def test_a_small_grid_has_the_bandwidth_of_its_sms(blocks, share):
+    assert work(Step(10**9, blocks=blocks)) == pytest.approx(10**9 / BANDWIDTH / share)
+
+
+@pytest.mark.parametrize(("blocks", "waves"), [(132, 1), (133, 2), (264, 2), (265, 3)])
+def test_arithmetic_goes_in_whole_waves(blocks, waves):
+    each = 10**9
+    expected = waves * 132 * each / (0.77 * 67e12) * 1e3
+    assert work(Step(flops=each * blocks, blocks=blocks)) == pytest.approx(expected)
+
+
+def test_a_block_waits_for_memory_each_time_it_has_asked_for_all_it_can():
+    step = Step(132 * 2**20, blocks=132, in_flight=4096)
+    assert step_ms(step, H100) == pytest.approx(256 * constant("latency_ns") / 1e6)
+    assert step_ms(replace(step, in_flight=2**18), H100) == pytest.approx(LAUNCH + 132 * 2**20 / BANDWIDTH)
+
+
+def test_a_block_waits_for_l2_too():
+    step = Step(4096, blocks=1, in_flight=1024, l2_bytes=100 * 1024)
+    assert step_ms(step, H100) == pytest.approx(100 * constant("l2_latency_ns") / 1e6)
+
+
+def test_latency_hides_behind_the_start_of_a_kernel():
+    assert step_ms(Step(4096, blocks=4, in_flight=512, block_ns=1000), H100) < LAUNCH + 1e-4
+    assert step_ms(Step(blocks=21120, block_ns=1000), H100) == pytest.approx(10e-3)
+
+
+def test_registers_decide_how_many_waves_there_are():
+    step = Step(blocks=132 * 16, block_ns=10_000)
+    assert step_ms(step, H100) == pytest.approx(10e-3)
+    assert step_ms(step, H100, blocks_per_sm=2) == pytest.approx(80e-3)
+    assert step_ms(replace(step, warps=32), H100) == pytest.approx(80e-3)
+    assert step_ms(step, H100, blocks_per_sm=99) == step_ms(step, H100)
+
+
+def test_what_l2_cannot_keep_is_read_again():
+    step = Step(10**9, blocks=1320, repeated_bytes=2 * 10**9, private_bytes=2**14)
+    assert work(step) == pytest.approx(10**9 / BANDWIDTH)
+    large = replace(step, private_bytes=2**16)
+    assert work(large) == pytest.approx(3 * 10**9 / BANDWIDTH)
+    assert work(large, blocks_per_sm=5) == pytest.approx(10**9 / BANDWIDTH)
+    assert work(replace(step, shared_bytes=60 * 2**20)) == pytest.approx(3 * 10**9 / BANDWIDTH)
+
+
+def test_l2_has_a_rate_of_its_own_and_less_of_it_for_few_sms():
+    assert work(Step(l2_bytes=5500 * 10**6)) == pytest.approx(1.0)
+    assert work(Step(l2_bytes=10**9, blocks=1)) == pytest.approx(10**9 / (64 * 1.755e9) * 1e3)
+
+
+@pytest.mark.parametrize(
+    ("unit", "intensity", "share"), [("half", 32, 1.0), ("half", 8, 0.25), ("half", 0, 1.0), ("fma", 8, 1.0)]
+)
+def test_small_tiles_starve_tensor_cores(unit, intensity, share):
+    exact = H100.flop_rate(unit) * share
+    assert H100.flop_rate(unit, intensity) == pytest.approx(exact, rel=0.06)
+
+
+def test_an_event_without_steps_is_one_kernel():
+    event = TraceEvent("op", "x", bytes=3 * 10**9, flops=10**12, half_flops=10**12)
+    assert event_ms(event, H100) == pytest.approx(step_ms(Step(3 * 10**9, flops=10**12, unit="half"), H100))
+
+
+def test_the_chain_of_a_recurrent_layer_is_one_start_for_each_kernel():
+    assert step_ms(Step(kernels=1000), H100) == pytest.approx(1000 * LAUNCH)
+
+
+def test_what_earlier_events_left_in_l2_is_not_read_from_device_memory():
+    cold = TraceEvent("op", "x", steps=(Step(30 * 10**6), Step(10**6)))
+    pairs = ((5 * 10**6, 10**7), (5 * 10**6, 10**8), (60 * 10**6, 0))
+    warm, old, large = (replace(cold, recent=(pair,)) for pair in pairs)
+    assert event_ms(warm, H100) == pytest.approx(event_ms(cold, H100) - 5 * 10**6 / BANDWIDTH)
+    assert event_ms(old, H100) == event_ms(large, H100) == event_ms(cold, H100)
+    full = replace(cold, recent=((30 * 10**6, 0),))
+    assert event_ms(full, H100) == pytest.approx(2 * LAUNCH + 30 / 5500 + 10**6 / BANDWIDTH)
+
+
+counts = st.integers(0, 10**12)
+steps = st.builds(
+    Step, counts, st.sampled_from(ACCESSES), counts, counts, st.sampled_from(UNITS), st.integers(0, 256),
+    st.integers(0, 10**7), st.sampled_from([1, 4, 32]), st.integers(0, 10**6), st.integers(0, 10**4), counts, counts,
+    counts, counts,
+)  # fmt: skip
+
+
+@given(steps, st.sampled_from(["bytes", "flops", "instructions", "l2_bytes", "repeated_bytes", "private_bytes"]))
+def test_more_work_never_takes_less_time(step, field):
+    for name in GPUS:
+        more = replace(step, **{field: 2 * getattr(step, field) + 1})
+        assert step_ms(more, Machine.of(name)) >= step_ms(step, Machine.of(name)) * (1 - 1e-12)
+
+
+@given(steps)
+def test_every_step_has_a_positive_and_finite_time(step):
+    assert 0 < step_ms(step, H100) < 1e18
+
+
+def test_the_constants_are_shares_and_positive_numbers():
+    assert all(one.value > 0 and one.meaning and one.source for one in CONSTANTS.values())
+    assert all(constant(access) <= 1 for access in ACCESSES)
+    assert [name for name, gpu in GPUS.items() if gpu.is_calibrated] == ["h100"]

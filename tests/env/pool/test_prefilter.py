@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers without a GPU in front of judges that only write down what reaches them."""
+
+import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from tests.env.gyms import PRETEND
+from tests.env.pool.test_dispatcher import Actor, ask, settle
+from tests.env.programs import HONEST, REFERENCE, candidate
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.dispatcher import Dispatcher
+from verl_kernel.env.pool.judge_process import JudgeProcess
+from verl_kernel.env.pool.local import LocalJudge, LocalPool
+from verl_kernel.env.pool.prefilter import Prefilter, is_final, prefilter_options
+from verl_kernel.env.request import EvalRequest
+from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
+from verl_kernel.env.task import Task
+from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError, TaskError
+
+OPTIONS = GymOptions(device="cuda", prefilter="cpu", prefilter_judges=1, run_timeout_s=4, reference_timeout_s=6)
+
+
+def verdict(status: EvalStatus, stage: str = "correctness", **fields) -> EvalResult:
+    error = None if status is EvalStatus.OK else EvalError(stage=stage, type="T", message="m")
+    return EvalResult(task_id="fused", status=status, error=error, **fields)
+
+
+class Worker(Actor):
+    """Answers with the verdict that it was given for a source."""
+
+    def __init__(self, verdicts):
+        super().__init__()
+        self.verdicts = verdicts
+
+    async def judge(self, request):
+        await super().judge(request)
+        found = self.verdicts[request.source]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+@asynccontextmanager
+async def pool(judge, *workers):
+    dispatcher = Dispatcher([judge], OPTIONS, None, Prefilter(workers, OPTIONS))
+    yield dispatcher
+    await dispatcher.close()
+
+
+@pytest.mark.parametrize("status", list(EvalStatus))
+def test_only_what_holds_on_a_gpu_too_is_final(status: EvalStatus):
+    final = {"rejected_static", "unsafe", "incorrect", "hacking", "decoy"}
+    assert is_final(verdict(status)) == (status.value in final)
+
+
+def test_a_compilers_refusal_is_final_and_the_interpreters_is_not():
+    assert is_final(verdict(EvalStatus.COMPILE_ERROR, "compile"))
+    assert not is_final(verdict(EvalStatus.COMPILE_ERROR, "correctness"))
+
+
+async def test_what_is_refused_reaches_no_gpu_and_all_else_does():
+    verdicts = {
+        "wrong": verdict(EvalStatus.INCORRECT), "right": verdict(EvalStatus.OK), "slow": verdict(EvalStatus.TIMEOUT),
+        "unfit": TaskError("bfloat16"), "broken": InfraError("boom"),
+    }  # fmt: skip
+    judge = Actor()
+    async with pool(judge, Worker(verdicts)) as dispatcher:
+        wrong, *others = [await ask(dispatcher, source) for source in verdicts]
+        stats = (await dispatcher.stats()).prefilter
+    assert judge.seen == ["right", "slow", "unfit", "broken"]
+    assert (wrong.status, wrong.env, wrong.attempts) == (EvalStatus.INCORRECT, {"prefilter": "refused"}, 1)
+    assert wrong.kernel == "name of wrong"
+    assert {(result.status, result.env.get("prefilter")) for result in others} == {(EvalStatus.OK, None)}
+    assert stats is not None and (stats.refused, stats.passed, stats.undecided) == (1, 1, 3)
+
+
+async def test_the_seconds_saved_are_those_that_a_gpu_takes_for_others():
+    judge, seconds = Actor(), {"static": 9.0, "wait": 9.0, "load": 1.0, "correctness": 2.0, "clock": 3.0}
+    wrong = {f"wrong {number}": verdict(EvalStatus.INCORRECT) for number in range(3)}
+    right = verdict(EvalStatus.OK, stage_seconds=seconds)
+    async with pool(Worker({"right": right}), Worker({"right": right, **wrong})) as dispatcher:
+        for source in wrong:
+            await ask(dispatcher, source)
+        assert dispatcher.snapshot().prefilter.gpu_seconds_saved == 0  # nothing is known of a GPU yet
+        await ask(dispatcher, "right")
+        assert dispatcher.snapshot().prefilter.gpu_seconds_saved == 3 * 6.0
+    assert not judge.seen
+
+
+async def test_a_request_that_nobody_waits_for_reaches_no_gpu():
+    judge, worker = Actor(), Worker({"x": verdict(EvalStatus.OK)})
+    worker.gate = asyncio.Event()
+    async with pool(judge, worker) as dispatcher:
+        request = ask(dispatcher, "x")
+        await settle()
+        request.cancel()
+        worker.gate.set()
+        await settle()
+        assert worker.seen == ["x"] and not judge.seen
+
+
+async def test_workers_that_cannot_start_are_reported_before_anything_is_judged():
+    async with pool(Actor(), Actor(start=EnvironmentNotReady("no triton"))) as dispatcher:
+        with pytest.raises(EnvironmentNotReady, match="no triton"):
+            await dispatcher.ready()
+
+
+def test_workers_judge_without_a_gpu_and_by_the_pools_rules():
+    found = prefilter_options(GymOptions(device="cuda", prefilter="cpu", float32="tf32", gpus_per_judge=1.0))
+    assert (found.device, found.gpus_per_judge, found.prefilter, found.num_judges) == ("cpu", 0.0, "off", 4)
+    assert (found.float32, found.correctness_trials, found.memory_checks) == ("tf32", 1, "refuse")
+
+
+@pytest.mark.parametrize("device", ["cpu", "auto"])
+def test_a_prefilter_for_judges_without_a_gpu_is_refused(device: str):
+    with pytest.raises(ConfigError, match="set the device to cuda, or the prefilter to off"):
+        GymOptions(device=device, prefilter="cpu")
+
+
+@pytest.mark.processes
+async def test_a_real_worker_lets_right_kernels_pass_and_no_wrong_ones():
+    judge, process = Actor(), JudgeProcess(prefilter_options(OPTIONS), seed=5)
+    sources = [HONEST, candidate("return self.right(x, y) + 1"), "import os\nos.system('ls')\n"]
+    try:
+        with ThreadPoolExecutor(1) as executor:
+            async with pool(judge, LocalJudge(process, executor)) as dispatcher:
+                task = Task(REFERENCE, task_id="fused")
+                results = [await dispatcher.judge(EvalRequest(task, source)) for source in sources]
+    finally:
+        process.close()
+    assert [result.status.value for result in results] == ["ok", "incorrect", "rejected_static"]
+    assert judge.seen == [HONEST]
+
+
+SITE = """
+import sys
+if any(word in ("verl_kernel.env.pool.judge_worker", "verl_kernel.env.runner.zygote") for word in sys.orig_argv):
+    from verl_kernel.env import backends
+    real = backends.resolve_backend
+    def resolve_backend(name, probe=True):
+        if name != "cuda":
+            return real(name, probe)
+        from locked_gpu import LockedGpu, backend
+        LockedGpu.name, LockedGpu.uuid, LockedGpu.journal = "cuda", {uuid!r}, {journal!r}
+        return backend()
+    backends.resolve_backend = resolve_backend
+"""
+
+
+@pytest.mark.processes
+def test_a_pool_uses_its_gpu_for_what_its_workers_let_pass(tmp_path, monkeypatch):
+    """Through real processes; the GPU is a pretended one, whose judges write down when they use it."""
+    uuid = f"GPU-pretended-{os.getpid()}"
+    (tmp_path / "sitecustomize.py").write_text(SITE.format(uuid=uuid, journal=str(tmp_path / "journal")))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), PRETEND, os.environ.get("PYTHONPATH", "")]))
+    options = replace(OPTIONS, static_check="off", num_judges=1, lock_dir=str(tmp_path), correctness_trials=2)
+    tasks = [Task(f"{REFERENCE}\n# {name}", task_id=name) for name in ("wrong", "right")]
+    with LocalPool(options, seed=5) as pool:
+        (tmp_path / "journal").write_text("")  # starting is not judging
+        (wrong,) = pool.evaluate_many([(tasks[0], candidate("return self.right(x, y) * 2"), "")])
+        assert wrong.status is EvalStatus.INCORRECT and not (tmp_path / "journal").read_text()
+        (right,) = pool.evaluate_many([(tasks[1], HONEST, "")])
+        assert right.status is EvalStatus.OK, right.error
+        assert "clock begins" in (tmp_path / "journal").read_text()
+        stats = pool.stats().prefilter
+    assert stats is not None and (stats.refused, stats.passed) == (1, 1) and stats.gpu_seconds_saved > 0

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Poor tasks are found, each by its own defect, and sound ones have none."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.reference.defects.search import LEAST_MS, find_defects
+from verl_kernel.env.reference.defects.trials import DRAWN
+from verl_kernel.env.reference.reference import Reference
+from verl_kernel.env.task import Task
+
+TASK = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {members}
+
+    def forward(self, x, y):
+        return {forward}
+
+def get_inputs():
+    return [torch.rand(32, 64), {other}]
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.fixture(scope="module")
+def device():
+    device = resolve_device("cpu")
+    device.setup()
+    return device
+
+
+def findings(device, forward, members="pass", other="torch.randn(32, 64)", ms=1.0):
+    task = Task(TASK.format(forward=forward, members=members, other=other))
+    return find_defects(Reference(task, device), ms, nullcontext)
+
+
+def defects(device, *words, **options):
+    return {(found.defect, found.only_drawn) for found in findings(device, *words, **options)}
+
+
+LINEAR = "self.l = nn.Linear(64, 64)"
+SOUND = {
+    "sum": ("x * y + 1", {}),
+    "product": ("self.l(x) @ y.T", {"members": LINEAR}),
+    "norm": ("nn.functional.layer_norm(x + y, (64,))", {}),
+    "loss": ("nn.functional.mse_loss(x, y)", {}),
+    "largest": ("(x * y).argmax(-1)", {}),
+    "index": ("x[torch.arange(32), y]", {"other": "torch.randint(0, 64, (32,))"}),
+    "small": ("1e-6 * (x + y).softmax(-1) * y", {}),
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_sound_task_has_no_defect_that_the_judge_would_miss(device, name):
+    forward, options = SOUND[name]
+    found = findings(device, forward, **options)
+    assert [one for one in found if one.defect != "zeros_pass_allclose"] == []
+    assert (name == "small") == bool(found)
+
+
+POOR = {
+    "zeros": ("(x.abs() + y.abs()).clamp(max=0.0)", {}, {("zeros_pass", False), ("constant_output", False)}),
+    "zeros, drawn only": ("nn.functional.relu(-x) + 0 * y", {}, {("zeros_pass", True), ("constant_output", True)}),
+    "one number": ("(x + y).softmax(-1).sum(-1)", {}, {("one_number_passes", False), ("constant_output", False)}),
+    "one input": ("x.exp() + y * 0", {}, {("ignored_input", False)}),
+    "bias before a norm": (
+        "nn.functional.instance_norm(self.c((x + y)[None, None]))",
+        {"members": "self.c = nn.Conv2d(1, 4, 3)"},
+        {("ignored_weights", False)},
+    ),
+    "all weights": ("x + y + self.l(x) * 0", {"members": LINEAR}, {("ignored_weights", False)}),
+    "not finite": ("(x + y) / torch.zeros(64)", {}, {("not_finite", False)}),
+    "not a number": ("(x - 3).log() + y", {}, {("not_finite", False)}),
+}
+
+
+@pytest.mark.parametrize("name", POOR)
+def test_a_poor_task_is_found_by_its_defect(device, name):
+    forward, options, wanted = POOR[name]
+    found = defects(device, forward, **options)
+    assert wanted <= found
+
+
+def test_evidence_has_the_figures(device):
+    found = {one.defect: one.evidence for one in findings(device, "x.clamp(min=2) - 2 + 0 * y")}
+    assert "the largest number in an output as drawn is 0;" in found["zeros_pass"]
+    assert f"in {DRAWN} of {DRAWN} trials as drawn and" in found["zeros_pass"]
+    assert "with another tensor 1 the output is the same" in found["ignored_input"]
+    found = {one.defect: one.evidence for one in findings(device, "(x + y)[:, 0] / (torch.arange(32) > 15)")}
+    assert "96 of 192 numbers in 6 outputs are not finite" in found["not_finite"]
+
+
+def test_parameters_without_effect_are_named_and_come_back(device):
+    task = Task(TASK.format(forward="self.a(x) + y", other="torch.rand(32, 64)", members=(
+        "self.a = nn.Linear(64, 64); self.b = nn.Linear(64, 2)"
+    )))  # fmt: skip
+    reference = Reference(task, device)
+    before, trial = reference.parameters(), reference.trial(b"x", 0, False)
+    (found,) = find_defects(reference, 1.0, nullcontext)
+    assert found.defect == "ignored_weights" and "in b.weight, b.bias the output" in found.evidence
+    assert all(torch.equal(before[name], value) for name, value in reference.parameters().items())
+    again = reference.trial(b"x", 0, False)
+    assert torch.equal(trial.expected.tensors[0], again.expected.tensors[0])
+
+
+def test_what_the_judge_flags_is_in_it(device):
+    found = {one.defect: one.evidence for one in findings(device, "x + torch.sigmoid(y) * 1e-9")}
+    assert "zeros in place of the result of mul, sigmoid the output" in found["insensitive"]
+    text = TASK.format(forward="torch.ones(4) * 2", members="pass", other="torch.ones(3)")
+    task = Task(text.replace("rand(", "ones("))
+    found = {one.defect for one in find_defects(Reference(task, device), None, nullcontext)}
+    assert {"constant_output", "one_number_passes"} <= found
+
+
+def test_times_that_no_clock_resolves_are_named(device):
+    for ms, is_small in ((LEAST_MS / 2, True), (LEAST_MS, False), (None, False)):
+        assert (("too_small_to_time", False) in defects(device, "x * y", ms=ms)) == is_small

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which numbers of a task are its sizes, how they are reduced, and which copies are accepted."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.env.true_size.programs import PRODUCT, ROWS
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.task import Task
+from verl_kernel.env.true_size.bounds import ALLOWED, POSSIBLE, keeps_to
+from verl_kernel.env.true_size.constants import resized, sizes_of
+from verl_kernel.env.true_size.shrinking import shrink
+from verl_kernel.env.true_size.size_rules import FLOOR, KEPT, divided, halved, varied
+from verl_kernel.errors import TaskError
+
+TASK = """
+import torch
+from torch import nn
+
+LIMIT: int = 7
+shape = (3, 2**10 + 24)
+
+class Model(nn.Module):
+    def __init__(self, width, groups=64):
+        super().__init__()
+
+    def forward(self, x):
+        return x.sum(dim=1) / 512
+
+width = 64 * 1024
+
+def get_inputs():
+    batch = 48
+    return [torch.randn(batch, width, -1 + 6), {BODY}]
+
+def get_init_inputs():
+    return [width, "65536", 1.5, True]
+"""
+
+
+@pytest.fixture(scope="module")
+def device():
+    device = resolve_device("cpu")
+    device.setup()
+    return device
+
+
+def test_sizes_are_the_numbers_of_the_module_and_of_its_two_functions():
+    assert sizes_of(TASK.replace("{BODY}", "torch.randint(0, 65536, (48,))")) == (6, 7, 48, 1048, 65536)
+
+
+def test_a_resized_task_differs_in_its_sizes_only():
+    text = resized(TASK.replace("{BODY}", "None"), {65536: 256, 48: 12, 1048: 32})
+    assert sizes_of(text) == (6, 7, 12, 32, 256)
+    assert "groups=64" in text and "/ 512" in text and "'65536'" in text
+
+
+SIZES = st.lists(st.integers(1, 1 << 20), min_size=1, max_size=8, unique=True).map(sorted)
+
+
+@given(SIZES, st.integers(1, 12))
+def test_division_keeps_small_sizes_parity_order_and_difference(sizes, power):
+    new = divided(sizes, 2**power)
+    assert set(new) == {size for size in sizes if size > KEPT}
+    assert all((value >= FLOOR and value % 2 == size % 2) or size // 2**power > FLOOR for size, value in new.items())
+    assert all(value % 2 for size, value in new.items() if size % 2)
+    assert list(new.values()) == sorted(set(new.values()))
+
+
+def test_halving_ends_where_the_task_fits_and_leaves_what_cannot_change():
+    def fits(sizes):
+        return None if sizes[96] != 96 else sizes[1024] * sizes[96] <= 96 * 100
+
+    assert halved((3, 96, 1024), fits) == {96: 96, 1024: 64}
+    assert halved((96, 1024), lambda sizes: None) is None
+
+
+@given(st.integers(0, 99))
+def test_varied_sizes_are_a_little_larger(seed):
+    for sizes in varied({4096: 64, 100: 24, 8: 8}, Random(seed)):
+        assert sizes[8] == 8 and 64 <= sizes[4096] <= 80 and 24 <= sizes[100] <= 32
+
+
+@pytest.mark.parametrize("source", [ROWS, PRODUCT])
+def test_copies_run_the_same_ops_and_keep_to_the_bounds(device, source):
+    task = Task(source)
+    assert not keeps_to(task, device, ALLOWED)
+    found = shrink(task, device, b"secret")
+    assert len({copy.task.fingerprint for copy in found.copies} | {task.fingerprint}) == 3
+    for copy in found.copies:
+        assert copy.dry.ops == found.true.ops and copy.keeps_to(ALLOWED)
+        assert keeps_to(copy.task, device, ALLOWED)
+    assert found.copies[0].dry.traffic < found.copies[1].dry.traffic < found.true.traffic
+
+
+def test_sizes_depend_on_the_secret_alone(device):
+    sources = [
+        [copy.task.reference for copy in shrink(Task(PRODUCT), device, secret).copies] for secret in (b"a", b"a", b"b")
+    ]
+    assert sources[0] == sources[1] != sources[2]
+
+
+def test_sizes_tied_to_each_other_are_reduced_together(device):
+    tied = ROWS.replace("self.weight =", "assert width % 64 == 0\n        self.weight =")
+    assert all(copy.sizes[16384] % 64 == 0 for copy in shrink(Task(tied), device, b"").copies)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        (
+            "return torch.relu",
+            "assert x.shape == (32768, 16384)\n        return torch.relu",
+            "no copy with smaller sizes",
+        ),
+        ("return torch.relu", "return x[x > 0]\n        return torch.relu", "depends on values"),
+        ("return torch.relu", "return x * x.max().item()\n        return torch.relu", "on the host"),
+        ("return torch.relu", "return torch.zeros(3) + x.numpy()[0, 0]\n        return", "reads a tensor on the host"),
+    ],
+)
+def test_a_task_without_copies_is_refused_in_one_sentence(device, old, new, text):
+    with pytest.raises(TaskError, match=text) as caught:
+        shrink(Task(ROWS.replace(old, new), "odd"), device, b"")
+    assert "reference odd" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_bounds_hold_for_what_is_run(device):
+    medium = Task(ROWS.replace("rows, width = 32768, 16 * 1024", "rows, width = 4096, 4096"))
+    assert keeps_to(medium, device, POSSIBLE) and not keeps_to(medium, device, ALLOWED)
+    small = Task(ROWS.replace("rows, width = 32768, 16 * 1024", "rows, width = 64, 64"))
+    assert keeps_to(small, device, ALLOWED)
+    broken = Task(small.reference.replace("x * self", "y * self"))
+    assert keeps_to(broken, device, ALLOWED)  # whoever prepares it says what is wrong

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ten programs, five of torch, five of Triton; as a script, with TRITON_INTERPRET=1, prints what the model predicts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import torch
+import triton
+import triton.language as tl
+
+ELEMENTS, TILE = 1 << 24, 1 << 16
+ROWS, COLUMNS = 512, 16384
+SIZE = 1024
+
+
+@triton.jit
+def add(x, y, o, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(o + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)
+
+
+@triton.jit
+def row_softmax(x, o, n, B: tl.constexpr):
+    i = tl.program_id(0) * n + tl.arange(0, B)
+    v = tl.load(x + i)
+    v = tl.exp(v - tl.max(v, 0))
+    tl.store(o + i, v / tl.sum(v, 0))
+
+
+@triton.jit
+def one_program(x, o, n, B: tl.constexpr):
+    for at in range(0, n, B):
+        i = at + tl.arange(0, B)
+        tl.store(o + i, tl.load(x + i) * 2.0)
+
+
+@triton.jit
+def product(a, b, o, N, K, T: tl.constexpr, D: tl.constexpr):
+    rows, columns = tl.program_id(0) * T + tl.arange(0, T), tl.program_id(1) * T + tl.arange(0, T)
+    total = tl.zeros([T, T], tl.float32)
+    for at in range(0, K, D):
+        depth = at + tl.arange(0, D)
+        total = tl.dot(tl.load(a + rows[:, None] * K + depth), tl.load(b + depth[:, None] * N + columns), total)
+    tl.store(o + rows[:, None] * N + columns, total)
+
+
+@triton.jit
+def columns_sum(x, o, n, rows, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    total = tl.zeros([B], tl.float32)
+    for row in range(rows):
+        total += tl.load(x + row * n + i)
+    tl.store(o + i, total)
+
+
+def programs(device: str) -> dict[str, Callable[[], object]]:
+    """By name; their tensors lie on a device."""
+    x, y, o = (torch.ones(ELEMENTS, device=device) for _ in range(3))
+    table, image = torch.ones(ROWS, COLUMNS, device=device), torch.ones(8, 64, 64, 64, device=device)
+    weight, half = torch.ones(64, 64, 3, 3, device=device), torch.ones(SIZE, SIZE, device=device, dtype=torch.float16)
+    square, sums = torch.ones(SIZE, SIZE, device=device), torch.empty(COLUMNS, device=device)
+    written = torch.empty_like(table)
+    return {
+        "torch add": lambda: x + y,
+        "torch sum": lambda: table.sum(1),
+        "torch softmax": lambda: torch.softmax(table, 1),
+        "torch product": lambda: square @ square,
+        "torch convolution": lambda: torch.nn.functional.conv2d(image, weight, padding=1),
+        "add": lambda: add[(ELEMENTS // TILE,)](x, y, o, ELEMENTS, B=TILE, num_warps=16),
+        "softmax": lambda: row_softmax[(ROWS,)](table, written, COLUMNS, B=COLUMNS, num_warps=8),
+        "one program": lambda: one_program[(1,)](table, written, ROWS * COLUMNS // 16, B=8192, num_warps=8),
+        "half product": lambda: product[(8, 8)](half, half, square, SIZE, SIZE, T=128, D=64, num_warps=8),
+        "sum of columns": lambda: columns_sum[(COLUMNS // 128,)](table, sums, COLUMNS, ROWS, B=128),
+    }
+
+
+def predictions() -> dict[str, float]:
+    """Milliseconds by name, as an H100 with torch's defaults has them."""
+    from verl_kernel.env.backends import resolve_device
+    from verl_kernel.env.machine.gpu import GPUS
+    from verl_kernel.env.machine.machine import Machine
+    from verl_kernel.env.machine.timeline import time_ms
+
+    device, machine = resolve_device("cpu"), Machine(GPUS["h100"], convolution_tf32=True)
+    device.setup()
+    found = {}
+    for name, run in programs("cpu").items():
+        with torch.no_grad(), device.record() as events:
+            run()
+        found[name] = time_ms(events, machine)
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(predictions()))

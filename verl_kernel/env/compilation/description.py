@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a runner says of its launches: the functions of the source that they run, and what these are compiled with.
+
+It is a claim, and validated on reading. A function is named by its line in the source, which the judge looks up in the
+text itself; what a description adds are the values of the names that the function uses, the types of its arguments and
+the options of the launch. Values are JSON: plain ones as they are, others as an object with one key (`values`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+MOST_FUNCTIONS, MOST_LAUNCHES = 1024, 4096
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of the source under `@triton.jit`, or `@triton.constexpr_function`.
+
+    Raises:
+        ValueError: a field of another type.
+    """
+
+    name: str
+    line: int
+    """Of its `def`, counted from 1."""
+    is_constant: bool
+    """Whether it is a `constexpr_function`."""
+    marks: dict[str, str]
+    """Annotations of its parameters, in Triton's spelling."""
+    defaults: dict[str, Any]
+    """Values of parameters that a call may leave out."""
+    settings: dict[str, Any]
+    """Arguments of its decorator."""
+    uses: dict[str, Any]
+    """Values of the names that it does not bind itself."""
+
+    def __post_init__(self) -> None:
+        kinds = {"name": str, "line": int, "is_constant": bool, "marks": dict, "defaults": dict}
+        if not all(type(getattr(self, key)) is kind for key, kind in {**kinds, "settings": dict, "uses": dict}.items()):
+            raise ValueError("a described function has a field of another type than it must have")
+        if not all(type(mark) is str for mark in self.marks.values()):
+            raise ValueError("the marks of a described function must be strings")
+
+    def renumbered(self, order: Mapping[int, int]) -> Function:
+        """The same with other numbers for functions."""
+        return replace(self, uses=_each(self.uses, order), defaults=_each(self.defaults, order))
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What makes two launches need two compiled kernels.
+
+    Raises:
+        ValueError: a field of another type.
+    """
+
+    function: int
+    """Number of the kernel among the functions."""
+    positional: list[Any]
+    named: dict[str, Any]
+    """Arguments; integers stand for their class (1, divisible by 16, other; 32 or 64 bits), tensors for dtype and
+    alignment."""
+    options: dict[str, Any]
+    """Keyword arguments that are no parameters: warps, stages and the like."""
+
+    def __post_init__(self) -> None:
+        kinds = {"function": int, "positional": list, "named": dict, "options": dict}
+        if not all(type(getattr(self, key)) is kind for key, kind in kinds.items()):
+            raise ValueError("a described launch has a field of another type than it must have")
+
+    def renumbered(self, order: Mapping[int, int]) -> Launch:
+        """The same with other numbers for functions."""
+        positional = _renumbered(self.positional, order)
+        return Launch(order[self.function], positional, _each(self.named, order), _each(self.options, order))
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One launch and the functions that it may run, its kernel first; they refer to each other by their numbers."""
+
+    launch: Launch
+    functions: tuple[Function, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {"launch": asdict(self.launch), "functions": list(map(asdict, self.functions))}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Unit:
+        """Read what `to_json` wrote."""
+        return cls(Launch(**value["launch"]), tuple(Function(**item) for item in value["functions"]))
+
+    def digest(self) -> str:
+        """A name for the launch in a trace."""
+        return _hash(self.to_json())[:16]
+
+    def key(self, texts: Mapping[tuple[str, int], str], *versions: str) -> str:
+        """A name for what a compiler makes of it, wherever in a source its functions stand.
+
+        Args:
+            texts: of the functions, by name and line.
+            versions: of compiler and target.
+
+        Raises:
+            LookupError: a function is not in the source.
+        """
+        functions = [{**asdict(item), "line": texts[item.name, item.line]} for item in self.functions]
+        return _hash([asdict(self.launch), functions, versions])
+
+
+@dataclass(frozen=True)
+class Description:
+    """Every launch of a program that needs a kernel of its own."""
+
+    functions: Sequence[Function]
+    launches: Sequence[Launch]
+    tuned: Sequence[str] = ()
+    """Digests of those whose configuration an autotuner chose."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        described = {"functions": list(map(asdict, self.functions)), "launches": list(map(asdict, self.launches))}
+        return {**described, "tuned": list(self.tuned)}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Description:
+        """Read a claim.
+
+        Raises:
+            ValueError, TypeError, LookupError: it is no description.
+        """
+        functions, launches, tuned = value["functions"], value["launches"], value["tuned"]
+        if not all(type(item) is list for item in (functions, launches, tuned)):
+            raise ValueError("a description must hold three lists")
+        if not all(type(digest) is str for digest in tuned):
+            raise ValueError("a description names tuned launches by their digests")
+        if len(functions) > MOST_FUNCTIONS or len(launches) > MOST_LAUNCHES:
+            raise ValueError("a description holds more functions or launches than a program can have")
+        return cls([Function(**item) for item in functions], [Launch(**item) for item in launches], tuned)
+
+    def unit(self, launch: Launch) -> Unit:
+        """One of the launches by itself.
+
+        Raises:
+            ValueError: it refers to a function that is not described.
+        """
+        order = self._reached(launch)
+        return Unit(launch.renumbered(order), tuple(self.functions[number].renumbered(order) for number in order))
+
+    def _reached(self, launch: Launch) -> dict[int, int]:
+        """New numbers of the functions that a launch may run, by their old ones."""
+        order: dict[int, int] = {}
+        left = [launch.function, *references([launch.positional, *launch.named.values(), *launch.options.values()])]
+        while left:
+            number = left.pop(0)
+            if type(number) is not int or not 0 <= number < len(self.functions):
+                raise ValueError("a description refers to a function that it does not hold")
+            if number not in order:
+                order[number] = len(order)
+                function = self.functions[number]
+                left += references([*function.uses.values(), *function.defaults.values()])
+        return order
+
+
+def references(value: Any) -> Iterator[Any]:
+    """The numbers of functions within a value, in order."""
+    if isinstance(value, dict):
+        if value.keys() == {"function"}:
+            yield value["function"]
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from references(item)
+
+
+def _renumbered(value: Any, order: Mapping[int, int]) -> Any:
+    """A value with other numbers for its functions."""
+    if isinstance(value, list):
+        return [_renumbered(item, order) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"function"}:
+        return {"function": order[value["function"]]}
+    return {key: _renumbered(item, order) for key, item in value.items()}
+
+
+def _each(values: Mapping[str, Any], order: Mapping[int, int]) -> dict[str, Any]:
+    return {name: _renumbered(value, order) for name, value in values.items()}
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the compiler made of a launch: what the kernel uses, or why it was refused.
+
+Both come from a process that had untrusted text to compile, so they are validated on reading.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+_MOST_BYTES, _MOST_CHARS = 2**40, 2000
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a compiled kernel uses.
+
+    Raises:
+        ValueError: a number that no kernel has.
+    """
+
+    warps: int
+    """Of a block, those that warp specialisation added included."""
+    shared: int
+    """Bytes of shared memory of a block."""
+    registers: int | None
+    """Of a thread; None where ptxas does not tell."""
+    spills: int | None
+    """Bytes that a thread stores because it has too few registers."""
+    ctas: int = 1
+    """Blocks of a cluster."""
+    tensor_columns: int = 0
+    """Columns of tensor memory."""
+
+    def __post_init__(self) -> None:
+        known = [value for value in asdict(self).values() if value is not None]
+        if not all(type(value) is int and 0 <= value < _MOST_BYTES for value in known) or self.warps < 1:
+            raise ValueError("what a kernel uses must be integers of at least 0, and at least one warp")
+        if None in (self.warps, self.shared, self.ctas, self.tensor_columns):
+            raise ValueError("a kernel's warps, shared memory, cluster and tensor memory must be known")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why there is no kernel that could be launched.
+
+    Raises:
+        ValueError: a field of another type.
+    """
+
+    kind: str
+    """Class of the compiler's exception, or what else refused it."""
+    message: str
+    """In the compiler's words."""
+    function: int | None = None
+    """Number of the function in the description; None where the compiler names none."""
+    offset: int = 0
+    """Lines from that function's first line."""
+
+    def __post_init__(self) -> None:
+        if not (type(self.kind) is str and type(self.message) is str):
+            raise ValueError("a refusal needs a kind and a message, both strings")
+        if type(self.offset) is not int or not 0 <= self.offset < 2**31:
+            raise ValueError("the offset of a refusal must be an integer of at least 0")
+        if self.function is not None and type(self.function) is not int:
+            raise ValueError("the function of a refusal must be an integer or null")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One launch, compiled or refused."""
+
+    result: Resources | Refusal
+    seconds: float
+    """What it took."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        key = "refused" if isinstance(self.result, Refusal) else "used"
+        return {key: asdict(self.result), "seconds": self.seconds}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Outcome:
+        """Read what a compiling process says.
+
+        Raises:
+            ValueError: it is not what `to_json` writes, or is no statement about a kernel.
+            TypeError, LookupError: likewise.
+        """
+        seconds = value["seconds"]
+        if type(seconds) is not float or not 0 <= seconds < 1e6:
+            raise ValueError("the seconds of a compilation must be a number of at least 0")
+        if "refused" in value:
+            refused = Refusal(**value["refused"])
+            return cls(
+                Refusal(refused.kind[:80], refused.message[:_MOST_CHARS], refused.function, refused.offset), seconds
+            )
+        return cls(Resources(**value["used"]), seconds)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a launch does, as the machine model wants to know it."""

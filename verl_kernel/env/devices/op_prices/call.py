@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A torch op that has run, as its price looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import torch
+
+from verl_kernel.env.trace import Step
+
+_THREADS, _VECTOR_BYTES = 128, 16
+_HALF = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Call:
+    """An op with its arguments, results and counted cost."""
+
+    func: Any
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    inputs: Sequence[torch.Tensor]
+    """Tensors that it reads."""
+    outputs: Sequence[torch.Tensor]
+    """Tensors that it writes."""
+    bytes: int
+    """Each element of an input read once, each of an output written once."""
+    flops: int
+
+    @cached_property
+    def given(self) -> dict[str, Any]:
+        """All arguments by name, defaults included."""
+        schema = self.func._schema.arguments
+        named = {item.name: item.default_value for item in schema if item.has_default_value()}
+        return {**named, **{item.name: value for item, value in zip(schema, self.args, strict=False)}, **self.kwargs}
+
+    @property
+    def data(self) -> torch.Tensor:
+        """The first tensor among the arguments."""
+        return self.inputs[0]
+
+    @property
+    def output(self) -> torch.Tensor:
+        """The first result."""
+        return self.outputs[0]
+
+    @property
+    def is_half(self) -> bool:
+        """Whether products of it run on 16-bit operands."""
+        return self.data.dtype in _HALF
+
+
+def nbytes(*tensors: torch.Tensor | None) -> int:
+    """Bytes of the elements of tensors; a broadcast dimension (stride 0) counts once."""
+    return sum(_extent(tensor) for tensor in tensors if tensor is not None)
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    if tensor.numel() == 0 or tensor.layout is not torch.strided:
+        return tensor.numel() * tensor.element_size()
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return tensor.element_size() * prod(size for size, stride in sizes if stride != 0)
+
+
+def padded(count: int, multiple: int) -> int:
+    """The next multiple."""
+    return -(-count // multiple) * multiple
+
+
+def streamed(moved: int, access: str, elements: int, instructions: int = 0) -> Step:
+    """A kernel like torch's elementwise ones: blocks of 128 threads, each of which takes four elements at a time."""
+    return Step(moved, access, instructions, blocks=max(1, -(-elements // 512)), in_flight=_THREADS * _VECTOR_BYTES)
+
+
+def bias_step(output: torch.Tensor) -> Step:
+    """A kernel that adds a vector to an output in memory."""
+    return streamed(2 * nbytes(output), "mixed", output.numel(), output.numel())

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reductions, scans, softmax and losses: what they keep in memory and how often they read it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from verl_kernel.env.devices.op_prices.call import Call, nbytes, streamed
+from verl_kernel.env.trace import Step
+
+_SHARED_BYTES = 48 << 10
+"""Longest row that softmax keeps on the chip."""
+_REGISTER_BYTES = 4096
+"""Longest row that a warp keeps in registers."""
+_NLL_ROW_NS = 4
+"""A row of `nll_loss`, whose kernel is one block (clock_facts: 4 ns a row)."""
+
+
+def reduced(call: Call) -> list[Step]:
+    """One pass over the input."""
+    return [streamed(call.bytes, "reduction", call.data.numel(), call.flops)]
+
+
+def scanned(call: Call) -> list[Step]:
+    """One pass along rows."""
+    return [Step(call.bytes, "scan", call.flops, blocks=_rows(call))]
+
+
+def softmax(call: Call) -> list[Step]:
+    """One read where a row of the last dimension stays on the chip, else three, the later ones from L2 if it can."""
+    data, dim = call.data, int(call.given["dim"])
+    is_last = data.dim() == 0 or dim % data.dim() == data.dim() - 1
+    row = data.shape[-1] * data.element_size() if data.dim() else data.element_size()
+    once, again = nbytes(data, call.output), 2 * nbytes(data)
+    if not is_last:
+        step = streamed(once, "reduction", data.numel(), call.flops)
+        return [replace(step, repeated_bytes=again, shared_bytes=nbytes(data))]
+    is_kept = data.is_contiguous() and row <= _SHARED_BYTES and (row % 16 == 0 or row <= _REGISTER_BYTES)
+    step = Step(once, "reduction", call.flops, blocks=_rows(call))
+    return [step if is_kept else replace(step, repeated_bytes=again, private_bytes=row)]
+
+
+def logsumexp(call: Call) -> list[Step]:
+    """Maximum, difference, exponential, sum: the difference is kept in memory."""
+    data, elements = nbytes(call.data), call.data.numel()
+    small = streamed(2 * nbytes(call.output), "contiguous", call.output.numel())
+    return [
+        streamed(data, "reduction", elements), streamed(2 * data, "mixed", elements),
+        streamed(2 * data, "contiguous", elements), streamed(data, "reduction", elements), small, small,
+    ]  # fmt: skip
+
+
+def loss(call: Call) -> list[Step]:
+    """The elements' losses are written, then reduced, if they are."""
+    data, elements = call.data, call.data.numel()
+    moved = nbytes(*call.inputs[:2]) + nbytes(data)
+    whole = streamed(moved, "contiguous", elements, call.flops)
+    if call.given.get("reduction", 1) == 0:
+        return [whole]
+    return [whole, streamed(nbytes(data), "reduction", elements)]
+
+
+def nll_loss(call: Call) -> list[Step]:
+    """One block reads one element of each row."""
+    rows = call.data.shape[0] if call.data.dim() else 1
+    return [Step(rows * 16, "mixed", rows, blocks=1, block_ns=rows * _NLL_ROW_NS)]
+
+
+def _rows(call: Call) -> int:
+    data = call.data
+    return max(1, data.numel() // max(1, data.shape[-1])) if data.dim() else 1

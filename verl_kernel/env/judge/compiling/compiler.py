@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A judge's compiler: what evaluations ask for is compiled in the background, and remembered."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
+from importlib.metadata import version
+
+from verl_kernel.env.compilation.description import Unit
+from verl_kernel.env.compilation.occupancy import misfit
+from verl_kernel.env.compilation.outcome import Outcome, Refusal
+from verl_kernel.env.compilation.targets import Target
+from verl_kernel.env.compilation.texts import Place
+from verl_kernel.env.ipc.shared_memory import SharedMemory
+from verl_kernel.env.judge.compiling.process import CompilingProcess
+from verl_kernel.env.judge.processes.runner import RunnerProcess
+from verl_kernel.env.judge.processes.zygote import CompileZygote
+from verl_kernel.env.lru import LRUCache
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.sandbox.scratch import Scratch
+from verl_kernel.errors import InfraError
+
+_KEPT = 4096
+"""Launches whose outcome is remembered."""
+Texts = Mapping[Place, str]
+Compiled = list[tuple[Unit, Outcome]]
+
+
+class LaunchCompiler:
+    """One target, one zygote, and what is known from earlier evaluations.
+
+    Args:
+        target: what it compiles for.
+        options: limits of its processes.
+    """
+
+    def __init__(self, target: Target, options: GymOptions) -> None:
+        self.target, self._options = target, options
+        self._zygote = CompileZygote(target.name)
+        self._known: LRUCache[Outcome] = LRUCache(_KEPT)
+        self._threads = ThreadPoolExecutor(1, "compile")
+        self._versions = (version("triton"), target.name)
+
+    def launch(self) -> None:
+        """Start its zygote, and do not wait."""
+        self._zygote.launch()
+
+    def start(self) -> None:
+        """Wait until its zygote serves.
+
+        Raises:
+            EnvironmentNotReady: the installed Triton does not know the target, or has no assembler for it.
+        """
+        self._zygote.start()
+
+    def job(self, source: str, texts: Texts) -> CompileJob:
+        """Compile launches of a candidate, from now on and in the background.
+
+        Args:
+            source: the candidate's file.
+            texts: of its functions, by name and line.
+        """
+        job = CompileJob(self, source, texts)
+        job.future = self._threads.submit(job.run)
+        return job
+
+    def key(self, unit: Unit, texts: Texts) -> str:
+        """Name of a launch across evaluations (raises LookupError where a function is not in the source)."""
+        return unit.key(texts, *self._versions)
+
+    def known(self, key: str) -> Outcome | None:
+        """What a launch has come to before."""
+        return self._known.get(key)
+
+    def judged(self, key: str, outcome: Outcome, is_certain: bool) -> Outcome:
+        """The outcome, or the refusal of a kernel that no GPU could launch; remembered if it is certain."""
+        if not isinstance(outcome.result, Refusal) and (reason := misfit(outcome.result, self.target)) is not None:
+            outcome = Outcome(Refusal("OutOfResources", reason, 0), outcome.seconds)
+        return self._known.put(key, outcome) if is_certain else outcome
+
+    def fork(self, scratch: Scratch, memory: SharedMemory) -> RunnerProcess:
+        """A compiling process (raises InfraError)."""
+        return self._zygote.fork(scratch.path, memory, self._options)
+
+    def close(self) -> None:
+        """End the zygote."""
+        self._zygote.close()
+        self._threads.shutdown()
+
+
+class CompileJob:
+    """The launches of one evaluation, compiled in order, up to the first that is refused.
+
+    Args:
+        compiler: whose they are.
+        source: the candidate's file.
+        texts: of its functions, by name and line.
+    """
+
+    def __init__(self, compiler: LaunchCompiler, source: str, texts: Texts) -> None:
+        self._compiler, self._source, self._texts = compiler, source, texts
+        self._units: queue.SimpleQueue[Unit | None] = queue.SimpleQueue()
+        self._lock, self._is_stopped = threading.Lock(), False
+        self._process: RunnerProcess | None = None
+        self._asked: CompilingProcess | None = None
+        self.future: Future[Compiled]
+
+    def add(self, unit: Unit) -> None:
+        """Another launch (raises LookupError where a function is not in the source)."""
+        self._compiler.key(unit, self._texts)
+        self._units.put(unit)
+
+    def result(self) -> Compiled:
+        """Wait for all launches with their outcomes; after a refused one the others are left out.
+
+        Raises:
+            InfraError: the compiler failed, and not because of the candidate.
+        """
+        self._units.put(None)
+        return self.future.result()
+
+    def stop(self) -> None:
+        """Let it be: nobody wants the result any more (repeated calls are free)."""
+        with self._lock:
+            self._is_stopped = True
+            if self._process is not None:
+                _kill(self._process)
+        self._units.put(None)
+        with suppress(InfraError):
+            self.future.result()
+
+    def run(self) -> Compiled:
+        """Compile what comes, until nothing more does."""
+        found: Compiled = []
+        with ExitStack() as resources:
+            while (unit := self._units.get()) is not None and not self._is_stopped:
+                if not any(isinstance(outcome.result, Refusal) for _, outcome in found):
+                    found.append((unit, self._outcome(unit, resources)))
+        return found
+
+    def _outcome(self, unit: Unit, resources: ExitStack) -> Outcome:
+        key = self._compiler.key(unit, self._texts)
+        if (known := self._compiler.known(key)) is not None:
+            return known
+        if self._asked is None:
+            self._asked = CompilingProcess(self._fork(resources))
+        return self._compiler.judged(key, *self._asked.outcome(unit))
+
+    def _fork(self, resources: ExitStack) -> RunnerProcess:
+        scratch = resources.enter_context(closing(Scratch(self._source)))
+        memory = resources.enter_context(closing(SharedMemory.create(1)))
+        process = self._compiler.fork(scratch, memory)
+        resources.callback(self._end, process)
+        with self._lock:
+            self._process = process
+            if self._is_stopped:
+                _kill(process)
+        return process
+
+    def _end(self, process: RunnerProcess) -> None:
+        with self._lock:
+            self._process = None
+        process.end()
+
+
+def _kill(process: RunnerProcess) -> None:
+    with suppress(OSError):  # it has ended
+        signal.pidfd_send_signal(process.pidfd, signal.SIGKILL)

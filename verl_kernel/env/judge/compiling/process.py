@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A compiling process, asked for one launch after another.
+
+What it says can refuse a candidate and earn it nothing: whatever happens to it, crashes and endless compilation
+included, is a refusal of the launch that it was asked for.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+
+from verl_kernel.env.compilation.description import Unit
+from verl_kernel.env.compilation.outcome import Outcome, Refusal
+from verl_kernel.env.compilation.targets import COMPILE_S
+from verl_kernel.env.ipc.channel import ProtocolError
+from verl_kernel.env.judge.processes.oom_kills import oom_kills
+from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, RunnerProcess
+from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
+from verl_kernel.errors import InfraError
+
+_START_S = 60.0
+_INNOCENT_SHARE = 0.5
+"""Share of its memory grant: a process that used less is not why the machine ran out of memory."""
+_REMARK = re.compile(rf'{re.escape(CANDIDATE_FILE)}"?:(\d+):\d+\)?: error: (.+)')
+"""How a pass of the compiler complains; its exception says only that a pass failed."""
+_PASS_FAILED = "PassManager::run failed"
+
+
+class CompilingProcess:
+    """One evaluation's compiling process.
+
+    Args:
+        process: just forked.
+
+    Raises:
+        InfraError: it does not start.
+    """
+
+    def __init__(self, process: RunnerProcess) -> None:
+        self._process, self._left_s, self._oom_kills = process, COMPILE_S, oom_kills()
+        try:
+            process.ask(None, _START_S)
+        except (TimeoutError, GrantExceeded, RunnerDied, ProtocolError) as exc:
+            raise InfraError(f"a compiling process did not start: {type(exc).__name__} {exc}") from None
+
+    def outcome(self, unit: Unit) -> tuple[Outcome, bool]:
+        """What becomes of a launch, and whether it would be the same another time.
+
+        Raises:
+            InfraError: the machine is out of memory, and this process is not why.
+        """
+        begun, printed = time.perf_counter(), len(self._process.output)
+        try:
+            reply = self._process.ask({"compile": unit.to_json()}, max(0.1, self._left_s))
+            self._left_s -= self._process.used_s
+            return self._explained(Outcome.from_json(reply["compiled"]), unit, printed), True
+        except TimeoutError:
+            self._process.end()
+            reason = Refusal("CompileTimeout", f"compiling takes more than {COMPILE_S:g} s", 0)
+        except GrantExceeded as exc:
+            reason = Refusal("CompileMemory", f"while it was compiled, {exc}", 0)
+        except RunnerDied as died:
+            reason = self._died(died.code, unit, printed)
+        except (ProtocolError, LookupError, TypeError, ValueError, AttributeError) as exc:
+            reason = Refusal("CompilerCrash", f"the compiler's answer cannot be read ({type(exc).__name__})", 0)
+        return Outcome(reason, time.perf_counter() - begun), False
+
+    def _explained(self, outcome: Outcome, unit: Unit, printed: int) -> Outcome:
+        """With the complaint of a pass, and without this run's paths."""
+        found = outcome.result
+        if not isinstance(found, Refusal):
+            return outcome
+        if found.message == _PASS_FAILED:
+            found = self._remark(unit, printed) or found
+        message = found.message.replace(f"{self._process.scratch}/", "")
+        return Outcome(Refusal(found.kind, message, found.function, found.offset), outcome.seconds)
+
+    def _remark(self, unit: Unit, printed: int) -> Refusal | None:
+        """What a pass printed since, with its line."""
+        if (match := _REMARK.search(self._since(printed))) is None:
+            return None
+        line = int(match[1])
+        above = [number for number, function in enumerate(unit.functions) if function.line <= line]
+        if not above:
+            return Refusal("CompilationError", match[2], 0)
+        number = max(above, key=lambda number: unit.functions[number].line)
+        return Refusal("CompilationError", match[2], number, line - unit.functions[number].line)
+
+    def _died(self, code: int, unit: Unit, printed: int) -> Refusal:
+        """The compiler gave up on this kernel, unless the machine had no memory left (raises InfraError)."""
+        process = self._process
+        starved = code == -signal.SIGKILL and not process.was_killed and oom_kills() > self._oom_kills
+        if starved and process.grown_mb < _INNOCENT_SHARE * process.options.memory_mb:
+            raise InfraError("the machine is out of memory: the kernel killed a compiling process; run fewer judges")
+        if (remark := self._remark(unit, printed)) is not None:
+            return remark
+        how = f"signal {-code}" if code < 0 else f"status {code}"
+        lines = [line.strip() for line in self._since(printed).splitlines() if line.strip()]
+        words = f": {lines[0][:300]}" if lines else ""
+        return Refusal("CompilerCrash", f"the compiler ended with {how}{words}".replace(process.scratch, ""), 0)
+
+    def _since(self, printed: int) -> str:
+        return self._process.output[printed:].decode(errors="replace")

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A candidate followed without data, in a jailed runner of its own: what it would run at other sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import torch
+
+from verl_kernel.env.ipc.dry_messages import DryRequest, DrySize
+from verl_kernel.env.ipc.messages import Claims, Place
+from verl_kernel.env.ipc.shared_memory import SharedMemory
+from verl_kernel.env.ipc.tensor_facts import disagreement, read_facts, storages, tensor_facts
+from verl_kernel.env.ipc.tensors import TensorSpec, place
+from verl_kernel.env.judge.findings import Findings
+from verl_kernel.env.judge.loading import Loading
+from verl_kernel.env.judge.processes.zygote import Zygote
+from verl_kernel.env.judge.runner_client import RunnerClient, Verdict
+from verl_kernel.env.judge.stages import Stages
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE, Scratch
+from verl_kernel.env.tamper.hack_flags import HackFlag
+from verl_kernel.env.tamper.seals import seals
+from verl_kernel.env.task import Task
+from verl_kernel.env.trace import TraceEvent, load_events
+from verl_kernel.env.true_size import opcodes
+from verl_kernel.env.true_size.consistency import Followed
+from verl_kernel.env.true_size.dataless import is_dataless
+from verl_kernel.env.true_size.dry_pass import DryForward
+
+
+class NotFollowed(Exception):
+    """The candidate cannot be followed without data; the sentence says why.
+
+    Args:
+        reason: the sentence.
+        is_unlike: whether it can, and returns something else than at reduced sizes.
+    """
+
+    def __init__(self, reason: str, is_unlike: bool) -> None:
+        super().__init__(reason)
+        self.is_unlike = is_unlike
+
+
+@dataclass(frozen=True)
+class DrySession:
+    """Follows candidates; one runner for each."""
+
+    options: GymOptions
+    zygote: Zygote
+    stages: Stages
+    timing_source: str
+
+    def follow(
+        self, task: Task, source: str, sizes: Sequence[DryForward], seed: int, weight_seed: int
+    ) -> list[Followed]:
+        """What the candidate runs at each of some sizes; the instructions are those at the last one.
+
+        Args:
+            task: what it computes.
+            source: its text.
+            sizes: the reference's forwards without data.
+            seed: what programs of grids and turns of loops are drawn from.
+            weight_seed: what the model is built with.
+
+        Raises:
+            NotFollowed: it cannot be followed, or its outputs have another form than the reference's.
+            InfraError: the runner did not start.
+        """
+        self.zygote.prepare()
+        known = [tensor for dry in sizes for tensor in _tensors(dry) if not is_dataless(tensor)]
+        specs, size = place(known)
+        places = {id(tensor): spec for tensor, spec in zip(known, specs, strict=True)}
+        asked = [_size(dry, places, weight_seed) for dry in sizes]
+        asked[-1]["traced"] = True
+        request: DryRequest = {"entry": task.candidate_class, "seed": seed, "sizes": asked}
+        with closing(Scratch(source)) as scratch, closing(SharedMemory.create(max(1, size))) as memory:
+            memory.write(known, specs)
+            return self._ask(request, scratch, memory, sizes)
+
+    def _ask(
+        self, request: DryRequest, scratch: Scratch, memory: SharedMemory, sizes: Sequence[DryForward]
+    ) -> list[Followed]:
+        loading = Loading(self.options, self.zygote, scratch, memory, Findings(self.timing_source, {}))
+        runner = self.zygote.fork(scratch.path, memory, self.options)
+        client = RunnerClient(runner, scratch.path, self.options, self.stages)
+        try:
+            loading.begin(client)
+            reply = client.ask({"dry": request}, self.options.run_timeout_s)
+            return client.parse(lambda: _read(reply, client, sizes))
+        except Verdict as verdict:
+            is_unlike = verdict.status is EvalStatus.INCORRECT
+            raise NotFollowed(f"{verdict.error.type}: {verdict.error.message}", is_unlike) from None
+        finally:
+            runner.end()
+
+
+def _size(dry: DryForward, places: dict[int, TensorSpec], weight_seed: int) -> DrySize:
+    def specs(tensors: list[torch.Tensor]) -> list[Place]:
+        return [(places.get(id(tensor)) or _without_data(tensor)).to_json() for tensor in tensors]
+
+    return {
+        "seed": weight_seed,
+        "init": dry.init.tree,
+        "init_specs": specs(dry.init.tensors),
+        "inputs": dry.inputs.tree,
+        "specs": specs(dry.inputs.tensors),
+        "traced": False,
+    }
+
+
+def _tensors(dry: DryForward) -> list[torch.Tensor]:
+    return [*dry.init.tensors, *dry.inputs.tensors]
+
+
+def _without_data(tensor: torch.Tensor) -> TensorSpec:
+    name = str(tensor.dtype).removeprefix("torch.")
+    return TensorSpec(name, tuple(tensor.shape), tuple(tensor.stride()), -1)
+
+
+def _read(reply: Claims, client: RunnerClient, sizes: Sequence[DryForward]) -> list[Followed]:
+    reasons, replies = reply["reasons"], reply["replies"]
+    if not isinstance(reasons, list) or not isinstance(replies, list):
+        raise ValueError("an answer without data needs lists of reasons and replies")
+    if reasons or len(replies) != len(sizes):
+        raise client.verdict(EvalStatus.RUNTIME_ERROR, "WithoutData", str((reasons or ["it ended early"])[0]))
+    found = [_followed(item, dry, client.verdict) for item, dry in zip(replies, sizes, strict=True)]
+    if client.runner.seals.take() != b"".join(seals(one.events) for one in found):
+        raise client.hacking(HackFlag.EDITED_TRACE, "the record of a forward without data is not what happened in it")
+    return [replace(one, events=[_named_alike(event, client.file) for event in one.events]) for one in found]
+
+
+def _named_alike(event: TraceEvent, file: str) -> TraceEvent:
+    """The event with the candidate's file under one name, whichever runner it was in."""
+    return replace(event, source=CANDIDATE_FILE) if event.source == file else event
+
+
+def _followed(item: Claims, dry: DryForward, verdict: Callable[..., Verdict]) -> Followed:
+    given = read_facts(item["tensors"])
+    owned = storages(dry.inputs.tensors)
+    wanted = [tensor_facts(tensor, owned) for tensor in dry.output.tensors]
+    wrong = disagreement(wanted, given) if len(wanted) == len(given) else ("WrongStructure", "it has other outputs")
+    if item["output"] != dry.output.tree or wrong:
+        text = wrong[1] if wrong else "the output is not structured like the reference's"
+        raise verdict(EvalStatus.INCORRECT, "OtherOutput", f"at the true size {text}")
+    coverage = item["coverage"]
+    if not isinstance(coverage, list):
+        raise ValueError("coverage must be a list")
+    shares = [{str(key): float(share) for key, share in one.items()} for one in coverage]
+    return Followed(load_events(item["events"]), shares, frozenset(opcodes.load(item["opcodes"])))

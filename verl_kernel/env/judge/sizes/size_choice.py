@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tasks a judge judges at reduced sizes, and at which: chosen once per task, from a secret of the judge's."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.lru import LRUCache
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.task import Task
+from verl_kernel.env.true_size.bounds import ALLOWED, POSSIBLE, keeps_to
+from verl_kernel.env.true_size.shrinking import Shrunk, shrink
+from verl_kernel.errors import TaskError
+
+_TASKS = 1024
+
+
+class SizeChoice:
+    """The sizes of tasks.
+
+    Args:
+        options: `kernelgym.true_size`.
+        device: where tasks run; one that measures runs them as they are.
+        seed: of the judge; sizes are other ones in every judge without it.
+        guard: around everything that a reference does.
+        on_large: called for each task that is too large, before it is followed without data.
+    """
+
+    def __init__(
+        self,
+        options: GymOptions,
+        device: DeviceBackend,
+        seed: int | None,
+        guard: Callable[[], AbstractContextManager[object]],
+        on_large: Callable[[], None],
+    ) -> None:
+        self._is_on = options.true_size == "auto" and device.timing_source == "simulated"
+        self._device, self._guard, self._on_large = device, guard, on_large
+        self._secret = os.urandom(32) if seed is None else hashlib.sha256(f"sizes\0{seed}".encode()).digest()
+        self._known: LRUCache[tuple[Shrunk | TaskError | None]] = LRUCache(_TASKS)
+
+    def of(self, task: Task) -> Shrunk | None:
+        """The reduced copies that a task is judged by; None for one that is judged as it is.
+
+        Raises:
+            TaskError: it is too large, and has no reduced copies.
+        """
+        if not self._is_on:
+            return None
+        known = self._known.get(task.fingerprint) or self._known.put(task.fingerprint, (self._decide(task),))
+        if isinstance(known[0], TaskError):
+            raise known[0]
+        return known[0]
+
+    def _decide(self, task: Task) -> Shrunk | TaskError | None:
+        with self._guard():
+            if keeps_to(task, self._device, ALLOWED):
+                return None
+            self._on_large()
+            try:
+                return shrink(task, self._device, self._secret)
+            except TaskError as exc:
+                return None if keeps_to(task, self._device, POSSIBLE) else exc

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a step takes on a machine: the longest of memory, L2 and arithmetic, by as many blocks as there are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil, fsum
+
+from verl_kernel.env.machine.constants import constant
+from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.trace import Step, TraceEvent
+
+
+def event_ms(event: TraceEvent, machine: Machine, blocks_per_sm: int | None = None) -> float:
+    """Milliseconds that an event keeps the device busy.
+
+    Args:
+        event: what ran; without steps it is one kernel that fills the GPU.
+        machine: where.
+        blocks_per_sm: blocks of the kernel that fit into an SM, as its compilation found; None where unknown.
+    """
+    first, *others = event.steps or (_plain(event),)
+    kept = sum(size for size, since in event.recent if size + since <= machine.l2_bytes)
+    first = replace(first, bytes=max(0, first.bytes - kept), l2_bytes=max(first.l2_bytes, first.bytes))
+    return fsum(step_ms(step, machine, blocks_per_sm) for step in (first, *others))
+
+
+def _plain(event: TraceEvent) -> Step:
+    vector = event.flops - event.half_flops
+    return Step(event.bytes, instructions=vector, flops=event.half_flops, unit="half")
+
+
+def step_ms(step: Step, machine: Machine, blocks_per_sm: int | None = None) -> float:
+    """Milliseconds of one step; what its blocks wait for memory hides behind the start of its kernels."""
+    gpu = machine.gpu
+    slots = _slots(step, machine, blocks_per_sm)
+    moved = step.bytes + _lost_bytes(step, machine, slots)
+    arithmetic = step.flops / machine.flop_rate(step.unit, step.intensity) + step.instructions / gpu.lane_rate
+    work = max(
+        _memory_s(step.blocks, moved, machine.bandwidth(step.access), slots, gpu.sms),
+        step.l2_bytes / machine.l2_rate(step.blocks),
+        arithmetic * _waste(step.blocks, gpu.sms),
+    )
+    starts = step.kernels * constant("launch_us") * 1e-6
+    return 1e3 * max(starts + work, ceil(step.blocks / slots) * _block_s(step, moved))
+
+
+def _slots(step: Step, machine: Machine, blocks_per_sm: int | None) -> int:
+    """Blocks that the GPU holds at once."""
+    gpu = machine.gpu
+    fitting = min(gpu.blocks_per_sm, gpu.warps_per_sm // step.warps)
+    return gpu.sms * max(1, fitting if blocks_per_sm is None else min(fitting, blocks_per_sm))
+
+
+def _waste(blocks: int, sms: int) -> float:
+    """How much longer blocks take because the last wave, or the only one, leaves SMs idle."""
+    return ceil(blocks / sms) * sms / blocks if blocks else 1.0
+
+
+def _memory_s(blocks: int, moved: int, bandwidth: float, slots: int, sms: int) -> float:
+    """Seconds of the transfer; a last wave on a part of the SMs has that part of the bandwidth."""
+    rest = blocks % slots if blocks else 0
+    idle = max(0.0, sms / rest - 1.0) if rest else 0.0
+    return moved / bandwidth * (1.0 + idle * rest / blocks if blocks else 1.0)
+
+
+def _block_s(step: Step, moved: int) -> float:
+    """Seconds of one block, which waits each time that it has asked for as much as it can."""
+    if not step.blocks or not step.in_flight:
+        return step.block_ns * 1e-9
+    rounds, l2_rounds = (size / step.blocks / step.in_flight for size in (moved, step.l2_bytes))
+    return max(step.block_ns, rounds * constant("latency_ns"), l2_rounds * constant("l2_latency_ns")) * 1e-9
+
+
+def _lost_bytes(step: Step, machine: Machine, slots: int) -> int:
+    """Repeated reads, where L2 cannot keep what the blocks that run at once work on."""
+    kept = min(step.blocks, slots) * step.private_bytes + step.shared_bytes
+    return step.repeated_bytes if kept > machine.l2_bytes else 0

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How large a forward may be that is run with data on a CPU, and whether a task's is smaller than that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.devices.op_cost import op_cost
+from verl_kernel.env.devices.op_mode import OpMode
+from verl_kernel.env.reference.program import ReferenceProgram
+from verl_kernel.env.seeding import restored_generators, seed_of
+from verl_kernel.env.task import Task
+from verl_kernel.errors import TaskError
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Limits of one forward."""
+
+    traffic: float
+    """Bytes moved."""
+    flops: float
+    tensor_bytes: float
+    """Of weights, inputs, intermediate results and outputs together."""
+
+    def hold(self, traffic: float, flops: float, tensor_bytes: float) -> bool:
+        """Whether a forward keeps to them."""
+        return traffic <= self.traffic and flops <= self.flops and tensor_bytes <= self.tensor_bytes
+
+
+WANTED = Bounds(traffic=3e6, flops=2e7, tensor_bytes=4e6)
+"""A forward that Triton's interpreter runs in some tenths of a second."""
+LARGER = Bounds(traffic=16e6, flops=1.5e8, tensor_bytes=16e6)
+"""A forward of a second or so, for the few trials at a second size."""
+ALLOWED = Bounds(traffic=96e6, flops=6e8, tensor_bytes=48e6)
+"""A task up to this size is judged as it is, and no reduced copy is larger."""
+POSSIBLE = Bounds(traffic=4e9, flops=2e10, tensor_bytes=1e9)
+"""What torch runs in a second or so: such a task is judged as it is where it cannot be reduced."""
+
+
+class _TooLarge(BaseException):
+    """Ends a forward; no `Exception`, or the program could catch it."""
+
+
+def keeps_to(task: Task, device: DeviceBackend, bounds: Bounds) -> bool:
+    """Whether a reference's forward keeps to bounds: it is run, with data, and given up where it does not.
+
+    One that fails counts as small: whoever prepares it will say why.
+    """
+    try:
+        with restored_generators(), torch.no_grad(), _Measuring(bounds):
+            program = ReferenceProgram(task, device)
+            program.build(program.init_inputs())
+            program.forward_in_place(program.draw(seed_of(b"dry", task.fingerprint.encode())))
+    except _TooLarge:
+        return False
+    except TaskError as exc:
+        return "memory" not in str(exc)
+    return True
+
+
+class _Measuring(OpMode):
+    """Adds up what the ops inside move, compute and allocate, and stops them beyond the bounds."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._bounds = bounds
+        self._traffic = self._flops = self._bytes = 0
+
+    def run_op(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        self._check(_asked_bytes(func, args, kwargs))
+        result = func(*args, **kwargs)
+        if (cost := op_cost(func, args, kwargs, result)) is not None:
+            self._traffic, self._flops = self._traffic + cost.bytes, self._flops + cost.flops
+        if not any(item.alias_info is not None for item in func._schema.returns):
+            self._bytes += sum(leaf.nbytes for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor))
+        self._check(0)
+        return result
+
+    def _check(self, asked: int) -> None:
+        if not self._bounds.hold(self._traffic, self._flops, self._bytes + asked):
+            raise _TooLarge
+
+
+def _asked_bytes(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+    """What an op allocates whose arguments say so: it is refused before it is run."""
+    named = {item.name: value for item, value in zip(func._schema.arguments, args, strict=False)} | dict(kwargs)
+    size = named.get("size")
+    if not isinstance(size, list | tuple) or not all(type(length) is int for length in size):
+        return 0
+    is_view = any(item.alias_info is not None for item in func._schema.returns)
+    dtype = named.get("dtype") or torch.get_default_dtype()
+    return 0 if is_view else prod(size) * dtype.itemsize

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One forward of a reference without data: what it runs and how large its tensors are, in milliseconds at any size."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import torch
+
+from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.machine.roofline import Demand
+from verl_kernel.env.reference.program import ReferenceProgram
+from verl_kernel.env.reference.value import Value
+from verl_kernel.env.seeding import restored_generators, seed_of
+from verl_kernel.env.tamper.tripwire import WIRE
+from verl_kernel.env.task import Task
+from verl_kernel.env.trace import TraceEvent
+from verl_kernel.env.true_size import shape_functions
+from verl_kernel.env.true_size.dataless import AddressSpace
+from verl_kernel.env.true_size.dataless_mode import DatalessMode
+from verl_kernel.errors import TaskError
+
+
+@dataclass(frozen=True)
+class DryForward:
+    """What a forward runs, on tensors without data."""
+
+    ops: tuple[str, ...]
+    """Names of torch's ops in order, views left out."""
+    events: list[TraceEvent]
+    demand: Demand
+    """What it cannot do without."""
+    init: Value = field(repr=False)  # showing a tensor reads it
+    inputs: Value = field(repr=False)
+    output: Value = field(repr=False)
+    tensor_bytes: int
+    """Of weights, inputs, intermediate results and outputs together."""
+
+    @property
+    def traffic(self) -> int:
+        """Bytes moved."""
+        return sum(event.bytes for event in self.events)
+
+    @property
+    def flops(self) -> int:
+        """Operations."""
+        return sum(event.flops for event in self.events)
+
+
+@contextmanager
+def without_data(space: AddressSpace) -> Iterator[DatalessMode]:
+    """Where programs inside run without data."""
+    with ExitStack() as stack:
+        stack.enter_context(shape_functions.without_compiler())
+        stack.enter_context(_refused_reads(space))
+        yield stack.enter_context(DatalessMode(space))
+
+
+@contextmanager
+def _refused_reads(space: AddressSpace) -> Iterator[None]:
+    """Refuse what reads a whole tensor on the host, where the tripwire would only note it."""
+    original = WIRE.read_in_bulk
+
+    def read(tensor: torch.Tensor, how: str) -> None:
+        if space.is_unknown(tensor):
+            raise space.refuse(f"{how} reads a tensor on the host")
+        original(tensor, how)
+
+    WIRE.read_in_bulk = read  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del WIRE.read_in_bulk
+
+
+def dry_forward(task: Task, device: DeviceBackend) -> DryForward:
+    """Run a reference's forward once without data.
+
+    Raises:
+        TaskError: it fails, or does what takes data.
+    """
+    space = AddressSpace()
+    try:
+        with restored_generators(), torch.no_grad(), without_data(space) as mode:
+            found = _run(task, device, mode, space)
+    finally:
+        linecache.cache.pop(f"<reference {task.fingerprint[:12]}>", None)
+    if space.reasons:
+        raise TaskError(f"reference {task.task_id} cannot be followed without data: {space.reasons[0]}")
+    return found
+
+
+def _run(task: Task, device: DeviceBackend, mode: DatalessMode, space: AddressSpace) -> DryForward:
+    program = ReferenceProgram(task, device)
+    init = program.init_inputs()
+    program.build(init)
+    inputs = program.draw(seed_of(b"dry", task.fingerprint.encode()))
+    mode.ops.clear()
+    output, events, demand = program.surveyed(inputs)
+    return DryForward(tuple(mode.ops), events, demand, init, inputs, output, space.allocated)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How sizes are reduced: all by one power of two, or the largest ones halved one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
+
+KEPT, FLOOR = 16, 8
+"""Numbers up to the first stay what they are (channels of an image, kernel sizes); none gets below the second."""
+_MOST_TRIES = 120
+Sizes = Mapping[int, int]
+"""The new size for each one that changes."""
+
+
+def divided(sizes: Sequence[int], factor: int, distinct: bool = True) -> dict[int, int]:
+    """Sizes over one factor: odd ones stay odd, and with `distinct` different ones stay different and in order."""
+    new: dict[int, int] = {}
+    last = 0
+    for size in sizes:
+        if size <= KEPT:
+            continue
+        value = max(FLOOR + size % 2, _down(size, factor))
+        while distinct and value <= last:
+            value += 2
+        new[size], last = value, value
+    return new
+
+
+def _down(size: int, factor: int) -> int:
+    value = max(1, size // factor)
+    return value + (size % 2 == 1 and value % 2 == 0)
+
+
+def halved(sizes: Sequence[int], fits: Callable[[Sizes], bool | None]) -> dict[int, int] | None:
+    """Halve the largest size that can be, again and again, until the task fits.
+
+    Args:
+        sizes: of the task.
+        fits: whether the task with these sizes fits; None if it is another task, or fails.
+
+    Returns:
+        The new sizes, or None if it never fits.
+    """
+    new = {size: size for size in sizes if size > 4}
+    stuck: set[int] = set()
+    for _ in range(_MOST_TRIES):
+        largest = max((size for size in new if new[size] > 4 and size not in stuck), key=new.__getitem__, default=None)
+        if largest is None:
+            return None
+        tried = {**new, largest: _down(new[largest], 2)}
+        answer = fits(tried)
+        if answer:
+            return tried
+        if answer is None or tried == new:
+            stuck.add(largest)
+        else:
+            new = tried
+    return None
+
+
+def varied(sizes: Sizes, random: Random) -> Iterator[dict[int, int]]:
+    """Sizes a little larger than these, at random; first many of them changed, then one."""
+    changeable = [size for size in sizes if size > KEPT]
+    for count in (len(changeable), max(1, len(changeable) // 2), 1, 1, 1):
+        chosen = random.sample(changeable, count) if changeable else []
+        yield {**sizes, **{size: _larger(sizes[size], random) for size in chosen}}
+
+
+def _larger(size: int, random: Random) -> int:
+    """A size up to a quarter larger, with as many factors of two as possible."""
+    step = next((step for step in (16, 8, 4) if size % step == 0 and size >= 4 * step), 2)
+    return size + step * random.randint(0, max(1, size // 4 // step))
