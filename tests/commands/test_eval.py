@@ -152,6 +152,18 @@ def test_json_lines_in_order(judged):
     assert {result.status for result in results[4:]} == {EvalStatus.REJECTED_STATIC}
 
 
+def test_launches_are_compiled_for_a_gpu_unless_that_is_switched_off(files, judged):
+    (files / "global.py").write_text("FACTOR = 2.0\n" + KERNEL)
+    good = EvalResult.model_validate_json(judged.stdout.splitlines()[0])
+    assert good.compiled_for == "sm_90" and all(kernel.registers for kernel in good.compiled_kernels)
+    runs = [
+        verl_kernel(files, "reference.py", "global.py", "--json", *flags) for flags in ((), ("--compile-for", "off"))
+    ]
+    refused, run = (EvalResult.model_validate_json(done.stdout) for done in runs)
+    assert refused.status is EvalStatus.COMPILE_ERROR and "global variable FACTOR" in refused.error.message
+    assert run.status is EvalStatus.OK and run.compiled_for is None
+
+
 def test_a_seed_repeats_the_verdict(files, judged):
     again = verl_kernel(files, "reference.py", "wrong.py", "--json", "--seed", "3")
     first, second = json.loads(judged.stdout.splitlines()[1]), json.loads(again.stdout)
@@ -169,6 +181,7 @@ def test_a_kernel_that_is_no_text_does_not_stop_the_others(files):
     latin, good, *binary = [EvalResult.model_validate_json(line) for line in done.stdout.splitlines()]
     assert [result.kernel for result in (latin, good, *binary)] == names and good.status is EvalStatus.OK
     assert {result.status for result in (latin, *binary)} == {EvalStatus.LOAD_ERROR}
+    assert len({result.task_hash for result in (latin, good, *binary)}) == 1 and good.task_hash
     assert "not UTF-8 text (byte 0)" in latin.error.message
     assert all("is a binary file" in result.error.message for result in binary)
 
@@ -201,6 +214,7 @@ USAGE = {
     "reference.py good.py --tolerance none": "--tolerance is 'none'; it must be one of scaled, parity",
     "reference.py good.py --float32 half": "--float32 is 'half'; it must be one of ieee, tf32",
     "reference.py good.py --trials 0": "--trials is 0; it must be a whole number of at least 1",
+    "reference.py good.py --compile-for sm_70": "--compile-for is 'sm_70'; it must be one of off, sm_80, sm_86, sm_89",
     "reference.py good.py --gpu-profile abacus": "--gpu-profile is 'abacus'; it must be one of h100, a100",
     "reference.py good.py --num-judges 0": "--num-judges is 0",
     "reference.py good.py --timeout 0": "--timeout is 0.0; it must be a number of at least 0.1",

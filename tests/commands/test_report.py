@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.bench.page.runs import right, write_run
 from tests.reporting.runs import kernel, step, validation, write_lines
 
 VERL_KERNEL = Path(sys.executable).with_name("verl-kernel")
@@ -38,3 +39,16 @@ def test_report_without_metrics_is_a_usage_error(tmp_path):
     done = report(tmp_path)
     assert done.returncode == 2 and "metrics.jsonl does not exist" in done.stderr
     assert not (tmp_path / "report.html").exists()
+
+
+def test_the_folder_of_a_bench_gets_the_benchs_page(tmp_path):
+    write_run(tmp_path, [right("softmax-a", speedup=1.75)])
+    done = report(tmp_path)
+    assert done.returncode == 0 and done.stdout == f"report: {tmp_path / 'report.html'}\n", done.stderr
+    assert "softmax-a" in (tmp_path / "report.html").read_text()
+
+
+def test_a_bench_that_cannot_be_read_is_a_usage_error(tmp_path):
+    (tmp_path / "run.json").write_text('{"format": 99}')
+    done = report(tmp_path)
+    assert done.returncode == 2 and "has format 99" in done.stderr

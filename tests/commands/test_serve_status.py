@@ -27,7 +27,7 @@ def stats(monkeypatch):
         JudgeStats(number=1, state="quarantined", node="b" * 40, pid=12),
         JudgeStats(number=2, state="down"),
     )
-    stats = tally.stats(judges, queue=5, held_back=2)
+    stats = tally.stats(judges, queue=5, held_back=2, prefilter=None)
     monkeypatch.setattr(serve_status, "read_stats", lambda address, name: [stats])
     return stats
 

@@ -32,7 +32,7 @@ def composed(recipe: str, *overrides: str) -> DictConfig:
 
 
 @pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
-@pytest.mark.parametrize("recipe", ["kernel_trloo", "cpu_quickstart"])
+@pytest.mark.parametrize("recipe", ["kernel_trloo", "cpu_quickstart", "cpu_smollm2"])
 def test_every_trainer_mode_composes_and_finds_its_trainer_and_sampler(recipe: str, mode: str):
     config = composed(recipe, f"trainer_mode={mode}")
     assert config.trainer.v1.trainer_mode == mode
@@ -63,7 +63,7 @@ def test_asynchronous_modes_choose_a_preset_for_stale_samples_unless_one_is_name
     assert bounds.startswith("0.999" if narrow else "0.98")
 
 
-@pytest.mark.parametrize("recipe", ["kernel_trloo", "cpu_quickstart"])
+@pytest.mark.parametrize("recipe", ["kernel_trloo", "cpu_quickstart", "cpu_smollm2"])
 def test_our_node_parses(recipe: str):
     options = parse_options(composed(recipe).kernelgym)
     assert options.rollout.max_turns >= 2 and options.reward.scale == 0.5
@@ -81,6 +81,17 @@ def test_verl_accepts_the_actor_rollout_and_algorithm_nodes():
     assert omega_conf_to_dataclass(config.actor_rollout_ref.actor).loss_agg_mode == "seq-mean-token-sum-norm"
     assert omega_conf_to_dataclass(config.actor_rollout_ref.rollout).n == 8
     assert config.algorithm.adv_estimator == "trloo"
+
+
+def test_the_recipe_of_a_real_model_fits_its_own_numbers():
+    config, sft = composed("cpu_smollm2"), compose("cpu_smollm2_sft")
+    OmegaConf.resolve(config)
+    rollout = omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
+    assert rollout.max_model_len == config.data.max_prompt_length + config.data.max_response_length
+    assert config.data.train_batch_size == omega_conf_to_dataclass(config.actor_rollout_ref.actor).ppo_mini_batch_size
+    assert config.actor_rollout_ref.model.path == "outputs/smollm2/model"
+    assert (sft.model.path, sft.data.train_files) == ("outputs/smollm2/base", "outputs/smollm2/corpus.parquet")
+    assert sft.trainer.default_local_dir == "outputs/smollm2/sft"
 
 
 @pytest.mark.parametrize("estimator", ["grpo", "rloo", "turn_grpo", "trloo"])

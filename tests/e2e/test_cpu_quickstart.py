@@ -19,8 +19,12 @@ from tests.e2e import weights
 from tests.e2e.losses import Killed, checkpoints
 from tests.e2e.runs import Run, command, environment
 from verl_kernel.advantage.turns import ZERO_REWARD
+from verl_kernel.bench.attempts import attempt, score_run
+from verl_kernel.bench.validation import read_validation
 from verl_kernel.reporting.kernels import best_kernels, read_kernels
 from verl_kernel.reporting.steps import read_steps, read_validations
+from verl_kernel.scores.asked import Asked
+from verl_kernel.scores.scoring import score
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(2400)]
 
@@ -54,6 +58,7 @@ def run(quickstart: Path, killed: Killed) -> Resumed:
         *checkpoints(folder),
         f"trainer.test_freq={first + 1}",
         "actor_rollout_ref.rollout.val_kwargs.n=1",
+        f"trainer.validation_data_dir={folder}/validation",
         f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
         f"trainer.v1.sampler.sampler_kwargs.best_kernels={folder}/kernels.jsonl",
         f"trainer.v1.sampler.sampler_kwargs.threshold={THRESHOLD}",
@@ -113,6 +118,34 @@ def test_the_last_step_is_validated_on_held_out_tasks(run: Resumed):
     assert figures["step"] == run.first + 1
     assert 0 <= figures["acc"] <= figures["best_turn_acc"] <= 1
     assert 0 <= figures["last_turn_fast@1.2"] <= figures["best_turn_fast@1.2"] <= figures["best_turn_acc"]
+
+
+def test_our_scores_of_the_validated_samples_are_verls_figures(run: Resumed):
+    (validation,) = read_validations(run.folder / "metrics.jsonl")
+    logged = {key.rpartition("/")[2]: value for key, value in validation.items()}
+    attempts = [attempt(turn) for turn in read_validation(run.folder / "validation" / f"{run.first + 1}.jsonl")]
+    found = score(attempts, Asked.of(attempts))
+    assert found.tasks > 1 and found.turns == 2 and found.lost == found.missing == 0
+    last, best = found.overall.last_turn.values, found.overall.best_of_history.values
+    assert logged["acc"] == pytest.approx(found.verl_acc.value) == pytest.approx(last["correct"].value)
+    assert logged["best_turn_acc"] == pytest.approx(best["correct"].value)
+    assert logged["last_turn_fast@1.2"] == pytest.approx(last["fast@1.2 (>=)"].value)
+    assert logged["best_turn_fast@1.2"] == pytest.approx(best["fast@1.2 (>=)"].value)
+    assert found.overall.tokens > 0
+
+
+def test_a_bench_of_the_validated_kernels_has_verls_figures(run: Resumed, quickstart: Path, tmp_path: Path):
+    (validation,) = read_validations(run.folder / "metrics.jsonl")
+    logged = {key.rpartition("/")[2]: value for key, value in validation.items()}
+    for turn in read_validation(run.folder / "validation" / f"{run.first + 1}.jsonl"):
+        if turn.turn == 2 and turn.code is not None:
+            (tmp_path / f"{turn.task_id}.py").write_text(turn.code)
+    words = ["--suite", quickstart / "val.parquet", "--kernels", tmp_path, "--out", tmp_path / "run", "--device", "cpu"]
+    words += ["--trials", "2", "--compile-for", "off", "--memory-checks", "off"]  # The recipe's.
+    subprocess.run([sys.executable, "-m", "verl_kernel", "bench", *words], check=True, timeout=600)
+    _, found = score_run(tmp_path / "run")
+    assert found.overall.last_turn.values["correct"].value == pytest.approx(logged["acc"])
+    assert found.overall.last_turn.values["fast@1.2 (>=)"].value == pytest.approx(logged["last_turn_fast@1.2"])
 
 
 def test_the_best_kernels_are_those_of_the_samples(run: Resumed):

@@ -78,6 +78,11 @@ def test_a_sound_configuration_passes(quickstart):
         ("kernelgym.max_turns=0", "kernelgym.max_turns", "at least 1"),
         ("kernelgym.max_turns=-2", "kernelgym.max_turns", "at least 1"),
         ("+kernelgym.max_turn=2", "kernelgym.max_turn", "known keys"),
+        ("kernelgym.context=best", "kernelgym.context", "concat, last, best_window, top_w"),
+        ("kernelgym.context=top_w", "kernelgym.context is top_w", "set trainer.val_only=True"),
+        ("kernelgym.window=0", "kernelgym.window", "at least 1"),
+        ("kernelgym.total_tokens=9000", "kernelgym.total_tokens is 9000", "set trainer.val_only=True"),
+        ("kernelgym.total_seconds=60.0", "kernelgym.total_seconds is 60.0", "set trainer.val_only=True"),
         ("kernelgym.device=cuda", "kernelgym.device", "use device cpu"),
         ("algorithm.use_kl_in_reward=true", "algorithm.use_kl_in_reward", "use_kl_loss"),
         ("algorithm.trloo.gamma=2", "algorithm.trloo.gamma", "between 0 and 1"),
@@ -119,6 +124,34 @@ def test_a_bad_value_is_refused_by_key_and_remedy(quickstart, override, key, rem
     sentence = refusal(quickstart, override)
     assert key in sentence and remedy in sentence
     assert "\n" not in sentence
+
+
+REBUILT = (
+    *("trainer.val_only=true", "kernelgym.context=top_w", "data.max_prompt_length=900"),
+    *("data.max_response_length=200", "actor_rollout_ref.rollout.max_model_len=1100"),
+)
+
+
+def test_rebuilt_contexts_and_budgets_are_for_validation(quickstart):
+    preflight(config(quickstart, *REBUILT, "kernelgym.total_tokens=9000", "kernelgym.total_seconds=60.5"))
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "remedy"),
+    [
+        ("trainer.val_before_train=false", "kernelgym.context is top_w", "leave trainer.val_before_train on"),
+        ("data.max_prompt_length=200", "data.max_prompt_length is 200", "kernelgym.window turns"),
+        ("actor_rollout_ref.rollout.max_model_len=1099", "max_model_len is 1099", "set it to 1100 or more"),
+        (
+            "actor_rollout_ref.rollout.agent.agent_loop_manager_class=null",
+            "agent_loop_manager_class is None",
+            "set it to verl_kernel.rollout.manager.KernelAgentLoopManager",
+        ),
+    ],
+)
+def test_what_a_rebuilt_context_needs_is_named(quickstart, override, key, remedy):
+    sentence = refusal(quickstart, *REBUILT, override)
+    assert key in sentence and remedy in sentence and "\n" not in sentence
 
 
 SAMPLER = "trainer.v1.sampler.sampler_kwargs"

@@ -20,7 +20,8 @@ BROKEN = ("rejected_static", "load_error", "compile_error", "runtime_error")
 
 @pytest.fixture(scope="module")
 def pool():
-    with LocalPool(GymOptions(device="cpu", num_judges=1, correctness_trials=2), seed=0) as pool:
+    options = GymOptions(device="cpu", num_judges=1, correctness_trials=2, memory_checks="record")
+    with LocalPool(options, seed=0) as pool:
         yield pool
 
 
@@ -41,8 +42,9 @@ def test_every_variant_gets_the_verdict_it_is_made_for(pool, family):
 
 def assert_is(program, variant, result):
     context = (program, variant.flaw, result.status, result.error)
+    assert not result.memory_findings, (*context, result.memory_findings)
     if variant.kind is Kind.FUSED:
-        assert result.status == "ok" and result.time_coverage > 0.99 and result.speedup > 2.9, context
+        assert result.status == "ok" and result.time_coverage > 0.99 and result.speedup > 2.6, context
     elif variant.kind is Kind.PARTIAL:
         assert result.status == "ok" and LAZY_SHARE < result.time_coverage < 0.99, context
     elif variant.kind is Kind.LAZY:
@@ -59,8 +61,9 @@ def assert_expected(program, variant, result, expected):
     types = [verdict.error and verdict.error.type for verdict in (result, expected)]
     assert result.status == expected.status and types[0] == types[1], (program, variant.flaw, result.error)
     if result.status == "ok":
-        assert result.speedup == pytest.approx(expected.speedup, rel=0.01)
-        assert result.time_coverage == pytest.approx(expected.time_coverage, abs=0.01)
+        # Verdicts are made from numbers of kernels; what each of them does takes some percent of its start.
+        assert result.speedup == pytest.approx(expected.speedup, rel=0.1)
+        assert result.time_coverage == pytest.approx(expected.time_coverage, abs=0.05)
         assert result.hack_flags == expected.hack_flags
 
 

@@ -150,5 +150,6 @@ def test_a_missing_program_is_a_verdict_on_the_answer():
     reference = "class Model: pass\ndef get_inputs(): return []\ndef get_init_inputs(): return []"
     result = no_program(Task(reference=reference, task_id="t"))
     assert (result.task_id, result.status) == ("t", EvalStatus.REJECTED_STATIC)
+    assert result.task_hash == Task(reference=f"{reference}# a comment\n").text_hash
     assert result.error is not None and "no closed ```python block" in result.error.message
     assert not result.rewarded and result.compiled is False

@@ -53,6 +53,12 @@ def test_broken_measurements_are_our_failure(key: str, broken: float) -> None:
         profiling_reward(correct(**{key: broken}))
 
 
+@pytest.mark.parametrize("roofline", [1e-9, 1e9, math.nan])
+def test_the_roofline_earns_nothing(roofline: float) -> None:
+    for result in (correct(2.0, 0.5), failed("incorrect")):
+        assert profiling_reward(result.model_copy(update={"roofline_ms": roofline})) == profiling_reward(result)
+
+
 def test_coverage_by_number() -> None:
     result = correct().model_copy(update={"time_coverage": 0.25, "number_coverage": 0.75})
     assert profiling_reward(result, ProfilingReward(scale=1.0, coverage="number")) == 2.75

@@ -1,104 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop's decisions, with a scripted policy and a scripted gym; both are real in tests/e2e."""
 
-from types import SimpleNamespace
-
 import pytest
-from omegaconf import OmegaConf
-from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 
 from tests.rollout.chat_tokenizers import BASE_END, CHAT_TEMPLATE, GLM_TEMPLATE
 from tests.rollout.chat_tokenizers import tokenizer as train
+from tests.rollout.scripted_loop import ANSWER, LOST, OK, REFERENCE, ROW, WRONG, play
+from verl_kernel.data.rows import task_from_row
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
 from verl_kernel.errors import ConfigError, DataError, InfraError
+from verl_kernel.reward.extract import no_program
 from verl_kernel.reward.record import load_turns
-from verl_kernel.rollout import agent_loop
-from verl_kernel.rollout.agent_loop import KernelAgentLoop
 from verl_kernel.rollout.special_tokens import special_ids
-
-REFERENCE = (
-    "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
-    "def get_inputs():\n    return [torch.ones(1)]\ndef get_init_inputs():\n    return []\n"
-)
-ROW = {
-    "raw_prompt": [{"role": "user", "content": "Write a kernel."}],
-    "reward_model": {"ground_truth": REFERENCE},
-    "extra_info": {"task_id": "t1"},
-}
-ANSWER = "Here.\n```python\nx = 1\n```"
-FACTS = {"correctness": True, "decoy_kernel": False, "speedup": 2.0, "time_coverage": 1.0, "timing_source": "simulated"}
-OK = EvalResult(task_id="t1", status=EvalStatus.OK, **FACTS)
-WRONG = EvalResult(task_id="t1", status=EvalStatus.INCORRECT, correctness=False)
-LOST = EvalResult(task_id="t1", status=EvalStatus.INFRA_ERROR)
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
     return train([ANSWER, REFERENCE] * 4)
-
-
-class Policy:
-    """Answers from a list, ended by `end` and cut to the budget; remembers what it was asked."""
-
-    def __init__(self, tokenizer, answers, end="<|im_end|>"):
-        self.tokenizer, self.answers, self.end = tokenizer, list(answers), end
-        self.prompts, self.budgets, self.params, self.said = [], [], [], []
-
-    async def generate(self, request_id, *, prompt_ids, sampling_params, **kwargs):
-        self.prompts.append(list(prompt_ids))
-        self.budgets.append(sampling_params["max_tokens"])
-        self.params.append(sampling_params)
-        ids = self.tokenizer.encode(self.answers.pop(0) + self.end, add_special_tokens=False)[: self.budgets[-1]]
-        self.said.append(ids)
-        extra = {"min_global_steps": len(self.prompts), "max_global_steps": len(self.prompts)}
-        return SimpleNamespace(token_ids=ids, log_probs=[-0.5] * len(ids), num_preempted=0, extra_fields=extra)
-
-
-class Gym:
-    def __init__(self, results):
-        self.results, self.sources, self.tasks, self.asked = list(results), [], [], []
-
-    async def evaluate(self, task, source, **kwargs):
-        self.sources.append(source)
-        self.tasks.append(task)
-        self.asked.append(kwargs)
-        return self.results.pop(0)
-
-
-OURS = "pkg://verl_kernel.sampler.prs"
-
-
-def play(
-    monkeypatch,
-    tokenizer,
-    answers,
-    results,
-    response_length=800,
-    sampler=OURS,
-    end="<|im_end|>",
-    family="qwen3",
-    **options,
-):
-    policy, gym = Policy(tokenizer, answers, end), Gym(results)
-    monkeypatch.setattr(agent_loop, "gym_handle", lambda options: gym)
-    config = OmegaConf.create(
-        {
-            "kernelgym": {"device": "cpu", **options},
-            "data": {},
-            "trainer": {"v1": {"sampler": {"custom_sampler": {"path": sampler}}}},
-            "actor_rollout_ref": {"rollout": {"response_length": response_length, "prompt_length": 200}},
-        }
-    )
-    loop = KernelAgentLoop(
-        trainer_config=DictConfigWrap(config),
-        server_manager=policy,
-        tokenizer=tokenizer,
-        processor=None,
-        dataset_cls=None,
-        data_config=DictConfigWrap(config.data),
-        hf_model_type=family,
-    )
-    return loop, policy, gym
 
 
 async def test_two_turns_make_one_row(monkeypatch, tokenizer):
@@ -124,6 +42,23 @@ async def test_the_second_prompt_extends_the_first_answer_token_by_token(monkeyp
     assert second[: len(first)] == first
     assert "Verdict: incorrect" in tokenizer.decode(second)
     assert second == (output.prompt_ids + output.response_ids)[: len(second)]
+
+
+@pytest.mark.parametrize("family", ["qwen3", "llama"])
+@pytest.mark.parametrize("turn_tokens", [None, 4])
+async def test_a_later_prompt_is_what_the_chat_template_makes_of_the_talk(monkeypatch, tokenizer, family, turn_tokens):
+    """verl writes the line break behind a turn for the families that it knows alone."""
+    results = [OK] * 3
+    loop, policy, _ = play(
+        monkeypatch, tokenizer, [ANSWER] * 3, results, max_turns=3, family=family, turn_tokens=turn_tokens
+    )
+    await loop.run({}, **ROW)
+    messages = list(ROW["raw_prompt"])
+    for said, prompt in zip(policy.said, policy.prompts, strict=True):
+        assert prompt == tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+        feedback = loop._feedback(task_from_row(ROW), OK if turn_tokens is None else no_program(task_from_row(ROW)))
+        answer = tokenizer.decode(said, skip_special_tokens=True)
+        messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": feedback}]
 
 
 async def test_every_turn_gets_an_even_share_of_what_is_left(monkeypatch, tokenizer):

@@ -18,7 +18,7 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 from verl.utils.tensordict_utils import assign_non_tensor_data, get_tensordict
 
 from tests.rollout.test_manager import rows_of
-from verl_kernel.adaptive import board
+from verl_kernel.adaptive import run_state
 from verl_kernel.rollout.manager import KernelAgentLoopManager
 from verl_kernel.rollout.prompt_names import PROMPT_NAME, prompt_name
 
@@ -26,9 +26,9 @@ TASKS = [[{"role": "user", "content": text}] for text in ("hard", "easy", "new")
 
 
 @pytest.fixture(autouse=True)
-def no_board() -> Iterator[None]:
+def no_run() -> Iterator[None]:
     yield
-    board._boards.clear()
+    run_state._states.clear()
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_harder_prompts_get_more_of_a_fixed_total(sent: list[TensorDict]) -> Non
     own = manager(sampling="est", n_min=2, n_max=20, decay=0.5)
     own.generate_sequences(batch())
     assert [row["__rollout_n__"] for row in played(sent).values()] == [8, 8, 8]
-    begun = board.current()
+    begun = run_state.current()
     assert begun is not None
     begun.count(1, {prompt_name(TASKS[0]): (8, 0), prompt_name(TASKS[1]): (8, 8)})
     sent.clear()
@@ -84,7 +84,7 @@ def test_harder_prompts_get_more_of_a_fixed_total(sent: list[TensorDict]) -> Non
 def test_a_resumed_run_shares_out_by_the_counts_of_its_file(sent: list[TensorDict], tmp_path: Path) -> None:
     options = {"sampling": "est", "counts_file": str(tmp_path / "counts.jsonl")}
     manager(**options).generate_sequences(batch())
-    begun = board.current()
+    begun = run_state.current()
     assert begun is not None
     begun.count(1, {prompt_name(TASKS[0]): (8, 0), prompt_name(TASKS[1]): (8, 8)})
     sent.clear()

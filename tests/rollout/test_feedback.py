@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Launch, Timing, Trials
+from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Launch, Timing, Trials, TrueSize
 from verl_kernel.env.task import Task
 from verl_kernel.reward.extract import no_program
 from verl_kernel.rollout.feedback import format_feedback
@@ -41,6 +41,18 @@ def test_what_a_measurement_supports_is_told_where_there_is_noise(form):
     assert ("at least 1.25x" if form == "short" else '"speedup_low": 1.25') in told
     exact = format_feedback(result(EvalStatus.OK, timing_source="simulated", **facts), form=form)
     assert "1.25" not in exact and "1.5" in exact
+
+
+@pytest.mark.parametrize("form", ["short", "full"])
+def test_shapes_vary_where_a_task_is_judged_at_reduced_sizes(form):
+    sizes = TrueSize(sizes=({4096: 72},), unknown="a kernel branches on a value that it has loaded")
+    text = format_feedback(result(EvalStatus.OK, correctness=True, true_size=sizes), form=form)
+    assert "a kernel branches on a value" in text and "72" not in text and "4096" not in text
+    if form == "short":
+        assert "Shapes vary" in text and "the sizes in Model" in text
+    else:
+        assert '"sizes": "vary"' in text
+    assert "Shapes vary" not in format_feedback(result(EvalStatus.OK, correctness=True), form=form)
 
 
 def test_a_wrong_kernel_is_told_how_wrong():

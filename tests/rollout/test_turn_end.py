@@ -23,7 +23,15 @@ GLM_ENDED = GLM_TEMPLATE + "{% if not add_generation_prompt %}{{ eos_token }}{% 
 )
 def test_the_templates_end_is_found_whatever_ends_a_sequence(template, sequence_end, turn_end, opens_next):
     trained = tokenizer([], template, sequence_end)
-    assert find_turn_end(trained) == TurnEnd(trained.convert_tokens_to_ids(turn_end), opens_next)
+    behind = () if opens_next else tuple(trained.encode("\n"))
+    assert find_turn_end(trained) == TurnEnd(trained.convert_tokens_to_ids(turn_end), opens_next, behind)
+
+
+def test_nothing_stands_behind_an_end_that_only_the_last_message_has():
+    trained = tokenizer(
+        [], CHAT_TEMPLATE.replace("{% if add", "{% if not add_generation_prompt %}.{% endif %}{% if add")
+    )
+    assert find_turn_end(trained).behind == ()
 
 
 def test_the_templates_options_are_heard():

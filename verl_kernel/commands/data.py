@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel data`: makes datasets and the small model of the CPU recipe."""
+"""`verl-kernel data`: makes datasets and the small model of the CPU recipe.
+
+Subcommands other than `quickstart` have files of their own, `data_*.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,13 @@ from typing import Annotated, Any
 
 import typer
 
+from verl_kernel.commands import data_audit, data_coldstart, data_sources, data_split
+from verl_kernel.commands.smollm2 import smollm2
 from verl_kernel.errors import ConfigError, TrainingError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Build tasks, data sets and the quickstart's model.")
+
+app.command()(smollm2)
 
 
 @app.callback()
@@ -82,3 +89,10 @@ def _build_with_progress(out: Path, options: Any) -> dict[str, Any]:
             bar.update(task, completed=step, total=steps, description=f"warm start, loss {loss:.3f}")
 
         return build(out, options, advance)
+
+
+app.command("rows")(data_sources.rows)
+app.command("talks")(data_sources.talks)
+app.command("split")(data_split.command)
+app.command("audit")(data_audit.command)
+app.command("coldstart")(data_coldstart.command)

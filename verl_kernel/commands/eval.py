@@ -20,11 +20,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from verl_kernel.data.source_files import NotText, read_source
 from verl_kernel.env import EvalError, EvalResult, EvalStatus, GymOptions, Task
-from verl_kernel.errors import ConfigError, DataError, InfraError, VerlKernelError
+from verl_kernel.errors import ConfigError, InfraError, VerlKernelError
 
 USAGE_ERROR, INFRA_ERROR = 2, 3
-MAX_FILE_MB = 4
 _COLUMNS = ("kernel", "status", "correct", "speedup", "ms", "reference ms", "time cov.", "kernels", "remark")
 _FLAGS = {
     "device": "--device",
@@ -33,7 +33,10 @@ _FLAGS = {
     "float32": "--float32",
     "correctness_trials": "--trials",
     "gpu_profile": "--gpu-profile",
+    "compile_for": "--compile-for",
+    "memory_checks": "--memory-checks",
     "num_judges": "--num-judges",
+    "true_size": "--true-size",
     "reference_timeout_s": "--timeout",
     "load_timeout_s": "--timeout",
     "run_timeout_s": "--timeout",
@@ -52,7 +55,12 @@ def command(
     float32: Annotated[str, typer.Option(help="ieee, or tf32: accept products with TF32's precision.")] = "ieee",
     trials: Annotated[int, typer.Option(help="Correctness trials on fresh inputs.")] = 5,
     gpu_profile: Annotated[str, typer.Option(help="Nominal GPU of the simulated clock: h100 or a100.")] = "h100",
+    compile_for: Annotated[
+        str, typer.Option(help="On a CPU, compile launches for this GPU too: sm_90, ... or off.")
+    ] = ("sm_90"),
+    memory_checks: Annotated[str, typer.Option(help="Faults in memory: refuse, record or off.")] = "refuse",
     num_judges: Annotated[int, typer.Option(help="Kernels judged at a time.")] = 1,
+    true_size: Annotated[str, typer.Option(help="auto: judge what is too large at reduced sizes; or off.")] = "auto",
     timeout: Annotated[float | None, typer.Option(help="Seconds for the reference, and for each kernel's run.")] = None,
     choose: Annotated[int, typer.Option(min=0, max=64, help="Name the kernel to keep, by so many further inputs.")] = 0,
 ) -> None:
@@ -61,7 +69,10 @@ def command(
     logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # what matters is in the results or the error
     with _own_stdout() as out:
         try:
-            options = _options(device, static_check, tolerance, float32, trials, gpu_profile, num_judges, timeout)
+            options = _options(
+                *(device, static_check, tolerance, float32, trials, gpu_profile, compile_for, memory_checks),
+                *(num_judges, true_size, timeout),
+            )
             for result in _evaluate(reference, kernels, options, seed):
                 results.append(result)
                 if json:
@@ -86,12 +97,17 @@ def _options(
     float32: str,
     trials: int,
     gpu_profile: str,
+    compile_for: str,
+    memory_checks: str,
     num_judges: int,
+    true_size: str,
     timeout: float | None,
 ) -> GymOptions:
     chosen: dict[str, Any] = {
         "device": device, "static_check": gate, "tolerance": tolerance, "float32": float32,
-        "correctness_trials": trials, "gpu_profile": gpu_profile, "num_judges": num_judges,
+        "correctness_trials": trials, "gpu_profile": gpu_profile, "compile_for": compile_for,
+        "memory_checks": memory_checks,
+        "num_judges": num_judges, "true_size": true_size,
     }  # fmt: skip
     if timeout is not None:
         chosen |= dict.fromkeys(("reference_timeout_s", "load_timeout_s", "run_timeout_s"), timeout)
@@ -106,7 +122,7 @@ def _sentence(exc: VerlKernelError) -> str:
 
 
 def _evaluate(reference: str, kernels: list[str], options: GymOptions, seed: int | None) -> Iterator[EvalResult]:
-    task = Task(_read(reference), task_id=Path(reference).stem)
+    task = Task(read_source(reference), task_id=Path(reference).stem)
     _refuse_duplicates(kernels)
     jobs = [_job(task, kernel) for kernel in kernels]
     from verl_kernel.env import LocalPool  # torch, which a usage error need not wait for
@@ -122,7 +138,7 @@ def _kept(reference: str, results: list[EvalResult], options: GymOptions, inputs
     """Which kernel to keep, in a sentence."""
     from verl_kernel.commands.kernel_choice import choose_kernel
 
-    task = Task(_read(reference))
+    task = Task(read_source(reference))
     jobs = [_job(task, result.kernel) for result in results]
     sources = ["" if isinstance(job, EvalResult) else job[1] for job in jobs]
     found = choose_kernel(task, sources, results, options, inputs, seed)
@@ -134,17 +150,13 @@ def _kept(reference: str, results: list[EvalResult], options: GymOptions, inputs
 def _job(task: Task, kernel: str) -> tuple[Task, str, str] | EvalResult:
     """What the pool is to judge, or the verdict on a file that Python could not even read."""
     try:
-        return task, _read(kernel), kernel
-    except _NotText as exc:
+        return task, read_source(kernel), kernel
+    except NotText as exc:
         error = EvalError(stage="load", type="SyntaxError", message=str(exc))
         return EvalResult(
-            task_id=task.task_id, kernel=kernel, status=EvalStatus.LOAD_ERROR, compiled=False, correctness=False,
-            error=error,
+            task_id=task.task_id, task_hash=task.text_hash, kernel=kernel, status=EvalStatus.LOAD_ERROR, compiled=False,
+            correctness=False, error=error,
         )  # fmt: skip
-
-
-class _NotText(DataError):
-    """A file holds something other than UTF-8 text."""
 
 
 def _refuse_duplicates(kernels: list[str]) -> None:
@@ -154,36 +166,6 @@ def _refuse_duplicates(kernels: list[str]) -> None:
         if path in seen:
             raise ConfigError(f"{kernel} is named twice: name each kernel once")
         seen.add(path)
-
-
-def _read(name: str) -> str:
-    """Text of a source file; raises DataError with one sentence for anything else."""
-    path = Path(name)
-    if path.is_dir():
-        raise DataError(f"{name} is a directory: name a Python file")
-    try:
-        with path.open("rb") as file:
-            data = file.read((MAX_FILE_MB << 20) + 1)
-        text = data.decode("utf-8-sig")
-    except FileNotFoundError:
-        raise DataError(f"{name} does not exist: name a Python file") from None
-    except (OSError, ValueError) as exc:
-        raise (_NotText if isinstance(exc, UnicodeDecodeError) else DataError)(_unreadable(name, exc)) from exc
-    if len(data) > MAX_FILE_MB << 20:
-        raise DataError(f"{name} is larger than {MAX_FILE_MB} MB: name a Python source file")
-    if "\0" in text:
-        raise _NotText(f"{name} is a binary file: name a Python source file")
-    return text
-
-
-def _unreadable(name: str, exc: Exception) -> str:
-    if isinstance(exc, UnicodeDecodeError):
-        if b"\0" in exc.object:
-            return f"{name} is a binary file: name a Python source file"
-        return f"{name} is not UTF-8 text (byte {exc.start}): save it as UTF-8 Python source"
-    if isinstance(exc, OSError):
-        return f"{name} cannot be read ({exc.strerror}): check the file and its permissions"
-    return f"{name!r} is no file name: name a Python file"
 
 
 @contextmanager
@@ -234,8 +216,10 @@ def _speedup(result: EvalResult) -> str:
 def _remark(result: EvalResult) -> str:
     if result.error is not None:
         return f"{result.error.type}: {result.error.message}".strip().splitlines()[0][:120]
+    if result.true_size is not None and result.true_size.unknown is not None:
+        return f"no time: {result.true_size.unknown}"[:120]
     if result.task_flags:
         return f"task: {', '.join(result.task_flags)}" + " (never rewarded)" * ("constant_output" in result.task_flags)
     if result.fallback_ops:
         return "torch: " + ", ".join(f"{count} {name}" for name, count in result.fallback_ops.items())
-    return ", ".join(result.hack_flags)
+    return ", ".join(result.hack_flags) or "judged at reduced sizes" * (result.true_size is not None)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from verl_kernel.aces import select
+from verl_kernel.aces import outcome_table, select
 from verl_kernel.env import EvalResult, GymOptions, Task
 
 
@@ -48,8 +48,7 @@ def choose_kernel(
     kinds = [KINDS[number % len(KINDS)] for number in range(inputs)]
     with Judge(options) as judge:
         rows = [judge.survey(task, source, kinds, secret) for source in sources]
-    table = [[outcome == "ok" for outcome in row] for row in rows]
-    ran = [[outcome is not None for outcome in row] for row in rows]
+    table, ran = outcome_table(rows)
     speeds = [result.sure_speedup for result in results]
     (best,) = select(table, speeds, passed=[result.rewarded for result in results], mask=ran)
     return KernelChoice(best, sum(table[best]), inputs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel report RUN_DIR`: a run's steps, what they changed, its curves and its best kernels."""
+"""`verl-kernel report RUN_DIR`: a run's steps, what they changed, its curves and best kernels; or a bench's page."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ from verl_kernel.reporting.summary import before_and_after, changes_table, first
 
 
 def command(
-    run_dir: Annotated[Path, typer.Argument(help="Folder of the run; holds metrics.jsonl.")],
+    run_dir: Annotated[Path, typer.Argument(help="Folder of the run; holds metrics.jsonl, or run.json of a bench.")],
 ) -> None:
     """Print a run's steps and what they changed, and write report.html and reward.png into its folder."""
     try:
+        if (run_dir / "run.json").is_file():
+            typer.echo(f"report: {_bench_page(run_dir)}")
+            return
         steps, validations = (read(run_dir / "metrics.jsonl") for read in (read_steps, read_validations))
     except DataError as exc:
-        typer.echo(f"error: {exc}", err=True)
+        typer.echo(f"Error: {exc}", err=True)
         raise typer.Exit(2) from exc
     console = Console()
     console.print(steps_table(steps, f"{len(steps)} steps of {run_dir}"))
@@ -38,6 +41,12 @@ def command(
         size = window(steps)
         console.print(changes_table(changes, "training", f"first {size} steps", f"last {size} steps"))
     console.print(f"times: {timing_source(steps)}\nreport: {page}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _bench_page(folder: Path) -> Path:
+    from verl_kernel.bench.page.page import write_page as write_bench_page
+
+    return write_bench_page(folder)
 
 
 def _figure(run_dir: Path, steps: Sequence[Step], validations: Sequence[Step]) -> Path | None:

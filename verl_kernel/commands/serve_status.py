@@ -58,9 +58,17 @@ def _counts(name: str, stats: PoolStats) -> Table:
         ("retries", str(stats.retries)),
         ("infra errors", str(stats.infra_errors)),
         ("quarantines", str(stats.quarantines)),
+        *_prefilter(stats),
     ):
         table.add_row(figure, value)
     return table
+
+
+def _prefilter(stats: PoolStats) -> list[tuple[str, str]]:
+    if (found := stats.prefilter) is None:
+        return []
+    counts = f"{found.refused} refused, {found.passed} passed, {found.undecided} undecided"
+    return [("prefilter", counts), ("GPU seconds saved by it, estimated", f"{found.gpu_seconds_saved:.0f}")]
 
 
 def _summary(stats: PoolStats) -> str:

@@ -40,7 +40,7 @@ def command(
             console.print(f"about {_hours(runs.minutes_left(study, out))} left", highlight=False)
         _compare(study, out, console)
     except VerlKernelError as exc:
-        typer.echo(f"error: {exc}", err=True)
+        typer.echo(f"Error: {exc}", err=True)
         raise typer.Exit(2) from exc
 
 

@@ -13,7 +13,7 @@ PLATFORM = "cpu"
 WEIGHT_TRANSFER = "kernel_gloo"
 """Backend of `checkpoint_engine`, the module that registers it with verl."""
 
-_ENVIRONMENT = {
+ENVIRONMENT = {
     # verl's FSDP engines are registered for "cuda" and "npu"; the CUDA ones run on a CPU unchanged.
     "VERL_ENGINE_DEVICE": "cuda",
     # GiB. vLLM's own default claims half of the machine.
@@ -28,6 +28,7 @@ _ENVIRONMENT = {
     # Several processes share few cores: more threads each only adds waiting.
     "OMP_NUM_THREADS": "1",
 }
+"""Variables of every process of a run; those that the caller has set stay as they are."""
 
 
 def is_active() -> bool:
@@ -37,7 +38,7 @@ def is_active() -> bool:
 
 def install() -> None:
     """Register the platform with verl and apply the patches it needs; safe to call twice."""
-    for key, value in _ENVIRONMENT.items():
+    for key, value in ENVIRONMENT.items():
         os.environ.setdefault(key, value)
     from verl_kernel.cpu import patches, platform
 

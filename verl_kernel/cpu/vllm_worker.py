@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
 from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 
 from verl_kernel.errors import ConfigError
 
@@ -42,3 +43,17 @@ class CPUWorkerExtension(vLLMColocateWorkerExtension):  # type: ignore[misc]
             on_bucket_received=lambda bucket, is_last: weights.extend((name, t.clone()) for name, t in bucket)
         )
         self.model_runner.reload_weights(weights_iterator=iter(weights), is_checkpoint_format=True)
+        pack_tied_heads(self.model_runner.get_model())
+
+
+def pack_tied_heads(model: torch.nn.Module) -> None:
+    """Prepack anew the output layers that share the weight of an embedding.
+
+    A reload brings them no weight of their own, so vLLM leaves what it packed at the start, which are dummy weights. In
+    Llama such a layer stands beside the embedding; in Qwen it is the embedding, which is packed with it.
+    """
+    layers = list(model.modules())
+    shared = {id(layer.weight) for layer in layers if type(layer) is VocabParallelEmbedding}
+    for layer in layers:
+        if isinstance(layer, ParallelLMHead) and id(layer.weight) in shared:
+            layer.quant_method.process_weights_after_loading(layer)

@@ -15,6 +15,19 @@ from verl_kernel.env import Task
 from verl_kernel.errors import DataError, TaskError
 
 Row = dict[str, Any]
+_MESSAGES = pa.list_(pa.struct({"role": pa.string(), "content": pa.string()}))
+_REWARD_MODEL = pa.struct({"style": pa.string(), "ground_truth": pa.string()})
+_INFO = {
+    "split": pa.string(), "index": pa.int64(), "entry_point": pa.string(), "task_id": pa.string(), "level": pa.int64(),
+    "source": pa.string(),
+}  # fmt: skip
+SCHEMA = pa.schema(
+    {
+        "data_source": pa.string(), "prompt": _MESSAGES, "ability": pa.string(), "reward_model": _REWARD_MODEL,
+        "extra_info": pa.struct(_INFO), "agent_name": pa.string(),
+    }
+)  # fmt: skip
+"""Columns of `make_row`. Files of equal columns can be trained on together."""
 
 
 def make_row(
@@ -25,23 +38,50 @@ def make_row(
     task_id: str,
     split: str,
     index: int,
-    level: int = 1,
+    level: int | None = 1,
     entry_point: str = "Model",
+    source: str | None = None,
 ) -> Row:
-    """Return one dataset row for a reference program; validation is reported per `data_source`."""
+    """Return one dataset row for a reference program; validation is reported per `data_source`.
+
+    Args:
+        messages: the prompt.
+        reference: source text of the reference program.
+        data_source: any name.
+        task_id: name of the task in results.
+        split: `train`, `val` or another name of the file.
+        index: number of the row in it.
+        level: difficulty; None where nobody has graded the task.
+        entry_point: class of the reference.
+        source: what else its publisher says of the task, as JSON text; nothing here reads it.
+    """
     return {
         "data_source": data_source,
         "prompt": [dict(message) for message in messages],
         "ability": "kernel",
         "reward_model": {"style": "rule", "ground_truth": reference},
-        "extra_info": {"split": split, "index": index, "entry_point": entry_point, "task_id": task_id, "level": level},
+        "extra_info": {
+            "split": split, "index": index, "entry_point": entry_point, "task_id": task_id, "level": level,
+            "source": source,
+        },
         "agent_name": "kernel_agent",
-    }
+    }  # fmt: skip
 
 
 def write_rows(rows: Sequence[Row], path: Path) -> None:
     """Write rows as parquet."""
-    pq.write_table(pa.Table.from_pylist(list(rows)), path)
+    pq.write_table(_table(list(rows)), path)
+
+
+def _table(rows: list[Row]) -> pa.Table:
+    """Rows as they are, but of `make_row`'s types where all values of a field are null."""
+    table = pa.Table.from_pylist(rows)
+    if "extra_info" not in table.column_names or not pa.types.is_struct(table.schema.field("extra_info").type):
+        return table
+    found = {field.name: field.type for field in table.schema.field("extra_info").type}
+    typed = {name: _INFO.get(name, kind) if pa.types.is_null(kind) else kind for name, kind in found.items()}
+    place = table.schema.get_field_index("extra_info")
+    return pa.Table.from_pylist(rows, table.schema.set(place, pa.field("extra_info", pa.struct(typed))))
 
 
 def task_from_row(row: Mapping[str, Any]) -> Task:
@@ -70,7 +110,7 @@ def read_tasks(path: str | Path) -> list[Task]:
     Raises:
         DataError: the file cannot be read, or a row has no reference.
     """
-    return list({task.fingerprint: task for task in map(task_from_row, _read(Path(path)))}.values())
+    return list({task.fingerprint: task for task in map(task_from_row, read_rows(Path(path)))}.values())
 
 
 def check_rows(path: str | Path) -> None:
@@ -79,7 +119,7 @@ def check_rows(path: str | Path) -> None:
     Raises:
         DataError: the file cannot be read, or a row lacks something; names file, row, key and remedy.
     """
-    rows = _read(Path(path))
+    rows = read_rows(Path(path))
     if not rows:
         raise DataError(f"{path} holds no rows: write at least one task into it")
     for number, row in enumerate(rows):
@@ -90,7 +130,12 @@ def check_rows(path: str | Path) -> None:
             raise DataError(f"{path}, row {number}: {exc}") from exc
 
 
-def _read(path: Path) -> list[Row]:
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a dataset as they are.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
     if not path.is_file():
         raise DataError(f"{path} does not exist: give a parquet file, or make one with `verl-kernel data quickstart`")
     try:

@@ -166,6 +166,15 @@ def check_chat_template(config: DictConfig) -> None:
         check_turn_end(config)
 
 
+def check_context(config: DictConfig) -> None:
+    """Prompts that show a few earlier turns are for validation only, and have room for them."""
+    from verl_kernel.plugin import AGENT_LOOP
+    from verl_kernel.rollout import preflight as rollout
+
+    if OmegaConf.select(config, NAMES["agent loop"]) == AGENT_LOOP:
+        rollout.check_context(config)
+
+
 def check_machine(config: DictConfig) -> None:
     """vLLM, the compiler, shared memory and the isolation that the run asks for are there."""
     from verl_kernel.reward.options import parse_options
@@ -195,6 +204,7 @@ CHECKS: tuple[Callable[[DictConfig], None], ...] = (
     check_registries,
     check_asynchronous,
     check_options,
+    check_context,
     check_sampler,
     check_mismatch,
     check_combination,

@@ -16,7 +16,7 @@ LOSS = "actor_rollout_ref.actor.policy_loss.loss_mode"
 ROLLOUTS = "actor_rollout_ref.rollout.n"
 SINGLETON = "algorithm.trloo.singleton"
 
-GROUPED = ("trloo", "turn_grpo", "rec_group_mean", "asymre_shift", "opmd_baseline", "red_drop_balance")
+GROUPED = ("trloo", "turn_grpo", "rec_group_mean", "asymre_shift", "opmd_baseline", "red_drop_balance", "ada_est")
 """Estimators that compare the rollouts of a prompt."""
 
 TWICE = {

@@ -83,11 +83,16 @@ class Quickstart:
 
 def is_complete(out: Path, options: Quickstart) -> bool:
     """Whether `out` already holds what `options` would make."""
+    return fits_manifest(out, options.fingerprint)
+
+
+def fits_manifest(folder: Path, fingerprint: str) -> bool:
+    """Whether a folder's `manifest.json` has this fingerprint, and the files that it names have their hashes."""
     try:
-        manifest = json.loads((out / "manifest.json").read_text())
-        if manifest["fingerprint"] != options.fingerprint:
+        manifest = json.loads((folder / "manifest.json").read_text())
+        if manifest["fingerprint"] != fingerprint:
             return False
-        return all(_sha256(out / name) == digest for name, digest in manifest["files"].items())
+        return all(sha256(folder / name) == digest for name, digest in manifest["files"].items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
@@ -116,7 +121,7 @@ def build(out: Path, options: Quickstart, progress: Progress) -> dict[str, Any]:
         "loss": {"first": losses[0], "last": sum(losses[-20:]) / len(losses[-20:])},
         "seconds": round(time.monotonic() - started, 1),
         "versions": {module.__name__: module.__version__ for module in (torch, transformers, tokenizers)},
-        "files": {str(path.relative_to(out)): _sha256(path) for path in _files(out)},
+        "files": {str(path.relative_to(out)): sha256(path) for path in _files(out)},
     }
     (out / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
     logger.info("quickstart in %s took %.0f s", out, manifest["seconds"])
@@ -156,5 +161,6 @@ def _files(out: Path) -> list[Path]:
     return sorted([*(out / f"{name}.parquet" for name in ("train", "val", "corpus")), *(out / "model").iterdir()])
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

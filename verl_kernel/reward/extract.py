@@ -41,8 +41,9 @@ def no_program(task: Task) -> EvalResult:
     """Return the verdict on an answer without a program, which every loop rewards and reports like any other."""
     error = EvalError(stage="extract", type="NoCode", message="the answer holds no closed ```python block")
     return EvalResult(
-        task_id=task.task_id, status=EvalStatus.REJECTED_STATIC, compiled=False, correctness=False, error=error
-    )
+        task_id=task.task_id, task_hash=task.text_hash, status=EvalStatus.REJECTED_STATIC, compiled=False,
+        correctness=False, error=error,
+    )  # fmt: skip
 
 
 def _spoken(answer: str) -> str:

@@ -6,6 +6,7 @@ The node is flat but for `reward`: its keys are those of `GymOptions` and `Rollo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -41,6 +42,34 @@ class RolloutOptions(OptionGroup):
     """Longest feedback message."""
     stop_token_ids: Annotated[tuple[_TokenId, ...], "a list of token ids, as in [872, 77091]"] = ()
     """Tokens at which generation stops, besides the chat template's end of turn and the model's own."""
+    context: Literal["concat", "last", "best_window", "top_w"] = "concat"
+    """Which earlier turns a validation's prompt shows (`rollout.context`): all in one row, or a few in a prompt of
+    its own for every turn."""
+    window: Annotated[int, Interval(ge=1)] = 4
+    """How many, where not all."""
+    total_tokens: Annotated[int, Interval(ge=1)] | None = None
+    """Tokens of a validation's trajectory, prompts and answers of all turns; once spent, no further turn begins."""
+    total_seconds: Annotated[float, Interval(gt=0, lt=math.inf)] | None = None
+    """Seconds of generating and judging after which no further turn of a validation's trajectory begins."""
+
+    def refuse_training(self) -> None:
+        """Check that trajectories of this kind can be trained on.
+
+        Raises:
+            ConfigError: they can only be validated with; the message names the key and the reason.
+        """
+        remedy = "set trainer.val_only=True and leave trainer.val_before_train on, or set"
+        if self.context != "concat":
+            raise ConfigError(
+                f"kernelgym.context is {self.context}, but training takes a trajectory for one row, in which an answer "
+                f"would follow other tokens than it was generated from: {remedy} kernelgym.context=concat"
+            )
+        for key in ("total_tokens", "total_seconds"):
+            if (value := getattr(self, key)) is not None:
+                raise ConfigError(
+                    f"kernelgym.{key} is {value}, but in training every trajectory has the same number of turns, as "
+                    f"late turns of cheap trajectories alone would have a baseline of their own: {remedy} it to null"
+                )
 
 
 @dataclass(frozen=True)

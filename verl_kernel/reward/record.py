@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from verl_kernel.env import EvalResult
@@ -14,7 +16,7 @@ class TurnRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     start: int
-    """Index in the response of the turn's first model token."""
+    """Index in the response of the turn's first model token; 0 where every turn has a row of its own."""
     stop: int
     """One past the turn's last model token."""
     reward: float
@@ -22,6 +24,21 @@ class TurnRecord(BaseModel):
     result: EvalResult
     code: str | None = None
     """The candidate's source; `None` where the answer held none."""
+    prompt_tokens: int = 0
+    """Tokens that the turn was generated from."""
+    shown: tuple[int, ...] = ()
+    """Earlier turns, from 1, among them."""
+
+    @property
+    def tokens(self) -> int:
+        """Of prompt and answer together."""
+        return self.prompt_tokens + self.stop - self.start
+
+
+def judging_cost(turns: Iterable[TurnRecord]) -> tuple[int, float]:
+    """Candidates of `turns` that were judged, and the seconds that judges spent on them."""
+    judged = [turn.result for turn in turns if turn.code is not None]
+    return len(judged), sum(sum(result.stage_seconds.values()) for result in judged)
 
 
 _TURNS = TypeAdapter(tuple[TurnRecord, ...])

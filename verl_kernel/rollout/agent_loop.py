@@ -4,15 +4,21 @@
 Turn t: generate -> extract code -> evaluate -> reward r_t and feedback_t -> turn t + 1, for a fixed number of
 turns (a policy that chose when to stop would bias per-turn baselines). An infra error is never a reward: the
 trajectory ends at the turn that could not be judged, and leaves training as a whole (`reward.unjudged`).
+
+With `kernelgym.context` other than `concat`, which only a validation may have, every turn gets a prompt of its own that
+shows a few of the earlier ones (`rollout.context`), of at most `data.max_prompt_length` tokens, and its answer is a row
+of at most `data.max_response_length`.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-from verl.experimental.agent_loop.agent_loop import AgentLoopBase
+from omegaconf import OmegaConf
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 from verl.utils.profiler import simple_timer
 from verl.utils.rollout_trace import rollout_trace_op
 
@@ -22,11 +28,15 @@ from verl_kernel.errors import ConfigError
 from verl_kernel.reward.extract import extract_code, no_program
 from verl_kernel.reward.options import parse_options
 from verl_kernel.reward.profiling import profiling_reward
+from verl_kernel.reward.record import TurnRecord
 from verl_kernel.reward.unjudged import is_validation, note_loss, step_of
 from verl_kernel.rollout.feedback import format_feedback
+from verl_kernel.rollout.rebuilt_trajectory import RebuiltTrajectory
 from verl_kernel.rollout.special_tokens import neutraliser
 from verl_kernel.rollout.trajectory import KernelAgentOutput, Trajectory
+from verl_kernel.rollout.turn_budget import Spent, TurnBudget
 from verl_kernel.rollout.turn_end import find_turn_end, stop_ids
+from verl_kernel.rollout.validation import texts, turn_figures
 
 
 @functools.lru_cache(maxsize=1)
@@ -42,38 +52,46 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.options = parse_options(self.config.get("kernelgym"))
         self.gym = gym_handle(self.options.env)
+        self.prompt_length = int(self.rollout_config.prompt_length)
         self.response_length = int(self.rollout_config.response_length)
+        self.only_validates = bool(OmegaConf.select(self.config, "trainer.val_only"))
         self.turn_end = find_turn_end(self.tokenizer, self.apply_chat_template_kwargs)
         self.stop_ids = stop_ids(self.tokenizer, self.turn_end, self.options.rollout.stop_token_ids)
 
     @rollout_trace_op  # type: ignore[untyped-decorator]
-    async def run(self, sampling_params: dict[str, Any], **row: Any) -> KernelAgentOutput:
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> KernelAgentOutput | list[AgentLoopOutput]:
         """Play all turns of one trajectory.
 
         Raises:
             InfraError: a turn of a training rollout could not be judged, and no sampler of ours takes it out.
-            ConfigError: there is no room for a token.
+            ConfigError: there is no room for a token, or the row is of training and the options are not.
             DataError: the row holds no usable reference program.
         """
         task = task_from_row(row)
         messages = [dict(message) for message in row["raw_prompt"]]
+        if not is_validation(row):
+            self.options.rollout.refuse_training()
+        if self.options.rollout.context == "concat":
+            return await self._run_in_one_row(sampling_params, task, messages, row)
+        return await self._run_rebuilt(sampling_params, task, messages, row)
+
+    async def _run_in_one_row(
+        self, sampling_params: dict[str, Any], task: Task, messages: list[dict[str, Any]], row: dict[str, Any]
+    ) -> KernelAgentOutput:
+        """Play turns whose prompts show all before."""
         metrics: dict[str, Any] = {}
         prompt_ids = await self.ct_build_initial_tokens(messages)
         trajectory = Trajectory(prompt_length=len(prompt_ids), ids=list(prompt_ids))
         request_id = uuid4().hex
         for turn in range(self.options.rollout.max_turns):
             budget = self._budget(trajectory, turn)
-            if budget < 1:
+            if budget < 1 or self._is_spent(trajectory.turns, metrics):
                 break
             limited = {**sampling_params, "max_tokens": budget}
             answer, start = await self._generate(trajectory, request_id, limited, metrics)
-            with simple_timer("tool_calls", metrics):
-                code, result = await self._judge(task, answer, row)
-            lost = result.status is EvalStatus.INFRA_ERROR
-            reward = 0.0 if lost else profiling_reward(result, self.options.reward)
+            code, result, reward = await self._judge(task, answer, row, metrics)
             trajectory.record_turn(start, len(trajectory.mask), reward, result, code)
-            if lost:
-                note_loss(result, row, self.config)
+            if result.status is EvalStatus.INFRA_ERROR:
                 break
             if turn + 1 < self.options.rollout.max_turns:
                 messages = await self._append_feedback(trajectory, messages, answer, self._feedback(task, result))
@@ -82,14 +100,63 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
                 f"data.max_response_length is {self.response_length}, which leaves no token for the first turn: raise "
                 "it, or lower kernelgym.max_turns"
             )
-        return trajectory.output(metrics)
+        if not is_validation(row):
+            return trajectory.output(metrics)
+        figures = turn_figures(trajectory.turns, self.options.rollout.max_turns) if self.only_validates else {}
+        return trajectory.output(metrics, {**figures, **texts(task, trajectory.turns)})
 
-    async def _judge(self, task: Task, answer: str, row: dict[str, Any]) -> tuple[str | None, EvalResult]:
-        """The program of an answer, None where it holds none, and its verdict."""
+    async def _run_rebuilt(
+        self, sampling_params: dict[str, Any], task: Task, messages: list[dict[str, Any]], row: dict[str, Any]
+    ) -> list[AgentLoopOutput]:
+        """Play turns that have a prompt of their own each."""
+        options = self.options.rollout
+        metrics: dict[str, Any] = {}
+        played = RebuiltTrajectory(task, messages, options.context, options.window)
+        most = min(self.response_length, options.turn_tokens or self.response_length)
+        limited = {**sampling_params, "max_tokens": most}
+        request_id = uuid4().hex
+        while not self._is_spent(played.turns, metrics):
+            ids, shown = await self._rebuilt_prompt(played)
+            own_row = Trajectory(prompt_length=len(ids), ids=ids)
+            answer, _ = await self._generate(own_row, request_id, limited, metrics)
+            code, result, reward = await self._judge(task, answer, row, metrics)
+            played.record(own_row, shown, reward, result, code)
+            if result.status is EvalStatus.INFRA_ERROR:
+                break
+            played.remember(answer, self._feedback(task, result))
+        return played.outputs(metrics, options.max_turns)
+
+    async def _rebuilt_prompt(self, played: RebuiltTrajectory) -> tuple[list[int], tuple[int, ...]]:
+        """The next prompt's tokens and the turns that it shows: fewer, chosen anew, where there is no room for all."""
+        build = self.continuous_token_builder.build_initial_tokens
+        for window in range(min(self.options.rollout.window, len(played.turns)), 0, -1):
+            shown = played.shown(window)
+            ids = await self.loop.run_in_executor(None, build, played.prompt(shown))
+            if len(ids) <= self.prompt_length:
+                return list(ids), shown
+        return list(await self.ct_build_initial_tokens(played.prompt(()))), ()
+
+    def _is_spent(self, turns: Sequence[TurnRecord], metrics: dict[str, Any]) -> bool:
+        """Whether turns, tokens or seconds forbid a further turn."""
+        options = self.options.rollout
+        budget = TurnBudget(options.max_turns, options.total_tokens, options.total_seconds)
+        seconds = sum(metrics.get(name, 0.0) for name in ("generate_sequences", "tool_calls"))
+        return budget.exhausted(Spent(len(turns), sum(turn.tokens for turn in turns), seconds)) is not None
+
+    async def _judge(
+        self, task: Task, answer: str, row: dict[str, Any], metrics: dict[str, Any]
+    ) -> tuple[str | None, EvalResult, float]:
+        """The program of an answer, None where it holds none, its verdict and its reward."""
         code = extract_code(answer, task.candidate_class)
-        if code is None:
-            return None, no_program(task)
-        return code, await self.gym.evaluate(task, code, validate=is_validation(row), step=step_of(row))
+        with simple_timer("tool_calls", metrics):
+            if code is None:
+                result = no_program(task)
+            else:
+                result = await self.gym.evaluate(task, code, validate=is_validation(row), step=step_of(row))
+        if result.status is EvalStatus.INFRA_ERROR:
+            note_loss(result, row, self.config)
+            return code, result, 0.0
+        return code, result, profiling_reward(result, self.options.reward)
 
     def _budget(self, trajectory: Trajectory, turn: int) -> int:
         left = self.response_length - len(trajectory.mask)

@@ -15,13 +15,16 @@ from verl_kernel.env import EvalResult, EvalStatus
 _ADVICE = {
     EvalStatus.OK: "Make it faster: do more of the work in fewer Triton kernels.",
     EvalStatus.DECOY: "The output does not depend on a Triton kernel: compute it in one.",
+    EvalStatus.UNSAFE: "Make every access stay inside its tensors, read only what was written, and race with no other.",
     EvalStatus.INCORRECT: "Fix the kernel so that it matches {reference}.",
 }
 _REPAIR = "Fix the error."
+_SHAPES_VARY = "Shapes vary: outputs are compared at reduced sizes, time is that of the sizes in {reference}."
 _REPORT = (
-    *("compiled", "correctness", "decoy_kernel", "hack_flags", "speedup", "speedup_low", "kernel_ms", "reference_ms"),
+    *("compiled", "correctness", "decoy_kernel", "hack_flags", "memory_findings", "speedup", "speedup_low"),
+    *("kernel_ms", "reference_ms"),
     *("reference_mode", "timing_source", "time_coverage", "number_coverage", "num_custom_kernels", "num_total_kernels"),
-    *("top_kernels", "launches", "fallback_ops", "trials", "error"),
+    *("top_kernels", "launches", "fallback_ops", "trials", "true_size", "error"),
 )
 """Fields of a full report; whatever else a result holds is the judge's business."""
 
@@ -52,7 +55,7 @@ def format_feedback(
     if form == "full":
         facts = _cut_middle(clean(_report(result)), room)
     else:
-        facts = _cut_end(clean("\n".join(_facts(result))), room)
+        facts = _cut_end(clean("\n".join(_facts(result, candidate_class.removesuffix("New")))), room)
     lines = [verdict, facts, closing] if len(verdict) + 1 + len(closing) <= limit else [closing[:limit]]
     return "\n".join(line for line in lines if line)
 
@@ -74,11 +77,13 @@ def _report(result: EvalResult) -> str:
     dumped = result.model_dump(mode="json", exclude_none=True)
     if result.timing_source == "simulated":  # where it says nothing new
         dumped.pop("speedup_low", None)
+    if "true_size" in dumped:  # which sizes were judged is the judge's secret
+        dumped["true_size"]["sizes"] = "vary"
     return json.dumps({key: dumped[key] for key in _REPORT if key in dumped}, indent=1, ensure_ascii=False)
 
 
-def _facts(result: EvalResult) -> list[str]:
-    lines: list[str] = []
+def _facts(result: EvalResult, reference: str) -> list[str]:
+    lines = [] if result.true_size is None else [_SHAPES_VARY.format(reference=reference)]
     if result.trials is not None and result.status is EvalStatus.INCORRECT:
         lines.append(_mismatch(result))
     if result.error is not None:
@@ -89,6 +94,8 @@ def _facts(result: EvalResult) -> list[str]:
         noisy = result.speedup_low is not None and result.timing_source != "simulated"
         sure = f" (at least {result.speedup_low:.2f}x, noise considered)" if noisy else ""
         lines.append(f"Speedup: {result.speedup:.2f}x{sure}")
+    if result.true_size is not None and result.true_size.unknown and result.status is EvalStatus.OK:
+        lines.append(f"No speedup: {result.true_size.unknown}")
     if result.time_coverage is not None:
         lines.append(f"Coverage: {result.time_coverage:.0%} of device time in Triton kernels")
     if result.top_kernels:

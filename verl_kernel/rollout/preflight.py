@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check of the model's chat template before a model or a server starts."""
+"""Checks of the agent loop's configuration before a model or a server starts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import logging
 
 from omegaconf import DictConfig, OmegaConf
 
-from verl_kernel.reward.options import parse_options
+from verl_kernel.errors import ConfigError
+from verl_kernel.reward.options import RolloutOptions, parse_options
 from verl_kernel.rollout.turn_end import find_turn_end, stop_ids
 
 logger = logging.getLogger(__name__)
+MANAGER = "verl_kernel.rollout.manager.KernelAgentLoopManager"
 
 
 def check_turn_end(config: DictConfig) -> None:
@@ -36,3 +38,44 @@ def check_turn_end(config: DictConfig) -> None:
     options = OmegaConf.select(config, "data.apply_chat_template_kwargs") or {}
     end = find_turn_end(tokenizer, options)
     stop_ids(tokenizer, end, parse_options(OmegaConf.select(config, "kernelgym")).rollout.stop_token_ids)
+
+
+def check_context(config: DictConfig) -> None:
+    """What only a validation may have is asked for in a validation only, and its prompts have room for earlier turns.
+
+    Raises:
+        ConfigError: a key asks for what cannot be played or trained on.
+    """
+    options = parse_options(OmegaConf.select(config, "kernelgym")).rollout
+    if not (OmegaConf.select(config, "trainer.val_only") and OmegaConf.select(config, "trainer.val_before_train")):
+        options.refuse_training()
+    if options.context != "concat":
+        _check_rebuilt(config, options)
+
+
+def _check_rebuilt(config: DictConfig, options: RolloutOptions) -> None:
+    asked, manager = (
+        f"kernelgym.context is {options.context}",
+        "actor_rollout_ref.rollout.agent.agent_loop_manager_class",
+    )
+    if OmegaConf.select(config, manager) != MANAGER:
+        raise ConfigError(
+            f"{asked} and {manager} is {OmegaConf.select(config, manager)}, which does not tell the agent loop what is "
+            f"a validation: set it to {MANAGER}"
+        )
+    prompt, response, longest = (
+        OmegaConf.select(config, key)
+        for key in ("data.max_prompt_length", "data.max_response_length", "actor_rollout_ref.rollout.max_model_len")
+    )
+    answer = min(response, options.turn_tokens or response)
+    if prompt <= answer:
+        raise ConfigError(
+            f"{asked}, data.max_prompt_length is {prompt} and an answer may take {answer} tokens, so that a prompt has "
+            "no room for an earlier one: set data.max_prompt_length to what the task and kernelgym.window turns with "
+            "their feedback take"
+        )
+    if longest is not None and longest < prompt + answer:
+        raise ConfigError(
+            f"{asked} and actor_rollout_ref.rollout.max_model_len is {longest}: set it to {prompt + answer} or more, "
+            "the longest prompt and its answer (data.max_prompt_length, data.max_response_length)"
+        )

@@ -38,25 +38,37 @@ class Trajectory:
     def close_turn(self, end: TurnEnd) -> None:
         """End a turn as the chat template would, without training on what the policy did not write.
 
-        Where the end is the first token of the next message, the template writes it with that message.
+        Where the end is the first token of the next message, the template writes it with that message. What stands
+        between the end and the next message verl adds for the families of models that it knows, and to nothing else.
         """
         if end.opens_next:
             if self.mask and self.ids[-1] == end.token_id:
                 for values in (self.ids, self.mask, self.logprobs):
                     if values is not None:
                         values.pop()
-        elif self.ids[-1] != end.token_id:
-            self.ids.append(end.token_id)
-            self.mask.append(0)
-            if self.logprobs is not None:
-                self.logprobs.append(0.0)
+            return
+        closing = [*([] if self.ids[-1] == end.token_id else [end.token_id]), *end.behind]
+        self.ids += closing
+        self.mask += [0] * len(closing)
+        if self.logprobs is not None:
+            self.logprobs += [0.0] * len(closing)
 
     def record_turn(self, start: int, stop: int, reward: float, result: EvalResult, code: str | None = None) -> None:
-        """Add a judged turn whose model tokens are `[start, stop)` of the response."""
-        self.turns.append(TurnRecord(start=start, stop=stop, reward=reward, result=result, code=code))
+        """Add a judged turn whose model tokens are `[start, stop)` of the response, and whose prompt is all before."""
+        prompt, shown = self.prompt_length + start, tuple(range(1, len(self.turns) + 1))
+        self.turns.append(
+            TurnRecord(
+                start=start, stop=stop, reward=reward, result=result, code=code, prompt_tokens=prompt, shown=shown
+            )
+        )
 
-    def output(self, metrics: dict[str, Any]) -> KernelAgentOutput:
-        """Cut the trajectory after its last turn and hand it to verl."""
+    def output(self, metrics: dict[str, Any], validation: dict[str, Any] | None = None) -> KernelAgentOutput:
+        """Cut the trajectory after its last turn and hand it to verl.
+
+        Args:
+            metrics: seconds that verl reports.
+            validation: further figures of a trajectory that is validated with.
+        """
         stop, figures = self.turns[-1].stop, summarise(self.turns)
         return KernelAgentOutput(
             prompt_ids=self.ids[: self.prompt_length],
@@ -71,7 +83,7 @@ class Trajectory:
                 "kernel_turns": dump_turns(self.turns),
                 "kernel_gym_seconds": float(metrics.get("tool_calls", 0.0)),
                 "kernel_generate_seconds": float(metrics.get("generate_sequences", 0.0)),
-                "reward_extra_info": figures,
+                "reward_extra_info": figures | (validation or {}),
             },
         )
 

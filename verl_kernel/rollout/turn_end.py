@@ -30,6 +30,8 @@ class TurnEnd:
     token_id: int
     opens_next: bool
     """Whether it is the first token of the next message instead of the last one of the turn."""
+    behind: tuple[int, ...] = ()
+    """What the template writes behind it before the next message, e.g. a line break."""
 
 
 def find_turn_end(tokenizer: Any, options: Mapping[str, Any] | None = None) -> TurnEnd:
@@ -47,7 +49,8 @@ def find_turn_end(tokenizer: Any, options: Mapping[str, Any] | None = None) -> T
     followed = _rendered(tokenizer, [*talk, {"role": "user", "content": _NEXT}], options).rpartition(_ANSWER)[2]
     end = _first_special(tokenizer, followed.partition(_NEXT)[0])
     if end is not None:
-        return TurnEnd(end, opens_next=_first_special(tokenizer, last) != end)
+        opens_next = _first_special(tokenizer, last) != end
+        return TurnEnd(end, opens_next, () if opens_next else _behind(tokenizer, last, followed, end))
     raise ConfigError(f"the chat template of {tokenizer.name_or_path} marks no end of a turn: {_REMEDY}")
 
 
@@ -64,6 +67,11 @@ def stop_ids(tokenizer: Any, end: TurnEnd, further: Sequence[int] = ()) -> list[
             "ids of this model's tokens"
         )
     return sorted({end.token_id, *further})
+
+
+def _behind(tokenizer: Any, last: str, followed: str, end: int) -> tuple[int, ...]:
+    ids = tokenizer.encode(last, add_special_tokens=False)
+    return tuple(ids[ids.index(end) + 1 :]) if followed.startswith(last) else ()
 
 
 def _first_special(tokenizer: Any, text: str) -> int | None:

@@ -2,7 +2,9 @@
 """The best kernels of a run: a JSONL file that gains a line whenever a kernel beats all earlier ones of its task.
 
 Fields: `step`, `task_id`, `turn` (from 1), `speedup`, `time_coverage`, `number_coverage`, `reward`, `timing_source`,
-`kernel_ms` and `reference_ms` (medians), `reference` and `code` (sources). Only correct kernels of known speedup enter.
+`kernel_ms` and `reference_ms` (medians), `reference` and `code` (sources); for `verl-kernel best` also `sample` (the
+trajectory's name), `sure_speedup`, `reference_mode` and `env` (device, versions). Only correct kernels of known speedup
+enter.
 """
 
 from __future__ import annotations
@@ -79,6 +81,8 @@ def _line(step: int, row: Row, number: int, reference: str | None) -> dict[str, 
         "kernel_ms": result.kernel_ms and result.kernel_ms.median,
         "reference_ms": result.reference_ms and result.reference_ms.median,
         "reward": turn.reward,
+        "sample": row.name,
+        **{key: getattr(result, key) for key in ("sure_speedup", "reference_mode", "env")},
         "reference": reference,
         "code": turn.code,
     }

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from verl_kernel.bench.page.remarks import Remark, remarks, source_lines
+from verl_kernel.env import EvalError, EvalResult, EvalStatus, MemoryFinding
+from verl_kernel.env.result import TrueSize
+
+CODE = """import triton
+
+@triton.jit
+def f(x):
+    tl.load(x)
+    tl.store(x)
+
+def host():
+    f[(1,)](1)
+    return 2
+"""
+
+
+def verdict(**facts):
+    return EvalResult(**{"task_id": "t", "status": EvalStatus.RUNTIME_ERROR} | facts)
+
+
+def failed(message, tail=None, kind="ValueError"):
+    return verdict(error=EvalError(stage="correctness", type=kind, message=message, traceback_tail=tail))
+
+
+def test_a_message_of_the_gate_stands_at_the_line_it_names():
+    assert remarks(failed("line 5: tl is bound nowhere", kind="unbound"), CODE) == [
+        Remark(5, "error", "unbound: tl is bound nowhere")
+    ]
+
+
+@pytest.mark.parametrize("where", ["in kernel f", "in f, compiled for sm_90"])
+def test_a_message_that_names_a_kernel_stands_at_its_line_without_the_place(where):
+    assert remarks(failed(f"line 6, {where}: no room: `tl.store(x)`"), CODE) == [
+        Remark(6, "error", "ValueError: no room: `tl.store(x)`")
+    ]
+
+
+def test_an_error_stands_at_the_innermost_frame_and_its_callers_are_marked():
+    found = remarks(failed("no such thing", "line 9, in host: f[(1,)](1)\nline 5, in f: tl.load(x)"), CODE)
+    assert found == [Remark(5, "error", "ValueError: no such thing"), Remark(9, "caller", "on the way to the error")]
+
+
+def test_a_line_named_by_the_message_wins_over_the_frames():
+    found = remarks(failed("line 5, in kernel f: bad", "line 9, in host: f[(1,)](1)\nline 5, in f: tl.load(x)"), CODE)
+    assert [(one.line, one.kind) for one in found] == [(5, "error"), (9, "caller")]
+
+
+def test_a_frame_is_only_what_begins_a_line():
+    tail = 'line 9, in host: print("line 5, in f: x")'
+    assert [one.line for one in remarks(failed("no", tail), CODE)] == [9]
+
+
+def test_a_compilers_message_counts_from_the_kernels_def():
+    message = "at 3:4:\ndef f(x):\n    tl.load(x)\n    tl.store(x)\n    ^\nAssertionError('two arguments')"
+    assert remarks(failed(message, kind="CompilationError"), CODE) == [
+        Remark(6, "error", "CompilationError: AssertionError('two arguments')")
+    ]
+
+
+def test_a_compilers_message_about_a_kernel_of_two_definitions_stands_nowhere():
+    message = "at 2:4:\ndef f(x):\n    tl.load(x)\n    ^\nno"
+    assert remarks(failed(message), CODE + CODE) == []
+
+
+def test_an_error_of_syntax_stands_at_the_line_behind_it():
+    assert remarks(failed("invalid syntax (kernel.py, line 4)", kind="SyntaxError"), CODE) == [
+        Remark(4, "error", "SyntaxError: invalid syntax")
+    ]
+
+
+def test_a_line_just_past_the_end_is_the_last_one_and_others_are_nowhere():
+    assert [one.line for one in remarks(failed("line 3: unexpected end"), "a\nb")] == [2]
+    assert [one.line for one in remarks(failed("line 5: unexpected end"), "a\nb\n\n")] == [2]
+    assert remarks(failed("line 4: what"), "a\nb") == remarks(failed("line 0: what"), "a\nb") == []
+    assert remarks(failed(f"line {'9' * 5000}: what"), "a\nb") == []
+
+
+def test_a_memory_finding_stands_at_its_line_once():
+    finding = MemoryFinding(kind="out_of_bounds_load", kernel="f", line=5, argument="x", offset=64, program=(1,))
+    sentence = "line 5, in kernel f: a load lies outside"
+    result = verdict(status=EvalStatus.UNSAFE, memory_findings=(finding,))
+    (remark,) = remarks(result, CODE)
+    assert (remark.line, remark.kind) == (5, "memory") and "element 64 of x" in remark.text
+    assert "line 5" not in remark.text
+    error = EvalError(
+        stage="correctness", type="OutOfBoundsLoad", message=sentence.split("a load")[0] + remark.text[17:]
+    )
+    assert remarks(result.model_copy(update={"error": error}), CODE) == [remark]
+
+
+def test_a_race_stands_at_both_lines_and_an_unknown_line_nowhere():
+    race = MemoryFinding(kind="race", kernel="f", line=5, other_line=6, argument="x", offset=0)
+    assert [one.line for one in remarks(verdict(memory_findings=(race,)), CODE)] == [5, 6]
+    assert remarks(verdict(memory_findings=(MemoryFinding(kind="race", kernel="f"),)), CODE) == []
+
+
+def test_what_has_no_time_at_its_true_size_says_so_at_the_line():
+    unknown = "line 5 runs at the true size what never ran where the output was verified"
+    found = remarks(verdict(true_size=TrueSize(sizes=({64: 8},), unknown=unknown)), CODE)
+    assert found == [Remark(5, "note", f"no time: {unknown}")]
+
+
+def test_a_verdict_without_a_place_has_no_remark():
+    assert remarks(failed("the output differs from the reference's by up to 3"), CODE) == []
+    assert remarks(verdict(), CODE) == []
+
+
+def test_lines_are_counted_as_python_counts_them():
+    assert source_lines("a\r\nb\rc\nd\x0ce\u2028f\n\n") == ["a", "b", "c", "d\x0ce\u2028f"]

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel bench` against a stub endpoint, with real judges."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from random import Random
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tests.bench.stub_endpoint import StubEndpoint, answers_by_reference
+from verl_kernel.bench.run_files import read_run
+from verl_kernel.commands.bench import command
+
+pytestmark = pytest.mark.processes
+
+LIGHT = ("--device=cpu", "--trials=1", "--compile-for=off", "--memory-checks=off")
+WALL_CLOCK = {"stage_seconds", "queue_seconds", "attempts", "isolation", "env"}
+
+
+def words(stub, out, *more, tasks=3, turns=2):
+    return [
+        *("--suite=cpu", f"--tasks={tasks}", f"--turns={turns}", f"--base-url={stub.url}", "--model=stub"),
+        *(*LIGHT, "--retries=0", f"--out={out}", *more),
+    ]
+
+
+def bench(*arguments):
+    app = typer.Typer()
+    app.command()(command)
+    return CliRunner().invoke(app, list(arguments))
+
+
+def process(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "verl_kernel", "bench", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def what_counts(folder):
+    """All answers without what a wall clock decides."""
+    found = {}
+    for turn in read_run(folder)[1]:
+        dumped = turn.model_dump(mode="json", exclude={"generate_s", "judge_s"})
+        dumped["result"] = {key: value for key, value in dumped["result"].items() if key not in WALL_CLOCK}
+        found[turn.task_id, turn.sample, turn.turn] = dumped
+    return found
+
+
+def test_a_run_its_tables_and_its_folder(tmp_path):
+    with StubEndpoint() as stub:
+        done = bench(*words(stub, tmp_path / "run", "-n", "2"))
+        assert done.exit_code == 0, done.output
+        assert len(stub.asked) == 12
+        again = bench(*words(stub, tmp_path / "run", "-n", "2", "--requests=2", "--num-judges=2"))
+        assert again.exit_code == 0 and "is complete: nothing to do" in again.stderr and len(stub.asked) == 12
+        other = bench(*words(stub, tmp_path / "run", "-n", "3"))
+    assert other.exit_code == 2 and "whose samples is 2, and this one's is 3" in other.stderr
+    assert "3 tasks x 2 samples x 2 turns: 12 answers" in done.stdout and "fast@1.2 (sure)" in done.stdout
+    header, turns = read_run(tmp_path / "run")
+    assert (header.suite, header.tasks, header.source, header.device, header.feedback_chars) == (
+        "cpu", 3, "endpoint", "cpu", 360
+    )  # fmt: skip
+    assert header.gym == {"correctness_trials": 1, "true_size": "auto"}
+    statuses = {turn.result.status.value for turn in turns}
+    assert "ok" in statuses and len(statuses) > 1
+    assert (tmp_path / "run" / "report.html").is_file()
+    scores = json.loads(bench(*words(stub, tmp_path / "run", "-n", "2", "--json")).stdout)
+    assert scores["answers"] == 12
+
+
+def test_an_endpoint_that_fails_in_the_middle_and_comes_back(tmp_path):
+    failing = ["answer"] * 4 + [(503, {"error": {"message": "overloaded"}})] * 99
+    with StubEndpoint(failing) as stub:
+        stopped = bench(*words(stub, tmp_path, "--requests=1"))
+        assert stopped.exit_code == 3
+        assert "has stopped answering" in stopped.stderr and "the same command goes on" in stopped.stderr
+        assert 0 < len(read_run(tmp_path)[1]) <= 4
+        stub.script.clear()
+        assert bench(*words(stub, tmp_path, "--requests=1")).exit_code == 0
+    with StubEndpoint() as stub:
+        assert bench(*words(stub, tmp_path / "undisturbed", "--requests=1")).exit_code == 0
+    assert what_counts(tmp_path) == what_counts(tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--suite=cpu"], 2, "name one model: --base-url URL --model NAME, --vllm FOLDER, or --kernels FOLDER"),
+        (["--suite=cpu", "--base-url=http://x/v1"], 2, "--base-url and --model go together"),
+        (["--suite=cpu", "--vllm=a", "--kernels=b"], 2, "name one model"),
+        (["--suite=nowhere", "--kernels=b"], 2, "--suite is 'nowhere'"),
+        (["--suite=cpu", "--kernels=nowhere"], 2, "nowhere is no folder"),
+        (["--suite=cpu", "--vllm=nowhere"], 2, "holds no config.json"),
+        (["--suite=cpu", "--levels=one", "--kernels=b"], 2, "--levels is 'one'"),
+        (["--suite=cpu", "--kernels=b", "-n", "0"], 2, "-n is 0; it must be a whole number of at least 1"),
+        (["--suite=cpu", "--kernels=b", "--context=all"], 2, "--context is 'all'; it must be one of concat, last"),
+        (["--suite=cpu", "--kernels=b", "--trials=0"], 2, "--trials is 0"),
+        (["--suite=cpu", "--kernels=b", "--baseline=compile", "--device=cpu"], 2, "compile, which needs a GPU"),
+        (["--suite=cpu", "--self-check", "--kernels=b"], 2, "--self-check asks no model"),
+        (["--suite=cpu", "--base-url=http://127.0.0.1:1/v1", "--model=m"], 3, "127.0.0.1:1/v1 does not answer"),
+        (["--suite=cpu", "--base-url=http://x/v1", "--model=m", "--key-variable=UNSET_KEY"], 2, "which is not set"),
+    ],
+)  # fmt: skip
+def test_a_usage_error_is_one_sentence(tmp_path, arguments, code, said):
+    done = bench(*arguments, f"--out={tmp_path / 'run'}")
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert said in done.stderr and done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1
+
+
+@pytest.fixture
+def kernels(tmp_path):
+    """Of the suite's first two tasks: a right, a lazy and a wrong program; of a third nothing."""
+    from verl_kernel.bench.suites import load_suite
+    from verl_kernel.reward.extract import extract_code
+
+    known, folder = answers_by_reference(2), tmp_path / "kernels"
+    folder.mkdir()
+    for item in load_suite("cpu").tasks[:2]:
+        for sample, answer in enumerate(known[item.task.reference][:3]):
+            (folder / f"{item.task.task_id}_{sample}.py").write_text(extract_code(answer))
+    return folder
+
+
+def test_saved_kernels_and_tasks_that_have_none(tmp_path, kernels):
+    shared = ("--suite=cpu", f"--kernels={kernels}", *LIGHT, "--json")
+    with_all = bench(*shared, "--tasks=3", f"--out={tmp_path / 'all'}")
+    assert with_all.exit_code == 0, with_all.stderr
+    scores = json.loads(with_all.stdout)
+    assert (scores["tasks"], scores["samples"], scores["answers"], scores["missing"]) == (3, 3, 6, 3)
+    assert {turn.sample: turn.result.rewarded for turn in read_run(tmp_path / "all")[1]} == {0: True, 1: True, 2: False}
+    present = bench(*shared, "--tasks=3", "--only-present", f"--out={tmp_path / 'present'}")
+    scores = json.loads(present.stdout)
+    assert (scores["tasks"], scores["answers"], scores["missing"]) == (2, 6, 0)
+    turns = bench(*shared, "--turns=2", f"--out={tmp_path / 'turns'}")
+    assert turns.exit_code == 2 and "--turns is for models" in turns.stderr
+
+
+def test_the_self_check_of_the_built_in_suite(tmp_path):
+    done = bench("--suite=cpu", "--tasks=3", "--self-check", f"--out={tmp_path}", *LIGHT)
+    assert done.exit_code == 0, done.output
+    assert "cpu: 3 of 3 references are right and as fast as themselves" in done.stdout
+
+
+def test_an_interrupt_ends_all_and_the_same_command_goes_on(tmp_path):
+    with StubEndpoint(delay=0.3) as stub:
+        running = process(*words(stub, tmp_path, "--requests=1"))
+        wait_for_lines(tmp_path, 1, running)
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=60)
+        assert running.returncode == 130
+        assert "Interrupted: what was finished stays, and the same command goes on." in said
+        assert "Traceback" not in said
+        stub.delay = 0.0
+        assert bench(*words(stub, tmp_path, "--requests=1")).exit_code == 0
+    assert len(read_run(tmp_path)[1]) == 6
+
+
+def wait_for_lines(folder, lines, running, within_s=120.0):
+    """Wait until the run has written so many lines, or has ended."""
+    end, path = time.monotonic() + within_s, folder / "turns.jsonl"
+    while running.poll() is None and time.monotonic() < end:
+        if path.exists() and path.read_bytes().count(b"\n") >= lines:
+            return
+        time.sleep(0.01)
+    assert running.poll() is not None, "the run stands still"
+
+
+@pytest.mark.slow
+def test_killed_at_ten_moments_it_ends_with_the_table_of_an_undisturbed_run(tmp_path):
+    rng, tables = Random(7), []
+    with StubEndpoint(delay=0.05) as stub:
+        asked = words(stub, tmp_path / "undisturbed", "-n", "2", "--json", "--temperature=0", tasks=4, turns=3)
+        tables.append(bench(*asked).stdout)
+        assert len(stub.asked) == 24
+        asked = [word.replace("undisturbed", "killed") for word in asked]
+        kills = 0
+        for moment in range(10):
+            written = read_run(tmp_path / "killed")[1] if (tmp_path / "killed" / "run.json").exists() else ()
+            running = process(*asked)
+            if moment % 4:
+                wait_for_lines(tmp_path / "killed", min(23, len(written) + rng.randint(1, 3)), running)
+            time.sleep(rng.uniform(0.0, 0.3 if moment % 4 else 4.0))
+            running.kill()
+            running.communicate()
+            kills += running.returncode == -signal.SIGKILL
+            kept = what_counts(tmp_path / "killed") if (tmp_path / "killed" / "run.json").exists() else {}
+            assert len(kept) >= len(written)
+        assert kills >= 8
+        tables.append(bench(*asked).stdout)
+    assert what_counts(tmp_path / "killed") == what_counts(tmp_path / "undisturbed")
+    assert json.loads(tables[0]) == json.loads(tables[1]) and json.loads(tables[0])["answers"] == 24
+
+
+def test_nothing_is_left_of_a_killed_run(tmp_path):
+    with StubEndpoint(delay=0.2) as stub:
+        running = process(*words(stub, tmp_path))
+        wait_for_lines(tmp_path, 1, running)
+        children = descendants(running.pid)
+        assert children
+        running.kill()
+        running.communicate()
+    end = time.monotonic() + 30
+    while any(os.path.exists(f"/proc/{pid}") for pid in children) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not [pid for pid in children if os.path.exists(f"/proc/{pid}")]
+
+
+def descendants(pid):
+    import psutil
+
+    return [child.pid for child in psutil.Process(pid).children(recursive=True)]

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Suites whose references are judged against themselves, by real judges."""
+
+import json
+
+import pytest
+
+from verl_kernel.bench.self_check import FILE, as_candidate, summary
+from verl_kernel.bench.session import run_self_check
+from verl_kernel.bench.suites import load_suite
+from verl_kernel.env import GymOptions, Task
+from verl_kernel.errors import StorageError
+
+pytestmark = pytest.mark.processes
+
+RIGHT = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self, width):
+        super(Model, self).__init__()
+        self.linear = nn.Linear(width, 8)
+
+    def forward(self, x):
+        return torch.relu(self.linear(x))
+
+def get_inputs():
+    return [torch.randn(4, 16)]
+
+def get_init_inputs():
+    return [16]
+"""
+RANDOM = RIGHT.replace("torch.relu(self.linear(x))", "torch.rand(4, 8)")
+BROKEN = RIGHT.replace("torch.relu", "torch.no_such_function")
+MISSING = RIGHT.replace("import torch.nn as nn", "import torch.nn as nn\nimport no_such_package")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "refs").mkdir()
+    for name, text in {"right": RIGHT, "random": RANDOM, "broken": BROKEN, "missing": MISSING}.items():
+        (tmp_path / "refs" / f"{name}.py").write_text(text)
+    return tmp_path / "refs"
+
+
+def test_what_is_wrong_with_a_reference_is_listed(folder, tmp_path):
+    suite = load_suite(str(folder))
+    gym = GymOptions(device="cpu", correctness_trials=2, memory_checks="refuse", compile_for="sm_90")
+    found = run_self_check(suite, gym, 0, tmp_path / "out")
+    assert {task.task_id: task.passed for task in found.tasks} == {
+        "right": True, "random": False, "broken": False, "missing": False
+    }  # fmt: skip
+    reasons = {task.task_id: task.reason for task in found.failures}
+    assert "no_such_package" in reasons["missing"] and "no_such_function" in reasons["broken"]
+    assert summary(found)[-1] == "refs: 1 of 4 references are right and as fast as themselves"
+    assert len(summary(found)) == 4
+    written = json.loads((tmp_path / "out" / FILE).read_text())
+    assert written["suite_hash"] == suite.hash and len(written["tasks"]) == 4
+
+
+def test_an_entry_class_of_another_name():
+    task = Task(RIGHT.replace("Model", "Block"), entry_point="Block")
+    assert "class BlockNew(nn.Module)" in as_candidate(task) and "super(BlockNew, self)" in as_candidate(task)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path, folder):
+    from verl_kernel.bench.self_check import SelfCheck, write_self_check
+
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot be written"):
+        write_self_check(SelfCheck(suite="s", suite_hash="h", tasks=()), tmp_path / "file")

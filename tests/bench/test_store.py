@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run's folder: taken up again, refused, cut, full."""
+
+import resource
+
+import pytest
+
+from tests.bench.scripted_run import header_of, judged, suite_of
+from verl_kernel.bench.options import BenchOptions
+from verl_kernel.bench.records import BenchTurn
+from verl_kernel.bench.run_files import TURNS, read_run, read_tasks
+from verl_kernel.bench.store import Store
+from verl_kernel.env import GymOptions
+from verl_kernel.errors import ConfigError, DataError, StorageError
+
+SUITE = suite_of("a", "b")
+
+
+def turn(number=1, sample=0, task="a", **facts):
+    return BenchTurn(task_id=task, task_hash="h", sample=sample, turn=number, result=judged(), reward=1.0, **facts)
+
+
+def opened(folder, suite=SUITE, **changes):
+    return Store(folder, header_of(suite, **changes), suite)
+
+
+def test_a_run_is_made_and_goes_on(tmp_path):
+    with opened(tmp_path / "new" / "run") as store:
+        store.append(turn())
+    assert [task.task_id for task in read_tasks(tmp_path / "new" / "run")] == ["a", "b"]
+    with opened(tmp_path / "new" / "run", started="later") as store:
+        assert store.history((SUITE.tasks[0], 0)) == [turn()] and not store.history((SUITE.tasks[1], 0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"turns": 2}, "turns is 1, and this one's is 2"),
+        ({"temperature": 0.5}, "temperature"),
+        ({"seed": 3}, "seed"),
+        ({"model": "other"}, "model is 'm', and this one's is 'other'"),
+        ({"suite_hash": "x"}, "suite_hash"),
+        ({"prompt_hash": "x"}, "prompt_hash"),
+        ({"gym": {"correctness_trials": 2}}, "gym.correctness_trials is None, and this one's is 2"),
+        ({"versions": {"torch": "3"}}, "versions.torch is '2', and this one's is '3'"),
+        ({"feedback_chars": 360}, "feedback_chars"),
+        ({"total_tokens": 9}, "total_tokens"),
+    ],
+)
+def test_another_run_is_refused_in_a_sentence_that_names_the_difference(tmp_path, changes, words):
+    opened(tmp_path).close()
+    with pytest.raises(ConfigError, match=rf"holds a run whose .*{words}.*repeat the command.*--out"):
+        opened(tmp_path, **changes)
+    opened(tmp_path).close()
+
+
+def test_what_changes_no_verdict_may_change():
+    plain, more = (header_of(SUITE, BenchOptions(requests=requests)) for requests in (1, 9))
+    assert plain.model_copy(update={"started": ""}) == more.model_copy(update={"started": ""})
+    from verl_kernel.bench.header import _chosen
+
+    assert _chosen(GymOptions(num_judges=4, device="cpu", memory_checks="refuse")) == {"memory_checks": "refuse"}
+
+
+def test_a_cut_last_line_is_dropped(tmp_path):
+    with opened(tmp_path) as store:
+        store.append(turn(1))
+        store.append(turn(2))
+    path = tmp_path / TURNS
+    for left in range(1, len(turn(2).model_dump_json()), 97):
+        path.write_bytes(path.read_bytes().partition(b"\n")[0] + b"\n" + turn(2).model_dump_json().encode()[:left])
+        with opened(tmp_path) as store:
+            assert store.history((SUITE.tasks[0], 0)) == [turn(1)]
+            store.append(turn(2))
+        assert read_run(tmp_path)[1] == [turn(1), turn(2)]
+
+
+def test_turns_behind_a_gap_are_played_again(tmp_path):
+    with opened(tmp_path) as store:
+        store.append(turn(1))
+        store.append(turn(3))
+    with opened(tmp_path) as store:
+        assert store.history((SUITE.tasks[0], 0)) == [turn(1)]
+
+
+def test_a_damaged_line_is_refused(tmp_path):
+    with opened(tmp_path) as store:
+        store.append(turn())
+    (tmp_path / TURNS).write_text("{}\n" + (tmp_path / TURNS).read_text())
+    with pytest.raises(DataError, match="line 1 is damaged"):
+        opened(tmp_path)
+
+
+def test_a_folder_has_one_writer(tmp_path):
+    with opened(tmp_path), pytest.raises(ConfigError, match="is in use by another bench"):
+        opened(tmp_path)
+    opened(tmp_path).close()
+
+
+def test_turns_without_a_header_are_refused(tmp_path):
+    (tmp_path / TURNS).write_text("{}\n")
+    with pytest.raises(DataError, match=r"holds turns.jsonl without run.json"):
+        opened(tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="file/run cannot be written"):
+        opened(tmp_path / "file" / "run")
+
+
+def test_a_full_disk_keeps_whole_lines(tmp_path):
+    """A limit on the size of files stands for the disk: the system writes a part of the line, then none."""
+    with opened(tmp_path) as store:
+        store.append(turn(1))
+        size = (tmp_path / TURNS).stat().st_size
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 40, hard))
+        try:
+            with pytest.raises(StorageError, match="cannot be written .*what was finished stays"):
+                store.append(turn(2))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert (tmp_path / TURNS).stat().st_size == size
+        store.append(turn(2))
+    assert read_run(tmp_path)[1] == [turn(1), turn(2)]

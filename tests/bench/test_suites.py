@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Suites: the built-in one, and those from files."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from verl_kernel.bench.suites import built_in, load_suite
+from verl_kernel.data.rows import make_row, write_rows
+from verl_kernel.errors import ConfigError, DataError
+from verl_kernel.quickstart.build import Quickstart
+from verl_kernel.quickstart.corpus import task_messages
+
+REFERENCE = (
+    "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x + {n}\n"
+    "def get_inputs():\n    return [torch.ones(1)]\ndef get_init_inputs():\n    return []\n"
+)
+
+
+def checkout(folder, files):
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return f"kernelbench:{folder}"
+
+
+@pytest.fixture
+def problems(tmp_path):
+    names = ("level1/10_Ten.py", "level1/2_Two.py", "level2/1_One.py", "level1/notes.py")
+    return checkout(tmp_path / "kb", {name: REFERENCE.format(n=n) for n, name in enumerate(names)})
+
+
+def test_the_built_in_suite_is_the_validation_of_the_quickstart():
+    sizes = Quickstart()
+    assert (sizes.seed, sizes.train_tasks, sizes.val_tasks) == (built_in.SEED, built_in.TRAINING_TASKS, built_in.TASKS)
+    suite = load_suite("cpu")
+    assert len(suite.tasks) == 32 and {item.family for item in suite.tasks} == {
+        *("elementwise", "matmul", "normalisation", "reduction", "softmax")
+    }
+    assert suite.hash == load_suite("cpu").hash
+    assert suite.feedback_chars == 360
+
+
+def test_the_built_in_suite_is_what_the_quickstarts_validation_file_holds(tmp_path):
+    from random import Random
+
+    from verl_kernel.quickstart.build import _rows
+    from verl_kernel.quickstart.tasks import draw_distinct
+
+    rng, taken = Random(0), set()
+    draw_distinct(256, rng, taken)
+    write_rows(_rows(draw_distinct(32, rng, taken), "val"), tmp_path / "val.parquet")
+    assert load_suite(str(tmp_path / "val.parquet")).tasks == load_suite("cpu").tasks
+
+
+def test_a_checkout_by_level_and_number(problems):
+    suite = load_suite(problems)
+    names = [item.task.task_id for item in suite.tasks]
+    assert names == ["level_1_problem_2", "level_1_problem_10", "level_2_problem_1"]
+    assert [item.level for item in suite.tasks] == [1, 1, 2]
+    assert suite.tasks[0].task.reference in suite.tasks[0].messages[0]["content"] + "\n"
+    assert [item.level for item in load_suite(problems, (2,)).tasks] == [2]
+    assert load_suite(problems).hash != load_suite(problems, (1,)).hash
+
+
+def test_comments_do_not_change_a_suite_and_text_does(problems, tmp_path):
+    before, path = load_suite(problems).hash, tmp_path / "kb" / "level1" / "2_Two.py"
+    path.write_text("# a comment\n" + path.read_text())
+    assert load_suite(problems).hash == before
+    path.write_text(path.read_text().replace("x + 1", "x + 5"))
+    assert load_suite(problems).hash != before
+
+
+def test_parquet_with_the_hubs_columns(tmp_path):
+    rows = [{"code": REFERENCE.format(n=n), "level": 1, "name": f"{n}_N", "problem_id": n} for n in (2, 1)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "level_1.parquet")
+    for path in (tmp_path, tmp_path / "level_1.parquet"):
+        suite = load_suite(f"kernelbench:{path}", (1,))
+        assert [item.task.task_id for item in suite.tasks] == ["level_1_problem_1", "level_1_problem_2"]
+
+
+@pytest.mark.parametrize(
+    ("suite", "levels", "words"),
+    [
+        ("kernelbench:nowhere", (), "nowhere does not exist: give a checkout"),
+        ("nowhere", (), "must be cpu, kernelbench:PATH, a parquet file or a folder"),
+        ("kernelbench:{empty}", (), "holds no problems: give a checkout"),
+        ("kernelbench:{kb}", (3,), "holds no problems of level 3"),
+        ("{empty}", (), "holds no Python files"),
+    ],
+)
+def test_what_is_not_there_is_named(tmp_path, problems, suite, levels, words):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=words):
+        load_suite(suite.format(empty=tmp_path / "empty", kb=tmp_path / "kb"), levels)
+
+
+def test_levels_are_for_kernelbench_only():
+    with pytest.raises(ConfigError, match="--levels chooses problems of KernelBench"):
+        load_suite("cpu", (1,))
+
+
+def test_two_files_of_one_number_are_refused(tmp_path, problems):
+    checkout(tmp_path / "kb", {"level1/2_Again.py": REFERENCE.format(n=9)})
+    with pytest.raises(DataError, match=r"2_\w+.py and .*2_\w+.py both hold level_1_problem_2"):
+        load_suite(problems)
+
+
+def test_a_file_that_does_not_parse_is_named(tmp_path, problems):
+    checkout(tmp_path / "kb", {"level2/3_Bad.py": "def ("})
+    with pytest.raises(DataError, match=r"3_Bad.py: reference level_2_problem_3 is not valid Python"):
+        load_suite(problems)
+    checkout(tmp_path / "refs", {"bad.py": "x = 1\n"})
+    with pytest.raises(DataError, match=r"bad.py: reference bad defines no `class Model`"):
+        load_suite(str(tmp_path / "refs"))
+
+
+def test_a_folder_of_references_is_named_after_its_files(tmp_path):
+    checkout(tmp_path / "mine", {f"{name}.py": REFERENCE.format(n=name) for name in "ba"})
+    suite = load_suite(str(tmp_path / "mine"))
+    assert suite.name == "mine" and [item.task.task_id for item in suite.tasks] == ["a", "b"]
+
+
+def rows_file(path, names, prompt="Write ModelNew."):
+    rows = [
+        make_row([{"role": "user", "content": prompt}], REFERENCE.format(n=n), data_source="mine", task_id=name,
+                 split="val", index=n, level=2)
+        for n, name in enumerate(names)
+    ]  # fmt: skip
+    write_rows(rows, path)
+    return str(path)
+
+
+def test_rows_keep_their_prompts(tmp_path):
+    suite = load_suite(rows_file(tmp_path / "val.parquet", "ab"))
+    assert suite.tasks[0].messages == ({"role": "user", "content": "Write ModelNew."},)
+    assert (suite.tasks[0].level, suite.tasks[0].family) == (2, None)
+    other = load_suite(rows_file(tmp_path / "val2.parquet", "ab", prompt="Make ModelNew."))
+    assert other.hash == suite.hash and other.prompt_hash != suite.prompt_hash
+
+
+def test_two_tasks_of_one_name_are_refused(tmp_path):
+    with pytest.raises(DataError, match="holds 2 tasks called a: give each a name of its own"):
+        load_suite(rows_file(tmp_path / "val.parquet", "aba"))
+
+
+def test_the_first_tasks_only():
+    suite = load_suite("cpu")
+    assert suite.first(2).tasks == suite.tasks[:2] and suite.first(2).hash != suite.hash
+    with pytest.raises(ConfigError, match="--tasks is 0"):
+        suite.first(0)
+
+
+def test_prompts_of_the_built_in_suite_are_the_quickstarts():
+    from random import Random
+
+    from verl_kernel.quickstart.tasks import draw_distinct
+
+    rng, taken = Random(0), set()
+    draw_distinct(256, rng, taken)
+    (first,) = draw_distinct(1, rng, taken)
+    assert list(load_suite("cpu").tasks[0].messages) == task_messages(first)

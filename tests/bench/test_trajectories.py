@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run asks, judges and writes down, with a scripted model and scripted judges."""
+
+from random import Random
+
+import pytest
+
+from tests.bench.scripted_run import Counted, Judges, Scripted, header_of, judged, program, suite_of
+from verl_kernel.bench.attempts import score_run
+from verl_kernel.bench.models.answers import Answer
+from verl_kernel.bench.options import BenchOptions
+from verl_kernel.bench.run import play_all
+from verl_kernel.bench.run_files import TURNS, read_run
+from verl_kernel.bench.store import Store
+from verl_kernel.env import EvalError, EvalStatus
+from verl_kernel.errors import EndpointError, TaskError
+from verl_kernel.reward.profiling import profiling_reward
+from verl_kernel.rollout.feedback import format_feedback
+
+WRONG, LOST = judged(EvalStatus.INCORRECT, correctness=False), judged(EvalStatus.INFRA_ERROR)
+FULL = Answer(failure="context_overflow")
+
+
+async def played(folder, suite, model, judges, num_judges=1, **options):
+    options = BenchOptions(**options)
+    progress = Counted()
+    with Store(folder, header_of(suite, options), suite) as store:
+        jobs = [(item, sample) for item in suite.tasks for sample in range(options.samples)]
+        await play_all(jobs, model, judges, store, options, num_judges, progress)
+    return read_run(folder)[1], progress
+
+
+async def test_turns_see_what_was_said_before_and_earn_what_training_pays(tmp_path):
+    model, judges = Scripted(), Judges([WRONG, judged(speedup=1.5)])
+    turns, progress = await played(tmp_path, suite_of("a"), model, judges, turns=3, feedback_chars=360)
+    _, second, third = model.asked
+    assert [message["role"] for message in third.messages] == ["user", "assistant", "user", "assistant", "user"]
+    assert third.messages[1]["content"] == program("a = (0, 1)")
+    assert third.messages[2]["content"] == second.messages[2]["content"] == format_feedback(turns[0].result, 360)
+    assert [turn.reward for turn in turns] == [0.0, *(profiling_reward(turn.result) for turn in turns[1:])]
+    assert turns[1].reward > 0 and turns[1].code == "a = (0, 2)\n" and turns[1].completion == program("a = (0, 2)")
+    assert [turn.shown for turn in turns] == [(), (1,), (1, 2)]
+    assert (turns[2].prompt_tokens, turns[2].completion_tokens) == (10, 5)
+    assert progress.notes == [False, True, True] and progress.shortened == 0
+
+
+async def test_every_answer_has_a_seed_of_its_own_that_a_second_run_repeats(tmp_path):
+    seeds = []
+    for name in ("one", "two"):
+        model = Scripted()
+        await played(tmp_path / name, suite_of("a", "b"), model, Judges(), samples=2, turns=2)
+        seeds.append({(q.item.task.task_id, q.sample, q.turn): q.seed for q in model.asked})
+    assert seeds[0] == seeds[1] and len(set(seeds[0].values())) == 8
+    other = Scripted()
+    await played(tmp_path / "three", suite_of("a", "b"), other, Judges(), samples=2, turns=2, seed=1)
+    assert not {q.seed for q in other.asked} & set(seeds[0].values())
+
+
+@pytest.mark.parametrize(
+    ("answer", "failure"),
+    [
+        (Answer("I do not know."), "no_code"),
+        (Answer("```python\nx = 1", is_cut=True), "too_long"),
+        (Answer(failure="malformed"), "malformed"),
+        (Answer(failure="too_long", is_cut=True), "too_long"),
+    ],
+)
+async def test_an_answer_without_a_program_is_counted_and_the_next_turn_is_asked(tmp_path, answer, failure):
+    judges = Judges()
+    turns, _ = await played(tmp_path, suite_of("a"), Scripted({"a": [answer]}), judges, turns=2)
+    assert [turn.failure for turn in turns] == [failure, None]
+    assert turns[0].result.status is EvalStatus.REJECTED_STATIC and turns[0].result.error.stage == "extract"
+    assert sum(judges.sources.values()) == 1
+
+
+async def test_a_program_in_an_answer_that_was_cut_is_judged(tmp_path):
+    answer = Answer(program("x = 1") + " and more", is_cut=True)
+    (turn,), _ = await played(tmp_path, suite_of("a"), Scripted({"a": [answer]}), Judges())
+    assert turn.failure is None and turn.code == "x = 1\n"
+
+
+async def test_a_prompt_without_room_ends_the_trajectory_and_no_other(tmp_path):
+    model = Scripted({"a": [Answer(program("x = 1")), FULL]})
+    turns, progress = await played(tmp_path, suite_of("a", "b"), model, Judges(), turns=3)
+    assert [turn.failure for turn in turns if turn.task_id == "a"] == [None, "context_overflow"]
+    assert len([turn for turn in turns if turn.task_id == "b"]) == 3
+    assert progress.shortened == 1
+
+
+async def test_a_rebuilt_prompt_without_room_shows_fewer_turns(tmp_path):
+    def fits_one(question):
+        return FULL if len(question.messages) > 3 else Answer(program("x = 1"))
+
+    verdicts = [judged(speedup=speedup) for speedup in (1.0, 3.0, 2.0)]
+    model = Scripted({"a": [fits_one] * 4})
+    turns, _ = await played(tmp_path, suite_of("a"), model, Judges(verdicts), turns=4, context="top_w", window=2)
+    assert [turn.shown for turn in turns] == [(), (1,), (2,), (2,)]
+    assert [turn.failure for turn in turns] == [None] * 4
+
+
+async def test_a_window_decides_what_is_shown(tmp_path):
+    verdicts = [judged(speedup=speedup) for speedup in (3.0, 1.0, 2.0)]
+    shown = {}
+    for context in ("last", "best_window", "top_w"):
+        turns, _ = await played(
+            tmp_path / context, suite_of("a"), Scripted(), Judges(verdicts), turns=4, context=context, window=2
+        )
+        shown[context] = turns[3].shown
+    assert shown == {"last": (2, 3), "best_window": (1, 2), "top_w": (1, 3)}
+
+
+async def test_no_turn_begins_once_the_tokens_are_spent(tmp_path):
+    turns, progress = await played(tmp_path, suite_of("a"), Scripted(), Judges(), turns=5, total_tokens=30)
+    assert len(turns) == 2 and progress.shortened == 3
+
+
+async def test_a_turn_that_the_gym_lost_is_judged_again_by_the_next_run_and_not_asked_again(tmp_path):
+    suite, model = suite_of("a"), Scripted()
+    turns, progress = await played(tmp_path, suite, model, Judges([judged(), LOST]), turns=3)
+    assert [turn.result.status.value for turn in turns] == ["ok", "infra_error"]
+    assert turns[1].reward == 0.0 and progress.shortened == 1
+    judges, second = Judges(), Scripted()
+    turns, _ = await played(tmp_path, suite, second, judges, turns=3)
+    assert [turn.result.status.value for turn in turns] == ["ok"] * 3
+    assert list(judges.sources) == ["a = (0, 2)\n", "a = (0, 3)\n"]
+    assert [question.turn for question in second.asked] == [3]
+
+
+async def test_a_task_that_cannot_be_judged_is_lost_and_nobody_is_asked_about_it_again(tmp_path):
+    model, unfit = Scripted(), TaskError("reference a cannot serve as a task: it raises")
+    turns, _ = await played(tmp_path, suite_of("a"), model, Judges([unfit] * 9), samples=9, turns=2, requests=1)
+    said = EvalError(stage="reference", type="TaskError", message="reference a cannot serve as a task: it raises")
+    assert [turn.result.error for turn in turns] == [said] * 9
+    assert all(turn.result.status is EvalStatus.INFRA_ERROR and turn.reward == 0.0 for turn in turns)
+    assert all(turn.result.task_hash == turn.task_hash for turn in turns)
+    assert len(model.asked) <= 3  # those that were under way
+
+
+async def test_requests_and_judges_overlap_and_both_are_bounded(tmp_path):
+    model, judges = Scripted(pause=0.01), Judges(pause=0.01)
+    names = [f"t{number}" for number in range(12)]
+    turns, _ = await played(tmp_path, suite_of(*names), model, judges, num_judges=2, turns=2, requests=3)
+    assert len(turns) == 24 and (model.most, judges.most) == (3, 2)
+
+
+async def test_an_endpoint_that_fails_ends_the_run_and_what_was_finished_stays(tmp_path):
+    def down(question):
+        raise EndpointError("it does not answer")
+
+    suite = suite_of("a", "b", "c")
+    with pytest.raises(EndpointError):
+        await played(tmp_path, suite, Scripted({"c": [down]}, pause=0.001), Judges(), turns=2, requests=1)
+    before = read_run(tmp_path)[1]
+    assert 0 < len(before) < 6
+    model = Scripted()
+    turns, _ = await played(tmp_path, suite, model, Judges(), turns=2)
+    assert turns[: len(before)] == before and len(turns) == 6
+    assert len(model.asked) == 6 - len(before)
+
+
+async def test_the_scores_do_not_depend_on_the_order_in_which_answers_came(tmp_path):
+    verdicts = [judged(speedup=speedup) for speedup in (1.1, 1.3, 1.7, 2.9, 0.3, 7.1)]
+    await played(tmp_path, suite_of("c", "a", "b"), Scripted(), Judges(verdicts), samples=2, turns=2)
+    scores, lines = score_run(tmp_path)[1], (tmp_path / TURNS).read_text().splitlines(keepends=True)
+    for seed in range(5):
+        Random(seed).shuffle(lines)
+        (tmp_path / TURNS).write_text("".join(lines))
+        assert score_run(tmp_path)[1] == scores
+        (tmp_path / "tasks.jsonl").unlink(missing_ok=True)
+        scores = score_run(tmp_path)[1] if seed == 0 else scores
+
+
+async def test_verdicts_are_read_back_as_they_were_written(tmp_path):
+    """A trajectory that goes on in another process tells the model what this one would have."""
+    trials = {"passed": 0, "total": 2, "max_abs": float("inf")}
+    verdict = judged(EvalStatus.INCORRECT, correctness=False, trials=trials)
+    model = Scripted()
+    turns, _ = await played(tmp_path, suite_of("a"), model, Judges([verdict]), turns=2)
+    assert model.asked[1].messages[2]["content"] == format_feedback(turns[0].result, 800)

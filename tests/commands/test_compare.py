@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel compare`: what differs between two runs, or why they cannot be compared."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.bench.recorded import WRONG, timed, turn, write_run
+from verl_kernel.cli import app
+from verl_kernel.scores.figures import FIGURES
+
+
+def compare(*args):
+    return CliRunner().invoke(app, ["compare", *map(str, args)], env={"COLUMNS": "200"})
+
+
+@pytest.fixture
+def runs(tmp_path):
+    slow = [turn(task, sample, 1, timed(1.1)) for task in "ab" for sample in (0, 1)]
+    fast = [turn("a", 0, 1, timed(1.5)), turn("a", 1, 1, WRONG), turn("b", 0, 1, WRONG), turn("b", 1, 1, WRONG)]
+    return write_run(tmp_path / "slow", slow), write_run(tmp_path / "fast", fast, model="other", temperature=0.5)
+
+
+def test_figures_settings_and_tasks_that_changed_sides(runs):
+    done = compare(*runs)
+    assert done.exit_code == 0, done.output
+    assert "model: toy in A, other in B" in done.output and "temperature: 1.0 in A, 0.5 in B" in done.output
+    assert "tasks that changed sides, last turn" in done.output and "fast@1.2 (sure)" in done.output
+    assert "-0.750" in done.output and "0 of 2" in done.output
+
+
+def test_json_holds_all_of_it(runs):
+    found = json.loads(compare(*runs, "--json", "--resamples", "200").output)
+    assert found["comparison"]["resamples"] == 200 and found["settings"]["model"] == ["toy", "other"]
+    views = {"last turn", "best of history"}
+    figures = [(one["view"], one["figure"]) for one in found["comparison"]["differences"]]
+    assert set(figures) == {(view, name) for view in views for name in FIGURES} and len(figures) == len(set(figures))
+    correct = next(one for one in found["comparison"]["differences"] if one["figure"] == "correct")
+    assert (correct["a"]["value"], correct["b"]["value"]) == (1.0, 0.25)
+    assert correct["difference"]["low"] <= correct["difference"]["value"] == -0.75 <= correct["difference"]["high"]
+    changed = {(one["task"], one["criterion"]) for one in found["comparison"]["changes"] if one["view"] == "last turn"}
+    assert ("b", "correct") in changed and ("a", "fast@1.2 (>=)") in changed and ("a", "correct") not in changed
+
+
+@pytest.mark.parametrize(
+    ("header", "verdict", "named"),
+    [
+        ({"suite": "mine", "suite_hash": "s2"}, timed(1.1), "suite cpu and"),
+        ({"baseline": "compile"}, timed(1.1), "run both with the same --baseline"),
+        ({}, timed(1.1, timing_source="cuda_event"), "different clocks (cuda_event, simulated)"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_in_one_sentence(runs, tmp_path, header, verdict, named):
+    done = compare(runs[0], write_run(tmp_path / "odd", [turn("a", 0, 1, verdict)], **header))
+    assert done.exit_code == 2 and named in done.output and len(done.output.splitlines()) == 1
+
+
+def test_a_run_that_is_not_there(runs, tmp_path):
+    done = compare(runs[0], tmp_path / "missing")
+    assert done.exit_code == 2 and "holds no run.json" in done.output
+
+
+def test_names_of_tasks_are_no_markup(tmp_path):
+    runs = [write_run(tmp_path / name, [turn("[red]", 0, 1, verdict)], tasks=1, samples=1, turns=1)
+            for name, verdict in (("right", timed(2.0)), ("wrong", WRONG))]  # fmt: skip
+    assert "[red]" in compare(*runs).output

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel data audit` over files of all kinds, with judges' processes; what is known is not asked again."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.data import published_files as files
+from verl_kernel.commands.data import app
+from verl_kernel.data.audit import AuditFile, audit_tasks
+from verl_kernel.data.rows import make_row, write_rows
+from verl_kernel.data.task_list import list_tasks
+from verl_kernel.env import Audit, GymOptions
+from verl_kernel.errors import DataError
+
+SOUND = files.programs()[0].reference
+ZEROS = SOUND.replace("return x\n", "return x * 0\n")
+OPTIONS = GymOptions(device="cpu", true_size="auto", reference_timeout_s=3)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = tmp_path / "tasks"
+    root.mkdir()
+    for name, text in {
+        "a_sound": SOUND,
+        "b_zeros": ZEROS,
+        "c_crash": SOUND.replace("import torch\n", "import torch, os\nos._exit(3)\n", 1),
+        "d_hang": SOUND.replace("import torch\n", "import torch\nwhile True: pass\n", 1),
+        "e_syntax": "class Model(",
+        "f_fails": SOUND.replace("return x\n", "return x.nothing\n"),
+        "g_large": SOUND.replace("randn(", "randn(65536, "),
+    }.items():
+        (root / f"{name}.py").write_text(text)
+    (root / "h_binary.py").write_bytes(b"\xff\x00")
+    return root
+
+
+@pytest.mark.processes
+def test_every_task_has_a_row_and_a_second_run_asks_only_what_is_open(folder, tmp_path):
+    out = tmp_path / "audit.jsonl"
+    done = CliRunner().invoke(app, ["audit", str(folder), "--out", str(out), "--json", "--timeout", "3"])
+    assert done.exit_code == 0, done.output
+    audits = {audit.task_id[0]: audit for audit in map(Audit.model_validate_json, done.stdout.splitlines())}
+    assert list(audits) == list("abcdefgh")
+    assert {one.defect for one in audits["a"].findings} <= {"too_small_to_time"} and audits["a"].reference_ms > 0
+    assert "zeros_pass" in {one.defect for one in audits["b"].findings}
+    assert "the judge failed" in audits["c"].unfit
+    assert "takes longer than" in audits["d"].unfit and "not valid Python" in audits["e"].unfit
+    assert "raised AttributeError" in audits["f"].unfit and "binary" in audits["h"].unfit
+    assert audits["g"].sizes and audits["g"].unfit is None
+    kept = [json.loads(line)["task_id"][0] for line in out.read_text().splitlines()]
+    assert kept == list("abdfg")  # a failure of ours is tried again, and a file that is no task costs nothing
+    with out.open("a") as file:
+        file.write('{"task_id": "cut')
+    again = list(audit_tasks(list_tasks(folder), AuditFile(out).known, OPTIONS))
+    assert [is_new for _, is_new in again] == [False] * 8
+    assert [audit for audit, _ in again if audit.task_id[0] in "abdefgh"] == [audits[n] for n in "abdefgh"]
+    assert "cut" not in out.read_text()
+
+
+def test_tasks_are_found_in_files_of_all_kinds(folder, tmp_path):
+    assert [item.name[0] for item in list_tasks(folder)] == list("abcdefgh")
+    (one,) = list_tasks(folder / "a_sound.py")
+    assert one.task.reference == SOUND and one.level is None
+    found = list_tasks(files.write(tmp_path, "kernelbench", 4))
+    assert [item.level for item in found] == [1, 1, 2, 2]
+    assert [item.level for item in list_tasks(tmp_path / "kernelbench.parquet", [2])] == [2, 2]
+    rows = [
+        make_row([], text, data_source="own", task_id=name, split="train", index=0, level=None)
+        for name, text in (("good", SOUND), ("bad", "class Model("))
+    ]
+    write_rows(rows, tmp_path / "rows.parquet")
+    good, bad = list_tasks(tmp_path / "rows.parquet")
+    assert good.task is not None and bad.task is None and "not valid Python" in bad.reason and bad.name == "bad"
+
+
+def test_a_checkout_is_read_by_its_levels(tmp_path):
+    for number, program in enumerate(files.programs(4)):
+        level = tmp_path / "KernelBench" / f"level{1 + number % 2}"
+        level.mkdir(parents=True, exist_ok=True)
+        (level / f"{number + 1}_Task.py").write_text(program.reference)
+    assert [item.level for item in list_tasks(tmp_path)] == [1, 1, 2, 2]
+    assert [item.level for item in list_tasks(tmp_path, [2])] == [2, 2]
+    assert len(list_tasks(tmp_path / "KernelBench" / "level1")) == 2
+
+
+def test_bad_input_is_one_sentence(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for words, part in (
+        ([str(tmp_path / "none")], "does not exist"),
+        ([str(tmp_path / "empty")], "holds no"),
+        ([str(tmp_path), "--levels", "one"], "--levels is 'one'"),
+        ([str(tmp_path), "--true-size", "small"], "true_size is 'small'"),
+    ):
+        done = CliRunner().invoke(app, ["audit", *words])
+        assert done.exit_code == 2 and part in done.stderr and done.stderr.count("\n") == 1, done.output
+    (tmp_path / "other.jsonl").write_text('{"a": 1}\n')
+    with pytest.raises(DataError, match=r"other\.jsonl is no file of audits"):
+        AuditFile(tmp_path / "other.jsonl")
+    with pytest.raises(DataError, match="cannot be written"):
+        AuditFile(tmp_path / "other.jsonl" / "x")
+
+
+@pytest.mark.processes
+def test_the_table_names_defects_and_reasons(folder):
+    words = ["data", "audit", str(folder / "b_zeros.py")]
+    done = subprocess.run([sys.executable, "-m", "verl_kernel", *words], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    for part in ("b_zeros", "zeros_pass", "the largest number in an output as drawn is 0", "1 tasks, 0 without"):
+        assert part in done.stdout

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files in the columns of published data sets, made here, pass through `verl-kernel data` to a training step."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.data import published_files as files
+from tests.e2e.runs import Run, command, train
+from verl_kernel.data.sources import SOURCES, names
+from verl_kernel.quickstart import warm_start
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1800)]
+TASKS = [name for name in names("rows") if name != "drkernel-validation"]
+
+
+def converted(folder: Path, name: str, count: int) -> Path:
+    out = folder / "data" / f"{name}.parquet"
+    words = ["data", SOURCES[name].kind, name, files.write(folder, name, count), "--out", out]
+    subprocess.run([sys.executable, "-m", "verl_kernel", *map(str, words)], check=True, timeout=120)
+    return out
+
+
+@pytest.fixture(scope="module")
+def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One step of the CPU recipe on two tasks of each source, with the published prompts and with ours."""
+    return train_on_all(quickstart, tmp_path_factory.mktemp("published"))
+
+
+def train_on_all(quickstart: Path, folder: Path) -> Run:
+    tasks = ",".join(str(converted(folder, name, 2)) for name in TASKS)
+    return train(
+        folder,
+        command(
+            quickstart, folder, f"data.train_files=[{tasks}]",
+            f"data.val_files={converted(folder, 'drkernel-validation', 2)}",
+            "data.max_prompt_length=360", "data.max_response_length=240", "trainer.total_training_steps=1",
+            "trainer.save_freq=-1", "actor_rollout_ref.rollout.n=2", "kernelgym.max_turns=1",
+            f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
+            f"trainer.default_local_dir={folder}/checkpoints",
+        ),
+    )  # fmt: skip
+
+
+def test_tasks_of_every_source_are_trained_on_together(run: Run):
+    (step,) = run.steps
+    assert step["training/global_step"] == 1 and step["actor/loss"] == step["actor/loss"]
+    rows = run.rows(1)
+    assert len(rows) == 8 * 2
+    judged = {turn["result"]["task_id"].rpartition("-")[0] or "kernelbench" for row in rows for turn in row["turns"]}
+    assert judged == {"drkernel-rl", "kernelbook", "kernelsmith-rl", "kernelbench"}
+    assert all(turn["result"]["task_hash"] for row in rows for turn in row["turns"])
+
+
+def test_conversations_of_every_source_are_trained_on_together(quickstart: Path, tmp_path: Path):
+    talks = ",".join(str(converted(tmp_path, name, 3)) for name in names("talks"))
+    shutil.copytree(quickstart / "model", tmp_path / "sft" / "model")
+    losses = train_on_talks(tmp_path, talks)
+    assert len(losses) == 1 and 0 < losses[0] < 20
+
+
+def train_on_talks(folder: Path, talks: str) -> list[float]:
+    options = warm_start.WarmStart(batch_size=6, threads=1)
+    return warm_start.train(folder, options, lambda step, loss: None, [f"data.train_files=[{talks}]"])[1]

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pass@k is the share of subsets of k samples of which one passes."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.scores import naive
+from verl_kernel.scores.asked import Asked, AskedTask
+from verl_kernel.scores.attempts import Attempt
+from verl_kernel.scores.bootstrap import Bootstrap
+from verl_kernel.scores.passing import pass_at_k
+from verl_kernel.scores.scoring import score
+
+FEW = Bootstrap(resamples=15, confidence=0.9, seed=1)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=8), st.data())
+def test_it_is_what_enumerating_subsets_gives(passed, data):
+    k = data.draw(st.integers(1, len(passed)))
+    subsets = list(itertools.combinations(passed, k))
+    assert pass_at_k(len(passed), sum(passed), k) == pytest.approx(sum(map(any, subsets)) / len(subsets))
+
+
+@pytest.mark.parametrize(("samples", "passed", "k"), [(3, 1, 4), (3, 1, 0), (3, 4, 2), (3, -1, 2)])
+def test_what_is_not_defined_is_refused(samples, passed, k):
+    with pytest.raises(ValueError):
+        pass_at_k(samples, passed, k)
+
+
+def enumerated(tasks, samples, criterion, k):
+    """Mean over tasks, each by enumerating subsets of its judged samples; tasks with fewer than k are left out."""
+    values = []
+    for task in tasks:
+        judged = [one for one in samples if one.task == task and not one.lost]
+        if len(judged) >= k:
+            subsets = list(itertools.combinations([naive.figure(criterion, [one]) for one in judged], k))
+            values.append(sum(map(any, subsets)) / len(subsets))
+    return naive.mean(values)
+
+
+@settings(max_examples=20, deadline=None)
+@given(naive.runs())
+def test_every_criterion_with_its_interval(run):
+    attempts, asked = run
+    tasks = [one.task for one in asked.tasks]
+    last = {(one.task, one.sample): one for one in sorted(attempts, key=lambda one: one.turn)}
+    places = itertools.product(tasks, range(asked.samples))
+    answers = [last.get(place, Attempt(*place, 1, "missing", correct=False)) for place in places]
+    found = [one for one in score(attempts, asked, FEW).passes if one.view == "last turn"]
+    assert {one.k for one in found} == set(range(1, asked.samples + 1))
+    for one in found:
+        value = lambda some, one=one: enumerated(some, answers, one.criterion, one.k)  # noqa: E731
+        expected = value(tasks)
+        assert one.estimate.value == (None if expected is None else pytest.approx(expected, abs=1e-12))
+        low, high = naive.interval(tasks, value, FEW.resamples, FEW.seed, FEW.confidence)
+        assert one.estimate.low == (None if low is None else pytest.approx(low, abs=1e-12))
+        assert one.estimate.high == (None if high is None else pytest.approx(high, abs=1e-12))
+
+
+def test_a_task_with_too_few_judged_samples_is_left_out_and_counted():
+    tasks = (AskedTask("a"), AskedTask("b"))
+    attempts = [Attempt(task, sample, 1, "ok", correct=True) for task in "ab" for sample in (0, 1)]
+    attempts[-1] = Attempt("b", 1, 1, "infra_error", correct=False)
+    found = {(one.k, one.criterion, one.view): one for one in score(attempts, Asked(tasks, 2)).passes}
+    assert found[1, "correct", "last turn"].tasks == 2 and found[2, "correct", "last turn"].tasks == 1
+
+
+def test_ks_are_powers_of_two_and_the_number_of_samples():
+    attempts = [Attempt("a", sample, 1, "ok", correct=True) for sample in range(6)]
+    assert {one.k for one in score(attempts, Asked.of(attempts)).passes} == {1, 2, 4, 6}

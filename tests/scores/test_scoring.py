@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every figure, in every view and group, with its interval, agrees with plain loops."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.scores import naive
+from verl_kernel.errors import DataError
+from verl_kernel.scores.asked import Asked, AskedTask
+from verl_kernel.scores.attempts import Attempt
+from verl_kernel.scores.bootstrap import Bootstrap
+from verl_kernel.scores.figures import FIGURES
+from verl_kernel.scores.record import Scores
+from verl_kernel.scores.scoring import score
+
+FEW = Bootstrap(resamples=20, confidence=0.8, seed=3)
+
+
+def near(value):
+    return None if value is None else pytest.approx(value, abs=1e-12)
+
+
+def histories(attempts, asked, tasks, until):
+    """Of each sample that was asked for, its answers until a turn."""
+    for task, sample in itertools.product(tasks, range(asked.samples)):
+        found = [one for one in attempts if (one.task, one.sample) == (task, sample) and one.turn <= until]
+        yield task, sorted(found, key=lambda one: one.turn)
+
+
+def failure(task):
+    return Attempt(task, 0, 1, "missing", correct=False)
+
+
+def last(attempts, asked, tasks, until):
+    return [found[-1] if found else failure(task) for task, found in histories(attempts, asked, tasks, until)]
+
+
+def every(attempts, asked, tasks, turns):
+    missing = [failure(task) for task, found in histories(attempts, asked, tasks, asked.turns) if not found]
+    return [one for task in tasks for one in attempts if one.task == task and one.turn in turns] + missing * (
+        1 in turns
+    )
+
+
+def check(figures, answers_of, tasks):
+    """Figures of a view against loops over `answers_of(tasks)`, where a task may come more than once."""
+    answers = answers_of(tasks)
+    assert figures.lost == sum(one.status == "infra_error" for one in answers)
+    assert figures.answers == len(answers) - figures.lost
+    assert figures.missing == sum(one.status == "missing" for one in answers)
+    assert list(figures.values) == list(FIGURES)
+    for name, estimate in figures.values.items():
+        assert estimate.value == near(naive.figure(name, answers)), name
+        value = lambda some, name=name: naive.figure(name, answers_of(some))  # noqa: E731
+        low, high = naive.interval(tasks, value, FEW.resamples, FEW.seed, FEW.confidence)
+        assert (estimate.low, estimate.high) == (near(low), near(high)), name
+
+
+@settings(max_examples=25, deadline=None)
+@given(naive.runs())
+def test_all_figures_of_last_and_all_answers(run):
+    attempts, asked = run
+    scores, tasks = score(attempts, asked, FEW), [one.task for one in asked.tasks]
+    turns = range(1, asked.turns + 1)
+    check(scores.overall.last_turn, lambda some: last(attempts, asked, some, asked.turns), tasks)
+    check(scores.overall.all_answers, lambda some: every(attempts, asked, some, turns), tasks)
+    for turn, views in zip(turns, scores.by_turn, strict=True):
+        check(views.last_turn, lambda some, turn=turn: last(attempts, asked, some, turn), tasks)
+        check(views.all_answers, lambda some, turn=turn: every(attempts, asked, some, [turn]), tasks)
+
+
+@settings(max_examples=100, deadline=None)
+@given(naive.runs())
+def test_the_best_of_history_is_the_highest_of_its_turns(run):
+    attempts, asked = run
+    scores, tasks = score(attempts, asked, FEW), [one.task for one in asked.tasks]
+    for turn, views in enumerate(scores.by_turn, 1):
+        found = [history for _, history in histories(attempts, asked, tasks, turn)]
+        judged = [[one for one in history if not one.lost] for history in found]
+        counted = [history for history, all_of_it in zip(judged, found, strict=True) if history or not all_of_it]
+        figures = views.best_of_history
+        assert figures.lost == len(found) - len(counted) and figures.answers == len(counted)
+        if not counted:
+            assert figures.values["correct"].value is None
+            continue
+        correct = [[one for one in history if one.correct] for history in counted]
+        speedups = [max((one.speedup or 0.0 for one in some), default=0.0) for some in correct]
+        sure = [max((one.sure_speedup or 0.0 for one in some), default=0.0) for some in correct]
+        expected = {
+            "correct": [bool(some) for some in correct],
+            "fast@1.2 (>=)": [speedup >= 1.2 for speedup in speedups],
+            "fast@1.5 (>)": [speedup > 1.5 for speedup in speedups],
+            "fast@1 (sure)": [one > 1.0 for one in sure],
+        }
+        for name, holds in expected.items():
+            assert figures.values[name].value == near(sum(holds) / len(counted)), name
+        assert figures.values["speedup (all)"].value == near(naive.geometric([speed or 1.0 for speed in speedups]))
+
+
+@settings(max_examples=20, deadline=None)
+@given(naive.runs(most_tasks=6))
+def test_groups_are_scored_like_runs_of_their_own(run):
+    attempts, asked = run
+    scores = score(attempts, asked, FEW)
+    for groups, key in ((scores.by_level, "level"), (scores.by_family, "family")):
+        values = {getattr(one, key) for one in asked.tasks}
+        assert set(groups) == ({str(value or "unknown") for value in values} if values != {None} else set())
+        for name, views in groups.items():
+            some = tuple(one for one in asked.tasks if str(getattr(one, key) or "unknown") == name)
+            names = {one.task for one in some}
+            part = Asked(some, asked.samples, asked.turns)
+            assert views == score([one for one in attempts if one.task in names], part, FEW).overall
+
+
+@settings(max_examples=25, deadline=None)
+@given(naive.runs())
+def test_verls_acc_counts_what_is_lost_as_wrong(run):
+    attempts, asked = run
+    tasks = [one.task for one in asked.tasks]
+    found = score(attempts, asked, FEW).verl_acc
+    value = lambda some: naive.mean([float(one.correct) for one in last(attempts, asked, some, asked.turns)])  # noqa: E731
+    assert found.value == near(value(tasks))
+    low, high = naive.interval(tasks, value, FEW.resamples, FEW.seed, FEW.confidence)
+    assert (found.low, found.high) == (near(low), near(high))
+
+
+@settings(max_examples=20, deadline=None)
+@given(naive.runs(), st.randoms())
+def test_scores_survive_json_and_do_not_depend_on_the_order(run, random):
+    attempts, asked = run
+    scores = score(attempts, asked, FEW)
+    assert Scores.model_validate_json(scores.model_dump_json()) == scores
+    shuffled = list(attempts)
+    random.shuffle(shuffled)
+    again = score(shuffled, asked, FEW)
+    assert again.model_dump(exclude={"overall", "by_turn", "by_level", "by_family"}) == scores.model_dump(
+        exclude={"overall", "by_turn", "by_level", "by_family"}
+    )
+    assert again.overall.last_turn == scores.overall.last_turn
+
+
+def test_a_lost_answer_is_in_no_rate_and_a_missing_one_is_a_failure():
+    tasks = (AskedTask("a"), AskedTask("b"))
+    attempts = [
+        Attempt("a", 0, 1, "ok", correct=True, compiled=True, speedup=2.0, sure_speedup=1.5),
+        Attempt("a", 1, 1, "infra_error", correct=False),
+        Attempt("b", 0, 1, "hacking", correct=False, compiled=True),
+    ]
+    scores = score(attempts, Asked(tasks, samples=2))
+    figures = scores.overall.last_turn
+    assert (scores.answers, scores.lost, scores.missing, scores.ended_early) == (3, 1, 1, 0)
+    assert (figures.answers, figures.lost, figures.missing) == (3, 1, 1)
+    values = {name: estimate.value for name, estimate in figures.values.items()}
+    assert values["correct"] == pytest.approx(1 / 3) and values["hacking"] == pytest.approx(1 / 3)
+    assert values["fast@2 (>=)"] == pytest.approx(1 / 3) and values["fast@2 (>)"] == 0.0
+    assert values["fast@1.5 (sure)"] == 0.0 and values["fast@1.2 (sure)"] == pytest.approx(1 / 3)
+    assert values["speedup (correct)"] == pytest.approx(2.0)
+    assert values["speedup (all)"] == pytest.approx(2.0 ** (1 / 3))
+    assert scores.verl_acc.value == 0.25
+
+
+def test_tokens_are_those_of_all_turns_until_then():
+    attempts = [Attempt("a", 0, turn, "ok", correct=True, tokens=10 * turn) for turn in (1, 2)]
+    attempts += [Attempt("a", 1, 1, "ok", correct=True, tokens=4)]
+    scores = score(attempts, Asked((AskedTask("a"),), samples=2, turns=2))
+    assert [views.tokens for views in scores.by_turn] == [7.0, 17.0] and scores.ended_early == 1
+    unknown = [*attempts[:2], Attempt("a", 1, 1, "ok", correct=True)]
+    assert score(unknown, Asked((AskedTask("a"),), samples=2, turns=2)).overall.tokens is None
+
+
+def test_a_run_without_tasks_has_no_figures():
+    scores = score([], Asked((), 4, 2), FEW)
+    assert scores.overall.last_turn.values["correct"].value is None and scores.verl_acc.value is None
+
+
+ONE = Attempt("a", 0, 1, "ok", correct=True)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "tasks", "named"),
+    [
+        ([ONE, ONE], ("a",), "twice"),
+        ([ONE], ("b",), "task a, sample 0, turn 1 was not asked for"),
+        ([Attempt("a", 2, 1, "ok", True)], ("a",), "sample 2"),
+        ([Attempt("a", 0, 3, "ok", True)], ("a",), "turn 3"),
+        ([ONE], ("a", "a"), "same name"),
+    ],
+)
+def test_answers_to_something_else_are_refused(attempts, tasks, named):
+    with pytest.raises(DataError, match=named):
+        score(attempts, Asked(tuple(map(AskedTask, tasks)), samples=2, turns=2))

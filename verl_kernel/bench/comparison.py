@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two bench runs against each other: what may be compared, and in what they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from verl_kernel.bench.attempts import asked_of, attempt
+from verl_kernel.bench.records import BenchTurn, RunHeader, SuiteTask
+from verl_kernel.bench.run_files import read_run, read_tasks
+from verl_kernel.errors import DataError
+from verl_kernel.scores.bootstrap import Bootstrap
+from verl_kernel.scores.comparison import Comparison, Side, compare
+from verl_kernel.scores.record import Record
+
+_ALIKE = ("format", "suite", "suite_hash", "tasks", "started")
+"""Fields of a header that need no mention."""
+
+
+class RunComparison(Record):
+    """What two runs differ in, in settings and in figures."""
+
+    a: str
+    b: str
+    """The runs' folders, as they were named."""
+    settings: dict[str, tuple[str, str]]
+    """Settings that differ, by name: of a and of b."""
+    comparison: Comparison
+
+
+def compare_runs(a: Path, b: Path, bootstrap: Bootstrap | None = None) -> RunComparison:
+    """Compare two runs of one suite.
+
+    Raises:
+        DataError: a folder holds no run, or the runs are of different suites, baselines or clocks.
+    """
+    runs = [(folder, *read_run(folder)) for folder in (a, b)]
+    _refuse_different(*runs)
+    known = [*read_tasks(a), *read_tasks(b), *(_task(one) for _, _, turns in runs for one in turns)]
+    sides = [Side([attempt(one) for one in turns], asked_of(header, known, turns)) for _, header, turns in runs]
+    compared = compare(sides[0], sides[1], bootstrap)
+    return RunComparison(a=str(a), b=str(b), settings=_differences(runs[0][1], runs[1][1]), comparison=compared)
+
+
+def _refuse_different(a: tuple[Path, RunHeader, list[BenchTurn]], b: tuple[Path, RunHeader, list[BenchTurn]]) -> None:
+    if a[1].suite_hash != b[1].suite_hash:
+        raise DataError(
+            f"{a[0]} ran suite {a[1].suite} and {b[0]} suite {b[1].suite}, whose tasks differ: "
+            "compare runs of one suite"
+        )
+    if a[1].baseline != b[1].baseline:
+        raise DataError(
+            f"{a[0]} has speedups over {a[1].baseline} and {b[0]} over {b[1].baseline}: "
+            "run both with the same --baseline"
+        )
+    sources = sorted(clocks_of(a[2]) | clocks_of(b[2]))
+    if len(sources) > 1:
+        raise DataError(
+            f"the times of {a[0]} and {b[0]} are from different clocks ({', '.join(sources)}): "
+            "run both on the same device"
+        )
+
+
+def clocks_of(turns: Sequence[BenchTurn]) -> set[str]:
+    """Where the times of some answers come from; empty where none was timed."""
+    timed = (one.result for one in turns if one.result.kernel_ms is not None)
+    return {result.timing_source for result in timed if result.timing_source is not None}
+
+
+def _task(turn: BenchTurn) -> SuiteTask:
+    return SuiteTask(task_id=turn.task_id, task_hash=turn.task_hash, level=turn.level, family=turn.family)
+
+
+def _differences(a: RunHeader, b: RunHeader) -> dict[str, tuple[str, str]]:
+    pairs = ((key, getattr(a, key), getattr(b, key)) for key in RunHeader.model_fields if key not in _ALIKE)
+    return {key: (str(ours), str(theirs)) for key, ours, theirs in pairs if ours != theirs}

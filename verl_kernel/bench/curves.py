@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What more turns, and the tokens that they cost, bring: a figure of the last and of the best answer of each sample.
+
+Over turns the point at k is over what each sample has answered until turn k. Over tokens the point at B is over what
+it has answered for at most B tokens, prompts and answers of all turns together: a step function, as an answer counts
+from the moment it is complete. A sample without an answer by then counts as a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+from verl_kernel.scores.asked import Asked
+from verl_kernel.scores.attempts import Attempt
+from verl_kernel.scores.bootstrap import Bootstrap
+from verl_kernel.scores.figures import ratio
+from verl_kernel.scores.record import Estimate, Record
+from verl_kernel.scores.views import Samples, best_of_history, last_turn, samples_of
+
+FIGURE = "fast@1.2 (>=)"
+BUDGETS = 64
+"""Token budgets in a curve."""
+
+
+class Point(Record):
+    """A figure at a turn, or at a budget of tokens for each sample."""
+
+    at: int
+    last: Estimate
+    best: Estimate
+
+
+class Curves(Record):
+    """The curves of one run."""
+
+    name: str
+    figure: str
+    """Of `scores.figures.FIGURES`."""
+    tasks: int
+    samples: int
+    """Of each task."""
+    mean_tokens: tuple[float, ...] | None = None
+    """That a sample has spent until turn 1, 2, ...; null where tokens are unknown."""
+    by_turn: tuple[Point, ...]
+    by_tokens: tuple[Point, ...]
+    """Empty where tokens are unknown."""
+
+
+def curves(
+    name: str,
+    attempts: Sequence[Attempt],
+    asked: Asked,
+    figure: str = FIGURE,
+    budgets: Sequence[int] | None = None,
+    bootstrap: Bootstrap | None = None,
+) -> Curves:
+    """The curves of a run.
+
+    Args:
+        name: label of the run.
+        attempts: its answers, each once.
+        asked: what it was asked for.
+        figure: a name in `scores.figures.FIGURES`.
+        budgets: of tokens, ascending; null for evenly spaced ones up to what the dearest sample spent.
+        bootstrap: how intervals are drawn.
+
+    Raises:
+        DataError: an answer was not asked for, or is there twice.
+    """
+    asked.refuse_others(attempts)
+    samples, turns = samples_of(attempts, asked), range(1, asked.turns + 1)
+    points = _Points(asked, figure, bootstrap or Bootstrap())
+    costs = _costs(samples)
+    steps = [] if costs is None else budgets if budgets is not None else _budgets(costs)
+    return Curves(
+        name=name, figure=figure, tasks=len(asked.tasks), samples=asked.samples,
+        mean_tokens=None if costs is None else tuple(_mean_cost(costs, turn) for turn in turns),
+        by_turn=tuple(points.point(turn, samples, turn) for turn in turns),
+        by_tokens=tuple(points.point(step, _until(samples, costs or {}, step), asked.turns) for step in steps),
+    )  # fmt: skip
+
+
+Costs = dict[tuple[str, int], list[int]]
+"""Task and sample to the tokens that the sample had spent when each of its answers was complete."""
+
+
+class _Points:
+    """Points of a figure."""
+
+    def __init__(self, asked: Asked, figure: str, bootstrap: Bootstrap) -> None:
+        self._asked, self._figure, self._bootstrap = asked, figure, bootstrap
+
+    def point(self, at: int, samples: Samples, turn: int) -> Point:
+        """The figure of the last and the best of these answers until a turn."""
+        last, best = (choose(samples, turn) for choose in (last_turn, best_of_history))
+        return Point(at=at, last=self._estimate(last), best=self._estimate(best))
+
+    def _estimate(self, answers: Sequence[Attempt]) -> Estimate:
+        found = ratio(self._figure, answers, [one.task for one in self._asked.tasks])
+        return self._bootstrap.estimates({self._figure: found})[self._figure]
+
+
+def _costs(samples: Samples) -> Costs | None:
+    """None where the tokens of an answer are unknown."""
+    costs = {place: [one.tokens for one in answers] for place, answers in samples.items()}
+    if any(tokens is None for spent in costs.values() for tokens in spent):
+        return None
+    return {place: list(accumulate(_known(spent))) for place, spent in costs.items()}
+
+
+def _known(values: Iterable[int | None]) -> list[int]:
+    return [value for value in values if value is not None]
+
+
+def _budgets(costs: Costs) -> list[int]:
+    most = max((spent[-1] for spent in costs.values() if spent), default=0)
+    return sorted({-(-most * number // BUDGETS) for number in range(1, BUDGETS + 1)}) if most else []
+
+
+def _mean_cost(costs: Costs, turn: int) -> float:
+    return sum(spent[:turn][-1] for spent in costs.values() if spent) / len(costs)
+
+
+def _until(samples: Samples, costs: Costs, budget: int) -> Samples:
+    return {
+        place: [one for one, spent in zip(answers, costs[place], strict=True) if spent <= budget]
+        for place, answers in samples.items()
+    }

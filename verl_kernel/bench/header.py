@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The header of a run: made from what was asked for, and compared with that of the folder that is to go on."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal
+
+import verl_kernel
+from verl_kernel.bench.models.endpoint import Sampling
+from verl_kernel.bench.options import BenchOptions
+from verl_kernel.bench.records import RunHeader
+from verl_kernel.bench.suites import Suite
+from verl_kernel.env import GymOptions
+from verl_kernel.errors import ConfigError
+
+_WITHOUT_EFFECT = (
+    *("device", "reference_mode", "num_judges", "cpus_per_judge", "gpus_per_judge", "judge_resources", "lock_dir"),
+    *("queue_size", "reference_cache", "quarantine_after", "quarantine_s", "model_wait_s", "prefilter_judges"),
+)
+"""Options of the gym that stand elsewhere in a header or change no verdict."""
+_EDGE = 1 << 20
+
+
+def make_header(
+    suite: Suite, options: BenchOptions, sampling: Sampling, gym: GymOptions, model: str,
+    source: Literal["endpoint", "vllm", "kernels"], device: str, versions: Mapping[str, str],
+) -> RunHeader:  # fmt: skip
+    """The header of a run that begins now."""
+    return RunHeader(
+        suite=suite.name, suite_hash=suite.hash, prompt_hash=suite.prompt_hash, tasks=len(suite.tasks),
+        model=model, source=source, samples=options.samples, turns=options.turns, context=options.context,
+        window=None if options.context == "concat" else options.window,
+        total_tokens=options.total_tokens, total_seconds=options.total_seconds,
+        temperature=sampling.temperature, top_p=sampling.top_p, max_tokens=sampling.max_tokens,
+        feedback=options.feedback, feedback_chars=options.feedback_chars, seed=options.seed,
+        device=device, baseline=gym.reference_mode, gym=_chosen(gym), versions=dict(versions),
+        started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    )  # fmt: skip
+
+
+def refuse_difference(old: RunHeader, new: RunHeader, folder: Path) -> None:
+    """Raise a ConfigError that names the first thing in which two runs differ; when they began does not count."""
+    was, now = (header.model_dump(mode="json", exclude={"started"}) for header in (old, new))
+    for key in now:
+        if was[key] != now[key]:
+            name, before, after = _narrowed(key, was[key], now[key])
+            raise ConfigError(
+                f"{folder} holds a run whose {name} is {before!r}, and this one's is {after!r}: repeat the command of "
+                "that run, or name another folder with --out"
+            )
+
+
+def versions_here(*packages: str) -> dict[str, str]:
+    """Versions of Python, of this package and of others, as far as they are installed."""
+    found = {"python": platform.python_version(), "verl_kernel": verl_kernel.__version__}
+    for package in ("torch", "triton", *packages):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def folder_digest(folder: Path) -> str:
+    """A short hash of a model's files: names, sizes, and the first and last megabyte of each."""
+    digest = hashlib.sha256()
+    for file in sorted(path for path in folder.iterdir() if path.is_file()):
+        size = file.stat().st_size
+        digest.update(f"{file.name}\0{size}\0".encode())
+        with file.open("rb") as data:
+            digest.update(data.read(_EDGE))
+            data.seek(max(0, size - _EDGE))
+            digest.update(data.read(_EDGE))
+    return digest.hexdigest()[:16]
+
+
+def _chosen(gym: GymOptions) -> dict[str, object]:
+    """Options that differ from their defaults, as JSON has them."""
+    named = {field.name: (getattr(gym, field.name), field.default) for field in fields(gym)}
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, (value, default) in named.items()
+        if value != default and key not in _WITHOUT_EFFECT
+    }
+
+
+def _narrowed(key: str, was: Any, now: Any) -> tuple[str, Any, Any]:
+    """Of mappings the entry that differs."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        entry = next(name for name in sorted({*was, *now}) if was.get(name) != now.get(name))
+        return f"{key}.{entry}", was.get(entry), now.get(entry)
+    return key, was, now

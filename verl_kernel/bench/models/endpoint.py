@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model behind an OpenAI-compatible endpoint (`POST <base_url>/chat/completions`).
+
+The client is `openai`'s, with its own retries and back-off for limits of rate, failing servers and lost connections.
+A body is read in pieces and read by our own rules, because neither its size nor its form can be relied on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from verl_kernel.bench.models.answers import Answer, Question
+from verl_kernel.bench.models.replies import parse_reply
+from verl_kernel.errors import ConfigError, EndpointError, EnvironmentNotReady
+
+_CHECK_S, _REASKED = 10.0, 2
+_BYTES_PER_TOKEN, _ENVELOPE = 64, 1 << 16
+"""A token of JSON text takes far fewer."""
+_OVERFLOW = re.compile(
+    r"context.{0,20}(length|window|size)|maximum.{0,20}length|(prompt|input).{0,30}too long", re.I | re.S
+)
+_CHAT_TOKEN = re.compile(r"<(?=\|[^|<>\n]{1,40}\|>)")
+
+
+def split_chat_tokens(text: str) -> str:
+    """A text without `<|name|>`, the form of most chat templates' tokens: a space parts its first two characters."""
+    return _CHAT_TOKEN.sub("< ", text)
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How an endpoint is asked."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_tokens: int = 8192
+    """Of one answer."""
+    timeout_s: float = 600.0
+    """For one answer, from the request to its last byte."""
+    retries: int = 6
+    """After the first attempt; the pauses between them grow to eight seconds."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Further keys of the request's body."""
+
+
+class Endpoint:
+    """One model at one endpoint.
+
+    Args:
+        base_url: as in `http://127.0.0.1:8000/v1`.
+        model: its name there.
+        key: sent as the bearer's token.
+        sampling: how it is asked.
+        clean: see `Model`.
+        own: whether it is a server of ours, which no proxy stands before.
+
+    Raises:
+        EnvironmentNotReady: the package openai is missing.
+    """
+
+    def __init__(
+        self, base_url: str, model: str, key: str, sampling: Sampling,
+        clean: Callable[[str], str] = split_chat_tokens, own: bool = False,
+    ) -> None:  # fmt: skip
+        self.clean, self._model, self._sampling, self._url = clean, model, sampling, base_url
+        self._openai = require_client()
+        import httpx
+
+        self._httpx = httpx
+        timeout = httpx.Timeout(sampling.timeout_s, connect=_CHECK_S)
+        http = httpx.AsyncClient(timeout=timeout, trust_env=not own, limits=httpx.Limits(max_connections=None))
+        self._client = self._openai.AsyncOpenAI(
+            base_url=base_url, api_key=key, timeout=timeout, max_retries=sampling.retries, http_client=http
+        )
+        self._limit_key, self._has_answered = "max_tokens", False
+
+    async def check(self) -> None:
+        """Ask for the list of models, which costs nothing.
+
+        Raises:
+            ConfigError: the key is refused.
+            EndpointError: nobody answers.
+        """
+        quick = self._client.with_options(timeout=_CHECK_S, max_retries=min(1, self._sampling.retries))
+        try:
+            await quick.models.list()
+        except (self._openai.AuthenticationError, self._openai.PermissionDeniedError) as exc:
+            raise self._refused(exc) from exc
+        except self._openai.APIConnectionError as exc:
+            raise EndpointError(
+                f"{self._url} does not answer ({exc}): start the server, or name another --base-url"
+            ) from exc
+        except (self._openai.OpenAIError, ValueError):
+            pass  # not every endpoint lists its models
+
+    async def answer(self, question: Question) -> Answer:
+        """Ask one question; see `Model`."""
+        for _ in range(1 + _REASKED):
+            answer = await self._asked(question)
+            if answer.failure != "malformed":
+                break
+        self._has_answered = True
+        return answer
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.close()
+
+    async def _asked(self, question: Question) -> Answer:
+        limit_s = (1 + self._sampling.retries) * self._sampling.timeout_s
+        try:
+            body = await asyncio.wait_for(self._body(question), limit_s)
+        except (self._openai.AuthenticationError, self._openai.PermissionDeniedError) as exc:
+            raise self._refused(exc) from exc
+        except self._openai.NotFoundError as exc:
+            raise ConfigError(f"{self._url} has no model {self._model} ({_said(exc)}): name one that it has") from exc
+        except (self._openai.BadRequestError, self._openai.UnprocessableEntityError) as exc:
+            return await self._without(exc, question)
+        except self._openai.RateLimitError as exc:
+            raise self._stopped("limits the rate of requests", exc, "lower --requests or wait") from exc
+        except (self._openai.OpenAIError, self._httpx.HTTPError, asyncio.TimeoutError) as exc:
+            raise self._stopped("has stopped answering", exc, "see to the server") from exc
+        return Answer(failure="too_long", is_cut=True) if body is None else parse_reply(body)
+
+    async def _body(self, question: Question) -> bytes | None:
+        """The answer's bytes; None where they do not end."""
+        sampling, body = self._sampling, bytearray()
+        most = sampling.max_tokens * _BYTES_PER_TOKEN + _ENVELOPE
+        ask = self._client.chat.completions.with_streaming_response.create
+        async with ask(
+            model=self._model, messages=[dict(message) for message in question.messages], seed=question.seed,
+            temperature=sampling.temperature, top_p=sampling.top_p, extra_body=sampling.extra or None,
+            **{self._limit_key: sampling.max_tokens},
+        ) as response:  # fmt: skip
+            async for part in response.iter_bytes():
+                body += part
+                if len(body) > most:
+                    return None
+        return bytes(body)
+
+    async def _without(self, exc: Any, question: Question) -> Answer:
+        """What follows from a request that the endpoint does not understand."""
+        said = _said(exc)
+        if _OVERFLOW.search(said) or getattr(exc, "code", None) == "context_length_exceeded":
+            return Answer(failure="context_overflow")
+        if "max_completion_tokens" in said and self._limit_key == "max_tokens":
+            self._limit_key = "max_completion_tokens"
+            return await self._asked(question)
+        if self._has_answered or question.turn > 1:  # what it refuses is this conversation, a model's words in it
+            return Answer(failure="malformed")
+        raise ConfigError(f"{self._url} refuses the request ({said}): change the option that it names") from exc
+
+    def _refused(self, exc: Exception) -> ConfigError:
+        return ConfigError(
+            f"{self._url} refuses the key ({_said(exc)}): put a valid one into the variable of --key-variable"
+        )
+
+    def _stopped(self, what: str, exc: Exception, remedy: str) -> EndpointError:
+        tries = 1 + self._sampling.retries
+        why = _said(exc) or type(exc).__name__
+        return EndpointError(f"{self._url} {what} ({why}, {tries} attempts): {remedy}; the same command goes on")
+
+
+def require_client() -> ModuleType:
+    """The client's package, or an EnvironmentNotReady."""
+    try:
+        import openai
+    except ImportError as exc:
+        raise EnvironmentNotReady(
+            f"the package openai cannot be loaded ({exc}): install it (`pip install openai`), or judge saved kernels "
+            "with --kernels"
+        ) from exc
+    return openai
+
+
+def _said(exc: Exception) -> str:
+    return " ".join(str(exc).split())[:300]

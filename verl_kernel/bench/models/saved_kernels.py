@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels that somebody has saved, in place of a model: one answer each.
+
+A file is `level_<L>_problem_<P>_sample_<S>_kernel.py`, as KernelBench's runs write them, or `<task_id>.py` and
+`<task_id>_<n>.py`. A task without a file counts as failed, as in published scores: the run's list of tasks names it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from verl_kernel.bench.models.answers import Answer, Question
+from verl_kernel.bench.suites.suite import Suite
+from verl_kernel.data.source_files import NotText, read_source
+from verl_kernel.env import EvalError, EvalResult, EvalStatus
+from verl_kernel.errors import DataError
+
+_RUNS = re.compile(r"(level_\d+_problem_\d+)_sample_(\d+)_kernel")
+_NUMBERED = re.compile(r"(.+)_(\d+)")
+Found = dict[str, dict[int, Path]]
+"""Files by task and sample."""
+
+
+def find_kernels(folder: Path, suite: Suite) -> tuple[Found, list[Path]]:
+    """The kernels of a folder for the tasks of a suite, and files that belong to none of them.
+
+    Raises:
+        DataError: the folder holds no kernel for the suite, or two files are the same sample of a task.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder} is no folder: name one with kernels, as in level_1_problem_3_sample_0_kernel.py")
+    names = {item.task.task_id for item in suite.tasks}
+    found: Found = {}
+    strangers: list[Path] = []
+    for file in sorted(folder.rglob("*.py")):
+        place = _place(file.stem, names)
+        if place is None:
+            strangers.append(file)
+            continue
+        samples = found.setdefault(place[0], {})
+        if place[1] in samples:
+            raise DataError(
+                f"{file} and {samples[place[1]]} are both sample {place[1]} of {place[0]}: rename one of them"
+            )
+        samples[place[1]] = file
+    if not found:
+        some = suite.tasks[0].task.task_id
+        raise DataError(f"{folder} holds no kernel for suite {suite.name}: name files like {some}.py or {some}_0.py")
+    return found, strangers
+
+
+def _place(stem: str, names: set[str]) -> tuple[str, int] | None:
+    """Task and sample that a file's name says."""
+    if stem in names:
+        return stem, 0
+    match = _RUNS.fullmatch(stem) or _NUMBERED.fullmatch(stem)
+    return (match[1], int(match[2])) if match and match[1] in names else None
+
+
+class SavedKernels:
+    """Answers with the files of a folder."""
+
+    clean: Callable[[str], str] = str
+
+    def __init__(self, found: Found) -> None:
+        self._found = found
+
+    async def check(self) -> None:
+        """Nothing can be wrong: files are read when their turn comes."""
+
+    async def answer(self, question: Question) -> Answer:
+        """The program of a file; a verdict where no Python could read it."""
+        task_id = question.item.task.task_id
+        try:
+            return Answer(code=read_source(self._found[task_id][question.sample]))
+        except NotText as exc:
+            error = EvalError(stage="load", type="SyntaxError", message=str(exc))
+            verdict = EvalResult(
+                task_id=task_id, task_hash=question.item.task.text_hash, status=EvalStatus.LOAD_ERROR, compiled=False,
+                correctness=False, error=error,
+            )  # fmt: skip
+            return Answer(verdict=verdict)
+
+    async def close(self) -> None:
+        """Nothing is open."""

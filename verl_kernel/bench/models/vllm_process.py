@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM's OpenAI server, in a process that ends with whoever started it.
+
+Run as `python -m verl_kernel.bench.models.vllm_process <fd> <arguments of vllm serve>` in a process group of its own.
+The descriptor is a pipe that its owner never writes to: end of file means that the owner is gone, however that came
+about, and the whole group is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+from verl_kernel.cpu.patches import patch_vllm_version
+
+# At import: vLLM spawns its engine, and a spawned process imports the main module of its parent before anything else.
+patch_vllm_version()
+
+
+def main() -> None:
+    """Serve until the owner is gone."""
+    fd = int(sys.argv[1])
+    os.set_inheritable(fd, False)
+    threading.Thread(target=_end_with_owner, args=(fd,), daemon=True).start()
+    from vllm.entrypoints.cli.main import main as serve
+
+    sys.argv = ["vllm", "serve", *sys.argv[2:]]
+    serve()
+
+
+def _end_with_owner(fd: int) -> None:
+    os.read(fd, 1)
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A bench as one HTML page: figures, curves, and every answer with its verdict.
+
+All that a model or an endpoint said is untrusted. What stands in the markup is escaped; what a script shows later
+travels as base64 and becomes text nodes. The page's policy (CSP) lets nothing load, and no script run but the page's
+own, which it names by hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from verl_kernel.bench.attempts import asked_of, attempt
+from verl_kernel.bench.page import charts, score_tables, texts
+from verl_kernel.bench.page.details import completion_limit, task_details
+from verl_kernel.bench.page.packing import packed
+from verl_kernel.bench.page.run_facts import clock, run_facts
+from verl_kernel.bench.page.task_rows import TaskRow, task_rows
+from verl_kernel.bench.records import BenchTurn
+from verl_kernel.bench.run_files import read_run, read_tasks
+from verl_kernel.scores.scoring import score
+
+PAGE = "report.html"
+_SCRIPTS = ("elements.js", "answers.js", "opening.js", "table.js")
+
+
+def write_page(folder: Path) -> Path:
+    """Write `report.html` into the folder of a bench; the run may be unfinished.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        DataError: the folder holds no run that can be read.
+        OSError: the page cannot be written; an older one is still there.
+    """
+    header, turns = read_run(folder)
+    asked = asked_of(header, read_tasks(folder), turns)
+    scores = score([attempt(one) for one in turns], asked)
+    rows, limit = task_rows(asked, turns), completion_limit(len(turns))
+    page = (
+        _environment()
+        .get_template("page.html")
+        .render(
+            header=header,
+            facts=run_facts(header, scores, turns),
+            clock=clock(turns),
+            scores=scores,
+            headlines=score_tables.headlines(scores),
+            views=score_tables.VIEWS,
+            figures=score_tables.all_figures(scores),
+            groups=score_tables.by_group(scores),
+            passes=score_tables.pass_at_k(scores),
+            charts=charts.charts(scores),
+            rows=rows,
+            known=_known(rows, turns),
+            packs=(packed(task_details(row, limit)) for row in rows),
+            **_choices(rows),
+        )
+    )
+    return _written(folder / PAGE, page)
+
+
+def _written(path: Path, page: str) -> Path:
+    """Put the page in the place of an older one, which stays where there is no room for both."""
+    new = path.with_suffix(".tmp")
+    try:
+        new.write_text(page, encoding="utf-8", errors="backslashreplace")  # A name may hold lone surrogates.
+        return new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _environment() -> Environment:
+    """Templates that escape all they are given, with the page's own style and scripts."""
+    environment = Environment(
+        loader=PackageLoader("verl_kernel.bench.page"), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )  # fmt: skip
+    environment.globals |= {"chart_size": charts, "verdicts": texts.VERDICTS}
+    environment.filters |= {name: getattr(texts, name) for name in ("factor", "percent", "milliseconds")}
+    for kind, text in (("style", _static("page.css")), ("script", "".join(map(_static, _SCRIPTS)))):
+        environment.globals |= {kind: Markup(text), f"{kind}_hash": _hash(text)}  # the package's own text
+    return environment
+
+
+def _static(name: str) -> str:
+    return files("verl_kernel.bench.page").joinpath(f"static/{name}").read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _known(rows: list[TaskRow], turns: list[BenchTurn]) -> dict[str, bool]:
+    """Which columns say something; on a simulated clock every speedup is sure."""
+    known = {key: any(getattr(row, key) is not None for row in rows) for key in ("level", "family", "roofline")}
+    return known | {"sure": any(one.result.timing_source == "cuda_event" for one in turns)}
+
+
+def _choices(rows: list[TaskRow]) -> dict[str, list[str]]:
+    """What the filters offer: values that occur."""
+    statuses = {status for row in rows for status in (*row.counts, row.status)}
+    return {
+        "statuses": [value for key in texts.VERDICTS if (value := getattr(key, "value", key)) in statuses],
+        "levels": [str(level) for level in sorted({row.level for row in rows if row.level is not None})],
+        "families": sorted({row.family for row in rows if row.family is not None}),
+    }

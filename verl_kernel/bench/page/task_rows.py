@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of the table of tasks: of each task what its best answer is and how the others ended."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from verl_kernel.bench.attempts import attempt
+from verl_kernel.bench.records import BenchTurn
+from verl_kernel.scores.asked import Asked, AskedTask
+from verl_kernel.scores.attempts import Attempt
+from verl_kernel.scores.views import MISSING, best
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """One task."""
+
+    task: str
+    level: int | None
+    family: str | None
+    status: str
+    """Of the best answer."""
+    counts: dict[str, int]
+    """Answers by status, most frequent first."""
+    right: int
+    """Samples with a correct answer in any turn."""
+    samples: int
+    speedup: float | None
+    """Of the best answer."""
+    sure: float | None
+    """The highest speedup that is beyond noise."""
+    first_right: int | None
+    """Turn at which the first sample had a correct answer."""
+    kernel_ms: float | None
+    reference_ms: float | None
+    coverage: float | None
+    """Share of the best answer's device time that its own kernels take."""
+    roofline: float | None
+    answers: tuple[BenchTurn, ...]
+    """By sample and turn."""
+    chosen: tuple[int, int] | None
+    """Sample and turn of the best answer."""
+
+
+def task_rows(asked: Asked, turns: Sequence[BenchTurn]) -> list[TaskRow]:
+    """A row for each task that was asked for, in the suite's order."""
+    answers: defaultdict[str, list[BenchTurn]] = defaultdict(list)
+    for one in turns:
+        answers[one.task_id].append(one)
+    return [_row(task, asked.samples, answers[task.task]) for task in asked.tasks]
+
+
+def _row(task: AskedTask, samples: int, turns: list[BenchTurn]) -> TaskRow:
+    ordered = sorted(turns, key=lambda one: (one.sample, one.turn))
+    pairs = [(attempt(one), one) for one in ordered]
+    tries = [one for one, _ in pairs]
+    right = [one for one in tries if one.correct]
+    top = best(tries) if tries else Attempt(task.task, 0, 1, MISSING, correct=False)
+    result = next((one.result for found, one in pairs if (found.sample, found.turn) == (top.sample, top.turn)), None)
+    kernel, reference = (result.kernel_ms, result.reference_ms) if result else (None, None)
+    return TaskRow(
+        task=task.task, level=task.level, family=task.family, status=top.status,
+        counts=dict(Counter(one.status for one in tries).most_common()),
+        right=len({one.sample for one in right}), samples=samples,
+        speedup=top.speedup, sure=top.sure_speedup, first_right=min((one.turn for one in right), default=None),
+        kernel_ms=kernel.median if kernel and top.correct else None,
+        reference_ms=_reference_ms(ordered) if reference is None else reference.median,
+        coverage=result.time_coverage if result and top.correct else None, roofline=top.roofline,
+        answers=tuple(ordered), chosen=(top.sample, top.turn) if tries else None,
+    )  # fmt: skip
+
+
+def _reference_ms(turns: Sequence[BenchTurn]) -> float | None:
+    """The reference's time beside any answer."""
+    return next((one.result.reference_ms.median for one in turns if one.result.reference_ms is not None), None)

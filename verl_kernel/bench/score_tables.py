@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scores and comparisons as tables on a terminal, and the same cells for a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.markup import escape
+from rich.table import Table
+
+from verl_kernel.bench.comparison import RunComparison
+from verl_kernel.scores.comparison import Difference, SideChange
+from verl_kernel.scores.figures import FIGURES
+from verl_kernel.scores.record import Estimate, Scores, View, Views
+
+VIEWS: tuple[View, ...] = ("last turn", "best of history", "all answers")
+SHOWN = ("correct", "fast@1 (>=)", "fast@1.2 (>=)", "fast@1.2 (sure)")
+"""Figures of the tables by turn and by group, and criteria of pass@k and of changed sides."""
+
+
+def cell(name: str, estimate: Estimate, signed: bool = False) -> str:
+    """A figure with its interval as text: speedups as factors, all others as shares; "-" where it is unknown."""
+    if estimate.value is None:
+        return "-"
+    sign, unit = "+" if signed else "", "x" if name.startswith("speedup") else ""
+    interval = "" if estimate.low is None else f" [{estimate.low:{sign}.3f}, {estimate.high:{sign}.3f}]"
+    return f"{estimate.value:{sign}.3f}{unit}{interval}"
+
+
+def notes(scores: Scores) -> list[str]:
+    """What has to stand beside the figures."""
+    share = f"{100 * scores.confidence:g} %"
+    return [
+        f"{scores.tasks} tasks x {scores.samples} samples x {scores.turns} turns: {scores.answers} answers; "
+        f"{scores.missing} samples have none and count as failures; {scores.ended_early} ended before the last turn",
+        f"{scores.lost} answers were lost to failures of the gym and are in no figure; counted as wrong, as verl's "
+        f"`acc` does, {cell('acc', scores.verl_acc)} of all samples are correct at their last turn",
+        f"brackets: {share} percentile bootstrap by task, {scores.resamples} resamples, seed {scores.seed}",
+        "`>=` is this project's fast@p, `>` is KernelBench's fast_p; `sure` asks that the whole interval of the "
+        "speedup lies above p",
+    ]
+
+
+def scores_table(scores: Scores, title: str) -> Table:
+    """Every figure in the three views, over all turns."""
+    table = Table("figure", *VIEWS, title=escape(title), title_justify="left")
+    for name in FIGURES:
+        table.add_row(name, *(cell(name, scores.overall.view(view).values[name]) for view in VIEWS))
+    counts = [scores.overall.view(view) for view in VIEWS]
+    table.add_row("answers (missing, lost)", *(f"{one.answers} ({one.missing}, {one.lost})" for one in counts))
+    return table
+
+
+def turns_table(scores: Scores) -> Table:
+    """A row for each turn and view: what is reached by then, and the tokens that it took."""
+    table = Table("turn", "view", *SHOWN, "tokens", title="by turn", title_justify="left")
+    for number, views in enumerate(scores.by_turn, 1):
+        for view in VIEWS[:2]:
+            table.add_row(str(number), view, *_shown(views, view), _tokens(views))
+    return table
+
+
+def groups_table(groups: dict[str, Views], title: str, view: View = "best of history") -> Table:
+    """A row for each level or family."""
+    table = Table(title, *SHOWN, "answers", title=f"by {title}, {view}", title_justify="left")
+    for name, views in groups.items():
+        table.add_row(escape(name), *_shown(views, view), str(views.view(view).answers))
+    return table
+
+
+def passes_table(scores: Scores) -> Table:
+    """A row for each view and criterion, a column for each k."""
+    ks = sorted({one.k for one in scores.passes})
+    columns = (f"pass@{k}" for k in ks)
+    table = Table("view", "criterion", *columns, title="pass@k, mean over tasks", title_justify="left")
+    for view in VIEWS[:2]:
+        for name in SHOWN:
+            known = {one.k: one for one in scores.passes if (one.view, one.criterion) == (view, name)}
+            table.add_row(view, name, *(cell("pass", known[k].estimate) for k in ks))
+    return table
+
+
+def tables(scores: Scores, title: str) -> Iterator[Table]:
+    """All tables that have something to show."""
+    yield scores_table(scores, title)
+    if scores.turns > 1:
+        yield turns_table(scores)
+    if len(scores.by_level) > 1:
+        yield groups_table(scores.by_level, "level")
+    if len(scores.by_family) > 1:
+        yield groups_table(scores.by_family, "family")
+    if scores.samples > 1:
+        yield passes_table(scores)
+
+
+def differences_table(found: RunComparison, view: View) -> Table:
+    """Every figure of both runs in a view, with the difference; a star marks an interval that leaves out 0."""
+    table = Table("figure", "A", "B", "B - A", "", title=view, title_justify="left")
+    for one in found.comparison.differences:
+        if one.view == view:
+            table.add_row(one.figure, *_difference_cells(one))
+    return table
+
+
+def changes_table(changes: Sequence[SideChange], view: View, criteria: Sequence[str] = SHOWN) -> Table | None:
+    """Tasks that pass in one run only, with how many samples pass; None where there is none."""
+    shown = [one for one in changes if one.view == view and one.criterion in criteria]
+    table = Table("task", "criterion", "A", "B", title=f"tasks that changed sides, {view}", title_justify="left")
+    for one in shown:
+        sides = (f"{one.a_passed} of {one.a_samples}", f"{one.b_passed} of {one.b_samples}")
+        table.add_row(escape(one.task), one.criterion, *sides)
+    return table if shown else None
+
+
+def _difference_cells(one: Difference) -> tuple[str, str, str, str]:
+    sides = cell(one.figure, one.a), cell(one.figure, one.b)
+    return *sides, cell(one.figure, one.difference, signed=True), "*" if one.is_clear else ""
+
+
+def _shown(views: Views, view: View) -> list[str]:
+    return [cell(name, views.view(view).values[name]) for name in SHOWN]
+
+
+def _tokens(views: Views) -> str:
+    return "-" if views.tokens is None else f"{views.tokens:.0f}"

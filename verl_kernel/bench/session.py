@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A bench from its request to its folder: suite, folder, model, judges, in the order of what they cost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from verl_kernel.bench.header import make_header
+from verl_kernel.bench.model_choice import ModelChoice, OpenedModel
+from verl_kernel.bench.models.endpoint import Sampling
+from verl_kernel.bench.options import BenchOptions
+from verl_kernel.bench.progress import RunProgress
+from verl_kernel.bench.run import Job, play_all
+from verl_kernel.bench.self_check import SelfCheck, check_suite, self_check_options, write_self_check
+from verl_kernel.bench.store import Store
+from verl_kernel.bench.suites import Suite
+from verl_kernel.bench.trajectories import goes_on
+from verl_kernel.env import GymOptions
+from verl_kernel.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for on a command line."""
+
+    suite: Suite
+    model: ModelChoice
+    out: Path
+    options: BenchOptions = field(default_factory=BenchOptions)
+    sampling: Sampling = field(default_factory=Sampling)
+    gym: GymOptions = field(default_factory=GymOptions)
+
+
+def run_bench(request: Request, say: Callable[[str], None]) -> None:
+    """Play what is left of a run.
+
+    Args:
+        request: what is asked for.
+        say: is told a sentence where the user should know something.
+
+    Raises:
+        VerlKernelError: one of its kinds, with a sentence; what was finished stays.
+    """
+    gym = on_device(request.gym)
+    choice = request.model.checked(request.suite, say)
+    suite, options = choice.suite, choice.adapted(request.options)
+    header = make_header(suite, options, request.sampling, gym, choice.name, choice.source, gym.device, choice.versions)
+    with Store(request.out, header, suite) as store:
+        jobs = [job for job in choice.jobs(options) if goes_on(store.history(job), options)]
+        if not jobs:
+            say(f"{request.out} is complete: nothing to do.")
+            return
+        with choice.opened(request.sampling, request.out, options) as opened:
+            asyncio.run(_play(jobs, opened, store, options, gym))
+
+
+def run_self_check(suite: Suite, gym: GymOptions, seed: int, out: Path) -> SelfCheck:
+    """Judge a suite's references against themselves and write down what came of it."""
+    options = self_check_options(on_device(gym))
+
+    async def check() -> SelfCheck:
+        from verl_kernel.env import LocalPool
+
+        with LocalPool(options, seed) as pool, RunProgress("references", len(suite.tasks)) as progress:
+            return await check_suite(suite, pool, options.num_judges, progress.note)
+
+    found = asyncio.run(check())
+    write_self_check(found, out)
+    return found
+
+
+def on_device(gym: GymOptions) -> GymOptions:
+    """The options with the device that `auto` means here.
+
+    Raises:
+        EnvironmentNotReady: there is no such device.
+        ConfigError: it cannot time the baseline.
+    """
+    from verl_kernel.env import resolve_device
+
+    device = resolve_device(gym.device)
+    if gym.reference_mode == "compile" and device.timing_source == "simulated":
+        raise ConfigError(
+            "--baseline is compile, which needs a GPU: a simulated clock knows no time of torch.compile; use eager"
+        )
+    return replace(gym, device="cuda" if device.name == "cuda" else "cpu")
+
+
+async def _play(jobs: list[Job], opened: OpenedModel, store: Store, options: BenchOptions, gym: GymOptions) -> None:
+    from verl_kernel.env import LocalPool
+
+    done = sum(len(store.history(job)) for job in jobs)
+    try:
+        with opened.explained():
+            await opened.model.check()
+        with (
+            LocalPool(gym, options.seed) as pool,
+            RunProgress("turns", len(jobs) * options.turns, done) as progress,
+            opened.explained(),
+        ):
+            await play_all(jobs, opened.model, pool, store, options, gym.num_judges, progress)
+    finally:
+        await opened.model.close()

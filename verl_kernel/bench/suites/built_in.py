@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Suite `cpu`: the validation tasks of the quickstart with seed 0, with the prompts that its model knows.
+
+The quickstart's training tasks are drawn first and left out, so a model that was trained on these has seen none of the
+suite, and neither has the cold start, whose conversations avoid both. Drawn here from the generator itself: the
+package that makes the quickstart's files needs torch and transformers, a suite does not.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from verl_kernel.bench.suites.suite import Suite, SuiteItem
+from verl_kernel.env import Task
+from verl_kernel.quickstart.corpus import FEEDBACK_CHARS, task_messages
+from verl_kernel.quickstart.tasks import Program, draw_distinct
+
+SEED, TRAINING_TASKS, TASKS = 0, 256, 32
+"""Those of `quickstart.build.Quickstart`."""
+MAX_TOKENS = 200
+"""Enough: the answers of its cold start have some 120 tokens at most."""
+
+
+def cpu_suite() -> Suite:
+    """The suite."""
+    rng = Random(SEED)
+    taken: set[str] = set()
+    draw_distinct(TRAINING_TASKS, rng, taken)
+    tasks = tuple(map(_item, draw_distinct(TASKS, rng, taken)))
+    return Suite("cpu", tasks, max_tokens=MAX_TOKENS, feedback_chars=FEEDBACK_CHARS)
+
+
+def _item(program: Program) -> SuiteItem:
+    task = Task(program.reference, program.task_id)
+    return SuiteItem(task, tuple(task_messages(program)), program.level, program.family)

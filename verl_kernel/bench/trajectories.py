@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One trajectory after another: ask, extract the program, have it judged, write it down, ask again.
+
+Prompts, extraction, feedback and rewards are those of the agent loop (`rollout`, `reward`), so a bench and a trainer's
+validation say the same of the same answers. A trajectory ends with its turns, with its budget, with a prompt that has
+no room, or at a turn that the gym could not judge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from verl_kernel.bench.models.answers import Answer, Model, Question
+from verl_kernel.bench.options import BenchOptions
+from verl_kernel.bench.records import BenchTurn, Failure
+from verl_kernel.bench.store import Store
+from verl_kernel.bench.suites import SuiteItem
+from verl_kernel.env import EvalError, EvalResult, EvalStatus, Task
+from verl_kernel.errors import TaskError
+from verl_kernel.reward.extract import extract_code, no_program
+from verl_kernel.reward.profiling import profiling_reward
+from verl_kernel.rollout.context import PastTurn, rebuilt_messages, shown_turns
+from verl_kernel.rollout.feedback import format_feedback
+from verl_kernel.rollout.turn_budget import Spent, TurnBudget
+
+History = list[BenchTurn]
+
+
+class Judges(Protocol):
+    """Whoever judges: a `LocalPool`."""
+
+    async def evaluate(self, task: Task, source: str) -> EvalResult:
+        """Judge one candidate."""
+        ...
+
+
+class Progress(Protocol):
+    """Whoever is told how far a run is."""
+
+    def note(self, is_correct: bool) -> None:
+        """One more answer has been written down."""
+        ...
+
+    def shorten(self, turns: int) -> None:
+        """A trajectory has ended so many turns early."""
+        ...
+
+
+@dataclass
+class Trajectories:
+    """Plays trajectories with what all of them share."""
+
+    model: Model
+    judges: Judges
+    store: Store
+    options: BenchOptions
+    requests: asyncio.Semaphore
+    """As many may be in flight at the model."""
+    judging: asyncio.Semaphore
+    """As many candidates may be with the judges."""
+    progress: Progress
+    _unfit: dict[str, EvalResult] = field(default_factory=dict)
+    """Tasks that cannot be judged, which nobody is asked about again."""
+
+    async def play(self, item: SuiteItem, sample: int) -> None:
+        """Play a trajectory from where it stands to its end."""
+        history, lost = self.store.history((item, sample)), self.store.lost.get((item.task.task_id, sample))
+        while goes_on(history, self.options):
+            turn = await self._turn(item, sample, history, lost)
+            history.append(self.store.append(turn))
+            self.progress.note(turn.result.rewarded)
+            lost = None
+        self.progress.shorten(self.options.turns - len(history))
+
+    async def _turn(self, item: SuiteItem, sample: int, history: History, lost: BenchTurn | None) -> BenchTurn:
+        """The next turn; where the gym has lost one, what was answered then is judged again."""
+        shown: tuple[int, ...] = ()
+        if (unfit := self._unfit.get(item.task.task_id)) is not None:
+            answer, generate_s = Answer(verdict=unfit), 0.0
+        elif lost is not None and (lost.completion is not None or lost.code is not None):
+            answer, shown, generate_s = _said_before(lost), lost.shown, lost.generate_s
+        else:
+            answer, shown, generate_s = await self._ask(item, sample, history)
+        started = time.perf_counter()
+        code, result, failure = await self._judged(item.task, answer)
+        return BenchTurn(
+            task_id=item.task.task_id, task_hash=item.task.text_hash, sample=sample, turn=len(history) + 1,
+            result=result, reward=0.0 if result.status is EvalStatus.INFRA_ERROR else profiling_reward(result),
+            completion=answer.text, code=code, failure=failure, shown=shown,
+            prompt_tokens=answer.prompt_tokens, completion_tokens=answer.completion_tokens,
+            generate_s=generate_s, judge_s=time.perf_counter() - started, level=item.level, family=item.family,
+        )  # fmt: skip
+
+    async def _ask(self, item: SuiteItem, sample: int, history: History) -> tuple[Answer, tuple[int, ...], float]:
+        """Ask; where the prompt has no room for all of the window, with fewer earlier turns."""
+        rewards, window = [turn.reward for turn in history], self.options.window
+        past = [self._past(item.task, turn) for turn in history]
+        while True:
+            shown = shown_turns(rewards, self.options.context, window)
+            messages = rebuilt_messages(item.messages, past, shown)
+            async with self.requests:
+                started = time.perf_counter()
+                question = Question(item, sample, len(history) + 1, messages, self._seed(item.task, sample, history))
+                answer = await self.model.answer(question)
+            if answer.failure != "context_overflow" or self.options.context == "concat" or not shown:
+                return answer, shown, time.perf_counter() - started
+            window = len(shown) - 1
+
+    async def _judged(self, task: Task, answer: Answer) -> tuple[str | None, EvalResult, Failure | None]:
+        """The program of an answer, its verdict, and why there is no program."""
+        if answer.verdict is not None:
+            return None, answer.verdict, None
+        code = answer.code or extract_code(answer.text or "", task.candidate_class)
+        if code is None:
+            return None, no_program(task), answer.failure or ("too_long" if answer.is_cut else "no_code")
+        async with self.judging:
+            try:
+                return code, await self.judges.evaluate(task, code), None
+            except TaskError as exc:
+                self._unfit[task.task_id] = unfit_task(task, exc)
+                return code, self._unfit[task.task_id], None
+
+    def _past(self, task: Task, turn: BenchTurn) -> PastTurn:
+        options = self.options
+        feedback = format_feedback(
+            turn.result, options.feedback_chars, candidate_class=task.candidate_class, form=options.feedback,
+            clean=self.model.clean,
+        )  # fmt: skip
+        return PastTurn(turn.completion or "", feedback, turn.reward)
+
+    def _seed(self, task: Task, sample: int, history: Sequence[BenchTurn]) -> int:
+        text = f"{self.options.seed}\0{task.fingerprint}\0{sample}\0{len(history) + 1}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
+
+
+def goes_on(history: Sequence[BenchTurn], options: BenchOptions) -> bool:
+    """Whether a trajectory has a further turn."""
+    if history and (history[-1].failure == "context_overflow" or is_lost(history[-1])):
+        return False
+    spent = Spent()
+    for turn in history:
+        tokens = (turn.prompt_tokens or 0) + (turn.completion_tokens or 0)
+        spent = spent.plus(tokens, turn.generate_s + turn.judge_s)
+    return TurnBudget(options.turns, options.total_tokens, options.total_seconds).exhausted(spent) is None
+
+
+def is_lost(turn: BenchTurn) -> bool:
+    """Whether the gym could not judge it."""
+    return turn.result.status is EvalStatus.INFRA_ERROR
+
+
+def unfit_task(task: Task, exc: TaskError) -> EvalResult:
+    """What is said of a candidate whose task cannot be judged; it is not to blame."""
+    error = EvalError(stage="reference", type="TaskError", message=str(exc)[:2000])
+    return EvalResult(
+        task_id=task.task_id, task_hash=task.text_hash, status=EvalStatus.INFRA_ERROR, error=error
+    )  # fmt: skip
+
+
+def _said_before(turn: BenchTurn) -> Answer:
+    return Answer(
+        text=turn.completion, code=None if turn.completion is not None else turn.code,
+        prompt_tokens=turn.prompt_tokens, completion_tokens=turn.completion_tokens,
+    )  # fmt: skip

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The turns of a validation, read from what verl wrote into `trainer.validation_data_dir`.
+
+verl writes a line a row: one for a trajectory, or one for each of its turns. Every line of a trajectory carries all of
+its turns (`rollout.validation`). Its `uid` is `<prompt>_<sample>_<row>`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from verl_kernel.bench.records import BenchTurn
+from verl_kernel.errors import DataError
+from verl_kernel.reward.record import TurnRecord, load_turns
+from verl_kernel.rollout.validation import HASH_COLUMN, TURNS_COLUMN
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the file."""
+
+    prompt: str
+    """Differs between prompts, and from run to run."""
+    sample: int
+    output: str
+    turns: tuple[TurnRecord, ...]
+    task_hash: str
+
+    @classmethod
+    def of(cls, line: Any) -> Row:
+        """Raises ValueError, KeyError or TypeError where the line is no such row."""
+        prompt, sample, _ = str(line["uid"]).rsplit("_", 2)
+        return cls(prompt, int(sample), str(line["output"]), load_turns(line[TURNS_COLUMN]), str(line[HASH_COLUMN]))
+
+
+def read_validation(path: Path) -> list[BenchTurn]:
+    """Read a validation's turns, by prompt, sample and turn.
+
+    Args:
+        path: `<step>.jsonl` in the folder that verl wrote; step 0 for `trainer.val_only=True`.
+
+    Raises:
+        DataError: the file cannot be read, or was written without `kernel_agent`.
+    """
+    trajectories: defaultdict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in _rows(path):
+        trajectories[row.prompt, row.sample].append(row)
+    return [turn for rows in trajectories.values() for turn in _turns(rows)]
+
+
+def _turns(rows: Sequence[Row]) -> Iterator[BenchTurn]:
+    """The turns of a trajectory, whose rows are in order."""
+    first = rows[0]
+    is_split = len(rows) == len(first.turns)
+    for number, turn in enumerate(first.turns, 1):
+        yield BenchTurn(
+            task_id=turn.result.task_id, task_hash=first.task_hash, sample=first.sample, turn=number,
+            result=turn.result, reward=turn.reward, code=turn.code,
+            completion=rows[number - 1].output if is_split else None,
+            failure="no_code" if turn.code is None else None,
+            shown=turn.shown, prompt_tokens=turn.prompt_tokens, completion_tokens=turn.stop - turn.start,
+        )  # fmt: skip
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise DataError(f"{path} cannot be read ({exc}): name a file of trainer.validation_data_dir") from None
+    for number, line in enumerate(text.split("\n")[:-1], 1):
+        try:
+            yield Row.of(json.loads(line))
+        except (ValueError, KeyError, TypeError) as exc:
+            raise DataError(
+                f"{path}, line {number} is no row of a validation with the agent loop kernel_agent ({exc!r:.200}): "
+                "name a file of trainer.validation_data_dir"
+            ) from None

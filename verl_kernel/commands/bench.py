@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel bench`: a model on a suite of tasks.
+
+Exit code 0 whatever the verdicts, 1 where a suite's references fail their own check, 2 for a usage error, 3 where the
+model's endpoint, the disk or the gym failed. A run that ended in whatever way goes on by the same command.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from verl_kernel.env import GymOptions
+from verl_kernel.errors import ConfigError, EndpointError, InfraError, StorageError, VerlKernelError
+
+if TYPE_CHECKING:
+    from verl_kernel.bench.session import Request
+    from verl_kernel.bench.suites import Suite
+
+CHECK_FAILED, USAGE_ERROR, INFRA_ERROR, INTERRUPTED = 1, 2, 3, 130
+_FLAGS = {
+    "samples": "-n", "correctness_trials": "--trials", "reference_mode": "--baseline",
+    "reference_timeout_s": "--timeout", "load_timeout_s": "--timeout", "run_timeout_s": "--timeout",
+}  # fmt: skip
+"""Options of this command whose names are not those of their keys."""
+
+
+def command(
+    suite: Annotated[
+        str, typer.Option(help="cpu, kernelbench:PATH, a parquet file of tasks, or a folder of references.")
+    ],
+    base_url: Annotated[str | None, typer.Option(help="An OpenAI-compatible endpoint, as http://host:8000/v1.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model's name there.")] = None,
+    key_variable: Annotated[
+        str | None, typer.Option(help="Variable with its key; OPENAI_API_KEY unless given.")
+    ] = None,
+    vllm: Annotated[Path | None, typer.Option(help="Folder of a model to serve with vLLM for the run.")] = None,
+    vllm_args: Annotated[str, typer.Option(help="Further arguments of `vllm serve`, as one text.")] = "",
+    kernels: Annotated[Path | None, typer.Option(help="Folder of saved kernels, KernelBench's runs included.")] = None,
+    only_present: Annotated[
+        bool, typer.Option("--only-present", help="Leave out tasks without a saved kernel.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run; outputs/bench/<suite>-<model> unless given.")
+    ] = None,
+    levels: Annotated[str, typer.Option(help="Levels of KernelBench, as 1,2.")] = "",
+    tasks: Annotated[int | None, typer.Option(help="Only the first so many tasks.")] = None,
+    samples: Annotated[int, typer.Option("-n", "--samples", help="Trajectories of each task.")] = 1,
+    turns: Annotated[int, typer.Option(help="Turns of each trajectory.")] = 1,
+    context: Annotated[
+        str, typer.Option(help="Earlier turns in a prompt: concat, last, best_window, top_w.")
+    ] = "concat",
+    window: Annotated[int, typer.Option(help="How many of them; concat shows all.")] = 4,
+    total_tokens: Annotated[int | None, typer.Option(help="Tokens after which a trajectory begins no turn.")] = None,
+    total_seconds: Annotated[float | None, typer.Option(help="Seconds after which it begins none.")] = None,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 1.0,
+    top_p: Annotated[float, typer.Option(min=0.0, max=1.0)] = 1.0,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Of one answer; the suite's own unless given.")] = None,
+    seed: Annotated[int, typer.Option(help="Of answers and of judges' inputs.")] = 0,
+    feedback: Annotated[str, typer.Option(help="Message after a turn: short or full.")] = "short",
+    feedback_chars: Annotated[int | None, typer.Option(help="Its length; the suite's own unless given.")] = None,
+    requests: Annotated[int, typer.Option(help="Requests in flight at a time.")] = 16,
+    retries: Annotated[int, typer.Option(min=0, help="Further attempts at a request, with growing pauses.")] = 6,
+    request_timeout: Annotated[float, typer.Option(min=1.0, help="Seconds for one answer.")] = 600.0,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    baseline: Annotated[str, typer.Option(help="What times are compared with: eager, or compile on a GPU.")] = "eager",
+    num_judges: Annotated[int, typer.Option(help="Kernels judged at a time.")] = 1,
+    static_check: Annotated[str, typer.Option(help="Static gate: strict, coverage or off.")] = "coverage",
+    tolerance: Annotated[str, typer.Option(help="scaled (per dtype) or parity (allclose 1e-2).")] = "scaled",
+    float32: Annotated[str, typer.Option(help="ieee, or tf32: accept products with TF32's precision.")] = "ieee",
+    trials: Annotated[int, typer.Option(help="Correctness trials on fresh inputs.")] = 5,
+    gpu_profile: Annotated[str, typer.Option(help="Nominal GPU of the simulated clock: h100 or a100.")] = "h100",
+    compile_for: Annotated[str, typer.Option(help="On a CPU, compile launches for this GPU too, or off.")] = "sm_90",
+    memory_checks: Annotated[str, typer.Option(help="Faults in memory: refuse, record or off.")] = "refuse",
+    true_size: Annotated[str, typer.Option(help="auto: judge what is too large at reduced sizes; or off.")] = "auto",
+    timeout: Annotated[float | None, typer.Option(help="Seconds for the reference, and for each kernel's run.")] = None,
+    self_check: Annotated[
+        bool, typer.Option("--self-check", help="Only judge the references against themselves.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Scores as one JSON object instead of tables.")] = False,
+) -> None:
+    """Measure a model on a suite; the same command goes on where a run has ended."""
+    given = dict(locals())
+    logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # what matters is in the folder or the error
+    # Idle OpenMP threads that spin would take the core a judge needs; read when torch is first imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    try:
+        code = _self_check(given) if self_check else _bench(given)
+    except VerlKernelError as exc:
+        typer.echo(f"Error: {_sentence(exc)}", err=True)
+        failed = isinstance(exc, (InfraError, EndpointError, StorageError))
+        raise typer.Exit(INFRA_ERROR if failed else USAGE_ERROR) from None
+    except KeyboardInterrupt:
+        typer.echo("Interrupted: what was finished stays, and the same command goes on.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    raise typer.Exit(code)
+
+
+def _bench(given: dict[str, Any]) -> int:
+    from verl_kernel.bench.report import report_run
+    from verl_kernel.bench.session import run_bench
+
+    request = _request(given)
+    run_bench(request, lambda text: typer.echo(text, err=True))
+    lost = report_run(request.out, sys.stdout, as_json=given["json"])
+    if lost:
+        typer.echo(f"{lost} answers could not be judged; the same command tries them again.", err=True)
+    return INFRA_ERROR if lost else 0
+
+
+def _self_check(given: dict[str, Any]) -> int:
+    from verl_kernel.bench.self_check import summary
+    from verl_kernel.bench.session import run_self_check
+
+    if any(given[key] is not None for key in ("base_url", "vllm", "kernels")):
+        raise ConfigError("--self-check asks no model: leave --base-url, --vllm and --kernels out")
+    suite = _suite(given)
+    out = given["out"] or _folder(suite.name, "self_check")
+    found = run_self_check(suite, _gym(given), given["seed"], out)
+    for line in summary(found):
+        typer.echo(line)
+    return CHECK_FAILED if found.failures else 0
+
+
+def _request(given: dict[str, Any]) -> Request:
+    from verl_kernel.bench.model_choice import ModelChoice
+    from verl_kernel.bench.models.endpoint import Sampling
+    from verl_kernel.bench.options import BenchOptions
+    from verl_kernel.bench.session import Request
+    from verl_kernel.option_group import option_names
+
+    suite = _suite(given)
+    chosen = {key: given[key] for key in option_names(BenchOptions)}
+    if chosen["feedback_chars"] is None:
+        chosen["feedback_chars"] = suite.feedback_chars
+    model = ModelChoice(
+        given["base_url"], given["model"], given["key_variable"], given["vllm"], given["vllm_args"], given["kernels"],
+        given["only_present"],
+    )  # fmt: skip
+    sampling = Sampling(
+        given["temperature"], given["top_p"], given["max_tokens"] or suite.max_tokens, given["request_timeout"],
+        given["retries"],
+    )  # fmt: skip
+    name = given["model"] or (given["vllm"] or given["kernels"] or Path("model")).resolve().name
+    out = given["out"] or _folder(suite.name, name)
+    return Request(suite, model, out, BenchOptions(**chosen), sampling, _gym(given))
+
+
+def _suite(given: dict[str, Any]) -> Suite:
+    from verl_kernel.bench.suites import load_suite
+
+    try:
+        levels = tuple(int(word) for word in given["levels"].split(",") if word.strip())
+    except ValueError:
+        raise ConfigError(f"--levels is {given['levels']!r}; it must be numbers, as in 1,2") from None
+    suite = load_suite(given["suite"], levels)
+    return suite if given["tasks"] is None else suite.first(given["tasks"])
+
+
+def _gym(given: dict[str, Any]) -> GymOptions:
+    same = (
+        *("device", "num_judges", "static_check", "tolerance", "float32", "gpu_profile", "compile_for"),
+        *("memory_checks", "true_size"),
+    )
+    chosen: dict[str, Any] = {key: given[key] for key in same}
+    chosen |= {"correctness_trials": given["trials"], "reference_mode": given["baseline"]}
+    if given["timeout"] is not None:
+        chosen |= dict.fromkeys(("reference_timeout_s", "load_timeout_s", "run_timeout_s"), given["timeout"])
+    return GymOptions(**chosen)
+
+
+def _folder(suite: str, model: str) -> Path:
+    return Path("outputs") / "bench" / re.sub(r"[^\w.,-]+", "_", f"{suite}-{model}")
+
+
+def _sentence(exc: VerlKernelError) -> str:
+    """The error on one line, in the words of this command."""
+
+    def flag(match: re.Match[str]) -> str:
+        return _FLAGS.get(match[1], f"--{match[1].replace('_', '-')}")
+
+    return re.sub(r"\b(?:kernelgym|bench)\.([a-z]\w+)", flag, " ".join(str(exc).split()))

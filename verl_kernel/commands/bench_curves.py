@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel bench-curves RUN...`: what more turns and the tokens that they cost bring, run beside run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from verl_kernel.bench.attempts import asked_of, attempt
+from verl_kernel.bench.curve_plot import plot_curves
+from verl_kernel.bench.curves import FIGURE, Curves, curves
+from verl_kernel.bench.run_files import read_run, read_tasks
+from verl_kernel.bench.validation import read_validation
+from verl_kernel.errors import DataError
+from verl_kernel.scores.asked import Asked
+from verl_kernel.scores.figures import FIGURES
+from verl_kernel.scores.record import Estimate
+
+SUFFIXES = (".svg", ".png", ".pdf")
+
+
+def command(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of `verl-kernel bench`, or files of trainer.validation_data_dir.")
+    ],
+    out: Annotated[Path, typer.Option(help="Figure to write; the points go into a .json beside it.")] = Path(
+        "curves.svg"
+    ),
+    figure: Annotated[str, typer.Option(help="What to show, a name in the table of scores.")] = FIGURE,
+) -> None:
+    """Show a score of the last and the best answer at every turn, and draw it over turns and over tokens."""
+    try:
+        _check(out, figure)
+        found = [_curves(name, run, figure) for name, run in zip(_names(runs), runs, strict=True)]
+    except DataError as exc:
+        typer.echo(f"Error: {exc}", err=True)
+        raise typer.Exit(2) from exc
+    Console().print(_table(found, figure))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    data = [run.model_dump(mode="json") for run in found]
+    out.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    try:
+        plot_curves(found, out)
+    except ModuleNotFoundError as exc:
+        typer.echo(f"Error: {exc}: install the extra `plot` for {out}; its points are written", err=True)
+        raise typer.Exit(1) from exc
+
+
+def _check(out: Path, figure: str) -> None:
+    if out.suffix not in SUFFIXES:
+        raise DataError(f"--out is {out}: name a file that ends in {', '.join(SUFFIXES)}")
+    if figure not in FIGURES:
+        raise DataError(f"--figure is {figure!r}: name one of {', '.join(FIGURES)}")
+
+
+def _names(runs: Sequence[Path]) -> list[str]:
+    """The names of the runs' folders, with their parents' where two are alike."""
+    folders = [run.resolve() if run.is_dir() else run.resolve().parent for run in runs]
+    names = [folder.name for folder in folders]
+    return names if len({*names}) == len(names) else [f"{one.parent.name}/{one.name}" for one in folders]
+
+
+def _curves(name: str, run: Path, figure: str) -> Curves:
+    if run.is_dir():
+        header, turns = read_run(run)
+        return curves(name, [attempt(one) for one in turns], asked_of(header, read_tasks(run), turns), figure)
+    attempts = [attempt(one) for one in read_validation(run)]
+    return curves(name, attempts, Asked.of(attempts), figure)
+
+
+def _table(found: Sequence[Curves], figure: str) -> Table:
+    table = Table(title=figure, title_justify="left")
+    for name in ("run", "turn", "last turn", "best of history", "tokens of a sample"):
+        table.add_column(name, justify="left" if name == "run" else "right")
+    for run in found:
+        for place, point in enumerate(run.by_turn):
+            tokens = "-" if run.mean_tokens is None else f"{run.mean_tokens[place]:.0f}"
+            table.add_row(run.name, str(point.at), _cell(point.last), _cell(point.best), tokens)
+        table.add_section()
+    return table
+
+
+def _cell(one: Estimate) -> str:
+    if one.value is None:
+        return "-"
+    return f"{one.value:.3f}" + ("" if one.low is None else f" [{one.low:.3f}, {one.high:.3f}]")

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel best RUN`: the best verified kernel of each task, as files that can be imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from verl_kernel.bench.best_kernels import BestKernel, best_of_run
+from verl_kernel.bench.kernel_files import KernelFile, write_kernel
+from verl_kernel.errors import DataError
+
+
+def command(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a bench run or of a training run.")],
+    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("best_kernels"),
+) -> None:
+    """Write the best verified kernel of each task; a better file of the same task stays."""
+    try:
+        kernels = best_of_run(run)
+        if not kernels:
+            raise DataError(f"{run} has no verified kernel: nothing is written")
+        files = [write_kernel(out, one.provenance, one.code) for one in kernels]
+    except DataError as exc:
+        typer.echo(f"Error: {exc}", err=True)
+        raise typer.Exit(2) from None
+    Console().print(_table(kernels, files))
+
+
+def _table(kernels: list[BestKernel], files: list[KernelFile]) -> Table:
+    table = Table("task", "speedup", "times", "file", "", title="best kernels", title_justify="left")
+    for kernel, file in zip(kernels, files, strict=True):
+        one = kernel.provenance
+        speedup = "unknown" if one.speedup is None else f"{one.speedup:.2f}x"
+        sure = "" if one.sure_speedup in (None, one.speedup) else f" (at least {one.sure_speedup:.2f}x)"
+        what = f"{file.what}: {file.why}" if file.why else file.what
+        table.add_row(*map(escape, (one.task, speedup + sure, one.timing_source or "-", str(file.path), what)))
+    return table

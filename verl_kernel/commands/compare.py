@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel compare A B`: two bench runs of one suite, paired by task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from verl_kernel.bench.comparison import RunComparison, compare_runs
+from verl_kernel.bench.score_tables import VIEWS, changes_table, differences_table
+from verl_kernel.errors import DataError
+from verl_kernel.scores.bootstrap import RESAMPLES, SEED, Bootstrap
+
+
+def command(
+    a: Annotated[Path, typer.Argument(metavar="A", help="Folder of a bench run.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Folder of another run of the same suite.")],
+    json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
+    resamples: Annotated[int, typer.Option(min=100, max=100_000, help="Bootstrap resamples.")] = RESAMPLES,
+    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = SEED,
+) -> None:
+    """Say what differs between two runs and which tasks changed sides."""
+    try:
+        found = compare_runs(a, b, Bootstrap(resamples=resamples, seed=seed))
+    except DataError as exc:
+        typer.echo(f"Error: {exc}", err=True)
+        raise typer.Exit(2) from None
+    if json:
+        typer.echo(found.model_dump_json())
+    else:
+        _print(found)
+
+
+def _print(found: RunComparison) -> None:
+    console, comparison = Console(), found.comparison
+    console.print(f"A: {found.a}\nB: {found.b}", markup=False, highlight=False, soft_wrap=True)
+    for name, (ours, theirs) in found.settings.items():
+        console.print(f"{name}: {ours} in A, {theirs} in B", markup=False, highlight=False, soft_wrap=True)
+    for view in VIEWS[:2]:
+        console.print(differences_table(found, view))
+        changed = changes_table(comparison.changes, view)
+        console.print("no task changed sides" if changed is None else changed)
+    console.print(
+        f"{comparison.tasks} tasks, paired; brackets: {100 * comparison.confidence:g} % percentile bootstrap by task, "
+        f"{comparison.resamples} resamples, seed {comparison.seed}; * where the interval of B - A leaves out 0",
+        markup=False, highlight=False, soft_wrap=True,
+    )  # fmt: skip

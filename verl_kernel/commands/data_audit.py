@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel data audit`: which tasks are poor ones, and what shows it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import typer
+
+from verl_kernel.commands.data_sources import USAGE_ERROR, read_levels
+from verl_kernel.errors import VerlKernelError
+
+if TYPE_CHECKING:
+    from verl_kernel.data.task_list import Listed
+    from verl_kernel.env import Audit, GymOptions
+
+
+def command(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="Tasks: parquet, Python file, folder or KernelBench.")],
+    out: Annotated[Path | None, typer.Option(help="JSON lines; started again, what is in it is not repeated.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One audit per line instead of a table.")] = False,
+    levels: Annotated[str, typer.Option(help="Levels to take, as in 1,2; all without it.")] = "",
+    num_judges: Annotated[int, typer.Option(min=1, help="Tasks audited at a time.")] = 1,
+    true_size: Annotated[str, typer.Option(help="auto: run large tasks at reduced sizes; or off.")] = "auto",
+    timeout: Annotated[float, typer.Option(min=1.0, help="Seconds for each part of a task's audit.")] = 60.0,
+) -> None:
+    """Look for tasks that an answer without a kernel passes, or that cannot be timed."""
+    from verl_kernel.data.task_list import list_tasks
+    from verl_kernel.env import GymOptions
+
+    try:
+        options = GymOptions(
+            device="cpu", num_judges=num_judges, true_size=cast(Literal["auto", "off"], true_size),
+            reference_timeout_s=timeout,
+        )  # fmt: skip
+        tasks = list_tasks(path, read_levels(levels))
+        audits = []
+        for audit in _audits(tasks, out, options):
+            audits.append(audit)
+            if json:
+                typer.echo(audit.model_dump_json())
+    except VerlKernelError as exc:
+        typer.echo(f"Error: {exc}", err=True)
+        raise typer.Exit(USAGE_ERROR) from None
+    if not json:
+        _print_table(audits)
+    typer.echo(_summary(audits), err=json)
+
+
+def _audits(tasks: Sequence[Listed], out: Path | None, options: GymOptions) -> Iterator[Audit]:
+    """Audits, each written to the file as soon as it is made, beside a bar of how many there are."""
+    from rich.console import Console
+    from rich.progress import track
+
+    from verl_kernel.data.audit import AuditFile, audit_tasks
+
+    file = None if out is None else AuditFile(out)
+    found = audit_tasks(tasks, {} if file is None else file.known, options)
+    for audit, is_new in track(found, "auditing", total=len(tasks), console=Console(stderr=True)):
+        if file is not None and is_new:
+            file.add(audit)
+        yield audit
+
+
+def _print_table(audits: Sequence[Audit]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("task", "defect", "evidence")
+    for audit in audits:
+        if audit.unfit is not None:
+            table.add_row(audit.task_id, "no task", audit.unfit)
+        for found in audit.findings:
+            table.add_row(audit.task_id, found.defect + " (as drawn)" * found.only_drawn, found.evidence)
+    console = Console()
+    if table.row_count:
+        console = console if console.is_terminal else Console(width=160)
+        console.print(table)
+
+
+def _summary(audits: Sequence[Audit]) -> str:
+    """How many tasks have which defect."""
+    counts = Counter("no task" for audit in audits if audit.unfit is not None)
+    for audit in audits:
+        counts.update({found.defect + ", as drawn only" * found.only_drawn for found in audit.findings})
+    sound = sum(audit.unfit is None and not audit.findings for audit in audits)
+    defects = "".join(f"; {count} {name}" for name, count in counts.most_common())
+    return f"{len(audits)} tasks, {sound} without a finding{defects}"

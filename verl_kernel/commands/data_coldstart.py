@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel data coldstart`: conversations of a strong model that led to kernels, for the cold start of another.
+
+A run of `verl-kernel bench` with a few turns, and what is made of its folder. A killed run goes on by the same command;
+without a model the command takes a run as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import typer
+
+from verl_kernel.commands.data_sources import USAGE_ERROR, read_levels
+from verl_kernel.errors import ConfigError, DataError, EndpointError, InfraError, StorageError, VerlKernelError
+
+if TYPE_CHECKING:
+    from verl_kernel.bench.suites import Suite
+    from verl_kernel.bench.talks import Kept
+
+INFRA_ERROR, INTERRUPTED = 3, 130
+
+
+def command(
+    suite: Annotated[str, typer.Option(help="Tasks: kernelbench:PATH, a parquet file, a folder of references, cpu.")],
+    run: Annotated[Path, typer.Option(help="Folder of the run, made or gone on with.")],
+    out: Annotated[Path, typer.Option(help="Parquet file of conversations to write.")],
+    base_url: Annotated[str | None, typer.Option(help="An OpenAI-compatible endpoint, as http://host:8000/v1.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model's name there.")] = None,
+    key_variable: Annotated[
+        str | None, typer.Option(help="Variable with its key; OPENAI_API_KEY unless given.")
+    ] = None,
+    vllm: Annotated[Path | None, typer.Option(help="Folder of a model to serve with vLLM for the run.")] = None,
+    levels: Annotated[str, typer.Option(help="Levels of KernelBench, as 1,2.")] = "",
+    tasks: Annotated[int | None, typer.Option(help="Only the first so many tasks.")] = None,
+    samples: Annotated[int, typer.Option("-n", "--samples", help="Trajectories of each task.")] = 4,
+    turns: Annotated[int, typer.Option(help="Turns of each trajectory.")] = 3,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 1.0,
+    top_p: Annotated[float, typer.Option(min=0.0, max=1.0)] = 1.0,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Of one answer; the suite's own unless given.")] = None,
+    seed: Annotated[int, typer.Option(help="Of answers and of judges' inputs.")] = 0,
+    requests: Annotated[int, typer.Option(help="Requests in flight at a time.")] = 16,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    num_judges: Annotated[int, typer.Option(help="Kernels judged at a time.")] = 1,
+    compile_for: Annotated[str, typer.Option(help="On a CPU, compile launches for this GPU too, or off.")] = "sm_90",
+    memory_checks: Annotated[str, typer.Option(help="Faults in memory: refuse, record or off.")] = "refuse",
+    keep: Annotated[str, typer.Option(help="End with the best turn (the rest is cut), or with the last.")] = "best",
+    min_speedup: Annotated[float, typer.Option(min=0.0, help="Of the turn that a conversation ends with.")] = 0.0,
+    per_task: Annotated[int | None, typer.Option(min=1, help="Conversations of a task at most, fastest first.")] = None,
+) -> None:
+    """Make conversations for a cold start: a strong model, several turns, judged by the gym."""
+    given = dict(locals())
+    logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # what matters is in the folder or the error
+    # Idle OpenMP threads that spin would take the core a judge needs; read when torch is first imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    try:
+        kept = _coldstart(given)
+    except VerlKernelError as exc:
+        typer.echo(f"Error: {' '.join(str(exc).split())}", err=True)
+        failed = isinstance(exc, (InfraError, EndpointError, StorageError))
+        raise typer.Exit(INFRA_ERROR if failed else USAGE_ERROR) from None
+    except KeyboardInterrupt:
+        typer.echo("Interrupted: what was finished stays, and the same command goes on.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    left_out = "".join(f"; {count} left out because {reason}" for reason, count in kept.left_out.most_common())
+    typer.echo(f"{out}: {len(kept.talks)} conversations about {kept.tasks} tasks{left_out}")
+
+
+def _coldstart(given: dict[str, Any]) -> Kept:
+    from verl_kernel.bench.suites import load_suite
+    from verl_kernel.bench.talks import Keep, talks_of_run
+    from verl_kernel.data.talks import write_talks
+
+    if given["keep"] not in ("best", "last"):
+        raise ConfigError(f"--keep is {given['keep']!r}: give best or last")
+    suite = load_suite(given["suite"], read_levels(given["levels"]))
+    suite = suite if given["tasks"] is None else suite.first(given["tasks"])
+    if given["base_url"] is not None or given["vllm"] is not None:
+        _run(suite, given)
+    kept = talks_of_run(given["run"], suite, cast(Keep, given["keep"]), given["min_speedup"], given["per_task"])
+    if not kept.talks:
+        reasons = "; ".join(f"{count} because {reason}" for reason, count in kept.left_out.most_common())
+        raise DataError(f"{given['run']} has no conversation to keep: {reasons or 'nothing was answered yet'}")
+    write_talks(kept.talks, given["out"])
+    return kept
+
+
+def _run(suite: Suite, given: dict[str, Any]) -> None:
+    from verl_kernel.bench.model_choice import ModelChoice
+    from verl_kernel.bench.models.endpoint import Sampling
+    from verl_kernel.bench.options import BenchOptions
+    from verl_kernel.bench.session import Request, run_bench
+    from verl_kernel.env import GymOptions
+
+    chosen = {key: given[key] for key in ("samples", "turns", "seed", "requests")}
+    sampling = Sampling(given["temperature"], given["top_p"], given["max_tokens"] or suite.max_tokens)
+    gym = {key: given[key] for key in ("device", "num_judges", "compile_for", "memory_checks")}
+    true_size: Literal["auto"] = "auto"
+    request = Request(
+        suite, ModelChoice(given["base_url"], given["model"], given["key_variable"], given["vllm"]), given["run"],
+        BenchOptions(**chosen, feedback_chars=suite.feedback_chars), sampling,
+        GymOptions(**gym, true_size=true_size),
+    )  # fmt: skip
+    run_bench(request, lambda text: typer.echo(text, err=True))

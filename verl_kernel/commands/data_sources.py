@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel data rows` and `data talks`: published data sets, from local files, in the forms that recipes read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from verl_kernel.errors import ConfigError, VerlKernelError
+
+USAGE_ERROR = 2
+_SOURCE = "Which data set: {}."
+_PATH = typer.Argument(metavar="PATH", help="Its parquet or JSON lines file, or a folder of them; nothing is fetched.")
+_OUT = typer.Option(help="Parquet file to write; what is left out is listed beside it.")
+ROWS = "kernelbench (a checkout, too), drkernel-rl, drkernel-validation, kernelbook or kernelsmith-rl"
+TALKS = "drkernel-coldstart or kernelsmith-sft"
+
+
+def rows(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help=_SOURCE.format(ROWS))],
+    path: Annotated[Path, _PATH],
+    out: Annotated[Path, _OUT],
+    levels: Annotated[str, typer.Option(help="Of kernelbench, the levels to take, as in 1,2; all without it.")] = "",
+) -> None:
+    """Make tasks for reinforcement learning of a published data set."""
+    _convert(source, "rows", path, out, levels)
+
+
+def talks(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help=_SOURCE.format(TALKS))],
+    path: Annotated[Path, _PATH],
+    out: Annotated[Path, _OUT],
+) -> None:
+    """Make conversations for a cold start of a published data set."""
+    _convert(source, "talks", path, out, "")
+
+
+def read_levels(text: str) -> tuple[int, ...]:
+    """The levels named by `--levels`.
+
+    Raises:
+        ConfigError: the text is no list of numbers.
+    """
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise ConfigError(f"--levels is {text!r}: give numbers with commas between them, as in 1,2")
+    return tuple(map(int, parts))
+
+
+def _convert(source: str, kind: str, path: Path, out: Path, levels: str) -> None:
+    from verl_kernel.data.published import summary
+    from verl_kernel.data.sources import convert_source
+
+    try:
+        written = convert_source(source, kind, path, out, read_levels(levels))
+    except VerlKernelError as exc:
+        typer.echo(f"Error: {exc}", err=True)
+        raise typer.Exit(USAGE_ERROR) from None
+    typer.echo(f"{out}: {summary(written)}")

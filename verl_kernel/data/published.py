@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads published files (parquet or JSON lines), row by row, and writes what was made of their rows.
+
+A row of which nothing can be made is counted and listed by reason, in a file beside the one that is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from verl_kernel.errors import DataError
+
+Record = Mapping[str, Any]
+Convert = Callable[[Record, int], dict[str, Any]]
+"""Makes of a published row, given with its number, one of ours; raises DataError."""
+_BATCH = 512
+_ENDINGS = (".parquet", ".jsonl")
+
+
+@dataclass
+class Written:
+    """What became of the rows of a file."""
+
+    kept: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    """Rows by the reason for which they were left out."""
+    listed: Path | None = None
+    """File that lists them, one JSON object a line; None where there are none."""
+
+
+def files_of(path: Path, wanted: str) -> list[Path]:
+    """The data files at a path, which may be a folder.
+
+    Args:
+        path: as the user gave it.
+        wanted: what to fetch and where to put it, in a sentence for somebody who does not have it.
+
+    Raises:
+        DataError: there are none.
+    """
+    if path.is_file():
+        if path.suffix not in _ENDINGS:
+            raise DataError(f"{path} is neither a .parquet nor a .jsonl file: {wanted}")
+        return [path]
+    if not path.exists():
+        raise DataError(f"{path} does not exist: {wanted}")
+    found = sorted(file for ending in _ENDINGS for file in path.rglob(f"*{ending}"))
+    if not found:
+        raise DataError(f"{path} holds neither .parquet nor .jsonl files: {wanted}")
+    return found
+
+
+def records_of(files: list[Path]) -> Iterator[Record]:
+    """Rows of files, in order.
+
+    Raises:
+        DataError: a file cannot be read; names it.
+    """
+    for file in files:
+        try:
+            yield from _parquet(file) if file.suffix == ".parquet" else _lines(file)
+        except (pa.ArrowException, OSError, ValueError) as exc:
+            raise DataError(f"{file} cannot be read ({' '.join(str(exc).split())[:200]}): fetch it anew") from exc
+
+
+def _parquet(file: Path) -> Iterator[Record]:
+    with pq.ParquetFile(file) as parquet:
+        for batch in parquet.iter_batches(batch_size=_BATCH):
+            yield from batch.to_pylist()
+
+
+def _lines(file: Path) -> Iterator[Record]:
+    with file.open(encoding="utf-8") as lines:
+        for line in filter(str.strip, lines):
+            record = json.loads(line)
+            if "\\ud" in line.lower():  # halves of characters, which parquet cannot hold
+                record = json.loads(json.dumps(record, ensure_ascii=False).encode("utf-8", "replace"))
+            yield record if isinstance(record, Mapping) else {}
+
+
+def convert(records: Iterator[Record], make: Convert, schema: pa.Schema, out: Path) -> Written:
+    """Write what `make` makes of rows; the file appears when it is complete.
+
+    Raises:
+        DataError: the file cannot be written, or no row is left.
+    """
+    written, listed = Written(), out.with_suffix(".refused.jsonl")
+    part, refused = out.with_suffix(".part"), out.with_suffix(".refused.part")
+    rows = _converted(records, make, written, refused)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with pq.ParquetWriter(part, schema) as writer:
+            while batch := list(islice(rows, _BATCH)):
+                writer.write_table(pa.Table.from_pylist(batch, schema))
+        listed.unlink(missing_ok=True)
+        if written.refused:
+            written.listed = refused.replace(listed)
+        if written.kept:
+            part.replace(out)
+    except OSError as exc:
+        raise DataError(f"{out} cannot be written: {exc}") from exc
+    finally:
+        for left in (part, refused):
+            with suppress(OSError):
+                left.unlink()
+    if not written.kept:
+        raise DataError(f"no row is left for {out}: {summary(written)}")
+    return written
+
+
+def _converted(records: Iterator[Record], make: Convert, written: Written, refused: Path) -> Iterator[dict[str, Any]]:
+    seen: Counter[str] = Counter()
+    with ExitStack() as stack:
+        file: IO[str] | None = None
+        for number, record in enumerate(records):
+            try:
+                row = make(record, number)
+            except DataError as exc:
+                file = file or stack.enter_context(refused.open("w", encoding="utf-8"))
+                reason = str(exc).partition(":")[0]
+                written.refused[reason] += 1
+                file.write(json.dumps({"row": number, "reason": reason, "sentence": str(exc)}) + "\n")
+                continue
+            _number(row, written.kept, seen)
+            written.kept += 1
+            yield row
+
+
+def _number(row: dict[str, Any], index: int, seen: Counter[str]) -> None:
+    """Give a row its place in the file, and an id that no earlier one has."""
+    info = row.get("extra_info")
+    if info is None:
+        return
+    name = unique = info["task_id"]
+    while unique in seen:
+        seen[name] += 1
+        unique = f"{name}-{seen[name]}"
+    seen[unique] = 1
+    info["task_id"], info["index"] = unique, index
+
+
+def summary(written: Written) -> str:
+    """How many rows were kept, and how many left out for which reason, in a sentence."""
+    if not written.refused:
+        return f"{written.kept} rows, none left out"
+    reasons = "; ".join(f"{count} because {reason}" for reason, count in written.refused.most_common())
+    where = "" if written.listed is None else f" (listed in {written.listed})"
+    return f"{written.kept} rows, {written.refused.total()} left out: {reasons}{where}"

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conversations for a cold start, in the columns that verl's SFT trainer reads: `messages`, and what it ignores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from verl_kernel.data.foreign_rows import as_json
+from verl_kernel.data.prompts import Message
+from verl_kernel.errors import DataError
+
+Talk = dict[str, Any]
+SCHEMA = pa.schema(
+    {"messages": pa.list_(pa.struct({"role": pa.string(), "content": pa.string()})), "source": pa.string()}
+)
+"""Columns of `make_talk`. Files of equal columns can be trained on together."""
+
+
+def make_talk(messages: list[Message], left: Mapping[str, Any]) -> Talk:
+    """One row of a file of conversations; `left` is whatever else is known of it."""
+    return {"messages": messages, "source": as_json(left)}
+
+
+def write_talks(talks: Sequence[Talk], path: Path) -> None:
+    """Write conversations; the file appears when it is complete.
+
+    Raises:
+        DataError: it cannot be written.
+    """
+    part = path.with_suffix(".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(list(talks), SCHEMA), part)
+        part.replace(path)
+    except OSError as exc:
+        raise DataError(f"{path} cannot be written: {exc}") from exc
+
+
+def talk_of(record: Mapping[str, Any], number: int) -> Talk:
+    """A conversation of ours for a published row, whose messages are `messages`, `message` or `prompt`.
+
+    Args:
+        record: the published row.
+        number: its place in the file, kept with the rest.
+
+    Raises:
+        DataError: it is no conversation that can be trained on; the part before the colon says why in general.
+    """
+    key = next((key for key in ("messages", "message", "prompt") if record.get(key)), "messages")
+    left = {name: value for name, value in record.items() if name != key}
+    return make_talk(checked_talk(record.get(key)), {**left, "row": number})
+
+
+def checked_talk(value: Any) -> list[Message]:
+    """Messages of user and assistant in turn, behind at most one of the system; the last is the assistant's.
+
+    Raises:
+        DataError: these are no such messages.
+    """
+    if not isinstance(value, list) or not value:
+        raise DataError("there is no conversation: the row holds no list of messages")
+    talk = [_message(message) for message in value]
+    spoken = talk[1:] if talk[0]["role"] == "system" else talk
+    wanted = ["user", "assistant"] * (len(spoken) // 2 + 1)
+    if [message["role"] for message in spoken] != wanted[: len(spoken)]:
+        raise DataError("the roles do not alternate: user and assistant must speak in turn, the user first")
+    if len(spoken) % 2 or not spoken:
+        raise DataError("the last message is not the assistant's: there is nothing to learn from it")
+    if not all(message["content"].strip() for message in spoken):
+        raise DataError("a message is empty: user and assistant must both say something each time")
+    return talk
+
+
+def _message(message: Any) -> Message:
+    if not isinstance(message, Mapping) or not all(isinstance(message.get(key), str) for key in ("role", "content")):
+        raise DataError("a message has no text: every message needs `role` and `content`")
+    return {"role": message["role"], "content": message["content"]}

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sequential test-time scaling: all turns are kept outside of the prompt, which shows a few of them (arXiv 2602.05885).
+
+Turns are numbered from 1. Which of them a prompt shows:
+    concat: all.
+    last: the last `window`.
+    best_window: of all runs of `window` consecutive turns the one with the largest sum of rewards, the earliest of
+        several; what the paper's published code does.
+    top_w: the `window` turns with the highest rewards, as the paper has it. Of equal ones the latest, so that a model
+        that fails again and again does not get the same prompt for ever.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Context = Literal["concat", "last", "best_window", "top_w"]
+Message = dict[str, str]
+
+
+@dataclass(frozen=True)
+class PastTurn:
+    """A turn that was played: what the model wrote, what it was told, what it earned."""
+
+    answer: str
+    feedback: str
+    reward: float
+
+
+def shown_turns(rewards: Sequence[float], context: Context, window: int) -> tuple[int, ...]:
+    """Choose the earlier turns that the next prompt shows.
+
+    Args:
+        rewards: of all earlier turns, in order; finite.
+        context: the rule.
+        window: turns at most, at least 0; `concat` has no such limit.
+
+    Returns:
+        Numbers of turns, ascending.
+    """
+    played = len(rewards)
+    if context == "concat" or played <= window:
+        return tuple(range(1, played + 1))
+    if context == "top_w":
+        ranked = sorted(range(1, played + 1), key=lambda number: (rewards[number - 1], number))
+        return tuple(sorted(ranked[played - window :]))
+    start = played - window if context == "last" else _best_start(rewards, window)
+    return tuple(range(start + 1, start + window + 1))
+
+
+def rebuilt_messages(
+    messages: Sequence[Mapping[str, str]], turns: Sequence[PastTurn], shown: Sequence[int]
+) -> list[Message]:
+    """Build the next prompt.
+
+    Args:
+        messages: the task's own, the system's included.
+        turns: all earlier turns, in order.
+        shown: what `shown_turns` chose.
+
+    Returns:
+        The task's messages, then for each turn shown the answer and the feedback as it was then.
+    """
+    rebuilt = [dict(message) for message in messages]
+    for turn in (turns[number - 1] for number in shown):
+        rebuilt += [{"role": "assistant", "content": turn.answer}, {"role": "user", "content": turn.feedback}]
+    return rebuilt
+
+
+def _best_start(rewards: Sequence[float], window: int) -> int:
+    """Where the best run begins; `fsum` is exact, so that the order of the same rewards decides nothing."""
+    return max(range(len(rewards) - window + 1), key=lambda first: math.fsum(rewards[first : first + window]))

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a validation says of a trajectory besides `trajectory.summarise`.
+
+verl takes means of the numbers, and writes them and the texts into the files of `trainer.validation_data_dir`, where
+`bench.validation` finds every turn again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from verl_kernel.env import Task
+from verl_kernel.reward.record import TurnRecord, dump_turns
+from verl_kernel.rollout.trajectory import summarise
+
+TURNS_COLUMN, HASH_COLUMN = "kernel_turns", "task_hash"
+"""Columns of verl's validation files: all turns of a trajectory as JSON, and its task's `Task.text_hash`."""
+_FIGURES = {
+    "acc": "acc",
+    "best_acc": "best_turn_acc",
+    "fast@1.2": "last_turn_fast@1.2",
+    "best_fast@1.2": "best_turn_fast@1.2",
+}
+
+
+def texts(task: Task, turns: Sequence[TurnRecord]) -> dict[str, str]:
+    """What only the files hold."""
+    return {TURNS_COLUMN: dump_turns(list(turns)), HASH_COLUMN: task.text_hash}
+
+
+def turn_figures(turns: Sequence[TurnRecord], max_turns: int, window: int | None = None) -> dict[str, float]:
+    """Return `turn_k_*`, the figures of the last and of the best answer until turn k, and what the turns cost.
+
+    Only runs that do nothing but validate report them, as verl bootstraps every figure for seconds.
+
+    Args:
+        turns: of a trajectory; one that ended early keeps its last and its best answer.
+        max_turns: that were asked for; the figures of the last one are those of `summarise`.
+        window: how many earlier turns a prompt shows where there is room for them; None for all.
+    """
+    figures = {"tokens": float(sum(turn.tokens for turn in turns))}
+    for number in range(1, max_turns):
+        until = summarise(list(turns[:number]))
+        figures |= {f"turn_{number}_{name}": until[key] for name, key in _FIGURES.items()}
+    if window is not None:
+        narrowed = [len(turn.shown) < min(window, earlier) for earlier, turn in enumerate(turns)]
+        figures["narrowed"] = sum(narrowed) / len(turns)
+    return figures

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two runs of the same tasks against each other, paired by task.
+
+The same tasks are drawn for both runs in every resample, so what makes a task hard or easy for both cancels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from verl_kernel.errors import DataError
+from verl_kernel.scores.asked import Asked
+from verl_kernel.scores.attempts import Attempt
+from verl_kernel.scores.bootstrap import Bootstrap
+from verl_kernel.scores.figures import CRITERIA, FIGURES, Ratio, ratio
+from verl_kernel.scores.record import Estimate, Record, View
+from verl_kernel.scores.views import best_of_history, last_turn, samples_of
+
+_ROUNDING = 1e-9
+
+
+class Difference(Record):
+    """A figure of both runs."""
+
+    figure: str
+    view: View
+    a: Estimate
+    b: Estimate
+    difference: Estimate
+    """b - a, with the interval of the paired resamples."""
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval leaves out 0."""
+        low, high = self.difference.low, self.difference.high
+        return low is not None and high is not None and (low > _ROUNDING or high < -_ROUNDING)
+
+
+class SideChange(Record):
+    """A task that passes in one run and not in the other; it passes where any of its samples does."""
+
+    task: str
+    criterion: str
+    view: View
+    a_passed: int
+    a_samples: int
+    """Those that were judged."""
+    b_passed: int
+    b_samples: int
+
+
+class Comparison(Record):
+    """All figures of two runs, and the tasks that changed sides."""
+
+    tasks: int
+    differences: tuple[Difference, ...]
+    changes: tuple[SideChange, ...]
+    confidence: float
+    resamples: int
+    seed: int
+
+
+class Side(NamedTuple):
+    """One of two runs."""
+
+    attempts: Sequence[Attempt]
+    asked: Asked
+
+
+def compare(a: Side, b: Side, bootstrap: Bootstrap | None = None) -> Comparison:
+    """Compare two runs.
+
+    Raises:
+        DataError: they were not asked the same tasks, or an answer was not asked for.
+    """
+    bootstrap = bootstrap or Bootstrap()
+    tasks = [one.task for one in a.asked.tasks]
+    if set(tasks) != {one.task for one in b.asked.tasks}:
+        raise DataError("the two runs were asked different tasks: compare runs of one suite")
+    ours, theirs = _Answers.of(a), _Answers.of(b)
+    views: list[tuple[View, list[Attempt], list[Attempt]]] = [
+        ("last turn", ours.last, theirs.last),
+        ("best of history", ours.best, theirs.best),
+    ]
+    return Comparison(
+        tasks=len(tasks),
+        differences=tuple(
+            _difference(figure, view, ratio(figure, one, tasks), ratio(figure, other, tasks), bootstrap)
+            for view, one, other in views
+            for figure in FIGURES
+        ),
+        changes=tuple(
+            change
+            for view, one, other in views
+            for criterion in CRITERIA
+            for change in _changes(tasks, criterion, view, one, other)
+        ),
+        confidence=bootstrap.confidence, resamples=bootstrap.resamples, seed=bootstrap.seed,
+    )  # fmt: skip
+
+
+class _Answers(NamedTuple):
+    """The answers of a side that count."""
+
+    last: list[Attempt]
+    best: list[Attempt]
+
+    @classmethod
+    def of(cls, side: Side) -> _Answers:
+        side.asked.refuse_others(side.attempts)
+        samples, turns = samples_of(side.attempts, side.asked), side.asked.turns
+        return cls(last_turn(samples, turns), best_of_history(samples, turns))
+
+
+def _difference(figure: str, view: View, a: Ratio, b: Ratio, bootstrap: Bootstrap) -> Difference:
+    known = bootstrap.estimates({"a": a, "b": b})
+    values = known["a"].value, known["b"].value
+    change = float("nan") if values[0] is None or values[1] is None else values[1] - values[0]
+    difference = bootstrap.estimate(change, bootstrap.resampled(b) - bootstrap.resampled(a))
+    return Difference(figure=figure, view=view, a=known["a"], b=known["b"], difference=difference)
+
+
+def _changes(
+    tasks: Sequence[str], criterion: str, view: View, ours: Sequence[Attempt], theirs: Sequence[Attempt]
+) -> list[SideChange]:
+    """Tasks that pass on one side only; those of which no sample was judged on a side are left out."""
+    sides = ratio(criterion, ours, tasks), ratio(criterion, theirs, tasks)
+    columns = [column.astype(int).tolist() for side in sides for column in (side.sums, side.counts)]
+    return [
+        SideChange(
+            task=task, criterion=criterion, view=view,
+            a_passed=passed, a_samples=samples, b_passed=other_passed, b_samples=other_samples,
+        )
+        for task, passed, samples, other_passed, other_samples in zip(tasks, *columns, strict=True)
+        if samples and other_samples and bool(passed) != bool(other_passed)
+    ]  # fmt: skip

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures: what each of them takes from an answer.
+
+A figure is a mean over answers. Its part maps an answer to a number, or to None where the figure does not count the
+answer; geometric means are the exponential of a mean of logarithms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verl_kernel.scores.attempts import Attempt
+
+THRESHOLDS = (1.0, 1.2, 1.5, 2.0)
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure."""
+
+    meaning: str
+    part: Callable[[Attempt], float | None]
+    is_geometric: bool = False
+
+
+def _at_least(threshold: float, one: Attempt) -> float:
+    return float(one.correct and one.speedup is not None and one.speedup >= threshold)
+
+
+def _above(threshold: float, one: Attempt) -> float:
+    return float(one.correct and one.speedup is not None and one.speedup > threshold)
+
+
+def _surely_above(threshold: float, one: Attempt) -> float:
+    return float(one.correct and one.sure_speedup is not None and one.sure_speedup > threshold)
+
+
+def _fast() -> dict[str, Figure]:
+    kinds = (
+        (">=", "are correct and at least {p:g} times as fast as the reference", _at_least),
+        (">", "are correct and more than {p:g} times as fast as the reference (KernelBench's fast_p)", _above),
+        ("sure", "are correct and whose speedup's interval lies above {p:g}", _surely_above),
+    )
+    return {
+        f"fast@{p:g} ({kind})": Figure(f"share of answers that {meaning.format(p=p)}", partial(part, p))
+        for kind, meaning, part in kinds
+        for p in THRESHOLDS
+    }
+
+
+def _speedup(one: Attempt) -> float | None:
+    return math.log(one.speedup) if one.correct and one.speedup is not None else None
+
+
+def _roofline(one: Attempt) -> float | None:
+    return one.roofline if one.correct else None
+
+
+def _sol(one: Attempt) -> float | None:
+    return one.sol if one.correct else None
+
+
+FIGURES = {
+    "correct": Figure("share of answers that are right by kernels of their own", lambda one: float(one.correct)),
+    "compiled": Figure("share of answers whose kernels compiled", lambda one: float(one.compiled)),
+    "unsafe": Figure("share of answers refused for faults in memory", lambda one: float(one.status == "unsafe")),
+    "hacking": Figure(
+        "share of answers refused as hacks or decoys", lambda one: float(one.status in ("hacking", "decoy"))
+    ),
+    **_fast(),
+    "speedup (correct)": Figure("geometric mean over correct answers of known speedup", _speedup, is_geometric=True),
+    "speedup (all)": Figure(
+        "geometric mean over all answers, 1 where wrong or unknown", lambda one: _speedup(one) or 0.0, is_geometric=True
+    ),
+    "roofline": Figure("mean share of the fastest possible time, over correct answers", _roofline),
+    "SOL": Figure("mean SOL score over correct answers", _sol),
+}
+"""By name, in the order of display."""
+CRITERIA = ("correct", *_fast())
+"""Figures that an answer either scores or not, and that make sense as `pass`."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A figure as sums by task, from which every resample of tasks can be computed."""
+
+    sums: Floats
+    """Of the parts, by task."""
+    counts: Floats
+    """How many parts, by task."""
+    is_geometric: bool = False
+
+    @property
+    def tasks(self) -> int:
+        """How many."""
+        return len(self.sums)
+
+    def value(self, weights: Floats) -> Floats:
+        """The figure where task t is taken `weights[..., t]` times; NaN where nothing is counted then."""
+        counted = weights @ self.counts
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = np.where(counted > 0, (weights @ self.sums) / counted, np.nan)
+        return np.exp(mean) if self.is_geometric else mean
+
+
+def ratio(name: str, answers: Sequence[Attempt], tasks: Sequence[str]) -> Ratio:
+    """A figure over answers, by task; a lost answer is in none."""
+    figure, place = FIGURES[name], {task: number for number, task in enumerate(tasks)}
+    sums, counts = np.zeros(len(tasks)), np.zeros(len(tasks))
+    for one in answers:
+        part = None if one.lost else figure.part(one)
+        if part is not None:
+            sums[place[one.task]] += part
+            counts[place[one.task]] += 1
+    return Ratio(sums, counts, figure.is_geometric)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scores of a run as a record: what a table and a page show, and what JSON keeps."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+FORMAT = 1
+"""Of the record; raised whenever an older one could be misread."""
+
+View = Literal["all answers", "last turn", "best of history"]
+"""Which answers a figure is over: every one; of each sample the last one; of each sample the best one."""
+
+
+class Record(BaseModel):
+    """What cannot be changed and has no fields but its own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Estimate(Record):
+    """A figure with its bootstrap interval by task."""
+
+    value: float | None
+    """Null where nothing was counted."""
+    low: float | None = None
+    """Null where there are fewer than two tasks."""
+    high: float | None = None
+
+
+class Figures(Record):
+    """The figures over some answers."""
+
+    answers: int
+    """What rates divide by: answers that were judged, and `missing`."""
+    missing: int = 0
+    """Samples without any answer; each counts as one failure."""
+    lost: int = 0
+    """Answers that the gym failed to judge; in no figure."""
+    values: dict[str, Estimate]
+    """By name: `figures.FIGURES` lists them in order, with what they mean."""
+
+
+class Views(Record):
+    """The same answers seen three ways."""
+
+    all_answers: Figures
+    """Every answer; of a single turn, those given at it."""
+    last_turn: Figures
+    """Of each sample the last answer until then."""
+    best_of_history: Figures
+    """Of each sample the best answer until then (`views.best`)."""
+    tokens: float | None = None
+    """Mean tokens of a sample until then, prompts and answers of all turns; null where one is unknown."""
+
+    def view(self, name: View) -> Figures:
+        """The figures of a view."""
+        figures: Figures = getattr(self, name.replace(" ", "_"))
+        return figures
+
+
+class PassAtK(Record):
+    """Probability that at least one of k samples of a task passes, mean over tasks."""
+
+    k: int
+    criterion: str
+    """Name of the figure that a sample must score: `correct`, `fast@1.2 (>=)` ..."""
+    view: View
+    estimate: Estimate
+    tasks: int
+    """Tasks with at least k judged samples; the others are left out."""
+
+
+class Scores(Record):
+    """All figures of a run."""
+
+    format: int = FORMAT
+    tasks: int
+    samples: int
+    """Of each task."""
+    turns: int
+    answers: int
+    """Given in all turns, those that were lost included."""
+    lost: int
+    """Answers that the gym failed to judge."""
+    missing: int
+    """Samples (task x sample) without any answer."""
+    ended_early: int
+    """Samples whose last answer came before the last turn that was asked for."""
+    verl_acc: Estimate
+    """Share of correct last answers over all samples asked for, a lost one counting 0: verl's `val-core/*/acc`."""
+    overall: Views
+    by_turn: tuple[Views, ...]
+    """At turn 1, 2, ..."""
+    by_level: dict[str, Views] = {}
+    by_family: dict[str, Views] = {}
+    passes: tuple[PassAtK, ...] = ()
+    confidence: float
+    resamples: int
+    seed: int
+    """Of the bootstrap."""

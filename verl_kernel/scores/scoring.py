@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the answers of a run to its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from verl_kernel.scores.asked import Asked, AskedTask
+from verl_kernel.scores.attempts import Attempt
+from verl_kernel.scores.bootstrap import Bootstrap
+from verl_kernel.scores.figures import FIGURES, Ratio, ratio
+from verl_kernel.scores.passing import passes
+from verl_kernel.scores.record import Estimate, Figures, Scores, Views
+from verl_kernel.scores.views import MISSING, Samples, all_answers, best_of_history, last_turn, samples_of
+
+
+def score(attempts: Sequence[Attempt], asked: Asked, bootstrap: Bootstrap | None = None) -> Scores:
+    """The scores of a run.
+
+    Args:
+        attempts: its answers, each once.
+        asked: what it was asked for; a sample without an answer counts as a failure.
+        bootstrap: how intervals are drawn.
+
+    Raises:
+        DataError: an answer was not asked for, or is there twice.
+    """
+    asked.refuse_others(attempts)
+    bootstrap = bootstrap or Bootstrap()
+    samples = samples_of(attempts, asked)
+    scorer = _Scorer(samples, bootstrap)
+    turns = range(1, asked.turns + 1)
+    return Scores(
+        tasks=len(asked.tasks), samples=asked.samples, turns=asked.turns, answers=len(attempts),
+        lost=sum(one.lost for one in attempts), missing=sum(not found for found in samples.values()),
+        ended_early=sum(bool(found) and found[-1].turn < asked.turns for found in samples.values()),
+        verl_acc=_verl_acc(samples, asked, bootstrap), overall=scorer.views(asked.tasks, turns),
+        by_turn=tuple(scorer.views(asked.tasks, [turn]) for turn in turns),
+        by_level=scorer.groups(asked.tasks, turns, lambda one: one.level),
+        by_family=scorer.groups(asked.tasks, turns, lambda one: one.family),
+        passes=passes(samples, asked, bootstrap),
+        confidence=bootstrap.confidence, resamples=bootstrap.resamples, seed=bootstrap.seed,
+    )  # fmt: skip
+
+
+class _Scorer:
+    """Figures of parts of a run."""
+
+    def __init__(self, samples: Samples, bootstrap: Bootstrap) -> None:
+        self._samples, self._bootstrap = samples, bootstrap
+
+    def views(self, tasks: Sequence[AskedTask], turns: Sequence[int]) -> Views:
+        """The three views of some tasks, until the last of some turns."""
+        names = [one.task for one in tasks]
+        wanted, until = set(names), max(turns, default=0)
+        samples = {place: found for place, found in self._samples.items() if place[0] in wanted}
+        parts = (all_answers(samples, turns), last_turn(samples, until), best_of_history(samples, until))
+        every, last, best = (self._figures(answers, names) for answers in parts)
+        return Views(all_answers=every, last_turn=last, best_of_history=best, tokens=_tokens(samples, until))
+
+    def groups(
+        self, tasks: Sequence[AskedTask], turns: Sequence[int], key: Callable[[AskedTask], object]
+    ) -> dict[str, Views]:
+        """The views of each group of tasks, by name; nothing where no task says its group."""
+        if all(key(one) is None for one in tasks):
+            return {}
+        names = {one.task: "unknown" if key(one) is None else str(key(one)) for one in tasks}
+        return {
+            name: self.views([one for one in tasks if names[one.task] == name], turns)
+            for name in sorted(set(names.values()), key=lambda name: (name == "unknown", name))
+        }
+
+    def _figures(self, answers: Sequence[Attempt], tasks: Sequence[str]) -> Figures:
+        lost = sum(one.lost for one in answers)
+        return Figures(
+            answers=len(answers) - lost,
+            missing=sum(one.status == MISSING for one in answers),
+            lost=lost,
+            values=self._bootstrap.estimates({name: ratio(name, answers, tasks) for name in FIGURES}),
+        )
+
+
+def _verl_acc(samples: Samples, asked: Asked, bootstrap: Bootstrap) -> Estimate:
+    """Of all samples asked for, those whose last answer is correct; one that was lost is wrong."""
+    place = {one.task: number for number, one in enumerate(asked.tasks)}
+    sums = np.zeros(len(place))
+    for one in last_turn(samples, asked.turns):
+        sums[place[one.task]] += one.correct and not one.lost
+    found = Ratio(sums, np.full(len(place), float(asked.samples)))
+    return bootstrap.estimates({"acc": found})["acc"]
+
+
+def _tokens(samples: Samples, until: int) -> float | None:
+    spent = [one.tokens for found in samples.values() for one in found if one.turn <= until]
+    if not spent or not samples or None in spent:
+        return None
+    return sum(tokens for tokens in spent if tokens is not None) / len(samples)

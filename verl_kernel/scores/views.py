@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which answers a figure is over: all of them, or of each sample the last or the best one until a turn."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from verl_kernel.scores.asked import Asked
+from verl_kernel.scores.attempts import Attempt
+
+MISSING = "missing"
+"""Status of what stands for a sample without any answer."""
+Samples = dict[tuple[str, int], list[Attempt]]
+"""Task and sample to the sample's answers, in order of turns; empty where none came."""
+
+
+def samples_of(attempts: Sequence[Attempt], asked: Asked) -> Samples:
+    """The answers of every sample that was asked for."""
+    found: defaultdict[tuple[str, int], list[Attempt]] = defaultdict(list)
+    for one in sorted(attempts, key=lambda one: one.turn):
+        found[one.task, one.sample].append(one)
+    places = ((one.task, sample) for one in asked.tasks for sample in range(asked.samples))
+    return {place: found[place] for place in places}
+
+
+def all_answers(samples: Samples, turns: Sequence[int]) -> list[Attempt]:
+    """Every answer at one of these turns; a sample without any answer is one failure at turn 1."""
+    answers = [one for found in samples.values() for one in found if one.turn in turns]
+    return answers + [missing(*place) for place, found in samples.items() if not found and 1 in turns]
+
+
+def last_turn(samples: Samples, until: int) -> list[Attempt]:
+    """Of each sample the last answer until a turn."""
+    return _one_each(samples, until, lambda history: history[-1])
+
+
+def best_of_history(samples: Samples, until: int) -> list[Attempt]:
+    """Of each sample the best answer until a turn."""
+    return _one_each(samples, until, best)
+
+
+def best(history: Sequence[Attempt]) -> Attempt:
+    """The fastest correct answer, else one that compiled, else the first; lost ones only where there are no others.
+
+    Of equals the earliest. Its `sure_speedup` is the highest of all turns: who keeps the kernel with the highest sure
+    speedup has that one.
+    """
+    judged = [one for one in history if not one.lost] or list(history)
+    chosen = max(judged, key=lambda one: (one.correct, (one.correct and one.speedup) or 0.0, one.compiled))
+    sure = [one.sure_speedup for one in judged if one.correct and one.sure_speedup is not None]
+    return replace(chosen, sure_speedup=max(sure, default=None))
+
+
+def missing(task: str, sample: int) -> Attempt:
+    """What stands for a sample without any answer: a failure at turn 1."""
+    return Attempt(task=task, sample=sample, turn=1, status=MISSING, correct=False)
+
+
+def _one_each(samples: Samples, until: int, choose: Callable[[list[Attempt]], Attempt]) -> list[Attempt]:
+    histories = {place: [one for one in found if one.turn <= until] for place, found in samples.items()}
+    return [choose(history) if history else missing(*place) for place, history in histories.items()]
