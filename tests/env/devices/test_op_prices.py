@@ -55,6 +55,12 @@ def test_one_kernel(run, moved, access):
     assert (step.bytes, step.access) == (moved, access)
 
 
+@pytest.mark.parametrize("run", [lambda: X.new_zeros(16), lambda: X.new_ones(16), lambda: X.new_full((16,), 2.0)])
+def test_what_a_large_tensor_lends_its_type_to_stays_small(run):
+    (event,) = events_of(run)
+    assert (event.steps[0].bytes, event.steps[0].instructions, event.flops) == (64, 16, 16)
+
+
 def test_softmax_reads_again_what_does_not_stay_on_the_chip():
     (kept,) = steps_of(lambda: torch.softmax(X, 1))
     (columns,) = steps_of(lambda: torch.softmax(X, 0))

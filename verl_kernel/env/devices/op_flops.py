@@ -184,6 +184,8 @@ _PRODUCTS: dict[str, Formula] = {
     **dict.fromkeys(("gru_cell", "lstm_cell"), _cell),
 }
 _OTHERS: dict[str, Formula] = {
+    # The tensor that they are called on lends type and device alone.
+    **dict.fromkeys(("new_zeros", "new_ones", "new_full"), lambda args, kwargs, result: result.numel()),
     "_cdist_forward": _distances,
     "_euclidean_dist": _distances,
     "_pdist_forward": _distances,
