@@ -122,7 +122,7 @@ def test_complete_means_same_options_and_untouched_files(made, tmp_path):
 
 @pytest.mark.processes
 def test_command_repeats_the_build_shows_its_progress_and_runs_once(made, monkeypatch, tmp_path):
-    monkeypatch.setattr(quickstart, "Quickstart", lambda seed: replace(SMALL, seed=seed))
+    monkeypatch.setattr(quickstart, "Quickstart", lambda **given: replace(SMALL, **given))
     out = tmp_path / "new" / "out"
     first = CliRunner().invoke(app, ["quickstart", "--out", str(out), "--seed", str(SMALL.seed)])
     assert first.exit_code == 0 and "8 training and 4 validation tasks" in first.output

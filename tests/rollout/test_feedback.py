@@ -55,6 +55,14 @@ def test_shapes_vary_where_a_task_is_judged_at_reduced_sizes(form):
     assert "Shapes vary" not in format_feedback(result(EvalStatus.OK, correctness=True), form=form)
 
 
+@pytest.mark.parametrize("status", EvalStatus)
+def test_without_feedback_all_verdicts_are_told_alike(status):
+    facts = {"error": EvalError(stage="load", type="ValueError", message="secret"), "speedup": 2.0}
+    told = format_feedback(result(status, **facts), form="none")
+    assert told == "Try again.\nAnswer with one ```python block that defines ModelNew."
+    assert len(format_feedback(result(status, **facts), 40, form="none")) == 40
+
+
 def test_a_wrong_kernel_is_told_how_wrong():
     trials = Trials(passed=1, total=5, max_abs=0.5, max_rel=2.0)
     text = format_feedback(result(EvalStatus.INCORRECT, correctness=False, trials=trials))

@@ -59,6 +59,12 @@ def test_a_plan_that_is_not_there_is_refused(tmp_path: Path):
         read_study(tmp_path / "none.yaml")
 
 
+def test_a_plan_that_is_no_yaml_is_refused(tmp_path: Path):
+    (tmp_path / "broken.yaml").write_text("seeds: [0, 1")
+    with pytest.raises(ConfigError, match="broken.yaml cannot be read as a study"):
+        read_study(tmp_path / "broken.yaml")
+
+
 def test_every_arm_of_the_recipe_composes_and_is_accepted():
     runs = {run.arm.name: run for run in read_study(STUDY).runs()}
     for run in runs.values():

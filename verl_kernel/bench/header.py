@@ -22,7 +22,15 @@ from verl_kernel.errors import ConfigError
 
 _WITHOUT_EFFECT = (
     *("device", "reference_mode", "num_judges", "cpus_per_judge", "gpus_per_judge", "judge_resources", "lock_dir"),
-    *("queue_size", "reference_cache", "quarantine_after", "quarantine_s", "model_wait_s", "prefilter_judges"),
+    *(
+        "queue_size",
+        "reference_cache",
+        "verdict_cache",
+        "quarantine_after",
+        "quarantine_s",
+        "model_wait_s",
+        "prefilter_judges",
+    ),
 )
 """Options of the gym that stand elsewhere in a header or change no verdict."""
 _EDGE = 1 << 20

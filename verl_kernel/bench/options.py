@@ -32,7 +32,7 @@ class BenchOptions(OptionGroup):
     total_tokens: Annotated[int, Interval(ge=1)] | None = None
     """Once a trajectory has spent as many, prompts included, no further turn begins."""
     total_seconds: Annotated[float, Interval(gt=0)] | None = None
-    feedback: Literal["short", "full"] = "short"
+    feedback: Literal["short", "full", "none"] = "short"
     feedback_chars: Annotated[int, Interval(ge=100)] = 800
     seed: Annotated[int, Interval(ge=0)] = 0
     """Each answer is asked for with a seed made of this one, task, sample and turn; the judges' inputs depend on it."""

@@ -63,7 +63,7 @@ def command(
     top_p: Annotated[float, typer.Option(min=0.0, max=1.0)] = 1.0,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Of one answer; the suite's own unless given.")] = None,
     seed: Annotated[int, typer.Option(help="Of answers and of judges' inputs.")] = 0,
-    feedback: Annotated[str, typer.Option(help="Message after a turn: short or full.")] = "short",
+    feedback: Annotated[str, typer.Option(help="Message after a turn: short, full or none.")] = "short",
     feedback_chars: Annotated[int | None, typer.Option(help="Its length; the suite's own unless given.")] = None,
     requests: Annotated[int, typer.Option(help="Requests in flight at a time.")] = 16,
     retries: Annotated[int, typer.Option(min=0, help="Further attempts at a request, with growing pauses.")] = 6,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -34,14 +34,18 @@ def quickstart(
     conversations: Annotated[
         int | None, typer.Option(min=1, help="Length of the cold start; fewer than 6000 make a weaker model sooner.")
     ] = None,
+    world: Annotated[str, typer.Option(help="easy, or hard: tasks at true sizes, for the recipe cpu_hard.")] = "easy",
+    mix: Annotated[
+        Path | None, typer.Option(help="The hard world's table of answers; config/cpu_hard_mix.yaml by default.")
+    ] = None,
 ) -> None:
-    """Make tasks, a tokenizer and a warm-started model for the CPU recipe (three to five minutes on 2 cores)."""
+    """Make tasks, a tokenizer and a warm-started model for the CPU recipes (three to five minutes on 2 cores)."""
     # Idle OpenMP threads that spin would take the core a busy neighbour needs; read when torch is first imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from verl_kernel.quickstart.build import Quickstart, is_complete
 
     try:
-        options = Quickstart(seed=seed)
+        options = Quickstart(seed=seed, world=cast(Any, world), mix=mix)
         if conversations is not None:
             options = replace(options, conversations=conversations)
         if is_complete(out, options):

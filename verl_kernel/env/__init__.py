@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from verl_kernel.env.pool.local import LocalPool
     from verl_kernel.env.pool.stats import PoolStats
     from verl_kernel.env.reference.defects.findings import Audit, Finding
-    from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, MemoryFinding, Timing, Trials
+    from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, MemoryFinding, Timing, Trials, TrueSize
     from verl_kernel.env.static_check import check
     from verl_kernel.env.task import Task
 
@@ -47,6 +47,7 @@ _HOMES = {
     "Task": "task",
     "Timing": "result",
     "Trials": "result",
+    "TrueSize": "result",
     "check": "static_check",
     "check_evaluator": "conformance.suite",
     "described": "judge.memory_findings",
@@ -74,6 +75,7 @@ __all__ = [
     "Task",
     "Timing",
     "Trials",
+    "TrueSize",
     "check",
     "check_evaluator",
     "described",

@@ -88,6 +88,9 @@ class GymOptions(OptionGroup):
     """Length of a first quarantine; each further one is twice as long."""
     reference_cache: str | None = None
     """Folder where judges share what they learn about references; null keeps it in each judge's memory."""
+    verdict_cache: str | None = None
+    """Folder where judges keep verdicts over runs, on a simulated clock only: an answer that a study meets again is not
+    judged again. Null judges it anew in every step."""
     prefilter: Literal["off", "cpu"] = "off"
     """`cpu`: workers without a GPU judge each candidate first, and what they refuse never costs GPU time."""
     prefilter_judges: Annotated[int, Interval(ge=1)] = 4

@@ -17,7 +17,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
@@ -30,11 +30,12 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.errors import ConfigError
-from verl_kernel.quickstart.corpus import Message, draw_corpus, task_messages
+from verl_kernel.quickstart.corpus import Message
+from verl_kernel.quickstart.hard.mix import DEFAULT as MIX
 from verl_kernel.quickstart.sft_rows import group_by_length, write_talks
-from verl_kernel.quickstart.tasks import Program, draw_distinct
 from verl_kernel.quickstart.tokenizer import encode_conversation, train_tokenizer
 from verl_kernel.quickstart.warm_start import RECIPE, WarmStart, build_model, train
+from verl_kernel.quickstart.worlds import Name, TaskProgram, World, make_world
 
 DATA_SOURCE = "kernel_quickstart"
 logger = logging.getLogger(__name__)
@@ -43,19 +44,22 @@ Progress = Callable[[int, int, float], None]
 _PACKAGE = Path(__file__).parents[1]
 _SOURCES = (
     *(RECIPE, _PACKAGE / "data" / "rows.py", _PACKAGE / "rollout" / "feedback.py"),
-    *Path(__file__).parent.glob("*.py"),
+    *Path(__file__).parent.rglob("*.py"),
 )
 
 
 @dataclass(frozen=True)
 class Quickstart:
-    """Sizes of the quickstart.
+    """World and sizes of the quickstart.
 
     Raises:
-        ConfigError: a size is below 1, or the conversations do not fill a batch.
+        ConfigError: a size is below 1, the conversations do not fill a batch, or the world's table is bad.
     """
 
     seed: int = 0
+    world: Name = "easy"
+    mix: Path | None = None
+    """File with the table of answers of the hard world's cold start; None for the recipe's."""
     train_tasks: int = 256
     val_tasks: int = 32
     conversations: int = 6000
@@ -71,12 +75,17 @@ class Quickstart:
                 f"quickstart.conversations is {self.conversations}, less than a batch of the warm start: "
                 f"make it at least {self.warm_start.batch_size}"
             )
+        self.make_world()
+
+    def make_world(self) -> World:
+        """The world that these options name."""
+        return make_world(self.world, self.mix)
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of these sizes and of the program text that turns them into files."""
-        digest = hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode())
-        for source in sorted(_SOURCES):
+        """SHA-256 of these options and of the files that turn them into others."""
+        digest = hashlib.sha256(json.dumps({**asdict(self), "mix": None}, sort_keys=True).encode())
+        for source in (*sorted(_SOURCES), self.mix or MIX):
             digest.update(source.read_bytes())
         return digest.hexdigest()
 
@@ -102,19 +111,20 @@ def build(out: Path, options: Quickstart, progress: Progress) -> dict[str, Any]:
     started = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     (out / "manifest.json").unlink(missing_ok=True)
-    rng = Random(options.seed)
+    rng, world = Random(options.seed), options.make_world()
     taken: set[str] = set()
     for split, count in (("train", options.train_tasks), ("val", options.val_tasks)):
-        write_rows(_rows(draw_distinct(count, rng, taken), split), out / f"{split}.parquet")
-    corpus = draw_corpus(options.conversations, rng, held_out=taken)
-    tokenizer = train_tokenizer((message["content"] for talk in corpus for message in talk), options.vocabulary)
+        write_rows(_rows(world, world.tasks(count, rng, taken), split), out / f"{split}.parquet")
+    corpus = world.talks(options.conversations, rng, taken)
+    texts = (message["content"] for talk in corpus for message in talk)
+    tokenizer = train_tokenizer(texts, options.vocabulary, world.numbers)
     model, losses = _cold_start(out, corpus, tokenizer, options, progress)
     model.save_pretrained(out / "model")
     tokenizer.save_pretrained(out / "model")
     shutil.rmtree(out / "sft")
     manifest = {
         "fingerprint": options.fingerprint,
-        "options": asdict(options),
+        "options": {**asdict(options), "mix": options.mix and str(options.mix)},
         "parameters": model.num_parameters(),
         "vocabulary": len(tokenizer),
         "steps": len(losses),
@@ -142,10 +152,10 @@ def _cold_start(
     return train(out, options.warm_start, lambda step, loss: progress(step, len(order) // size, loss))
 
 
-def _rows(programs: list[Program], split: str) -> list[dict[str, Any]]:
+def _rows(world: World, programs: Sequence[TaskProgram], split: str) -> list[dict[str, Any]]:
     return [
         make_row(
-            task_messages(program),
+            world.messages(program),
             program.reference,
             data_source=DATA_SOURCE,
             task_id=program.task_id,

@@ -7,7 +7,7 @@ messages are a prefix of the tokens of k + 1. `<|im_end|>` ends every message an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -24,12 +24,13 @@ CHAT_TEMPLATE = (
 )
 _PIECES = Regex(r"\d+(?:\.\d+)?(?:e\d+)?|\n *|[^\d\n,]+,?|,")
 """Tokens stay within an indent, a number, or a piece of a line up to a comma: generated code repeats such pieces."""
-_NUMBERS = [" ".join(NUMBERS)]
-"""Read once per text, so that each number becomes one token: a constant is copied in one step."""
 
 
-def train_tokenizer(texts: Iterable[str], size: int) -> PreTrainedTokenizerFast:
-    """Train a tokenizer of at most `size` tokens; the same texts give the same tokenizer."""
+def train_tokenizer(texts: Iterable[str], size: int, numbers: Sequence[str] = NUMBERS) -> PreTrainedTokenizerFast:
+    """Train a tokenizer of at most `size` tokens; the same texts give the same tokenizer.
+
+    `numbers` are read once per text, so that each becomes one token: a constant is copied in one step.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(_PIECES, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
@@ -42,7 +43,7 @@ def train_tokenizer(texts: Iterable[str], size: int) -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     texts = list(texts)
-    tokenizer.train_from_iterator([*texts, *_NUMBERS * len(texts)], trainer)
+    tokenizer.train_from_iterator([*texts, *[" ".join(numbers)] * len(texts)], trainer)
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=END,

@@ -36,8 +36,8 @@ class RolloutOptions(OptionGroup):
     """Turns of every trajectory; a policy cannot stop earlier."""
     turn_tokens: Annotated[int, Interval(ge=1)] | None = None
     """Token budget of one turn; an even share of what is left of `data.max_response_length` when null."""
-    feedback: Literal["short", "full"] = "short"
-    """What the policy is told after a turn: `short` (a few lines) or `full` (the report as JSON)."""
+    feedback: Literal["short", "full", "none"] = "short"
+    """What the policy is told after a turn: `short` (a few lines), `full` (the report as JSON) or `none`."""
     feedback_chars: Annotated[int, Interval(ge=100)] = 800
     """Longest feedback message."""
     stop_token_ids: Annotated[tuple[_TokenId, ...], "a list of token ids, as in [872, 77091]"] = ()

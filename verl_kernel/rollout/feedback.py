@@ -43,11 +43,14 @@ def format_feedback(
         result: the verdict.
         limit: characters; what does not fit is cut from the facts, and the advice goes before the verdict does.
         candidate_class: name of the class that the next answer has to define.
-        form: `short`, or `full` for the report as JSON, cut in its middle because the error stands at its end.
+        form: `short`, `full` for the report as JSON, cut in its middle because the error stands at its end, or `none`
+            for nothing but the request to answer again, to study what feedback is worth.
         clean: applied to what quotes the candidate (`special_tokens.neutraliser`).
     """
-    advice = _ADVICE.get(result.status, _REPAIR).format(reference=candidate_class.removesuffix("New"))
     instruction = f"Answer with one ```python block that defines {candidate_class}."
+    if form == "none":
+        return f"Try again.\n{instruction}"[:limit]
+    advice = _ADVICE.get(result.status, _REPAIR).format(reference=candidate_class.removesuffix("New"))
     verdict, closing = f"Verdict: {result.status.value}", f"{advice}\n{instruction}"
     if len(verdict) + 1 + len(closing) > limit:
         closing = instruction

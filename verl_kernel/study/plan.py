@@ -12,6 +12,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from verl_kernel.errors import ConfigError
 
@@ -99,7 +100,7 @@ def read_study(path: Path) -> Study:
     """
     try:
         node = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-    except (OSError, OmegaConfBaseException, ValueError) as exc:
+    except (OSError, OmegaConfBaseException, ValueError, YAMLError) as exc:
         raise ConfigError(f"{path} cannot be read as a study: {exc}") from exc
     if not isinstance(node, dict):
         raise ConfigError(f"{path} is no mapping; a study has the keys {', '.join(_keys(Study))}")

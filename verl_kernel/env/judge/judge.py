@@ -29,6 +29,7 @@ from verl_kernel.env.judge.sizes.size_choice import SizeChoice
 from verl_kernel.env.judge.trials.choice import TrialChoice
 from verl_kernel.env.judge.trials.plan import Kind
 from verl_kernel.env.judge.trials.survey import Outcome, Survey
+from verl_kernel.env.judge.verdict_store import VerdictStore
 from verl_kernel.env.lru import LRUCache
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.timeline import time_ms
@@ -60,8 +61,8 @@ class Judge:
 
     Raises:
         EnvironmentNotReady: the device or a required mechanism of isolation is missing, or the device is too small.
-        ConfigError: the device has no honest time for `reference_mode`, `reference_cache` cannot be written, or
-            `trial_choice` cannot be read.
+        ConfigError: the device has no honest time for `reference_mode`, `reference_cache` or `verdict_cache` cannot be
+            written, the latter would keep measured times, or `trial_choice` cannot be read.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Judge:
         refuse_interpreting(options, self._device)
         if options.reference_mode == "compile" and self._device.timing_source == "simulated":
             raise ConfigError("kernelgym.reference_mode is 'compile', which a simulated clock cannot time: use 'eager'")
+        self._verdicts = self._make_verdict_store()
         self._device.setup()
         self._device.adopt(options)
         self._clock = backend.clock(options)
@@ -105,6 +107,16 @@ class Judge:
             InfraError: the evaluator failed; the candidate was not judged.
             EnvironmentNotReady: a mechanism of `require_isolation` is not in force.
         """
+        if self._verdicts is None:
+            return self._run(request)
+        is_compiled = self._compiler is not None and self._compiles(request)
+        known = self._verdicts.load(request, is_compiled)
+        if known is None:
+            known = self._run(request)
+            self._verdicts.save(request, is_compiled, known)
+        return known
+
+    def _run(self, request: EvalRequest) -> EvalResult:
         with self._served(request):
             return self._evaluation(request).run(request)
 
@@ -228,6 +240,17 @@ class Judge:
         if self._store is not None and stored is None:
             self._store.save(task, reference.preparation)
         return reference
+
+    def _make_verdict_store(self) -> VerdictStore | None:
+        folder = self._options.verdict_cache
+        if folder is None:
+            return None
+        if self._device.timing_source != "simulated":
+            raise ConfigError(
+                f"kernelgym.verdict_cache is {folder!r}, but times are measured here, and a measured time is never "
+                "read from a file: leave it null"
+            )
+        return VerdictStore(folder, self._options)
 
     def _make_compiler(self) -> LaunchCompiler | None:
         """A compiler for the target of the options; none where the device compiles kernels itself."""

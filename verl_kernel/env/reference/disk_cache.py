@@ -96,7 +96,7 @@ class ReferenceCache:
         Path(file.name).replace(self._folder / name)
 
     def _index(self, task: Task) -> Path:
-        versions = (platform.python_version(), torch.__version__, version("triton"), _code())
+        versions = (platform.python_version(), torch.__version__, version("triton"), code_hash())
         key = "\0".join((task.fingerprint, self._device, *versions))
         return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
 
@@ -132,7 +132,7 @@ def _laid_out(flat: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
 
 
 @lru_cache(maxsize=1)
-def _code() -> str:
+def code_hash() -> str:
     """A hash of the code whose findings are stored: another clock must not read this one's traces."""
     files = sorted(_PACKAGE.rglob("*.py"))
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts on disk, for runs that meet the same candidates again (`kernelgym.verdict_cache`).
+
+A key is a hash of task, source, options, versions and this package's own code: the same answer to the same task has the
+same verdict, whichever run or step asks. That is honest on a simulated clock alone, where a time is a computation; and
+since inputs are then drawn once for a candidate, not anew at every evaluation, the folder is for studies. Entries are
+JSON, appear by rename, and one that does not check out counts as absent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import platform
+import tempfile
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.reference.disk_cache import code_hash
+from verl_kernel.env.request import EvalRequest
+from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.errors import ConfigError
+
+_LOG = logging.getLogger(__name__)
+_UNSURE = frozenset({EvalStatus.TIMEOUT, EvalStatus.OOM, EvalStatus.CRASH, EvalStatus.INFRA_ERROR})
+"""Verdicts that may depend on how busy the machine was."""
+_WITHOUT_EFFECT = frozenset(
+    "num_judges cpus_per_judge gpus_per_judge judge_resources lock_dir queue_size quarantine_after quarantine_s "
+    "model_wait_s reference_cache verdict_cache".split()
+)
+
+
+class VerdictStore:
+    """A folder of verdicts.
+
+    Args:
+        folder: made if missing.
+        options: how candidates are judged.
+
+    Raises:
+        ConfigError: the folder cannot be made or written to.
+    """
+
+    def __init__(self, folder: str, options: GymOptions) -> None:
+        self._folder = Path(folder)
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=self._folder).close()
+        except OSError as exc:
+            raise ConfigError(
+                f"kernelgym.verdict_cache is {folder!r}, where nothing can be written ({exc.strerror}): "
+                f"name another folder, or null"
+            ) from exc
+        versions = (platform.python_version(), torch.__version__, version("triton"), code_hash())
+        told = {key: value for key, value in asdict(options).items() if key not in _WITHOUT_EFFECT}
+        self._common = "\0".join((*versions, json.dumps(told, sort_keys=True, default=str)))
+
+    def load(self, request: EvalRequest, is_compiled: bool) -> EvalResult | None:
+        """The verdict on a candidate, without the seconds that it took; None where there is none.
+
+        Args:
+            request: what is asked.
+            is_compiled: whether the candidate is one of those that the compile stage takes.
+        """
+        path = self._path(request, is_compiled)
+        try:
+            return EvalResult.model_validate(json.loads(path.read_bytes()) | {"kernel": request.kernel})
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, ValidationError) as exc:
+            _LOG.warning("%s is damaged and will be written again: %s: %s", path, type(exc).__name__, exc)
+            return None
+
+    def save(self, request: EvalRequest, is_compiled: bool, result: EvalResult) -> None:
+        """Store a verdict that a second evaluation would repeat; a full disk costs a warning."""
+        if result.status in _UNSURE:
+            return
+        path = self._path(request, is_compiled)
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=self._folder, delete=False, encoding="utf-8") as file:
+                file.write(result.model_copy(update={"stage_seconds": {}}).model_dump_json())
+            Path(file.name).replace(path)
+        except OSError as exc:
+            _LOG.warning("%s cannot be stored: %s", path, exc)
+
+    def _path(self, request: EvalRequest, is_compiled: bool) -> Path:
+        parts = (self._common, request.task.fingerprint, str(is_compiled), str(request.validate), request.source)
+        name = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+        return self._folder / name[:2] / f"{name}.json"
