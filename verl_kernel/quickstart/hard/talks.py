@@ -30,8 +30,8 @@ def task_messages(program: Program) -> list[Message]:
 
 
 def answer_text(answer: Answer) -> str:
-    """Return an answer: a line of prose and the program in a fenced block."""
-    return f"{_PROSE[answer.layout.extent]}\n```python\n{answer.source}```"
+    """Return an answer: a line that says what it does and gives, and the program in a fenced block."""
+    return f"{_PROSE[answer.layout.extent]} It returns {answer.dtype}.\n```python\n{answer.source}```"
 
 
 def first_answer(program: Program, mix: Mix, rng: Random) -> Answer:

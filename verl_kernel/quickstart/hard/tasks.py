@@ -26,7 +26,7 @@ FAMILIES: dict[str, tuple[Chain, ...]] = {
     ),
     "reduction": (
         ("silu", "abs", "sum"),
-        ("leaky", "abs", "max"),
+        ("leaky", "abs", "sum"),
         ("softplus", "scale", "sum"),
         ("shift", "silu", "abs", "mean"),
         ("leaky", "silu", "mean"),
