@@ -76,7 +76,7 @@ def test_what_a_long_block_names_exists(page, line):
 
 
 def test_the_figures_of_the_readme_are_those_of_the_study():
-    runs = pd.read_json(ROOT / "recipes/cpu_study/data/study.jsonl", lines=True)
+    runs = pd.read_json(ROOT / "recipes/cpu_study/first/study.jsonl", lines=True)
     runs = runs[runs["arm"] == "trloo_pr_prs"]
     first, last = runs[runs["step"] <= 5], runs[runs["step"] > runs["step"].max() - 5]
     readme = " ".join((ROOT / "README.md").read_text().split())

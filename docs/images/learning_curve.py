@@ -23,7 +23,7 @@ CURVES = {
 
 def draw(path: Path) -> None:
     """Mean of the seeds as a line, lowest to highest seed as a band."""
-    runs = pd.read_json(ROOT / "recipes/cpu_study/data/study.jsonl", lines=True)
+    runs = pd.read_json(ROOT / "recipes/cpu_study/first/study.jsonl", lines=True)
     steps = runs[runs["arm"] == ARM].groupby("step")
     matplotlib.rcParams["svg.hashsalt"] = "verl-kernel"
     figure, axis = pyplot.subplots(figsize=(7, 2.9), layout="constrained")

@@ -15,7 +15,8 @@ from verl_kernel.study.plan import read_study
 STUDY = Path(__file__).parents[2] / "recipes" / "cpu_study" / "study.yaml"
 SMALL = {
     "recipe": "r", "steps": 2, "minutes": 1, "seeds": [0, 1], "seeded": ["a={seed}"],
-    "arms": {"one": {"title": "One", "expected": "x"}, "two": {"title": "Two", "expected": "y", "overrides": ["b=1"]}},
+    "arms": {"one": {"title": "One"}, "two": {"title": "Two", "overrides": ["b=1"]}},
+    "comparisons": {"pair": {"title": "1 against 2", "arms": ["one", "two"], "figure": "correct", "expected": 0.1}},
 }  # fmt: skip
 
 
@@ -23,6 +24,11 @@ def written(folder: Path, **changes: object) -> Path:
     path = folder / "study.yaml"
     OmegaConf.save(OmegaConf.create({**SMALL, **changes}), path)
     return path
+
+
+def pair(**changes: object) -> dict:
+    one = {"title": "1 against 2", "arms": ["one", "two"], "figure": "correct", "expected": 0.1, **changes}
+    return {"comparisons": {"pair": one}}
 
 
 def test_seeds_are_the_outer_loop(tmp_path: Path):
@@ -45,8 +51,13 @@ def test_a_fingerprint_knows_every_override(tmp_path: Path):
         ({"arms": {}}, "arms is empty"),
         ({"steps": 0}, "steps is 0"),
         ({"repeat": 3}, "repeat is not a key"),
-        ({"arms": {"one": {"title": "One"}}}, r"arms\.one\.expected is missing"),
-        ({"arms": {"one": {"title": "One", "expected": "x", "override": []}}}, r"arms\.one\.override is not a key"),
+        ({"arms": {"one": {}}, "comparisons": {}}, r"arms\.one\.title is missing"),
+        ({"arms": {"one": {"title": "One", "override": []}}}, r"arms\.one\.override is not a key"),
+        ({"comparisons": {"pair": {"title": "x"}}}, r"comparisons\.pair\.arms is missing"),
+        (pair(arms=["one", "three"]), r"comparisons\.pair\.arms is \['one', 'three'\]; it names two of one, two"),
+        (pair(arms=["one"]), r"comparisons\.pair\.arms is \['one'\]"),
+        (pair(figure="reward"), r"comparisons\.pair: 'reward' is no figure; known are correct"),
+        (pair(expected=0), r"comparisons\.pair\.expected is 0; it is a size with its sign"),
     ],
 )
 def test_a_bad_plan_is_refused_by_file_and_key(tmp_path: Path, changes: dict, key: str):

@@ -12,7 +12,7 @@ from verl_kernel.study import runs
 from verl_kernel.study.plan import Arm, Study
 from verl_kernel.study.runs import collect, execute, finished, minutes_left, read_rows
 
-STUDY = Study("r", 2, (0, 1), minutes=6, arms=(Arm("one", "One", ""), Arm("two", "Two", "", ("b=1",))))
+STUDY = Study("r", 2, (0, 1), minutes=6, arms=(Arm("one", "One"), Arm("two", "Two", ("b=1",))))
 
 
 def trainer(steps: int = 2, code: int = 0):

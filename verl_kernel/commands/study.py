@@ -7,14 +7,14 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from verl_kernel.errors import VerlKernelError
-from verl_kernel.study import figure, runs, summary
-from verl_kernel.study.plan import Study, read_study
+from verl_kernel.errors import ConfigError, VerlKernelError
+from verl_kernel.study import comparisons, figure, runs, summary
+from verl_kernel.study.plan import Run, Study, read_study
 
 
 def command(
@@ -22,14 +22,20 @@ def command(
     out: Annotated[Path, typer.Option(help="Folder for runs, raw data, table and figure.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would run and how long it takes.")] = False,
     summary_only: Annotated[bool, typer.Option("--summary-only", help="Only compare what has finished.")] = False,
+    arms: Annotated[str, typer.Option(help="Only train these arms, as in a,b; all are compared.")] = "",
+    rows: Annotated[Path | None, typer.Option(help="Only compare the rows of this study.jsonl.")] = None,
 ) -> None:
     """Run what is missing of a study, then write study.jsonl, table.md and study.png; a stopped one goes on."""
     console = Console(soft_wrap=True)
     try:
         study = read_study(plan)
-        todo = [run for run in study.runs() if runs.finished(run, out) is None]
-        total = len(study.runs())
-        console.print(f"{total} runs, {total - len(todo)} finished; about {_hours(runs.minutes_left(study, out))} left")
+        if rows is not None:
+            _compare(study, runs.read_rows(rows), out, console)
+            return
+        chosen = _chosen(study, arms)
+        todo = [run for run in chosen if runs.finished(run, out) is None]
+        left = _hours(runs.minutes_left(study, out, chosen))
+        console.print(f"{len(chosen)} runs, {len(chosen) - len(todo)} finished; about {left} left")
         if dry_run:
             for run in todo:
                 console.print(f"{run.name}: {shlex.join(run.command[1:])}", markup=False, highlight=False)
@@ -37,11 +43,19 @@ def command(
         for run in [] if summary_only else todo:
             console.print(f"{run.name}: {run.arm.title}, seed {run.seed}", highlight=False)
             runs.execute(run, out, _train)
-            console.print(f"about {_hours(runs.minutes_left(study, out))} left", highlight=False)
-        _compare(study, out, console)
+            console.print(f"about {_hours(runs.minutes_left(study, out, chosen))} left", highlight=False)
+        _compare(study, runs.collect(study, out), out, console)
     except VerlKernelError as exc:
         typer.echo(f"Error: {exc}", err=True)
         raise typer.Exit(2) from exc
+
+
+def _chosen(study: Study, arms: str) -> list[Run]:
+    names = [name.strip() for name in arms.split(",") if name.strip()]
+    known = [arm.name for arm in study.arms]
+    if unknown := sorted(set(names) - set(known)):
+        raise ConfigError(f"--arms names {unknown[0]!r}; the study's arms are {', '.join(known)}")
+    return [run for run in study.runs() if not names or run.arm.name in names]
 
 
 def _train(folder: Path, argv: list[str]) -> int:
@@ -49,13 +63,15 @@ def _train(folder: Path, argv: list[str]) -> int:
     return subprocess.run(watch, check=False).returncode
 
 
-def _compare(study: Study, out: Path, console: Console) -> None:
-    rows = runs.collect(study, out)
+def _compare(study: Study, rows: list[dict[str, Any]], out: Path, console: Console) -> None:
     if not rows:
         console.print("no run has finished yet, so there is nothing to compare")
         return
     titles = {arm.name: arm.title for arm in study.arms}
     text = summary.table(rows, titles)
+    if study.comparisons:
+        text += "\n" + comparisons.effects_table(rows, study.comparisons)
+    out.mkdir(parents=True, exist_ok=True)
     (out / "table.md").write_text(text)
     clock = "simulated time" if any(row.get("kernel/simulated_clock") for row in rows) else "measured time"
     figure.plot(rows, titles, out / "study.png", f"{study.recipe}, {study.steps} steps, {clock}")

@@ -15,6 +15,9 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from verl_kernel.errors import ConfigError
+from verl_kernel.study.held_out import FIGURES
+
+_OPTIONAL = ("overrides", "seeded", "comparisons", "also")
 
 
 @dataclass(frozen=True)
@@ -24,9 +27,34 @@ class Arm:
     name: str
     title: str
     """What legend and table say."""
-    expected: str
-    """What the arm is expected to show, written down before it runs."""
     overrides: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two arms and what is expected of them, written down before they run.
+
+    Raises:
+        ConfigError: the figure is unknown, or no effect is expected.
+    """
+
+    name: str
+    title: str
+    arms: tuple[str, str]
+    """The effect is the first one's figure less the second one's."""
+    figure: str
+    """The figure that decides: a key of `held_out.FIGURES`."""
+    expected: float
+    """Direction and size of the effect."""
+    also: tuple[str, ...] = ()
+    """Further figures to report, which decide nothing."""
+
+    def __post_init__(self) -> None:
+        for figure in (self.figure, *self.also):
+            if figure not in FIGURES:
+                raise ConfigError(f"comparisons.{self.name}: {figure!r} is no figure; known are {', '.join(FIGURES)}")
+        if not isinstance(self.expected, int | float) or not self.expected:
+            raise ConfigError(f"comparisons.{self.name}.expected is {self.expected!r}; it is a size with its sign")
 
 
 @dataclass(frozen=True)
@@ -44,6 +72,7 @@ class Study:
     minutes: float
     """What a run takes, for the estimate before the first one has finished."""
     arms: tuple[Arm, ...]
+    comparisons: tuple[Comparison, ...] = ()
     overrides: tuple[str, ...] = ()
     """For every run."""
     seeded: tuple[str, ...] = ()
@@ -55,6 +84,12 @@ class Study:
         for key in ("seeds", "arms"):
             if not getattr(self, key):
                 raise ConfigError(f"{key} is empty; a study needs at least one")
+        names = [arm.name for arm in self.arms]
+        for one in self.comparisons:
+            if len(one.arms) != 2 or not set(one.arms) <= set(names):
+                raise ConfigError(
+                    f"comparisons.{one.name}.arms is {list(one.arms)}; it names two of {', '.join(names)}"
+                )
 
     def runs(self) -> list[Run]:
         """All runs, the first seed of every arm before the second of any, so that a stopped study can be compared."""
@@ -115,13 +150,19 @@ def _study(node: Mapping[str, Any]) -> Study:
     arms = []
     for name, arm in (node["arms"] or {}).items():
         _check_keys({"name": name, **arm}, Arm, f"arms.{name}.")
-        arms.append(Arm(name, arm["title"], arm["expected"], _tuple(arm.get("overrides"))))
-    lists = {key: _tuple(node.get(key)) for key in ("seeds", "overrides", "seeded")}
-    return Study(node["recipe"], node["steps"], minutes=node["minutes"], arms=tuple(arms), **lists)
+        arms.append(Arm(name, arm["title"], _tuple(arm.get("overrides"))))
+    comparisons = []
+    for name, one in (node.get("comparisons") or {}).items():
+        _check_keys({"name": name, **one}, Comparison, f"comparisons.{name}.")
+        pair, also = _tuple(one["arms"]), _tuple(one.get("also"))
+        comparisons.append(Comparison(name, one["title"], pair, one["figure"], one["expected"], also))
+    lists: dict[str, Any] = {key: _tuple(node.get(key)) for key in ("seeds", "overrides", "seeded")}
+    lists |= {"arms": tuple(arms), "comparisons": tuple(comparisons)}
+    return Study(node["recipe"], node["steps"], minutes=node["minutes"], **lists)
 
 
 def _check_keys(node: Mapping[str, Any], kind: type, prefix: str) -> None:
-    known, needed = _keys(kind), [key for key in _keys(kind) if key not in ("overrides", "seeded")]
+    known, needed = _keys(kind), [key for key in _keys(kind) if key not in _OPTIONAL]
     if unknown := sorted(set(node) - set(known)):
         raise ConfigError(f"{prefix}{unknown[0]} is not a key of a study; known are {', '.join(known)}")
     if missing := [key for key in needed if key not in node]:

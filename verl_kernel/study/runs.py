@@ -16,6 +16,8 @@ from typing import Any
 
 from verl_kernel.errors import InfraError
 from verl_kernel.reporting.steps import number, read_steps
+from verl_kernel.study.comparisons import PREFIX
+from verl_kernel.study.held_out import held_out
 from verl_kernel.study.plan import Run, Study
 
 Trainer = Callable[[Path, list[str]], int]
@@ -46,9 +48,9 @@ def finished(run: Run, out: Path) -> dict[str, Any] | None:
     return record if record.get("fingerprint") == run.fingerprint else None
 
 
-def minutes_left(study: Study, out: Path) -> float:
-    """Minutes that the runs still to come will take, by the finished ones where there are any."""
-    records = [finished(run, out) for run in study.runs()]
+def minutes_left(study: Study, out: Path, chosen: Sequence[Run] | None = None) -> float:
+    """Minutes that the runs still to come will take, of all or of `chosen`; by finished ones where there are any."""
+    records = [finished(run, out) for run in (study.runs() if chosen is None else chosen)]
     spent = [record["seconds"] / 60 for record in records if record is not None]
     return records.count(None) * (statistics.fmean(spent) if spent else study.minutes)
 
@@ -63,7 +65,9 @@ def execute(run: Run, out: Path, train: Trainer) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "run.json").unlink(missing_ok=True)
     start = time.monotonic()
-    code = train(folder, [*run.command, f"trainer.rollout_data_dir={folder.resolve()}/rollouts"])
+    where = folder.resolve()
+    kept = [f"trainer.rollout_data_dir={where}/rollouts", f"trainer.validation_data_dir={where}/validation"]
+    code = train(folder, [*run.command, *kept])
     seconds = round(time.monotonic() - start, 1)
     steps = len(read_steps(folder / "metrics.jsonl")) if code == 0 else 0
     if steps != run.study.steps:
@@ -77,12 +81,7 @@ def execute(run: Run, out: Path, train: Trainer) -> None:
 
 def collect(study: Study, out: Path) -> list[dict[str, Any]]:
     """Gather the finished runs' metrics, a row per run and step, and keep them in `study.jsonl`."""
-    rows = [
-        {"arm": run.arm.name, "seed": run.seed, "step": step["step"], **_kept(step)}
-        for run in study.runs()
-        if finished(run, out)
-        for step in read_steps(out / run.name / "metrics.jsonl")
-    ]
+    rows = [row for run in study.runs() if finished(run, out) for row in _rows(run, out / run.name)]
     write_rows(rows, out / "study.jsonl")
     return rows
 
@@ -96,6 +95,18 @@ def write_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """Read what `write_rows` wrote."""
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _rows(run: Run, folder: Path) -> list[dict[str, Any]]:
+    """A row per step; the last one also has the held-out figures, where the run ended with a validation."""
+    rows = [
+        {"arm": run.arm.name, "seed": run.seed, "step": step["step"], **_kept(step)}
+        for step in read_steps(folder / "metrics.jsonl")
+    ]
+    path = folder / "validation" / f"{run.study.steps}.jsonl"
+    if path.is_file():
+        rows[-1] |= {f"{PREFIX}{name}": round(value, 5) for name, value in held_out(path).items()}
+    return rows
 
 
 def _kept(step: dict[str, Any]) -> dict[str, float]:

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import pytest
+
+from verl_kernel.env import EvalResult, EvalStatus
+from verl_kernel.errors import DataError
+from verl_kernel.reward.record import TurnRecord, dump_turns
+from verl_kernel.study.held_out import FIGURES, held_out
+
+WRONG = EvalResult(task_id="t", status=EvalStatus.INCORRECT, correctness=False)
+DECOY = EvalResult(task_id="t", status=EvalStatus.DECOY, correctness=True, decoy_kernel=True, speedup=2.5)
+PAID_DECOY = DECOY.model_copy(update={"status": EvalStatus.OK})
+
+
+def right(speedup, coverage):
+    return EvalResult(
+        task_id="t", status=EvalStatus.OK, correctness=True, speedup=speedup, time_coverage=coverage
+    )  # fmt: skip
+
+
+def write(path, trajectories):
+    turns = [[TurnRecord(start=0, stop=1, reward=0.0, result=result) for result in own] for own in trajectories]
+    path.write_text("".join(json.dumps({"kernel_turns": dump_turns(own), "score": 1.0}) + "\n" for own in turns))
+    return path
+
+
+def test_figures_are_of_the_last_turn(tmp_path):
+    trajectories = [(WRONG, right(8.0, 0.5)), (right(1.3, 0.1), right(1.1, 0.1)), (WRONG, DECOY), (WRONG, PAID_DECOY)]
+    found = held_out(write(tmp_path / "4.jsonl", trajectories))
+    assert found == pytest.approx({
+        "correct": 0.5, "correct, first turn": 0.25, "fast@1.2": 0.25, "coverage": 0.3,
+        "useful speedup": (3.0 + 1.1) / 4, "decoys": 0.5,
+    })  # fmt: skip
+    assert set(found) == set(FIGURES)
+
+
+def test_nothing_right_has_no_coverage(tmp_path):
+    assert held_out(write(tmp_path / "4.jsonl", [(WRONG,)]))["coverage"] == 0.0
+
+
+@pytest.mark.parametrize("text", ["", "{}\n", "not json\n", '{"kernel_turns": "[{}]"}\n'])
+def test_a_file_that_is_no_validation_is_refused(tmp_path, text):
+    (tmp_path / "4.jsonl").write_text(text)
+    with pytest.raises(DataError, match="4.jsonl is"):
+        held_out(tmp_path / "4.jsonl")
