@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from verl_kernel.bench.records import BenchTurn
@@ -63,7 +64,7 @@ def spread_table(turns: Sequence[BenchTurn]) -> str:
         if turn.turn == 1:
             rates[turn.task_id].append(turn.result.rewarded)
     found = Counter(sum(sum(own) / len(own) >= edge for edge in EDGES) for own in rates.values())
-    names = [f"below {EDGES[0]}", *(f"{a} to {b}" for a, b in zip(EDGES, EDGES[1:], strict=False)), f"{EDGES[-1]} or more"]
+    names = [f"below {EDGES[0]}", *(f"{a} to {b}" for a, b in pairwise(EDGES)), f"{EDGES[-1]} or more"]
     lines = ["| right first answers | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     return "\n".join([*lines, "| tasks | " + " | ".join(str(found[number]) for number in range(len(names))) + " |"])
 

@@ -60,3 +60,28 @@ def test_a_plan_that_is_not_there_is_a_usage_error(tmp_path: Path):
 
 def test_nothing_finished_is_nothing_to_compare(plan: Path):
     assert "nothing to compare" in run(plan, "--summary-only").output
+
+
+def test_only_the_chosen_arms_are_trained(plan: Path, monkeypatch: pytest.MonkeyPatch):
+    trained = []
+
+    def train(folder: Path, argv: list[str]) -> int:
+        trained.append(folder.name)
+        return trainer()(folder, argv)
+
+    monkeypatch.setattr(study, "_train", train)
+    done = run(plan, "--arms", "two")
+    assert done.exit_code == 0 and trained == ["two-0", "two-1"] and "2 runs, 0 finished" in done.output
+    refused = run(plan, "--arms", "two,three")
+    assert refused.exit_code == 2 and "--arms names 'three'; the study's arms are one, two" in refused.output
+
+
+@pytest.mark.parametrize("folder", ["first"])
+def test_a_committed_table_is_made_again_byte_for_byte(tmp_path: Path, folder: str):
+    kept = Path(__file__).parents[2] / "recipes" / "cpu_study" / folder
+    result = RUNNER.invoke(
+        app, ["study", str(kept / "study.yaml"), "--rows", str(kept / "study.jsonl"), "--out", str(tmp_path)]
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "table.md").read_bytes() == (kept / "table.md").read_bytes()
+    assert (tmp_path / "study.png").is_file()

@@ -12,6 +12,7 @@ from verl_kernel.data.rows import check_rows
 from verl_kernel.errors import ConfigError
 from verl_kernel.quickstart import build as quickstart
 from verl_kernel.quickstart.build import Quickstart, build, is_complete
+from verl_kernel.quickstart.hard.mix import DEFAULT as MIX
 from verl_kernel.quickstart.tokenizer import encode_conversation
 from verl_kernel.quickstart.warm_start import WarmStart, train
 
@@ -91,6 +92,42 @@ def test_assistant_tokens_alone_carry_loss(made):
     answered = torch.tensor(targets)
     behind = torch.cat([torch.tensor([False]), answered[:-1] & ~answered[1:]])
     assert torch.equal(row["loss_mask"].bool(), answered | behind)
+
+
+HARD = replace(SMALL, world="hard")
+
+
+@pytest.mark.processes
+def test_the_hard_world_is_built_with_prompts_that_hide_sizes_and_type(tmp_path):
+    manifest = build(tmp_path, HARD, lambda step, steps, loss: None)
+    assert manifest["options"]["world"] == "hard" and is_complete(tmp_path, HARD)
+    for split in ("train", "val"):
+        check_rows(tmp_path / f"{split}.parquet")
+        for row in pq.read_table(tmp_path / f"{split}.parquet").to_pylist():
+            prompt, reference = row["prompt"][0]["content"], row["reward_model"]["ground_truth"]
+            assert "ROWS" in reference and "ROWS" not in prompt and "return x.to(DTYPE)" in prompt
+    assert not is_complete(tmp_path, SMALL)
+
+
+def test_another_table_of_answers_is_another_quickstart(tmp_path):
+    table = tmp_path / "mix.yaml"
+    table.write_text(MIX.read_text())
+    assert replace(HARD, mix=table).fingerprint == HARD.fingerprint != SMALL.fingerprint
+    table.write_text(MIX.read_text().replace("decoy: 0.25", "decoy: 0.5"))
+    assert replace(HARD, mix=table).fingerprint != HARD.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"world": "flat"}, "quickstart.world is 'flat'; the worlds are easy and hard"),
+        ({"mix": MIX}, "the easy world takes no table of answers"),
+        ({"world": "hard", "mix": MIX.parent / "none.yaml"}, "none.yaml cannot be read as a table of answers"),
+    ],
+)
+def test_a_world_that_cannot_be_made_is_refused(changes, said):
+    with pytest.raises(ConfigError, match=said):
+        replace(SMALL, **changes)
 
 
 def test_default_model_has_one_to_four_million_parameters():

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from verl_kernel.env import EvalResult, EvalStatus
 from verl_kernel.errors import InfraError
+from verl_kernel.reward.record import TurnRecord, dump_turns
 from verl_kernel.study import runs
 from verl_kernel.study.plan import Arm, Study
 from verl_kernel.study.runs import collect, execute, finished, minutes_left, read_rows
@@ -67,3 +69,26 @@ def test_collected_rows_hold_the_kept_metrics_of_finished_runs(tmp_path: Path):
     assert rows == read_rows(tmp_path / "study.jsonl") and len(rows) == 6
     assert rows[0] == {"arm": "one", "seed": 0, "step": 1, "kernel/correct_rate": 0.1}
     assert {(row["arm"], row["seed"]) for row in rows} == {("one", 0), ("two", 0), ("one", 1)}
+
+
+def test_a_run_that_ended_with_a_validation_has_held_out_figures(tmp_path: Path):
+    run = STUDY.runs()[0]
+    folder = tmp_path / run.name
+
+    def train(where: Path, argv: list[str]) -> int:
+        (named,) = [word for word in argv if word.startswith("trainer.validation_data_dir=")]
+        validation = Path(named.partition("=")[2])
+        validation.mkdir(parents=True)
+        right = EvalResult(task_id="t", status=EvalStatus.OK, correctness=True, speedup=2.0, time_coverage=0.25)
+        turns = dump_turns([TurnRecord(start=0, stop=1, reward=1.0, result=right)])
+        (validation / "2.jsonl").write_text(json.dumps({"kernel_turns": turns}) + "\n")
+        return trainer()(where, argv)
+
+    execute(run, tmp_path, train)
+    first, last = collect(STUDY, tmp_path)
+    assert "held_out/coverage" not in first and (folder / "validation").is_dir()
+    assert (last["held_out/coverage"], last["held_out/correct"], last["held_out/decoys"]) == (0.25, 1.0, 0.0)
+
+
+def test_the_estimate_counts_the_chosen_arms_alone(tmp_path: Path):
+    assert minutes_left(STUDY, tmp_path, STUDY.runs()[:1]) == 6
