@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Interval, Predicate
@@ -15,6 +16,8 @@ from verl_kernel.option_group import OptionGroup
 
 _CLOCK_BUDGETS = 16
 """How many times `run_timeout_s` the trials, ablation and clock of an ordinary evaluation take together at most."""
+
+_FILES = ("trial_choice", "reference_cache", "verdict_cache")
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,9 @@ class GymOptions(OptionGroup):
                 f"kernelgym.prefilter is {self.prefilter!r} and kernelgym.device is {self.device!r}: a prefilter "
                 "spares GPUs; set the device to cuda, or the prefilter to off"
             )
+        for key in _FILES:  # a judge works in another folder than whoever wrote the recipe
+            if (path := getattr(self, key)) is not None:
+                object.__setattr__(self, key, str(Path(path).absolute()))
         object.__setattr__(self, "judge_resources", parse_groups(self.judge_resources, self.num_judges))
 
     @property

@@ -166,6 +166,18 @@ def test_a_judge_that_cannot_work_is_reported_by_the_constructor(options, error,
         LocalPool(options)
 
 
+def test_folders_are_those_of_whoever_named_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = replace(OPTIONS, num_judges=1, reference_cache="references", verdict_cache="verdicts")
+    monkeypatch.chdir("/")
+    with LocalPool(options) as pool:
+        (first,) = pool.evaluate_many([(TASK, HONEST, "")])
+    with LocalPool(options) as pool:
+        (second,) = pool.evaluate_many([(TASK, HONEST, "")])
+    assert first.status is EvalStatus.OK and first.stage_seconds and not second.stage_seconds
+    assert list((tmp_path / "references").glob("*.json")) and list((tmp_path / "verdicts").rglob("*.json"))
+
+
 _OWNER = """
     import sys, threading
     from tests.env.programs import HONEST, candidate
