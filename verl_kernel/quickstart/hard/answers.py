@@ -116,7 +116,7 @@ def decoy(program: Program, dtype: str) -> Answer:
 
 def with_flaw(answer: Answer, rng: Random) -> Answer | None:
     """Return an answer with a random flaw that fits its kernel; None where none does."""
-    names = [name for name in FLAWS if name not in _KNOW_ROWS or _reads_rows(answer.layout)]
+    names = [name for name in FLAWS if name != "unpadded" or _needs_padding(answer.layout)]
     flaw = rng.choice(names)
     flawed = FLAWS[flaw][1](answer, rng)
     return None if flawed is None else replace(answer, flaw=flaw, flawed=flawed)
@@ -210,13 +210,9 @@ def _unpadded(answer: Answer, rng: Random) -> str | None:
     return re.sub(r"    x = tl\.where\(mask, x, .*\n", "", source)
 
 
-_READS_ROWS = ("softmax", "log_softmax", "layer", "max")
-"""Steps whose result the padding of a row would change."""
-_KNOW_ROWS = ("unpadded",)
-
-
-def _reads_rows(layout: Layout) -> bool:
-    return any(step.name in _READS_ROWS for step in layout.inside)
+def _needs_padding(layout: Layout) -> bool:
+    """Whether zeros beyond the end of a row would change a result."""
+    return any(step.name in ("softmax", "log_softmax", "layer", "max") for step in layout.inside)
 
 
 FLAWS: dict[str, tuple[str, Callable[[Answer, Random], str | None]]] = {
