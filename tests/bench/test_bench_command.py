@@ -151,7 +151,7 @@ def test_the_self_check_of_the_built_in_suite(tmp_path):
 
 
 def test_an_interrupt_ends_all_and_the_same_command_goes_on(tmp_path):
-    with StubEndpoint(delay=0.3) as stub:
+    with StubEndpoint(delay=3.0) as stub:  # long, so that the other answers are still to come when one is judged
         running = process(*words(stub, tmp_path, "--requests=1"))
         wait_for_lines(tmp_path, 1, running)
         running.send_signal(signal.SIGINT)

@@ -44,12 +44,11 @@ def test_the_built_in_suite_is_the_validation_of_the_quickstart():
 def test_the_built_in_suite_is_what_the_quickstarts_validation_file_holds(tmp_path):
     from random import Random
 
-    from verl_kernel.quickstart.build import _rows
-    from verl_kernel.quickstart.tasks import draw_distinct
+    from verl_kernel.quickstart.build import Quickstart, _rows
 
-    rng, taken = Random(0), set()
-    draw_distinct(256, rng, taken)
-    write_rows(_rows(draw_distinct(32, rng, taken), "val"), tmp_path / "val.parquet")
+    rng, taken, world = Random(0), set(), Quickstart().make_world()
+    world.tasks(256, rng, taken)
+    write_rows(_rows(world, world.tasks(32, rng, taken), "val"), tmp_path / "val.parquet")
     assert load_suite(str(tmp_path / "val.parquet")).tasks == load_suite("cpu").tasks
 
 

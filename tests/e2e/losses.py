@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,7 +74,7 @@ def lose_and_kill(quickstart: Path, folder: Path) -> Killed:
         wait_for_step(run, trainer, 1)
         kill([*named(folder, "ray::Router"), *named(folder, "ray::JudgeActor")])
         wait_for_step(run, trainer, 2)
-        kill([wait_for_judge_at_work(folder)])
+        kill([wait_for_judge_held_at_work(folder)])
         wait_for_step(run, trainer, 3)
         family = relatives(folder)
         at_work = alive(family)
@@ -92,9 +93,10 @@ def wait_for_step(run: Run, trainer: subprocess.Popen, step: int) -> None:
     assert trainer.poll() is None and len(run.steps) >= step, run.log[-3000:]
 
 
-def wait_for_judge_at_work(folder: Path) -> psutil.Process:
+def wait_for_judge_held_at_work(folder: Path) -> psutil.Process:
+    """The actor of a judge whose candidate was stopped, so that its evaluation cannot end any more."""
     found = []
-    wait_for(lambda: found.extend(filter(is_at_work, named(folder, "ray::JudgeActor"))) or found, START_S)
+    wait_for(lambda: found.extend(filter(stop_runner, named(folder, "ray::JudgeActor"))) or found, START_S)
     return found[0]
 
 
@@ -110,9 +112,14 @@ def title_of(process: psutil.Process) -> str:
         return ""
 
 
-def is_at_work(actor: psutil.Process) -> bool:
-    """Whether a runner lives beneath a judge's actor: actor, judge, zygote, runner."""
-    return any(len(ancestors_below(child, actor)) >= 2 for child in descendants(actor))
+def stop_runner(actor: psutil.Process) -> bool:
+    """Stop the runner that lives beneath a judge's actor (actor, judge, zygote, runner), where there is one."""
+    for child in descendants(actor):
+        if len(ancestors_below(child, actor)) >= 2:
+            with suppress(psutil.Error):
+                child.suspend()
+                return True
+    return False
 
 
 def ancestors_below(process: psutil.Process, top: psutil.Process) -> list[psutil.Process]:

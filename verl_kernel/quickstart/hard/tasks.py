@@ -85,7 +85,7 @@ TAILS = {"attention": "x = x @ v", "projection": "x = x @ w"}
 """What comes after it and stays in torch."""
 INPUTS: dict[str, dict[str, str]] = {
     "matmul": {"x": "ROWS, DEPTH", "w": "DEPTH, COLS"},
-    "convolution": {"x": "ROWS // 32, DEPTH // 8, COLS", "w": "32, DEPTH // 8, 3"},
+    "convolution": {"x": "ROWS // 32, 4, COLS", "w": "32, 4, 3"},
     "attention": {"x": "ROWS, DEPTH", "k": "COLS, DEPTH", "v": "COLS, DEPTH"},
     "projection": {"x": "ROWS, COLS", "w": "COLS, DEPTH"},
 }
