@@ -94,7 +94,7 @@ CONSTANTS = ("0.2", "0.5", "1.5", "2.0")
 DTYPES = ("float32", "float16")
 ROWS = (448, 512, 576, 640)
 COLUMNS = (36000, 40000, 44000, 48000, 52000, 56000)
-"""No power of two: a row kernel has to mask. With `ROWS`, a tensor never fits into the L2 of the GPU that is simulated."""
+"""No power of two: a row kernel has to mask. With `ROWS`, a tensor never fits into the simulated GPU's L2."""
 DEPTHS = (32, 64)
 NUMBERS = CONSTANTS
 """The numbers of a prompt."""
