@@ -78,6 +78,9 @@ class GymOptions(OptionGroup):
     only and does not look at it."""
     gpu_profile: Literal["h100", "a100"] = "h100"
     """Nominal GPU of the simulated clock."""
+    timing_noise: Annotated[float, Interval(ge=0)] = 0.0
+    """Noise injected into a simulated clock's times in training, for studies: standard deviation of the logarithm of a
+    call's factor. `speedup` and `speedup_low` then come from several noisy calls, as on a GPU."""
     load_timeout_s: Annotated[float, Interval(ge=0.1)] = 20.0
     """Own time of the candidate's process: running or asleep, not waiting for a processor. Likewise the next two."""
     run_timeout_s: Annotated[float, Interval(ge=0.1)] = 20.0
@@ -127,7 +130,8 @@ class GymOptions(OptionGroup):
     @property
     def judges_validation_apart(self) -> bool:
         """Whether validation is judged otherwise than training."""
-        return self.trial_choice is not None or (self.compile_for != "off" and self.compile != "all")
+        fewer_compiled = self.compile_for != "off" and self.compile != "all"
+        return self.trial_choice is not None or fewer_compiled or self.timing_noise > 0
 
     @property
     def patience_s(self) -> float:

@@ -11,11 +11,13 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from random import Random
 from types import TracebackType
 
 import torch
 
 from verl_kernel.env.backends import refuse_interpreting, resolve_backend
+from verl_kernel.env.clocks.noise import with_noise
 from verl_kernel.env.clocks.simulated import unpriced
 from verl_kernel.env.compilation.targets import TARGETS
 from verl_kernel.env.devices.base import DeviceBackend
@@ -62,7 +64,8 @@ class Judge:
     Raises:
         EnvironmentNotReady: the device or a required mechanism of isolation is missing, or the device is too small.
         ConfigError: the device has no honest time for `reference_mode`, `reference_cache` or `verdict_cache` cannot be
-            written, the latter would keep measured times, or `trial_choice` cannot be read.
+            written, the latter would keep measured times or `timing_noise` disturb them, or `trial_choice` cannot be
+            read.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class Judge:
         refuse_interpreting(options, self._device)
         if options.reference_mode == "compile" and self._device.timing_source == "simulated":
             raise ConfigError("kernelgym.reference_mode is 'compile', which a simulated clock cannot time: use 'eager'")
+        self._refuse_noise()
         self._verdicts = self._make_verdict_store()
         self._device.setup()
         self._device.adopt(options)
@@ -107,6 +111,12 @@ class Judge:
             InfraError: the evaluator failed; the candidate was not judged.
             EnvironmentNotReady: a mechanism of `require_isolation` is not in force.
         """
+        result = self._verdict(request)
+        if not self._options.timing_noise or request.validate:
+            return result
+        return with_noise(result, self._options.timing_noise, Random(b"timing noise" + self._secret(request)()))
+
+    def _verdict(self, request: EvalRequest) -> EvalResult:
         if self._verdicts is None:
             return self._run(request)
         is_compiled = self._compiler is not None and self._compiles(request)
@@ -240,6 +250,13 @@ class Judge:
         if self._store is not None and stored is None:
             self._store.save(task, reference.preparation)
         return reference
+
+    def _refuse_noise(self) -> None:
+        if self._options.timing_noise and self._device.timing_source != "simulated":
+            raise ConfigError(
+                f"kernelgym.timing_noise is {self._options.timing_noise}, but times are measured here, and a measured "
+                "time has noise of its own: leave it 0"
+            )
 
     def _make_verdict_store(self) -> VerdictStore | None:
         folder = self._options.verdict_cache
