@@ -21,6 +21,18 @@ from verl_kernel.env.trace import TraceEvent
 _CACHE_SHARE = 16
 
 
+class ProgramWatch(Protocol):
+    """Who is told of each program of a launch."""
+
+    def begin_program(self, index: tuple[int, ...], grid: tuple[int, ...]) -> None:
+        """One begins."""
+        ...
+
+    def end_launch(self) -> None:
+        """The last one has ended."""
+        ...
+
+
 class DeviceBackend(Protocol):
     """Where programs run, how their kernels are counted and how launches are suppressed."""
 
@@ -176,6 +188,10 @@ class DeviceBackend(Protocol):
     def describe_launches(self) -> dict[str, Any]:
         """Each launch since then that needs a compiled kernel of its own (`compilation.description.Description`)."""
         return {"functions": [], "launches": [], "tuned": []}
+
+    def watch_programs(self, watch: ProgramWatch) -> AbstractContextManager[Any]:
+        """Tell `watch` of each program of the launches inside, where a device runs them one by one."""
+        return nullcontext()
 
     def check_memory(self) -> AbstractContextManager[Any]:
         """Look for faults in what the launches inside do to memory; `take_memory_findings` has them."""

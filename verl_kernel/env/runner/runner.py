@@ -14,7 +14,7 @@ import gc
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +169,7 @@ class Runner:
         launches = contextlib.nullcontext() if left_out is None else self._device.suppress_launches(**left_out)
         checks = self._device.check_memory() if request["memory"] else contextlib.nullcontext()
         explained, ready = self._device.spent_ns, time.thread_time_ns()
-        traced = self._tracer.on() if request.get("traced") else contextlib.nullcontext()
+        traced = self._traced() if request.get("traced") else contextlib.nullcontext()
         with torch.no_grad(), launches, checks, self._device.record() as events, traced:
             output = self._model(*args, **kwargs)
             self._device.synchronize()
@@ -181,6 +181,11 @@ class Runner:
         own = ready - self._begun + time.thread_time_ns() - done
         seen = opcodes.dump(self._tracer.seen) if request.get("traced") else {}
         return {**form, "events": trace, "spent": {"device": explained, "own": own}, "opcodes": seen}
+
+    @contextlib.contextmanager
+    def _traced(self) -> Iterator[None]:
+        with self._tracer.on(), self._device.watch_programs(self._tracer):
+            yield
 
     def _put(self, output: Any, inputs: list[torch.Tensor], specs: list[Place]) -> Form:
         """Copy an output to the places the judge has poisoned for it, where its form allows that."""

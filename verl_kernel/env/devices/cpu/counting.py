@@ -19,6 +19,7 @@ import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, _get_np_dtype
 
+from verl_kernel.env.devices.base import ProgramWatch
 from verl_kernel.env.devices.cpu.work.launch_steps import Products
 from verl_kernel.env.devices.cpu.work.traffic import Traffic, sector_bytes
 from verl_kernel.env.trace import TraceEvent
@@ -44,6 +45,7 @@ class Launches:
         self.suppressed = False
         self.marshalling = False
         self.running = False
+        self.watch: ProgramWatch | None = None
         self.variant = ""
         """Which compiled kernel the launch needs (`launch_variants`); "" where nobody compiles."""
         self.spent_ns = 0

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from verl_kernel.env.devices import INTERPRETER_VARIABLES
-from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.devices.base import DeviceBackend, ProgramWatch
 from verl_kernel.env.devices.cpu import cuda_shim
 from verl_kernel.env.devices.op_recorder import OpRecorder
 from verl_kernel.env.tamper import tripwire
@@ -76,6 +76,17 @@ class InterpreterDevice(DeviceBackend):
         finally:
             STATE.events = tripwire.WIRE.events = outer
             STATE.spent_ns += recorder.spent_ns
+
+    @contextmanager
+    def watch_programs(self, watch: ProgramWatch) -> Iterator[None]:
+        """Tell `watch` of each program of the launches inside."""
+        from verl_kernel.env.devices.cpu.counting import STATE
+
+        STATE.watch = watch
+        try:
+            yield
+        finally:
+            STATE.watch = None
 
     def check_memory(self) -> AbstractContextManager[None]:
         """Check bounds, what was written, and races."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import triton.language as tl
 from triton.runtime import interpreter
-from triton.runtime.interpreter import FunctionRewriter, GridExecutor, InterpretedFunction
+from triton.runtime.interpreter import FunctionRewriter, GridExecutor, InterpretedFunction, InterpreterBuilder
 
 from verl_kernel.env.devices.cpu import counting, store_hooks
 from verl_kernel.env.devices.cpu.counting import STATE
@@ -55,6 +55,7 @@ def install() -> None:
     conditions.install()
     scalars.install()
     GridExecutor.__call__ = launching(GridExecutor.__call__)
+    InterpreterBuilder.set_grid_idx = _beginning(InterpreterBuilder.set_grid_idx)
     for name in ("_init_args_hst", "_restore_args_dev"):
         setattr(GridExecutor, name, _marshalling(getattr(GridExecutor, name)))
     InterpretedFunction.__call__ = _call_device_function
@@ -145,10 +146,22 @@ def _run(original: Callable[..., Any], executor: Any, args: tuple[Any, ...], kwa
         _mark_refusal(exc, executor.fn)
         raise
     finally:
+        if STATE.watch is not None:
+            STATE.watch.end_launch()
         STATE.running = False
         STATE.spent_ns += time.thread_time_ns() - start
         _record(executor.fn, executor.grid, failed)
         STATE.tensors = []  # the program's memory is freed when the program drops it
+
+
+def _beginning(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def set_grid_idx(self: Any, *index: int) -> None:
+        original(self, *index)
+        if STATE.watch is not None:
+            STATE.watch.begin_program(index, self.grid_dim)
+
+    return set_grid_idx
 
 
 def _record(fn: FunctionType, grid: tuple[int, ...], failed: bool) -> None:

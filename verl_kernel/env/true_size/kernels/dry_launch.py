@@ -29,6 +29,8 @@ _TRACED = 6
 """Programs of a launch whose instructions are watched."""
 _WORK = 6000
 """Ops of the interpreter that the programs of one launch may take where more of them make counts more accurate."""
+_LANES = 1 << 14
+"""An op on so many lanes takes about as long as two on a few."""
 
 
 class DryLaunches:
@@ -60,8 +62,8 @@ class DryLaunches:
 
         GridExecutor.__call__ = launches.launching(launch)
 
-    def _count(self) -> None:
-        self._loops.meter.calls += 1
+    def _count(self, lanes: int) -> None:
+        self._loops.meter.calls += 1 + lanes // _LANES
 
     def _launch(self, executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         known = inspect.signature(executor.fn).parameters

@@ -20,7 +20,7 @@ class Meter:
         self.weight = 1.0
         """How many programs and turns what runs now stands for."""
         self.calls = 0
-        """Ops of the interpreter so far."""
+        """Ops of the interpreter so far, those on many lanes more than once."""
         self.loaded: defaultdict[str, float] = defaultdict(float)
         self.stored: defaultdict[str, float] = defaultdict(float)
         """Bytes loaded and stored by parameter of the kernel."""

@@ -36,12 +36,12 @@ def mark(value: Any) -> Any:
     return value
 
 
-def install(space: AddressSpace, on_call: Callable[[], None]) -> None:
+def install(space: AddressSpace, on_call: Callable[[int], None]) -> None:
     """Wrap the interpreter, around whatever counts (once per process).
 
     Args:
         space: where it is noted that a kernel cannot be followed.
-        on_call: called for each op of the interpreter.
+        on_call: called for each op of the interpreter with the lanes of its result.
     """
     names = {name for name in dir(InterpreterBuilder) if name.startswith("create_")} | set(_OPS)
     for name in sorted(names - {*_MEMORY, *_CHECKS}):
@@ -54,11 +54,11 @@ def install(space: AddressSpace, on_call: Callable[[], None]) -> None:
     interpreter._patch_lang_tensor = _refusing(interpreter._patch_lang_tensor, space)
 
 
-def _marking(original: Callable[..., Any], on_call: Callable[[], None]) -> Callable[..., Any]:
+def _marking(original: Callable[..., Any], on_call: Callable[[int], None]) -> Callable[..., Any]:
     @wraps(original)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        on_call()
         result = original(self, *args, **kwargs)
+        on_call(result.data.size if isinstance(result, TensorHandle) else 1)
         return mark(result) if any(map(is_unknown, _handles(args))) else result
 
     return method
