@@ -36,15 +36,27 @@ def test_a_stopped_study_goes_on_where_it_was(plan: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(study, "_train", train)
     stopped = run(plan)
-    assert stopped.exit_code == 2 and "one-1" in stopped.output
+    assert stopped.exit_code == 2 and "1 of the study's arms failed; the first: run one-1" in stopped.output
     done = run(plan)
     assert done.exit_code == 0, done.output
-    assert "4 runs, 2 finished" in done.output
-    assert trained == ["one-0", "two-0", "one-1", "one-1", "two-1"]
+    assert "4 runs, 3 finished" in done.output
+    assert trained == ["one-0", "two-0", "one-1", "two-1", "one-1"]
     out = plan.parent / "out"
     assert len(out.joinpath("study.jsonl").read_text().splitlines()) == 8
     assert json.loads((out / "one-0" / "run.json").read_text())["overrides"]
     assert "| One | 2 |" in (out / "table.md").read_text() and (out / "study.png").is_file()
+
+
+def test_an_arm_that_failed_is_left_alone(plan: Path, monkeypatch: pytest.MonkeyPatch):
+    trained = []
+
+    def train(folder: Path, argv: list[str]) -> int:
+        trained.append(folder.name)
+        return 1 if folder.name.startswith("one") else trainer()(folder, argv)
+
+    monkeypatch.setattr(study, "_train", train)
+    result = run(plan)
+    assert result.exit_code == 2 and trained == ["one-0", "two-0", "two-1"] and "| Two | 2 |" in result.output
 
 
 def test_a_dry_run_says_what_it_would_do_and_how_long_it_takes(plan: Path):

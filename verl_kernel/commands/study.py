@@ -6,13 +6,14 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from verl_kernel.errors import ConfigError, VerlKernelError
+from verl_kernel.errors import ConfigError, InfraError, VerlKernelError
 from verl_kernel.study import comparisons, figure, runs, summary
 from verl_kernel.study.plan import Run, Study, read_study
 
@@ -25,7 +26,7 @@ def command(
     arms: Annotated[str, typer.Option(help="Only train these arms, as in a,b; all are compared.")] = "",
     rows: Annotated[Path | None, typer.Option(help="Only compare the rows of this study.jsonl.")] = None,
 ) -> None:
-    """Run what is missing of a study, then write study.jsonl, table.md and study.png; a stopped one goes on."""
+    """Run what is missing of a study, then write its rows, table and figures; a stopped one goes on."""
     console = Console(soft_wrap=True)
     try:
         study = read_study(plan)
@@ -34,20 +35,35 @@ def command(
             return
         chosen = _chosen(study, arms)
         todo = [run for run in chosen if runs.finished(run, out) is None]
-        left = _hours(runs.minutes_left(study, out, chosen))
-        console.print(f"{len(chosen)} runs, {len(chosen) - len(todo)} finished; about {left} left")
+        left = lambda: _hours(runs.minutes_left(study, out, chosen))  # noqa: E731
+        console.print(f"{len(chosen)} runs, {len(chosen) - len(todo)} finished; about {left()} left")
         if dry_run:
             for run in todo:
                 console.print(f"{run.name}: {shlex.join(run.command[1:])}", markup=False, highlight=False)
             return
-        for run in [] if summary_only else todo:
-            console.print(f"{run.name}: {run.arm.title}, seed {run.seed}", highlight=False)
-            runs.execute(run, out, _train)
-            console.print(f"about {_hours(runs.minutes_left(study, out, chosen))} left", highlight=False)
+        failed = [] if summary_only else _run_all(todo, left, out, console)
         _compare(study, runs.collect(study, out), out, console)
+        if failed:
+            raise InfraError(f"{len(failed)} of the study's arms failed; the first: {failed[0]}")
     except VerlKernelError as exc:
         typer.echo(f"Error: {exc}", err=True)
         raise typer.Exit(2) from exc
+
+
+def _run_all(todo: list[Run], left: Callable[[], str], out: Path, console: Console) -> list[InfraError]:
+    """Train the runs, leaving alone an arm that has failed once; returns the failures."""
+    failed: dict[str, InfraError] = {}
+    for run in todo:
+        if run.arm.name in failed:
+            continue
+        console.print(f"{run.name}: {run.arm.title}, seed {run.seed}", highlight=False)
+        try:
+            runs.execute(run, out, _train)
+        except InfraError as exc:
+            failed[run.arm.name] = exc
+            console.print(str(exc), style="red", markup=False, highlight=False)
+        console.print(f"about {left()} left", highlight=False)
+    return list(failed.values())
 
 
 def _chosen(study: Study, arms: str) -> list[Run]:
@@ -74,7 +90,10 @@ def _compare(study: Study, rows: list[dict[str, Any]], out: Path, console: Conso
     out.mkdir(parents=True, exist_ok=True)
     (out / "table.md").write_text(text)
     clock = "simulated time" if any(row.get("kernel/simulated_clock") for row in rows) else "measured time"
-    figure.plot(rows, titles, out / "study.png", f"{study.recipe}, {study.steps} steps, {clock}")
+    heading = f"{study.recipe}, {study.steps} steps, {clock}"
+    figure.plot(rows, titles, out / "study.png", heading)
+    if study.comparisons:
+        figure.plot_effects(rows, study.comparisons, out / "effects.png", heading)
     console.print(text, markup=False, highlight=False)
     console.print(f"raw data, table and figure: {out}", highlight=False)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The study's figure: a panel per measure, a line per arm, its 95 % interval over seeds as a band."""
+"""The study's figures: a panel of curves per measure (bands: 95 % interval over seeds), and the effects compared."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from verl_kernel.study.comparisons import effect
+from verl_kernel.study.plan import Comparison
 from verl_kernel.study.summary import MEASURES, Row, curve
 
 _SMOOTH = 3
+_COLOURS = 10
+_STYLES = ("-", "--", ":")
 
 
 def plot(rows: Sequence[Row], titles: Mapping[str, str], path: Path, heading: str) -> None:
-    """Save the figure.
+    """Save the curves.
 
     Args:
         rows: the study's rows.
@@ -32,7 +36,7 @@ def plot(rows: Sequence[Row], titles: Mapping[str, str], path: Path, heading: st
     figure, axes = pyplot.subplots(2, 3, figsize=(13, 7.5), layout="constrained")
     for axis, measure in zip(axes.flat, MEASURES, strict=False):
         for number, (arm, title) in enumerate(titles.items()):
-            _line(axis, rows, arm, measure, title, f"C{number}")
+            _line(axis, rows, arm, measure, title, number)
         axis.set_title(measure)
         axis.set_xlabel("step")
         axis.grid(alpha=0.3)
@@ -44,14 +48,53 @@ def plot(rows: Sequence[Row], titles: Mapping[str, str], path: Path, heading: st
     pyplot.close(figure)
 
 
-def _line(axis: Any, rows: Sequence[Row], arm: str, measure: str, title: str, colour: str) -> None:
+def plot_effects(rows: Sequence[Row], comparisons: Sequence[Comparison], path: Path, heading: str) -> None:
+    """Save each comparison's effect with its interval, its seeds and what was expected.
+
+    Args:
+        rows: the study's rows.
+        comparisons: in the figure's order; those that no seed has finished are left out, and without any there is no
+            figure.
+        path: of the PNG.
+        heading: over the figure.
+
+    Raises:
+        ModuleNotFoundError: matplotlib is not installed (extra `plot`).
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    known = [(one, found) for one in comparisons if (found := effect(rows, one.arms, one.figure)) is not None]
+    if not known:
+        return
+    figure, axis = pyplot.subplots(figsize=(10, 1.4 + 0.45 * len(known)), layout="constrained")
+    for place, (one, found) in enumerate(known):
+        seeds = len(found.differences)
+        axis.plot([found.low, found.high], [place, place], color="C0", label="" if place else "95 % interval")
+        axis.plot(found.differences, [place] * seeds, ".", color="C0", alpha=0.4, label="" if place else "a seed")
+        axis.plot(found.mean, place, "o", color="C0", label="" if place else "mean")
+        axis.plot(one.expected, place, "D", color="C1", fillstyle="none", label="" if place else "expected")
+    axis.set_yticks(range(len(known)), [f"{one.title}: {one.figure}" for one, _ in known])
+    axis.invert_yaxis()
+    axis.axvline(0.0, color="grey", linewidth=0.8)
+    axis.grid(alpha=0.3, axis="x")
+    axis.legend(frameon=False)
+    axis.set_title(f"{heading}: differences on held-out tasks")
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def _line(axis: Any, rows: Sequence[Row], arm: str, measure: str, title: str, number: int) -> None:
     points = curve(rows, arm, measure)
     if not points:
         return
     steps, intervals = list(points), list(points.values())
     means = _smooth([found.mean for found in intervals])
     halves = _smooth([found.half or 0.0 for found in intervals])
-    axis.plot(steps, means, color=colour, label=title)
+    colour, style = f"C{number % _COLOURS}", _STYLES[number // _COLOURS % len(_STYLES)]
+    axis.plot(steps, means, style, color=colour, label=title)
     low, high = ([m + sign * h for m, h in zip(means, halves, strict=True)] for sign in (-1, 1))
     axis.fill_between(steps, low, high, color=colour, alpha=0.1, linewidth=0)
 
