@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command with the real recipe's plan but a trainer that only leaves metrics behind."""
 
+import contextlib
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
+from tests.env.waiting import until
 from tests.study.test_plan import SMALL
 from tests.study.test_runs import trainer
 from verl_kernel.cli import app
@@ -63,6 +69,21 @@ def test_a_dry_run_says_what_it_would_do_and_how_long_it_takes(plan: Path):
     result = run(plan, "--dry-run")
     assert result.exit_code == 0 and "about 4 min left" in result.output
     assert "--config-name=r trainer.total_training_steps=2 a=1 b=1" in result.output
+
+
+def test_a_study_that_is_asked_to_end_ends_its_run(tmp_path: Path):
+    run = f"from verl_kernel.commands.study import _train; _train(Path({str(tmp_path)!r}), ['sleep', '1234'])"
+    with subprocess.Popen([sys.executable, "-c", f"from pathlib import Path; {run}"]) as process:
+        sleep = until(lambda: _below(process.pid, "sleep"))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 128 + signal.SIGTERM
+    assert not sleep.is_running()
+
+
+def _below(pid: int, name: str) -> psutil.Process | None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return next((one for one in psutil.Process(pid).children(recursive=True) if one.name() == name), None)
+    return None
 
 
 def test_a_plan_that_is_not_there_is_a_usage_error(tmp_path: Path):

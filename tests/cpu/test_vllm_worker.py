@@ -35,11 +35,32 @@ print("same")
 """
 
 
+def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "VERL_PLATFORM": "cpu", "OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
+    return subprocess.run([sys.executable, "-c", program, *arguments], env=environment, capture_output=True, text=True)
+
+
 @pytest.mark.processes
 def test_an_output_layer_that_shares_its_weight_follows_the_embedding(tmp_path):
     """Llama's; it went on with the dummy weights of vLLM's start, and every token was as likely as any other."""
-    environment = {**os.environ, "VERL_PLATFORM": "cpu", "OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
-    done = subprocess.run(
-        [sys.executable, "-c", TIED, str(tmp_path / "store")], env=environment, capture_output=True, text=True
-    )
+    done = run(TIED, str(tmp_path / "store"))
     assert done.stdout.strip().endswith("same"), done.stderr[-2000:]
+
+
+GIVES_WAY = """
+import os, threading
+from verl_kernel.cpu.vllm_worker import give_way
+
+done = threading.Event()
+thread = threading.Thread(target=done.wait, daemon=True)
+thread.start()
+give_way()
+print([os.getpriority(os.PRIO_PROCESS, one) for one in (os.getpid(), thread.native_id)])
+done.set()
+"""
+
+
+@pytest.mark.processes
+def test_an_engine_gives_way_with_all_its_threads():
+    done = run(GIVES_WAY)
+    assert done.stdout.strip().endswith("[19, 19]"), done.stderr[-2000:]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -75,8 +76,15 @@ def _chosen(study: Study, arms: str) -> list[Run]:
 
 
 def _train(folder: Path, argv: list[str]) -> int:
-    watch = [sys.executable, "-m", "verl_kernel", "watch", str(folder), "--", *argv]
-    return subprocess.run(watch, check=False).returncode
+    """Train in a folder; a study that is asked to end ends its run first."""
+    with subprocess.Popen([sys.executable, "-m", "verl_kernel", "watch", str(folder), "--", *argv]) as child:
+
+        def end(number: int, frame: object) -> None:
+            child.terminate()
+            raise SystemExit(128 + number)  # the context waits for the child
+
+        signal.signal(signal.SIGTERM, end)
+        return child.wait()
 
 
 def _compare(study: Study, rows: list[dict[str, Any]], out: Path, console: Console) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weight synchronisation into vLLM's CPU worker.
+"""Weight synchronisation into vLLM's CPU worker, and its place among the processes that share the processors.
 
 vLLM prepacks weights for oneDNN on a CPU and drops the originals, so writing into its parameters, as verl's
 extension does, has no effect there. This extension reloads them in checkpoint format. Select it with
@@ -8,6 +8,9 @@ extension does, has no effect there. This extension reloads them in checkpoint f
 
 from __future__ import annotations
 
+import contextlib
+import os
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +19,9 @@ from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 
 from verl_kernel.errors import ConfigError
+
+_LAST = 19
+"""The lowest priority; Ray gives its workers, and so judges and trainer, 15."""
 
 
 class CPUWorkerExtension(vLLMColocateWorkerExtension):  # type: ignore[misc]
@@ -34,6 +40,7 @@ class CPUWorkerExtension(vLLMColocateWorkerExtension):  # type: ignore[misc]
                 "actor_rollout_ref.model.lora.merge is false, and the CPU platform synchronises no adapter by itself: "
                 "set it to true, so that weights arrive with the adapter added"
             )
+        give_way()
         weights: list[tuple[str, torch.Tensor]] = []
         receiver = BucketedWeightReceiver(
             zmq_handle=self._get_zmq_handle(), device=torch.device("cpu"), use_shm=use_shm
@@ -44,6 +51,17 @@ class CPUWorkerExtension(vLLMColocateWorkerExtension):  # type: ignore[misc]
         )
         self.model_runner.reload_weights(weights_iterator=iter(weights), is_checkpoint_format=True)
         pack_tied_heads(self.model_runner.get_model())
+
+
+def give_way() -> None:
+    """Let judges and trainer have the processors first.
+
+    A step of a small model takes an engine as long for one sequence as for many: one that has to wait decodes more of
+    them at once, while one that goes first spends a processor on the few that judges have answered.
+    """
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), _LAST)
 
 
 def pack_tied_heads(model: torch.nn.Module) -> None:
