@@ -36,7 +36,10 @@ def command(
             return
         chosen = _chosen(study, arms)
         todo = [run for run in chosen if runs.finished(run, out) is None]
-        left = lambda: _hours(runs.minutes_left(study, out, chosen))  # noqa: E731
+
+        def left() -> str:
+            return _hours(runs.minutes_left(study, out, chosen))
+
         console.print(f"{len(chosen)} runs, {len(chosen) - len(todo)} finished; about {left()} left")
         if dry_run:
             for run in todo:
