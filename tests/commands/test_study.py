@@ -109,12 +109,16 @@ def test_only_the_chosen_arms_are_trained(plan: Path, monkeypatch: pytest.Monkey
     assert refused.exit_code == 2 and "--arms names 'three'; the study's arms are one, two" in refused.output
 
 
-@pytest.mark.parametrize("folder", ["first"])
-def test_a_committed_table_is_made_again_byte_for_byte(tmp_path: Path, folder: str):
-    kept = Path(__file__).parents[2] / "recipes" / "cpu_study" / folder
+@pytest.mark.parametrize(("plan", "folder"), [("first/study.yaml", "first"), ("study.yaml", "data")])
+def test_a_committed_table_is_made_again_byte_for_byte(tmp_path: Path, plan: str, folder: str):
+    study = Path(__file__).parents[2] / "recipes" / "cpu_study"
+    kept = study / folder
     result = RUNNER.invoke(
-        app, ["study", str(kept / "study.yaml"), "--rows", str(kept / "study.jsonl"), "--out", str(tmp_path)]
-    )  # fmt: skip
+        app, ["study", str(study / plan), "--rows", str(kept / "study.jsonl"), "--out", str(tmp_path)]
+    )
     assert result.exit_code == 0, result.output
     assert (tmp_path / "table.md").read_bytes() == (kept / "table.md").read_bytes()
-    assert (tmp_path / "study.png").is_file()
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in kept.iterdir()} - {
+        "study.jsonl",
+        "study.yaml",
+    }
