@@ -14,6 +14,8 @@ from verl_kernel.study.summary import MEASURES, Row, curve
 _SMOOTH = 3
 _COLOURS = 10
 _STYLES = ("-", "--", ":")
+_MARGIN = 0.5
+"""Of a panel, above and below its lines, as a part of their range."""
 
 
 def plot(rows: Sequence[Row], titles: Mapping[str, str], path: Path, heading: str) -> None:
@@ -37,6 +39,7 @@ def plot(rows: Sequence[Row], titles: Mapping[str, str], path: Path, heading: st
     for axis, measure in zip(axes.flat, MEASURES, strict=False):
         for number, (arm, title) in enumerate(titles.items()):
             _line(axis, rows, arm, measure, title, number)
+        _look_at_lines(axis)
         axis.set_title(measure)
         axis.set_xlabel("step")
         axis.grid(alpha=0.3)
@@ -97,6 +100,14 @@ def _line(axis: Any, rows: Sequence[Row], arm: str, measure: str, title: str, nu
     axis.plot(steps, means, style, color=colour, label=title)
     low, high = ([m + sign * h for m, h in zip(means, halves, strict=True)] for sign in (-1, 1))
     axis.fill_between(steps, low, high, color=colour, alpha=0.1, linewidth=0)
+
+
+def _look_at_lines(axis: Any) -> None:
+    """The intervals of two or three seeds may leave the panel; the means fill it."""
+    means = [value for line in axis.lines for value in line.get_ydata()]
+    if means:
+        margin = _MARGIN * (max(means) - min(means)) or 1.0
+        axis.set_ylim(min(means) - margin, max(means) + margin)
 
 
 def _smooth(values: Sequence[float]) -> list[float]:
