@@ -84,6 +84,14 @@ def test_the_figures_of_the_readme_are_those_of_the_study():
         assert f"{first[key].mean():.0%} → {last[key].mean():.0%}".replace("%", " %") in readme
 
 
+def test_the_effects_on_the_studys_page_are_those_of_its_data():
+    made = (ROOT / "recipes/cpu_study/data/table.md").read_text()
+    rows = re.findall(r"\| ([a-z][^|]*) \|[^|]*\|( [+-]\S+ \| \S+ to \S+ )\|", (ROOT / "docs/study.md").read_text())
+    assert len(rows) == 9
+    for figure, seen in rows:
+        assert re.search(rf"\| {re.escape(figure)} \|[^|]*\|{re.escape(seen)}\|", made), (figure, seen)
+
+
 def installable(words: list[str]) -> bool:
     """A lock file that exists, the checkout, our wheel with an extra that exists, or a locked package's version."""
     lock = (ROOT / "requirements" / "cpu.txt").read_text().splitlines()
