@@ -85,11 +85,12 @@ def test_the_figures_of_the_readme_are_those_of_the_recorded_run():
         assert f"| {first[key]:.2f} | {last[key]:.2f} |" in recipe
 
 
-def test_the_effects_on_the_studys_page_are_those_of_its_data():
+def test_the_effects_on_the_pages_are_those_of_the_study():
     made = (ROOT / "recipes/cpu_study/data/table.md").read_text()
     rows = re.findall(r"\| ([a-z][^|]*) \|[^|]*\|( [+-]\S+ \| \S+ to \S+ )\|", (ROOT / "docs/study.md").read_text())
-    assert len(rows) == 14
-    for figure, seen in rows:
+    readme = re.findall(r"\| (coverage|correct|decoys) \|( [+-]\S+ \| \S+ to \S+ )\|", (ROOT / "README.md").read_text())
+    assert len(rows) == 14 and len(readme) == 6
+    for figure, seen in [*rows, *readme]:
         assert re.search(rf"\| {re.escape(figure)} \|[^|]*\|{re.escape(seen)}\|", made), (figure, seen)
 
 

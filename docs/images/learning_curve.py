@@ -30,7 +30,9 @@ def draw(path: Path) -> None:
         share = steps[key] * 100
         axis.plot(share.index, share.rolling(SMOOTH, min_periods=1).mean(), color=colour, label=title)
         axis.plot(share.index, share, ".", color=colour, alpha=0.3)
-    axis.set(xlabel="training step (128 kernels each)", ylabel="% of kernels", xlim=(1, steps.index.max()), ylim=(0, 100))
+    axis.set(
+        xlabel="training step (128 kernels each)", ylabel="% of kernels", xlim=(1, steps.index.max()), ylim=(0, 100)
+    )
     axis.grid(alpha=0.3)
     axis.legend(loc="center right", frameon=False, bbox_to_anchor=(1, 0.38))
     figure.savefig(path, metadata={"Date": None})
