@@ -2,6 +2,7 @@
 """Commands in the documentation work: `sh run` blocks are executed, all others name what exists."""
 
 import importlib.metadata
+import math
 import os
 import re
 import shlex
@@ -14,6 +15,10 @@ import pytest
 from hydra import compose, initialize_config_module
 
 from verl_kernel.cli import COMMANDS
+from verl_kernel.study.comparisons import effect
+from verl_kernel.study.plan import read_study
+from verl_kernel.study.runs import read_rows
+from verl_kernel.study.summary import interval
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -92,6 +97,16 @@ def test_the_effects_on_the_pages_are_those_of_the_study():
     assert len(rows) == 14 and len(readme) == 6
     for figure, seen in [*rows, *readme]:
         assert re.search(rf"\| {re.escape(figure)} \|[^|]*\|{re.escape(seen)}\|", made), (figure, seen)
+
+
+def test_students_intervals_have_the_signs_that_were_expected_as_the_study_says():
+    study = read_study(ROOT / "recipes/cpu_study/study.yaml")
+    rows = read_rows(ROOT / "recipes/cpu_study/data/study.jsonl")
+    found = [(one, effect(rows, one.arms, one.figure)) for one in study.comparisons]
+    run = [(one, interval(known.differences)) for one, known in found if known is not None]
+    assert len(run) == 5
+    for one, known in run:
+        assert math.copysign(1, one.expected) * known.mean > known.half, one.name
 
 
 def installable(words: list[str]) -> bool:
