@@ -109,6 +109,17 @@ def test_only_the_chosen_arms_are_trained(plan: Path, monkeypatch: pytest.Monkey
     assert refused.exit_code == 2 and "--arms names 'three'; the study's arms are one, two" in refused.output
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"), [(None, "cannot be read"), ("{", "cannot be read"), ('{"step": 1}\n', "line 1")]
+)
+def test_rows_that_are_none_are_refused_in_a_sentence(plan: Path, text: str | None, sentence: str):
+    rows = plan.parent / "rows.jsonl"
+    if text is not None:
+        rows.write_text(text)
+    result = run(plan, "--rows", str(rows))
+    assert result.exit_code == 2 and f"Error: {rows}" in result.output and sentence in result.output
+
+
 @pytest.mark.parametrize(("plan", "folder"), [("first/study.yaml", "first"), ("study.yaml", "data")])
 def test_a_committed_table_is_made_again_byte_for_byte(tmp_path: Path, plan: str, folder: str):
     study = Path(__file__).parents[2] / "recipes" / "cpu_study"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from verl_kernel.errors import InfraError
+from verl_kernel.errors import DataError, InfraError
 from verl_kernel.reporting.steps import number, read_steps
 from verl_kernel.study.comparisons import PREFIX
 from verl_kernel.study.held_out import held_out
@@ -93,8 +93,19 @@ def write_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Read what `write_rows` wrote."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    """Read what `write_rows` wrote.
+
+    Raises:
+        DataError: the file cannot be read, or a line is no row of a study.
+    """
+    try:
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+    except (OSError, ValueError) as exc:
+        raise DataError(f"{path} cannot be read as a study's rows ({exc}); name a study.jsonl") from exc
+    for line, row in enumerate(rows, 1):
+        if not isinstance(row, dict) or not {"arm", "seed", "step"} <= row.keys():
+            raise DataError(f"{path}, line {line}: a study's row has arm, seed and step; name a study.jsonl")
+    return rows
 
 
 def _rows(run: Run, folder: Path) -> list[dict[str, Any]]:
