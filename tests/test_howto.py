@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The how-to pages hold complete examples: their files are written down and their commands run, as a reader would."""
+"""The tutorial and the how-to pages hold complete examples: their files are written down and their commands run, as a reader would."""
 
 import os
 import re
@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted((ROOT / "docs" / "howto").glob("*.md"))
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+PAGES = [TUTORIAL, *sorted((ROOT / "docs" / "howto").glob("*.md"))]
 FENCE = re.compile(r"^```(\S+) ?(\S*)\n(.*?)^```", re.M | re.S)
 
 
@@ -34,6 +35,18 @@ def test_the_example_of_a_page_runs(page, tmp_path):
         done = run(line, tmp_path, package)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "pytest" not in line or " passed" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_tutorial_shows_what_its_rewards_print(tmp_path):
+    text = TUTORIAL.read_text()
+    for language, name, body in FENCE.findall(text):
+        if language == "python":
+            (tmp_path / name).write_text(body)
+    (tmp_path / "right.py").write_text((tmp_path / "wrong.py").read_text().replace("/ BLOCK", "/ columns"))
+    done = run("python rewards.py", tmp_path, ROOT)
+    (shown,) = (body for language, _, body in FENCE.findall(text) if language == "text")
+    assert done.stdout == shown
 
 
 def run(line: str, folder: Path, package: Path) -> subprocess.CompletedProcess[str]:
