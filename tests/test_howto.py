@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tutorial and the how-to pages hold complete examples: their files are written down and their commands run, as a reader would."""
+"""The tutorial and the how-to pages hold complete examples, written down and run as a reader would."""
 
 import os
 import re
