@@ -79,6 +79,21 @@ def test_bad_options_are_refused_by_name(key: str, value: Any) -> None:
         ProfilingReward(**{key: value})
 
 
+@given(st.data())
+def test_paying_decoys_pays_what_the_same_kernel_earns_and_nothing_else(data: st.DataObject) -> None:
+    fields = {
+        "status": data.draw(st.sampled_from([one for one in EvalStatus if one is not EvalStatus.INFRA_ERROR])),
+        "correctness": data.draw(st.sampled_from([None, False, True])),
+        "task_flags": data.draw(st.sampled_from([(), ("constant_output",), ("slow_reference",)])),
+    }
+    kernel = correct(data.draw(st.floats(0, 4)), data.draw(st.floats(0, 1))).model_copy(update=fields)
+    decoy = kernel.model_copy(update={"decoy_kernel": True})
+    paying = ProfilingReward(pay_decoys=True)
+    assert profiling_reward(kernel, paying) == profiling_reward(kernel, ProfilingReward())
+    assert profiling_reward(decoy, paying) == profiling_reward(kernel, paying)
+    assert profiling_reward(decoy, ProfilingReward()) == 0.0
+
+
 def oracle(result: EvalResult, options: ProfilingReward) -> float:
     """The three formulas written out case by case."""
     status, speedup = result.status.value, result.speedup
@@ -157,6 +172,13 @@ def test_a_decoy_is_paid_only_where_asked_to() -> None:
     assert profiling_reward(decoy, ProfilingReward()) == 0.0
     assert profiling_reward(decoy, paying) == profiling_reward(correct(2.0, 0.0), ProfilingReward()) > 0
     assert profiling_reward(failed("decoy"), paying) == -0.25
+
+
+@pytest.mark.parametrize("decoy", [False, True])
+def test_a_task_of_constant_output_pays_nobody(decoy: bool) -> None:
+    result = correct(1.6, 1.0, task_flags=("constant_output",)).model_copy(update={"decoy_kernel": decoy})
+    assert profiling_reward(result, ProfilingReward()) == 0.0
+    assert profiling_reward(result, ProfilingReward(pay_decoys=True)) == 0.0
 
 
 @pytest.mark.parametrize("hack", [{"status": EvalStatus.DECOY}, {"status": EvalStatus.HACKING}])

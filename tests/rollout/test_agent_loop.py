@@ -212,3 +212,13 @@ async def test_the_whole_report_is_a_switch(monkeypatch, tokenizer):
         loop, policy, _ = play(monkeypatch, tokenizer, [ANSWER] * 2, [OK, OK], 3000, max_turns=2, feedback=form)
         await loop.run({}, **ROW)
         assert ('"time_coverage": 1.0' in tokenizer.decode(policy.prompts[1])) is told
+
+
+@pytest.mark.parametrize("pay", [False, True])
+async def test_a_turn_says_whether_decoys_earn(monkeypatch, tokenizer, pay):
+    decoy = OK.model_copy(update={"decoy_kernel": True})
+    loop, _, _ = play(
+        monkeypatch, tokenizer, [ANSWER], [decoy], max_turns=1, decoys="record", reward={"pay_decoys": pay}
+    )
+    (turn,) = load_turns((await loop.run({}, **ROW)).extra_fields["kernel_turns"])
+    assert (turn.pay_decoys, turn.earns, turn.reward > 0) == (pay, pay, pay)

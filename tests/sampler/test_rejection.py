@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from tests.reward.results import correct, failed, turn
+from tests.reward.results import correct, failed, timed, turn
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.errors import ConfigError
 from verl_kernel.reward.record import TurnRecord
@@ -187,6 +187,34 @@ def test_a_fast_kernel_is_kept_whatever_its_coverage() -> None:
     speedups = [None, 1.49, 1.5, 9.0]
     assert [keep_probability(turn(correct(s, 0.1)), fast) for s in speedups] == [0.0, 0.0, 1.0, 1.0]
     assert keep_probability(turn(failed("incorrect", speedup=9.0)), fast) is None
+
+
+def test_noise_buys_no_exemption() -> None:
+    fast = PRSOptions(speedup_threshold=1.5)
+    lucky, sure, unknown = (timed(2.0, low, time_coverage=0.1) for low in (1.4, 1.5, None))
+    assert [keep_probability(turn(result), fast) for result in (lucky, sure, unknown)] == [0.0, 1.0, 0.0]
+    whole = PRSOptions(level="trajectory", speedup_threshold=1.5)
+    assert trajectory_probability([turn(lucky), turn(unknown)], whole) == 0.0
+    assert trajectory_probability([turn(lucky), turn(sure)], whole) == 1.0
+
+
+@given(st.floats(0, 1), st.none() | st.floats(0, 4), OPTIONS)
+def test_a_paid_decoy_is_judged_as_a_kernel_of_its_coverage(
+    coverage: float, speedup: float | None, options: PRSOptions
+) -> None:
+    kernel = correct(speedup, coverage)
+    decoy = kernel.model_copy(update={"decoy_kernel": True})
+    paid = turn(decoy).model_copy(update={"pay_decoys": True})
+    assert keep_probability(paid, options) == keep_probability(turn(kernel), options)
+    assert trajectory_probability([paid], options) == trajectory_probability([turn(kernel)], options)
+    assert keep_probability(turn(decoy), options) is None
+
+
+@pytest.mark.parametrize("pay_decoys", [False, True])
+def test_on_a_task_of_constant_output_nothing_is_rejected(pay_decoys: bool) -> None:
+    for decoy in (False, True):
+        result = correct(1.0, 0.0, task_flags=("constant_output",)).model_copy(update={"decoy_kernel": decoy})
+        assert keep_probability(turn(result).model_copy(update={"pay_decoys": pay_decoys}), PAPER) is None
 
 
 def test_a_trajectory_is_judged_by_its_correct_turns() -> None:

@@ -211,8 +211,13 @@ class EvalResult(Record):
     @property
     def rewarded(self) -> bool:
         """Whether this result may earn more than zero."""
+        return self.solves and not self.decoy_kernel
+
+    @property
+    def solves(self) -> bool:
+        """Whether a task that tells right from wrong was answered rightly, by whatever: a recorded decoy too."""
         fit = "constant_output" not in self.task_flags
-        return self.status is EvalStatus.OK and bool(self.correctness) and not self.decoy_kernel and fit
+        return self.status is EvalStatus.OK and bool(self.correctness) and fit
 
     @property
     def sure_speedup(self) -> float | None:

@@ -3,8 +3,8 @@
 
     r = scale * (correct_weight + speedup_weight * f(speedup) + coverage_weight * coverage + terms added by others)
 
-(less `slow_penalty` where the speedup is below 1) for a candidate whose result is `rewarded` (correct and, unless
-`pay_decoys`, no decoy). `scale` 1 is the paper's Eq. 8, 0.5 the released recipe. f is what `variant` chooses:
+(less `slow_penalty` where the speedup is below 1) for a candidate that `earns`. `scale` 1 is the paper's Eq. 8, 0.5 the
+released recipe. f is what `variant` chooses:
 
     sum         min(speedup, speedup_cap)
     weighted    1 where speedup >= 1 + margin, else 0
@@ -115,6 +115,11 @@ class ProfilingReward(OptionGroup):
             )
 
 
+def earns(result: EvalResult, pay_decoys: bool = False) -> bool:
+    """Whether a candidate may earn: it is right, on a task that tells, and no decoy unless decoys are paid."""
+    return result.solves if pay_decoys else result.rewarded
+
+
 def profiling_reward(result: EvalResult, options: ProfilingReward | None = None) -> float:
     """Reward of one candidate; without penalties never below 0.
 
@@ -130,8 +135,7 @@ def profiling_reward(result: EvalResult, options: ProfilingReward | None = None)
     if result.status is EvalStatus.INFRA_ERROR:
         reason = result.error.message if result.error else "no reason given"
         raise InfraError(f"task {result.task_id} was not judged ({reason}); an infra_error has no reward")
-    paid_decoy = options.pay_decoys and result.status is EvalStatus.OK and result.correctness
-    if not (result.rewarded or paid_decoy):
+    if not earns(result, options.pay_decoys):
         return 0.0 - _penalty(result, options)
     earned = sum(weight * TERMS[name](result, options) for name, weight in options.weights.items())
     point = _point(result)

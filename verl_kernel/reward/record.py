@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from verl_kernel.env import EvalResult
+from verl_kernel.reward.profiling import earns
 
 
 class TurnRecord(BaseModel):
@@ -22,12 +23,19 @@ class TurnRecord(BaseModel):
     reward: float
     """The turn's reward before the marker rule of `advantage.turns` is applied."""
     result: EvalResult
+    pay_decoys: bool = False
+    """Whether decoys earned what kernels earn in the run (`kernelgym.reward.pay_decoys`)."""
     code: str | None = None
     """The candidate's source; `None` where the answer held none."""
     prompt_tokens: int = 0
     """Tokens that the turn was generated from."""
     shown: tuple[int, ...] = ()
     """Earlier turns, from 1, among them."""
+
+    @property
+    def earns(self) -> bool:
+        """Whether the candidate may earn (`profiling.earns`)."""
+        return earns(self.result, self.pay_decoys)
 
     @property
     def tokens(self) -> int:

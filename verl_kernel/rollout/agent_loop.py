@@ -81,7 +81,7 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
         """Play turns whose prompts show all before."""
         metrics: dict[str, Any] = {}
         prompt_ids = await self.ct_build_initial_tokens(messages)
-        trajectory = Trajectory(prompt_length=len(prompt_ids), ids=list(prompt_ids))
+        trajectory = Trajectory(len(prompt_ids), list(prompt_ids), self.options.reward.pay_decoys)
         request_id = uuid4().hex
         for turn in range(self.options.rollout.max_turns):
             budget = self._budget(trajectory, turn)
@@ -117,7 +117,7 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
         request_id = uuid4().hex
         while not self._is_spent(played.turns, metrics):
             ids, shown = await self._rebuilt_prompt(played)
-            own_row = Trajectory(prompt_length=len(ids), ids=ids)
+            own_row = Trajectory(len(ids), ids, self.options.reward.pay_decoys)
             answer, _ = await self._generate(own_row, request_id, limited, metrics)
             code, result, reward = await self._judge(task, answer, row, metrics)
             played.record(own_row, shown, reward, result, code)

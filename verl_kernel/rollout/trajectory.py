@@ -26,6 +26,8 @@ class Trajectory:
 
     prompt_length: int
     ids: list[int]
+    pay_decoys: bool = False
+    """`kernelgym.reward.pay_decoys`."""
     mask: list[int] = field(default_factory=list)
     logprobs: list[float] | None = None
     turns: list[TurnRecord] = field(default_factory=list)
@@ -55,10 +57,16 @@ class Trajectory:
 
     def record_turn(self, start: int, stop: int, reward: float, result: EvalResult, code: str | None = None) -> None:
         """Add a judged turn whose model tokens are `[start, stop)` of the response, and whose prompt is all before."""
-        prompt, shown = self.prompt_length + start, tuple(range(1, len(self.turns) + 1))
         self.turns.append(
             TurnRecord(
-                start=start, stop=stop, reward=reward, result=result, code=code, prompt_tokens=prompt, shown=shown
+                start=start,
+                stop=stop,
+                reward=reward,
+                result=result,
+                pay_decoys=self.pay_decoys,
+                code=code,
+                prompt_tokens=self.prompt_length + start,
+                shown=tuple(range(1, len(self.turns) + 1)),
             )
         )
 

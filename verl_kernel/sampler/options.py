@@ -35,7 +35,7 @@ class PRSOptions(OptionGroup):
     width: Annotated[float, Interval(ge=0, le=1)] = 0.1
     """Coverage above the threshold over which the probability grows to 1; 0 is a hard cut."""
     speedup_threshold: Annotated[float, Interval(ge=0, le=1e6)] | None = None
-    """Speedup from which a turn is kept whatever its coverage; null knows no such speedup."""
+    """Sure speedup (the lower end of its interval) from which a turn is kept whatever its coverage; null: none."""
     seed: int = 0
     group_filter: Literal["none", "drop", "refill"] = "none"
     """What becomes of prompts whose rollouts all earned the same: `none`, `drop`, or `refill` with other prompts."""

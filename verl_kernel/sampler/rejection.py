@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Profiling-based rejection sampling (PRS): which turns of a batch leave the loss (Dr. Kernel, Eq. 9).
 
-A turn whose candidate may earn a reward is kept with probability
+A turn whose candidate `earns` (`reward.profiling`) is kept with probability
 
     p = clip((coverage - threshold) / width, 0, 1)        (width 0: 1 where coverage >= threshold, else 0)
 
-and for certain where its speedup reaches `speedup_threshold`. Every other turn is kept: failures are the negatives
-the policy learns from. So is a turn of unknown coverage. At level `trajectory` those turns that may earn a reward
-have one p (of the geometric mean of their coverages and the best of their speedups), there is one draw, and a
-rejected trajectory loses all of its turns; one without such a turn is kept.
+and for certain where its speedup reaches `speedup_threshold`: the sure one, which PR pays for, so that noise buys no
+exemption. Every other turn is kept: failures are the negatives the policy learns from. So is a turn of unknown
+coverage. At level `trajectory` those turns that earn have one p (of the geometric mean of their coverages and the
+best of their sure speedups), there is one draw, and a rejected trajectory loses all of its turns; one without such a
+turn is kept. (The released script draws for each turn by the common p, and its mean is over all turns with tokens.)
 
 The draw is a pure function of (seed, step, trajectory's name, turn): neither the order of the batch nor the number
 of workers changes it, and with names that repeat it repeats from run to run.
@@ -37,7 +38,7 @@ class Verdict:
 def keep_probability(turn: TurnRecord, options: PRSOptions) -> float | None:
     """Probability of keeping a turn, or `None` where PRS has no say."""
     coverage = _coverage(turn, options)
-    return None if coverage is None else _probability(coverage, turn.result.speedup, options)
+    return None if coverage is None else _probability(coverage, turn.result.sure_speedup, options)
 
 
 def trajectory_probability(turns: Sequence[TurnRecord], options: PRSOptions) -> float | None:
@@ -46,7 +47,7 @@ def trajectory_probability(turns: Sequence[TurnRecord], options: PRSOptions) -> 
     if not known:
         return None
     mean = math.prod(coverage for coverage, _ in known) ** (1 / len(known))
-    return _probability(mean, _best(turn.result.speedup for _, turn in known), options)
+    return _probability(mean, _best(turn.result.sure_speedup for _, turn in known), options)
 
 
 def uniform(*counter: object) -> float:
@@ -100,7 +101,7 @@ def prs_metrics(verdicts: Sequence[Sequence[Verdict]]) -> dict[str, float]:
 
 def _coverage(turn: TurnRecord, options: PRSOptions) -> float | None:
     coverage = getattr(turn.result, options.key)
-    if not turn.result.rewarded or coverage is None or math.isnan(coverage):
+    if not turn.earns or coverage is None or math.isnan(coverage):
         return None
     return float(coverage)
 
