@@ -8,8 +8,8 @@ where these say too little, a string in `Annotated` with what the value must be.
 
 from __future__ import annotations
 
+import difflib
 import functools
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
@@ -38,29 +38,68 @@ class OptionGroup:
             object.__setattr__(self, key, self._checked(key, value))
 
     def _checked(self, key: str, value: Any) -> Any:
-        from pydantic import ValidationError
-
-        adapter, wanted = self._rules()[key]
-        try:
-            return adapter.validate_python(tuple(value) if isinstance(value, list) else value)
-        except ValidationError:
-            raise ConfigError(f"{self.NODE}.{key} is {value!r}; it must be {wanted}") from None
+        return checked(f"{self.NODE}.{key}", value, self._hints()[key])
 
     @classmethod
     def from_node(cls, node: Mapping[str, Any] | None) -> Self:
         """Read the node of a composed configuration, refusing keys it does not know; None means the defaults."""
-        refuse_unknown(cls.NODE, node or {}, option_names(cls))
-        return cls(**dict(node or {}))
+        given = as_mapping(cls.NODE, node, option_names(cls))
+        refuse_unknown(cls.NODE, given, option_names(cls))
+        return cls(**given)
 
     @classmethod
     @functools.cache
-    def _rules(cls) -> dict[str, tuple[Any, str]]:
-        """For every key what checks its value, and what the value must be, in words."""
-        from pydantic import ConfigDict, TypeAdapter
+    def _hints(cls) -> dict[str, Any]:
+        return get_type_hints(cls, include_extras=True)
 
-        hints = get_type_hints(cls, include_extras=True)
-        strict = ConfigDict(strict=True)
-        return {key: (TypeAdapter(hints[key], config=strict), _in_words(hints[key])) for key in option_names(cls)}
+
+def checked(key: str, value: Any, hint: Any) -> Any:
+    """Check a value by its annotation; lists become tuples.
+
+    Raises:
+        ConfigError: it is not what the annotation asks for, or not finite; the message names the key.
+    """
+    from pydantic import ValidationError
+
+    adapter, wanted, words = _rule(hint)
+    try:
+        return adapter.validate_python(tuple(value) if isinstance(value, list) else value)
+    except ValidationError:
+        raise ConfigError(f"{key} is {in_words(value)}; {nearest(value, words)}it must be {wanted}") from None
+
+
+def as_mapping(name: str, node: Any, known: Iterable[str]) -> dict[str, Any]:
+    """The keys and values of a node; none where it is null.
+
+    Raises:
+        ConfigError: it is a value or a list where keys are expected.
+    """
+    if node is None:
+        return {}
+    if not isinstance(node, Mapping):
+        example = next(iter(known))
+        raise ConfigError(f"{name} is {in_words(node)}; it must hold keys, such as {name}.{example}")
+    return dict(node)
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """The known names that a misspelt one may mean, as a question with a space behind it; empty where none is near."""
+    near = difflib.get_close_matches(str(name), [str(each) for each in known], n=3, cutoff=0.7)
+    return f"did you mean {' or '.join(near)}? " if near else ""
+
+
+def in_words(value: Any) -> str:
+    """A value as a configuration writes it."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+@functools.cache
+def _rule(hint: Any) -> tuple[Any, str, tuple[str, ...]]:
+    """What checks a value by its annotation; what the value must be, in words; the words that it may be."""
+    from pydantic import ConfigDict, TypeAdapter
+
+    words = next((get_args(arm) for arm in (hint, *get_args(hint)) if get_origin(arm) is Literal), ())
+    return TypeAdapter(hint, config=ConfigDict(strict=True, allow_inf_nan=False)), _wanted(hint), words
 
 
 def option_names(kind: type[OptionGroup]) -> tuple[str, ...]:
@@ -68,29 +107,38 @@ def option_names(kind: type[OptionGroup]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
 
 
-def refuse_unknown(node: str, given: Iterable[str], known: Iterable[str]) -> None:
+def refuse_unknown(node: str, given: Iterable[Any], known: Iterable[str]) -> None:
     """Raise a ConfigError for the first key in `given` that the node does not have."""
     known = tuple(known)
     for key in given:
         if key not in known:
-            raise ConfigError(f"{node}.{key} is not an option; known keys are {', '.join(known)}")
+            raise ConfigError(f"{node}.{key} is not an option; {nearest(key, known)}known keys are {', '.join(known)}")
 
 
-def _in_words(hint: Any) -> str:
+def _wanted(hint: Any) -> str:
     if type(None) in get_args(hint):
         (hint,) = (arm for arm in get_args(hint) if arm is not type(None))
-        return f"{_in_words(hint)}, or null"
+        return f"{_wanted(hint)}, or null"
     kind, *rules = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     for rule in rules:
         if isinstance(rule, str):
             return rule
     if get_origin(kind) is Literal:
         return f"one of {', '.join(get_args(kind))}"
-    return _number(kind, rules[0]) if rules else {bool: "true or false", int: "a whole number"}.get(kind, "text")
+    if kind in (int, float):
+        return _number(kind, *rules)
+    return "true or false" if kind is bool else "text"
 
 
-def _number(kind: type, interval: Interval) -> str:
-    if interval.ge is not None and interval.le is not None:
-        return f"a number between {interval.ge} and {interval.le}"
-    number = "a whole number" if kind is int else "a finite number" if interval.lt == math.inf else "a number"
-    return f"{number} of at least {interval.ge}" if interval.ge is not None else f"{number} above {interval.gt}"
+def _number(kind: type, interval: Interval | None = None) -> str:
+    number = "a whole number" if kind is int else "a finite number"
+    if interval is None:
+        return number
+    low = f"above {interval.gt}" if interval.ge is None else f"of at least {interval.ge}"
+    if interval.le is None:
+        return f"{number} {low}"
+    return (
+        f"{number} {low}, at most {interval.le}"
+        if interval.ge is None
+        else f"a number between {interval.ge} and {interval.le}"
+    )

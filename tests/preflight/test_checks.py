@@ -86,7 +86,7 @@ def test_a_sound_configuration_passes(quickstart):
         ("kernelgym.device=cuda", "kernelgym.device", "use device cpu"),
         ("algorithm.use_kl_in_reward=true", "algorithm.use_kl_in_reward", "use_kl_loss"),
         ("algorithm.trloo.gamma=2", "algorithm.trloo.gamma", "between 0 and 1"),
-        ("algorithm.gamma=2", "algorithm.trloo.gamma", "between 0 and 1"),
+        ("algorithm.gamma=2", "algorithm.gamma is 2", "between 0 and 1"),
         ("algorithm.rec.opmd_tau=0", "algorithm.rec.opmd_tau", "above 0"),
         ("+algorithm.rec.shift=-0.1", "algorithm.rec.shift", "known keys"),
         ("algorithm.topr.positive_share=1", "algorithm.topr.positive_share", "between 0 and 1"),

@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal
 from annotated_types import Interval
 
 from verl_kernel.errors import ConfigError
-from verl_kernel.option_group import OptionGroup, option_names, refuse_unknown
+from verl_kernel.option_group import OptionGroup, as_mapping, checked, option_names
 
 NODE = "algorithm.trloo"
+_Gamma = Annotated[float, Interval(ge=0, le=1)]
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class TrlooOptions(OptionGroup):
 
     NODE = NODE
 
-    gamma: Annotated[float, Interval(ge=0, le=1)] = 1.0
+    gamma: _Gamma = 1.0
     """Discount between turns, in [0, 1]; `algorithm.gamma` where the node says nothing, or null."""
     singleton: Literal["zero", "raw"] = "zero"
     """Advantage of a turn that is alone in its group: `zero`, or `raw` (its return, no baseline)."""
@@ -66,9 +67,7 @@ def check_algorithm(config: Mapping[str, Any] | None) -> TrlooOptions:
             "algorithm.use_kl_in_reward is on, which overwrites the turn boundaries kept in the token-level rewards; "
             "turn it off and penalise divergence with actor_rollout_ref.actor.use_kl_loss=True (actor.use_kl_loss)"
         )
-    node = config.get("trloo", None) or {}
-    if not isinstance(node, Mapping):
-        raise ConfigError(f"{NODE} is {node!r}; it must hold keys such as {NODE}.gamma")
-    refuse_unknown(NODE, node, option_names(TrlooOptions))
-    own = {key: value for key, value in node.items() if key != "gamma" or value is not None}
-    return TrlooOptions(**{"gamma": config.get("gamma", 1.0), **own})
+    own = as_mapping(NODE, config.get("trloo", None), option_names(TrlooOptions))
+    if own.get("gamma") is None:
+        own["gamma"] = checked("algorithm.gamma", config.get("gamma", 1.0), _Gamma)
+    return TrlooOptions.from_node(own)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss.rec_options import CUSTOM, MODE, PRESETS, compares, options_of
@@ -13,6 +13,7 @@ from verl_kernel.loss.rec_options import NODE as REC
 from verl_kernel.loss.staleness import CORRECTION, cause_of_staleness
 from verl_kernel.loss.topr_options import NODE as NODE_OF_TOPR
 from verl_kernel.loss.topr_options import TOPR, ToprOptions
+from verl_kernel.verl_keys import find, read
 
 TARGET = "actor_rollout_ref.actor.policy_loss._target_"
 CLASS = "verl_kernel.loss.config.KernelPolicyLossConfig"
@@ -25,28 +26,28 @@ def check_off_policy(config: DictConfig) -> None:
     Raises:
         ConfigError: they do not; the message names the key and the remedy.
     """
-    mode = str(OmegaConf.select(config, MODE))
+    mode = read(config, MODE)
     _check_node(config, REC, mode, PRESETS, CUSTOM)
     _check_node(config, NODE_OF_TOPR, mode, [TOPR], TOPR)
     if mode == TOPR:
         _check_topr(config)
-    if mode in PRESETS and compares(options_of(mode, OmegaConf.select(config, REC))):
+    if mode in PRESETS and compares(options_of(mode, find(config, REC))):
         _check_rec(config, mode)
 
 
 def _check_node(config: DictConfig, node: str, mode: str, readers: Collection[str], reader: str) -> None:
-    if not OmegaConf.select(config, node):
+    if find(config, node) in (None, {}):
         return
     if mode not in readers:
         raise ConfigError(
             f"{node} is set and {MODE} is {mode}, which does not read it: set it to {reader}, or remove the node"
         )
-    if OmegaConf.select(config, TARGET) != CLASS:
+    if read(config, TARGET) != CLASS:
         raise ConfigError(f"{node} is set and {TARGET} is a class that does not know it: set it to {CLASS}")
 
 
 def _check_topr(config: DictConfig) -> None:
-    ToprOptions.from_node(OmegaConf.select(config, NODE_OF_TOPR))
+    ToprOptions.from_node(find(config, NODE_OF_TOPR))
     if not _bypassed(config):
         raise ConfigError(
             f"{CORRECTION}.bypass_mode is not true and {MODE} is {TOPR}, which weighs answers by the policy that "
@@ -65,4 +66,4 @@ def _check_rec(config: DictConfig, mode: str) -> None:
 
 
 def _bypassed(config: DictConfig) -> bool:
-    return bool(OmegaConf.select(config, f"{CORRECTION}.bypass_mode"))
+    return bool(read(config, f"{CORRECTION}.bypass_mode"))

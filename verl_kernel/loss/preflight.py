@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import math
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss.off_policy import check_off_policy
 from verl_kernel.loss.options import NODE, TurnCorrectionOptions
 from verl_kernel.loss.staleness import CORRECTION, check_staleness
+from verl_kernel.verl_keys import find, read
 
 UNCUT = math.exp(20)
 """verl cuts token ratios here itself."""
@@ -29,10 +30,10 @@ def check_mismatch(config: DictConfig) -> None:
 
 
 def _check_correction(config: DictConfig) -> None:
-    rule = OmegaConf.select(config, CORRECTION) or {}
+    rule = find(config, CORRECTION) or {}
     corrects = [key for key in ("rollout_is", "rollout_rs") if rule.get(key) is not None]
     reads = [*corrects, *(["bypass_mode"] if rule.get("bypass_mode") else [])]
-    if reads and not OmegaConf.select(config, "actor_rollout_ref.rollout.calculate_log_probs"):
+    if reads and not read(config, "actor_rollout_ref.rollout.calculate_log_probs"):
         raise ConfigError(
             f"{CORRECTION}.{reads[0]} is {rule.get(reads[0])} and the rollout keeps no log-probabilities to "
             "correct by: set actor_rollout_ref.rollout.calculate_log_probs=true, or mismatch=none"
@@ -45,8 +46,8 @@ def _check_correction(config: DictConfig) -> None:
 
 
 def _check_turn_corrected(config: DictConfig) -> None:
-    node = OmegaConf.select(config, NODE)
-    mode = OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode")
+    node = find(config, NODE)
+    mode = read(config, "actor_rollout_ref.actor.policy_loss.loss_mode")
     if mode != "turn_corrected":
         if node:
             raise ConfigError(
@@ -55,7 +56,7 @@ def _check_turn_corrected(config: DictConfig) -> None:
             )
         return
     options = TurnCorrectionOptions.from_node(node)
-    if options.level == "turn" and OmegaConf.select(config, "kernelgym.max_turns") == 1:
+    if options.level == "turn" and find(config, "kernelgym.max_turns") == 1:
         raise ConfigError(
             f"{NODE}.level is turn and kernelgym.max_turns is 1, so a turn is the whole trajectory: set {NODE}.level "
             "to trajectory, or choose mismatch=mrs or tis"
@@ -64,7 +65,7 @@ def _check_turn_corrected(config: DictConfig) -> None:
 
 
 def _check_ratios(config: DictConfig) -> None:
-    rule = OmegaConf.select(config, CORRECTION) or {}
+    rule = find(config, CORRECTION) or {}
     try:
         cuts = float(str(rule.get("rollout_is_threshold"))) < UNCUT
     except ValueError:

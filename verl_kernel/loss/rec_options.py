@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Interval
 
 from verl_kernel.errors import ConfigError
-from verl_kernel.option_group import OptionGroup
+from verl_kernel.option_group import OptionGroup, as_mapping, option_names
 
 NODE = "actor_rollout_ref.actor.policy_loss.rec"
 MODE = "actor_rollout_ref.actor.policy_loss.loss_mode"
@@ -84,7 +84,7 @@ def options_of(mode: str, node: Mapping[str, Any] | None) -> RecOptions:
         raise ConfigError(
             f"{MODE} is {mode}, which is no loss of the REC family: set it to one of {', '.join(PRESETS)}"
         )
-    given = {key: value for key, value in (node or {}).items() if value is not None}
+    given = {key: value for key, value in as_mapping(NODE, node, option_names(RecOptions)).items() if value is not None}
     fixed = [key for key in _CHOICES if key in given and mode != CUSTOM]
     if fixed:
         raise ConfigError(

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss.options import NODE as LOSS_NODE
+from verl_kernel.verl_keys import find, read
 
 CORRECTION = "algorithm.rollout_correction"
 SAMPLER = "trainer.v1.sampler.sampler_kwargs"
@@ -28,7 +29,7 @@ def check_staleness(config: DictConfig) -> None:
         ConfigError: they would be; the message names the preset to use.
     """
     cause = cause_of_staleness(config)
-    if cause is None or OmegaConf.select(config, f"{SAMPLER}.allow_narrow_band"):
+    if cause is None or find(config, f"{SAMPLER}.allow_narrow_band"):
         return
     for key, bound in (*_row_bounds(config), *_turn_bounds(config)):
         if abs(bound - 1) < NARROW:
@@ -41,10 +42,10 @@ def check_staleness(config: DictConfig) -> None:
 
 def cause_of_staleness(config: DictConfig) -> str | None:
     """The switch by which samples may be older than the weights they train, in words; None where they cannot be."""
-    mode = OmegaConf.select(config, "trainer.v1.trainer_mode")
-    if OmegaConf.select(config, f"{SAMPLER}.group_carry_over"):
+    mode = read(config, "trainer.v1.trainer_mode")
+    if find(config, f"{SAMPLER}.group_carry_over"):
         return f"{SAMPLER}.group_carry_over is true"
-    ahead = OmegaConf.select(config, f"trainer.v1.{mode}.num_warmup_batches")
+    ahead = find(config, f"trainer.v1.{mode}.num_warmup_batches")
     if mode != "sync" and ahead:
         return f"trainer.v1.{mode}.num_warmup_batches is {ahead}"
     return None
@@ -52,7 +53,7 @@ def cause_of_staleness(config: DictConfig) -> str | None:
 
 def _row_bounds(config: DictConfig) -> Iterator[tuple[str, float]]:
     """Bounds of verl's rules on mean ratios."""
-    rule = OmegaConf.select(config, CORRECTION) or {}
+    rule = find(config, CORRECTION) or {}
     names = [name.strip() for name in str(rule.get("rollout_rs") or "").split(",")]
     specs = [spec.strip() for spec in str(rule.get("rollout_rs_threshold")).split(",")]
     # verl shares a single threshold among all rules.
@@ -63,5 +64,5 @@ def _row_bounds(config: DictConfig) -> Iterator[tuple[str, float]]:
 
 def _turn_bounds(config: DictConfig) -> Iterator[tuple[str, float]]:
     """Bounds of `turn_corrected`."""
-    node = OmegaConf.select(config, LOSS_NODE) or {}
+    node = find(config, LOSS_NODE) or {}
     yield from ((f"{LOSS_NODE}.{key}", float(node[key])) for key in ("low", "high") if node.get(key) is not None)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from verl_kernel import cpu
 from verl_kernel.env import GymOptions, granted_isolation
@@ -16,13 +16,14 @@ from verl_kernel.errors import ConfigError, DataError, EnvironmentNotReady, Regi
 from verl_kernel.preflight import machine
 from verl_kernel.preflight.combinations import check_combination
 from verl_kernel.preflight.trainer_mode import check_asynchronous
+from verl_kernel.verl_keys import check_keys, find, read
 
 logger = logging.getLogger(__name__)
 
 
 def check_platform(config: DictConfig) -> None:
     """`trainer.device` and the environment agree."""
-    device = OmegaConf.select(config, "trainer.device")
+    device = read(config, "trainer.device")
     if (device == "cpu") != cpu.is_active():
         raise ConfigError(
             f"trainer.device is {device} and VERL_PLATFORM is {os.environ.get('VERL_PLATFORM', 'unset')}: a run "
@@ -32,10 +33,10 @@ def check_platform(config: DictConfig) -> None:
 
 def check_trainer(config: DictConfig) -> None:
     """The V1 trainer of verl is in charge: the other one has neither samplers nor token-level rewards."""
-    if not OmegaConf.select(config, "trainer.use_v1"):
+    if not read(config, "trainer.use_v1"):
         raise ConfigError(
-            f"trainer.use_v1 is {str(OmegaConf.select(config, 'trainer.use_v1')).lower()}, which starts verl's old "
-            "trainer: it knows no PRS and takes a trajectory for one turn; set it to true"
+            "trainer.use_v1 is false, which starts verl's old trainer: it knows no PRS and takes a trajectory for one "
+            "turn; set it to true"
         )
 
 
@@ -54,7 +55,7 @@ def check_registries(config: DictConfig) -> None:
 
     for (kind, name), holder in plugin.missing().items():
         who = f"held by {holder}" if holder else "not registered"
-        if OmegaConf.select(config, NAMES[kind]) != name:
+        if read(config, NAMES[kind]) != name:
             logger.warning("%s %r is %s; this run does not use it", kind, name, who)
             continue
         remedy = (
@@ -73,17 +74,17 @@ def check_options(config: DictConfig) -> None:
     from verl_kernel.env import refuse_interpreting, resolve_device
     from verl_kernel.reward.options import parse_options
 
-    options = parse_options(OmegaConf.select(config, "kernelgym")).env
+    options = parse_options(find(config, "kernelgym")).env
     try:
         device = resolve_device(options.device)
         refuse_interpreting(options, device)
         check_judges_gpus(options, device.name)
     except EnvironmentNotReady as exc:
         raise EnvironmentNotReady(f"kernelgym.device: {exc}") from exc
-    if OmegaConf.select(config, "algorithm.adv_estimator") in ESTIMATORS:
-        check_algorithm(config.algorithm)
+    if read(config, "algorithm.adv_estimator") in ESTIMATORS:
+        check_algorithm(find(config, "algorithm"))
         for options_of_node in OPTIONS:
-            options_of_node.from_node(OmegaConf.select(config, options_of_node.NODE))
+            options_of_node.from_node(find(config, options_of_node.NODE))
 
 
 def check_mismatch(config: DictConfig) -> None:
@@ -128,7 +129,7 @@ def check_data(config: DictConfig) -> None:
     from verl_kernel.data.rows import check_rows
 
     for split, what in (("train", "tasks to train on"), ("val", "held-out tasks, which verl reads at every start")):
-        if not OmegaConf.select(config, f"data.{split}_files"):
+        if not read(config, f"data.{split}_files"):
             raise DataError(f"data.{split}_files names no file: give a parquet file of {what}")
     for key, path in _dataset_files(config):
         try:
@@ -148,7 +149,7 @@ def check_measured(config: DictConfig) -> None:
 
 def check_model(config: DictConfig) -> None:
     """A model path that names a folder holds a model."""
-    path = str(OmegaConf.select(config, "actor_rollout_ref.model.path"))
+    path = read(config, "actor_rollout_ref.model.path")
     named_folder = path.startswith((".", "/", "~")) or path.count("/") != 1
     if named_folder and "://" not in path and not (Path(path).expanduser() / "config.json").is_file():
         raise ConfigError(
@@ -162,7 +163,7 @@ def check_chat_template(config: DictConfig) -> None:
     from verl_kernel.plugin import AGENT_LOOP
     from verl_kernel.rollout.preflight import check_turn_end
 
-    if OmegaConf.select(config, "actor_rollout_ref.rollout.agent.default_agent_loop") == AGENT_LOOP:
+    if read(config, NAMES["agent loop"]) == AGENT_LOOP:
         check_turn_end(config)
 
 
@@ -171,7 +172,7 @@ def check_context(config: DictConfig) -> None:
     from verl_kernel.plugin import AGENT_LOOP
     from verl_kernel.rollout import preflight as rollout
 
-    if OmegaConf.select(config, NAMES["agent loop"]) == AGENT_LOOP:
+    if read(config, NAMES["agent loop"]) == AGENT_LOOP:
         rollout.check_context(config)
 
 
@@ -180,16 +181,14 @@ def check_machine(config: DictConfig) -> None:
     from verl_kernel.reward.options import parse_options
 
     device = "cpu" if cpu.is_active() else "cuda"
-    if OmegaConf.select(config, "actor_rollout_ref.rollout.name") == "vllm":
+    if read(config, "actor_rollout_ref.rollout.name") == "vllm":
         machine.vllm()
         if device == "cuda":
             machine.compiler()
-    bucket = (
-        OmegaConf.select(config, "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes") or 0
-    )
+    bucket = read(config, "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes")
     # Without CUDA's shared handles, weights reach vLLM through a bucket in /dev/shm.
     machine.shared_memory_mb(machine.SHARED_MEMORY_MB + (2 * bucket if device == "cpu" else 0))
-    required = parse_options(OmegaConf.select(config, "kernelgym")).env.require_isolation
+    required = parse_options(find(config, "kernelgym")).env.require_isolation
     absent = sorted(set(required) - set(granted_isolation(device) if required else ()))
     if absent:
         raise EnvironmentNotReady(
@@ -199,6 +198,7 @@ def check_machine(config: DictConfig) -> None:
 
 
 CHECKS: tuple[Callable[[DictConfig], None], ...] = (
+    check_keys,
     check_platform,
     check_trainer,
     check_registries,
@@ -220,7 +220,7 @@ CHECKS: tuple[Callable[[DictConfig], None], ...] = (
 
 def _dataset_files(config: DictConfig, *splits: str) -> Iterator[tuple[str, str]]:
     for key in (f"data.{split}_files" for split in splits or ("train", "val")):
-        files = OmegaConf.select(config, key) or []
+        files = read(config, key) or []
         for path in [files] if isinstance(files, str) else files:
             if "://" not in path:
                 yield key, str(Path(path).expanduser())

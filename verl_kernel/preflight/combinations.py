@@ -7,9 +7,10 @@ Refused is only what counts a term twice, or could never learn anything.
 
 from __future__ import annotations
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from verl_kernel.errors import ConfigError
+from verl_kernel.verl_keys import find, read
 
 ESTIMATOR = "algorithm.adv_estimator"
 LOSS = "actor_rollout_ref.actor.policy_loss.loss_mode"
@@ -31,13 +32,13 @@ def check_combination(config: DictConfig) -> None:
     Raises:
         ConfigError: they do, or it has not; the message names the keys and the remedy.
     """
-    estimator, loss = (OmegaConf.select(config, key) for key in (ESTIMATOR, LOSS))
+    estimator, loss = (read(config, key) for key in (ESTIMATOR, LOSS))
     if (estimator, loss) in TWICE:
         raise ConfigError(
             f"{ESTIMATOR} is {estimator} and {LOSS} is {loss}: {TWICE[estimator, loss]}; set {ESTIMATOR} to "
             f"rec_group_mean, or {LOSS} to gpg"
         )
-    alone = OmegaConf.select(config, ROLLOUTS) == 1 and OmegaConf.select(config, SINGLETON) == "zero"
+    alone = read(config, ROLLOUTS) == 1 and find(config, SINGLETON) == "zero"
     if estimator in GROUPED and alone:
         raise ConfigError(
             f"{ROLLOUTS} is 1 and {ESTIMATOR} is {estimator}, which compares the rollouts of a prompt, so that every "

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from verl_kernel import cpu
 from verl_kernel.errors import ConfigError
+from verl_kernel.verl_keys import KEYS, read
 
 TRANSFER = "actor_rollout_ref.rollout.checkpoint_engine"
 ENGINE_MODULE = "verl_kernel.cpu.checkpoint_engine"
@@ -24,8 +24,8 @@ def check_asynchronous(config: DictConfig) -> None:
     Raises:
         ConfigError: they do not.
     """
-    mode = OmegaConf.select(config, "trainer.v1.trainer_mode")
-    if mode == "sync":
+    mode = read(config, "trainer.v1.trainer_mode")
+    if f"trainer.v1.{mode}.num_warmup_batches" not in KEYS:
         return
     _check_age(config, mode)
     if mode == "separate_async":
@@ -38,14 +38,14 @@ def check_asynchronous(config: DictConfig) -> None:
 def _check_age(config: DictConfig, mode: str) -> None:
     """A prompt waits for `num_warmup_batches` updates before it is trained on."""
     waits, most, strategy = (
-        OmegaConf.select(config, key)
+        read(config, key)
         for key in (
             f"trainer.v1.{mode}.num_warmup_batches",
             f"{_SAMPLER}.max_off_policy_threshold",
             f"{_SAMPLER}.max_off_policy_strategy",
         )
     )
-    needed = math.ceil(waits or 0) + 1
+    needed = math.ceil(waits) + 1
     if strategy == "drop" and most is not None and most < needed:
         raise ConfigError(
             f"{_SAMPLER}.max_off_policy_threshold is {most} and trainer.v1.{mode}.num_warmup_batches is {waits}, so "
@@ -60,7 +60,7 @@ def _check_batch(config: DictConfig) -> None:
         "trainer.v1.separate_async.parameter_sync_step",
         "actor_rollout_ref.actor.ppo_mini_batch_size",
     )
-    batch, steps, mini = (OmegaConf.select(config, key) for key in keys)
+    batch, steps, mini = (read(config, key) for key in keys)
     if batch != steps * mini:
         raise ConfigError(
             f"{keys[0]} is {batch}, {keys[1]} is {steps} and {keys[2]} is {mini}: trainer_mode=separate_async takes as "
@@ -69,14 +69,14 @@ def _check_batch(config: DictConfig) -> None:
 
 
 def _check_transfer(config: DictConfig) -> None:
-    backend = OmegaConf.select(config, f"{TRANSFER}.backend")
+    backend = read(config, f"{TRANSFER}.backend")
     if backend == "naive" or backend in NEED_AN_ACCELERATOR:
         why = "does not leave the trainer's process" if backend == "naive" else "needs an accelerator"
         raise ConfigError(
             f"{TRANSFER}.backend is {backend}, which {why}: trainer_mode=separate_async on a CPU needs "
             f"{cpu.WEIGHT_TRANSFER}"
         )
-    if backend == cpu.WEIGHT_TRANSFER and OmegaConf.select(config, f"{TRANSFER}.custom_backend_module") is None:
+    if backend == cpu.WEIGHT_TRANSFER and read(config, f"{TRANSFER}.custom_backend_module") is None:
         raise ConfigError(
             f"{TRANSFER}.backend is {backend} and custom_backend_module beside it is null, so verl would not find the "
             f"backend: set it to {ENGINE_MODULE}"
@@ -85,7 +85,7 @@ def _check_transfer(config: DictConfig) -> None:
 
 def _check_devices(config: DictConfig) -> None:
     key = "ray_kwargs.ray_init.num_gpus"
-    logical = OmegaConf.select(config, key)
+    logical = read(config, key)
     trainer, rollout = (_devices(config, node) for node in ("trainer", "actor_rollout_ref.rollout"))
     if logical is not None and logical < trainer + rollout:
         raise ConfigError(
@@ -95,5 +95,4 @@ def _check_devices(config: DictConfig) -> None:
 
 
 def _devices(config: DictConfig, node: str) -> int:
-    counts: list[Any] = [OmegaConf.select(config, f"{node}.{key}") for key in ("nnodes", "n_gpus_per_node")]
-    return int(math.prod(counts))
+    return math.prod(int(read(config, f"{node}.{key}")) for key in ("nnodes", "n_gpus_per_node"))

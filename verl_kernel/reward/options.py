@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from verl_kernel.env import GymOptions
 from verl_kernel.errors import ConfigError
-from verl_kernel.option_group import OptionGroup, option_names, refuse_unknown
+from verl_kernel.option_group import OptionGroup, as_mapping, option_names, refuse_unknown
 from verl_kernel.reward.profiling import ProfilingReward
 
 _TokenId = Annotated[int, Interval(ge=0)]
@@ -94,10 +94,12 @@ def parse_options(node: DictConfig | Mapping[str, Any] | None) -> KernelGymOptio
     Raises:
         ConfigError: a key is unknown or a value out of range.
     """
-    plain = OmegaConf.to_container(node, resolve=True) if isinstance(node, DictConfig) else dict(node or {})
-    assert isinstance(plain, dict)
-    reward = plain.pop("reward", None) or {}
     kinds = (RolloutOptions, GymOptions)
-    refuse_unknown("kernelgym", plain, ("reward", *(key for kind in kinds for key in option_names(kind))))
+    known = (*(key for kind in kinds for key in option_names(kind)), "reward")
+    plain = as_mapping(
+        "kernelgym", OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node, known
+    )
+    refuse_unknown("kernelgym", plain, known)
+    reward = plain.pop("reward", None)
     rollout, env = ({key: plain[key] for key in option_names(kind) if key in plain} for kind in kinds)
     return KernelGymOptions(RolloutOptions(**rollout), GymOptions(**env), ProfilingReward.from_node(reward))

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from verl_kernel.adaptive import AdaOptions
 from verl_kernel.adaptive.options import NODE
 from verl_kernel.errors import ConfigError
 from verl_kernel.reward.unjudged import has_our_sampler
+from verl_kernel.verl_keys import find, read
 
 MANAGER = "verl_kernel.rollout.manager.KernelAgentLoopManager"
 _MANAGER_KEY = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
@@ -20,8 +21,8 @@ def check_adaptive(config: DictConfig) -> None:
     Raises:
         ConfigError: it does not.
     """
-    options = AdaOptions.from_node(OmegaConf.select(config, NODE))
-    estimator = OmegaConf.select(config, "algorithm.adv_estimator")
+    options = AdaOptions.from_node(find(config, NODE))
+    estimator = read(config, "algorithm.adv_estimator")
     if estimator == "ada_seq" and not options.in_rounds:
         raise ConfigError(
             f"algorithm.adv_estimator is ada_seq and {NODE}.sampling is {options.sampling}, which leaves it no pools: "
@@ -30,14 +31,14 @@ def check_adaptive(config: DictConfig) -> None:
     if options.sampling != "none":
         _check_surroundings(config, options)
         if options.in_rounds:
-            _check_rounds(options, int(OmegaConf.select(config, "actor_rollout_ref.rollout.n")))
+            _check_rounds(options, read(config, "actor_rollout_ref.rollout.n"))
             _check_pool_mean(config, options, estimator)
         else:
             _check_budgets(config, options)
 
 
 def _check_surroundings(config: DictConfig, options: AdaOptions) -> None:
-    if OmegaConf.select(config, _MANAGER_KEY) != MANAGER:
+    if read(config, _MANAGER_KEY) != MANAGER:
         raise ConfigError(
             f"{NODE}.sampling is {options.sampling}, which {MANAGER} carries out: set {_MANAGER_KEY} to it, or "
             "sampling to none"
@@ -47,13 +48,13 @@ def _check_surroundings(config: DictConfig, options: AdaOptions) -> None:
             f"{NODE}.sampling is {options.sampling}, but trainer.v1.sampler.custom_sampler is not ours, which counts "
             "positives and reads pools: set its path to pkg://verl_kernel.sampler.prs, or sampling to none"
         )
-    model = OmegaConf.select(config, "reward.reward_model") or {}
-    if model.get("enable") and not model.get("enable_resource_pool"):
+    enabled, apart = (read(config, f"reward.reward_model.{key}") for key in ("enable", "enable_resource_pool"))
+    if enabled and not apart:
         raise ConfigError(
             f"{NODE}.sampling is {options.sampling}, which needs rewards while rollouts are drawn, but the reward "
             "model shares the trainer's devices: set reward.reward_model.enable_resource_pool to true"
         )
-    if OmegaConf.select(config, "algorithm.adv_estimator") == "remax":
+    if read(config, "algorithm.adv_estimator") == "remax":
         raise ConfigError(
             f"algorithm.adv_estimator is remax and {NODE}.sampling is {options.sampling}: remax plays one greedy "
             "rollout a prompt of its own, so choose another estimator, or sampling=none"
@@ -77,12 +78,12 @@ def _check_pool_mean(config: DictConfig, options: AdaOptions, estimator: str) ->
             f"algorithm.adv_estimator is ada_est and {NODE}.sampling is {options.sampling}: the mean of chosen "
             "rollouts is no pass rate, so take ada_seq, or sampling=est"
         )
-    if OmegaConf.select(config, "trainer.v1.sampler.sampler_kwargs.group_filter") == "refill":
+    if find(config, "trainer.v1.sampler.sampler_kwargs.group_filter") == "refill":
         raise ConfigError(
             f"{NODE}.sampling is {options.sampling} and the sampler's group_filter is refill, which throws away "
             "prompts that all rounds were spent on: set trainer.v1.sampler.sampler_kwargs.group_filter to none or drop"
         )
-    if estimator == "ada_seq" and OmegaConf.select(config, "algorithm.trloo.count_rejected") is False:
+    if estimator == "ada_seq" and find(config, "algorithm.trloo.count_rejected") is False:
         raise ConfigError(
             "algorithm.trloo.count_rejected is false and the estimator is ada_seq, whose baseline is the whole pool, "
             "rejected turns included: set it to true"
@@ -90,7 +91,7 @@ def _check_pool_mean(config: DictConfig, options: AdaOptions, estimator: str) ->
 
 
 def _check_budgets(config: DictConfig, options: AdaOptions) -> None:
-    n = int(OmegaConf.select(config, "actor_rollout_ref.rollout.n"))
+    n = read(config, "actor_rollout_ref.rollout.n")
     if not options.n_min <= n <= options.n_max:
         raise ConfigError(
             f"actor_rollout_ref.rollout.n is {n}, the mean of all budgets, but {NODE}.n_min is {options.n_min} and "

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import logging
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from verl_kernel.errors import ConfigError
 from verl_kernel.reward.options import RolloutOptions, parse_options
 from verl_kernel.rollout.turn_end import find_turn_end, stop_ids
+from verl_kernel.verl_keys import find, read
 
 logger = logging.getLogger(__name__)
 MANAGER = "verl_kernel.rollout.manager.KernelAgentLoopManager"
@@ -23,21 +24,20 @@ def check_turn_end(config: DictConfig) -> None:
     """
     from verl.utils import hf_tokenizer
 
-    model = config.actor_rollout_ref.model
-    path = OmegaConf.select(model, "tokenizer_path") or model.path
+    model = "actor_rollout_ref.model"
+    path = find(config, f"{model}.tokenizer_path") or find(config, f"{model}.path")
+    trusted = bool(find(config, f"{model}.trust_remote_code"))
     try:
-        tokenizer = hf_tokenizer(
-            path, local_files_only=True, trust_remote_code=bool(OmegaConf.select(model, "trust_remote_code"))
-        )
+        tokenizer = hf_tokenizer(path, local_files_only=True, trust_remote_code=trusted)
     except (OSError, ValueError) as exc:
         # It may be on the hub still; verl loads it later, and the agent loop checks it then.
         logger.info("the chat template of %s is not checked before the start: %s", path, exc)
         return
-    if template := OmegaConf.select(model, "custom_chat_template"):
+    if template := find(config, f"{model}.custom_chat_template"):
         tokenizer.chat_template = template
-    options = OmegaConf.select(config, "data.apply_chat_template_kwargs") or {}
+    options = find(config, "data.apply_chat_template_kwargs") or {}
     end = find_turn_end(tokenizer, options)
-    stop_ids(tokenizer, end, parse_options(OmegaConf.select(config, "kernelgym")).rollout.stop_token_ids)
+    stop_ids(tokenizer, end, parse_options(find(config, "kernelgym")).rollout.stop_token_ids)
 
 
 def check_context(config: DictConfig) -> None:
@@ -46,8 +46,8 @@ def check_context(config: DictConfig) -> None:
     Raises:
         ConfigError: a key asks for what cannot be played or trained on.
     """
-    options = parse_options(OmegaConf.select(config, "kernelgym")).rollout
-    if not (OmegaConf.select(config, "trainer.val_only") and OmegaConf.select(config, "trainer.val_before_train")):
+    options = parse_options(find(config, "kernelgym")).rollout
+    if not (read(config, "trainer.val_only") and read(config, "trainer.val_before_train")):
         options.refuse_training()
     if options.context != "concat":
         _check_rebuilt(config, options)
@@ -58,13 +58,13 @@ def _check_rebuilt(config: DictConfig, options: RolloutOptions) -> None:
         f"kernelgym.context is {options.context}",
         "actor_rollout_ref.rollout.agent.agent_loop_manager_class",
     )
-    if OmegaConf.select(config, manager) != MANAGER:
+    if read(config, manager) != MANAGER:
         raise ConfigError(
-            f"{asked} and {manager} is {OmegaConf.select(config, manager)}, which does not tell the agent loop what is "
+            f"{asked} and {manager} is {read(config, manager)}, which does not tell the agent loop what is "
             f"a validation: set it to {MANAGER}"
         )
     prompt, response, longest = (
-        OmegaConf.select(config, key)
+        read(config, key)
         for key in ("data.max_prompt_length", "data.max_response_length", "actor_rollout_ref.rollout.max_model_len")
     )
     answer = min(response, options.turn_tokens or response)

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow.parquet as pq
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from verl_kernel.errors import ConfigError
 from verl_kernel.sampler.options import NODE, PRSOptions
+from verl_kernel.verl_keys import find, read
 
 AGENT = "kernel_agent"
 _DEFAULT_AGENT = "actor_rollout_ref.rollout.agent.default_agent_loop"
@@ -23,17 +24,17 @@ def check_switches(config: DictConfig) -> None:
     """
     options = _options(config)
     for key in ("algorithm.filter_groups.enable", "trainer.v1.sampler.sync_refill_failed_groups"):
-        if OmegaConf.select(config, key):
+        if read(config, key):
             raise ConfigError(
                 f"{key} is true, which verl reads for its own samplers only: set it to false "
                 f"({NODE}.group_filter=refill replaces prompts whose rollouts all earned the same)"
             )
-    if options.group_filter != "none" and OmegaConf.select(config, "actor_rollout_ref.rollout.n") == 1:
+    if options.group_filter != "none" and read(config, "actor_rollout_ref.rollout.n") == 1:
         raise ConfigError(
             f"{NODE}.group_filter is {options.group_filter} and actor_rollout_ref.rollout.n is 1, where no prompt has "
             "rollouts to compare: raise n, or set group_filter to none"
         )
-    mode, chunk = (OmegaConf.select(config, key) for key in ("trainer.v1.trainer_mode", "data.gen_batch_size"))
+    mode, chunk = (read(config, key) for key in ("trainer.v1.trainer_mode", "data.gen_batch_size"))
     if options.group_filter == "refill" and mode == "sync" and chunk != 1:
         raise ConfigError(
             f"data.gen_batch_size is {chunk} and {NODE}.group_filter is refill, which replaces prompts one by one: "
@@ -56,7 +57,7 @@ def check_coverage(config: DictConfig, train_files: Sequence[str]) -> None:
     Raises:
         ConfigError: rejection is on and every training row goes to an agent loop other than ours.
     """
-    default = OmegaConf.select(config, _DEFAULT_AGENT)
+    default = read(config, _DEFAULT_AGENT)
     if _options(config).enabled and train_files and not any(AGENT in _agents(path, default) for path in train_files):
         raise ConfigError(
             f"{NODE}.enabled is true, but no row of data.train_files is played by {AGENT}, the loop that measures "
@@ -65,7 +66,7 @@ def check_coverage(config: DictConfig, train_files: Sequence[str]) -> None:
 
 
 def _options(config: DictConfig) -> PRSOptions:
-    return PRSOptions.from_node(OmegaConf.select(config, "trainer.v1.sampler.sampler_kwargs"))
+    return PRSOptions.from_node(find(config, NODE))
 
 
 def _agents(path: str, default: str) -> set[str]:
