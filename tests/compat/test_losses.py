@@ -10,7 +10,7 @@ import pytest
 from verl.trainer.ppo import core_algos
 from verl.workers.config import ActorConfig, PolicyLossConfig
 
-from tests.compat.test_verl_091 import parameters, source_of
+from tests.compat.pins import parameters, source_of
 
 OURS = ["rec_", "asymre_kl", "opmd_", "topr_taper"]
 

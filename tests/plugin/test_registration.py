@@ -191,6 +191,21 @@ def test_a_held_name_is_left_to_its_owner_and_the_next_is_registered(monkeypatch
     assert [key for key, state in plugin.states().items() if state != "own"] == [(kind, held)]
 
 
+def test_a_verl_whose_loops_cannot_go_on_after_a_turn_gets_no_loop_of_ours_and_says_why(monkeypatch, caplog):
+    from verl.experimental.agent_loop.agent_loop import AgentLoopBase
+
+    from verl_kernel import plugin
+    from verl_kernel.plugin import registration
+    from verl_kernel.verl_names import append_messages
+
+    monkeypatch.delattr(AgentLoopBase, append_messages(AgentLoopBase).__name__)
+    monkeypatch.delitem(registration._registry("agent loop"), "kernel_agent")
+    plugin.register()
+    assert plugin.missing() == {("agent loop", "kernel_agent"): None}
+    (record,) = caplog.records
+    assert record.levelname == "ERROR" and "install the verl" in str(record.exc_info[1])
+
+
 def test_a_registry_that_cannot_be_filled_costs_no_other(monkeypatch, caplog):
     from verl_kernel import plugin
     from verl_kernel.plugin import registration

@@ -19,6 +19,7 @@ from verl_kernel.advantage import ESTIMATORS
 from verl_kernel.loss import LOSSES
 from verl_kernel.plugin import trainer_log
 from verl_kernel.plugin.after_import import after_import
+from verl_kernel.verl_names import append_messages
 
 logger = logging.getLogger(__name__)
 
@@ -123,6 +124,8 @@ def _register_functions(kind: str, functions: Mapping[str, Callable[..., Any]]) 
 
 
 def _register_agent_loop() -> None:
+    # Refused here, before Ray and vLLM start, rather than after a first turn.
+    append_messages(importlib.import_module(_REGISTRIES["agent loop"][0]).AgentLoopBase)
     if _is_free("agent loop", AGENT_LOOP, AGENT_LOOP_CLASS):
         _registry("agent loop")[AGENT_LOOP] = {"_target_": AGENT_LOOP_CLASS}
 

@@ -37,6 +37,7 @@ from verl_kernel.rollout.trajectory import KernelAgentOutput, Trajectory
 from verl_kernel.rollout.turn_budget import Spent, TurnBudget
 from verl_kernel.rollout.turn_end import find_turn_end, stop_ids
 from verl_kernel.rollout.validation import texts, turn_figures
+from verl_kernel.verl_names import append_messages
 
 
 @functools.lru_cache(maxsize=1)
@@ -206,8 +207,7 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
         trajectory.close_turn(self.turn_end)
         answered = [*messages, {"role": "assistant", "content": answer}]
         extended = [*answered, {"role": "user", "content": feedback}]
-        merged = await self.ct_merge_context_msg(
-            answered, extended, trajectory.ids, trajectory.mask, trajectory.logprobs
-        )
+        append = append_messages(self)
+        merged = await append(answered, extended, trajectory.ids, trajectory.mask, trajectory.logprobs)
         trajectory.take_tokens(*merged)
         return extended

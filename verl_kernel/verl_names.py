@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of verl that differ between the release we support and its other versions: looked for here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from verl_kernel.errors import RegistrationError
+
+_APPEND_MESSAGES = ("ct_merge_context_msg", "ct_merge_non_assistant_msg")
+
+
+def append_messages(loop: Any) -> Callable[..., Any]:
+    """Return the method by which an agent loop appends messages to a conversation's tokens.
+
+    Args:
+        loop: an `AgentLoopBase` of verl, or the class.
+
+    Raises:
+        RegistrationError: verl has it under none of the names it is known to have had.
+    """
+    for name in _APPEND_MESSAGES:
+        if hasattr(loop, name):
+            method: Callable[..., Any] = getattr(loop, name)
+            return method
+    raise RegistrationError(
+        f"verl's AgentLoopBase has no {' or '.join(_APPEND_MESSAGES)}, so no turn could follow the first: install the "
+        "verl that verl-kernel asks for (>=0.9.1,<0.10)"
+    )
