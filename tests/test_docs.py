@@ -132,7 +132,7 @@ def overrides_compose(words: list[str]) -> None:
 def test_links_and_paths_between_pages_exist():
     for page in PAGES:
         text = page.read_text()
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", FENCE.sub("", text)):
             assert (page.parent / target).exists(), (page.name, target)
         made = {name for language, name, _ in FENCE.findall(text) if language == "python"}
         for target in re.findall(r"`((?:verl_kernel|recipes|examples|docs|requirements)/[\w./]+)`", text):
