@@ -2,7 +2,6 @@
 """Commands in the documentation work: `sh run` blocks are executed, all others name what exists."""
 
 import importlib.metadata
-import math
 import os
 import re
 import shlex
@@ -10,15 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from hydra import compose, initialize_config_module
 
 from verl_kernel.cli import COMMANDS
-from verl_kernel.study.comparisons import effect
-from verl_kernel.study.plan import read_study
-from verl_kernel.study.runs import read_rows
-from verl_kernel.study.summary import interval
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -78,35 +72,6 @@ def test_what_a_long_block_names_exists(page, line):
         overrides_compose([f"--config-name={recipe}{suffix}", *words[1:]])
     else:
         assert words[0] == "python" and (ROOT / words[1]).is_file()
-
-
-def test_the_figures_of_the_readme_are_those_of_the_recorded_run():
-    steps = pd.read_json(ROOT / "recipes/cpu_quickstart/steps.jsonl", lines=True)
-    first, last = steps.head(5).mean(), steps.tail(5).mean()
-    readme = " ".join((ROOT / "README.md").read_text().split())
-    recipe = (ROOT / "recipes/cpu_quickstart/README.md").read_text()
-    for key in ("kernel/correct_rate", "kernel/fast@1.2", "kernel/hack_rate"):
-        assert f"{first[key]:.0%} → {last[key]:.0%}".replace("%", " %") in readme
-        assert f"| {first[key]:.2f} | {last[key]:.2f} |" in recipe
-
-
-def test_the_effects_on_the_pages_are_those_of_the_study():
-    made = (ROOT / "recipes/cpu_study/data/table.md").read_text()
-    rows = re.findall(r"\| ([a-z][^|]*) \|[^|]*\|( [+-]\S+ \| \S+ to \S+ )\|", (ROOT / "docs/study.md").read_text())
-    readme = re.findall(r"\| (coverage|correct|decoys) \|( [+-]\S+ \| \S+ to \S+ )\|", (ROOT / "README.md").read_text())
-    assert len(rows) == 14 and len(readme) == 6
-    for figure, seen in [*rows, *readme]:
-        assert re.search(rf"\| {re.escape(figure)} \|[^|]*\|{re.escape(seen)}\|", made), (figure, seen)
-
-
-def test_students_intervals_have_the_signs_that_were_expected_as_the_study_says():
-    study = read_study(ROOT / "recipes/cpu_study/study.yaml")
-    rows = read_rows(ROOT / "recipes/cpu_study/data/study.jsonl")
-    found = [(one, effect(rows, one.arms, one.figure)) for one in study.comparisons]
-    run = [(one, interval(known.differences)) for one, known in found if known is not None]
-    assert len(run) == 5
-    for one, known in run:
-        assert math.copysign(1, one.expected) * known.mean > known.half, one.name
 
 
 def installable(words: list[str]) -> bool:

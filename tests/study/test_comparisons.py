@@ -1,20 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 import math
+import statistics
+from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.study.comparisons import Effect, effect, effects_table
+from verl_kernel.study.comparisons import Effect, corrected, effect, effects_table, holm
 from verl_kernel.study.plan import Comparison
+from verl_kernel.study.summary import Interval
 
 FIGURE = "held_out/correct"
 ONE = Comparison("pair", "a against b", ("a", "b"), "correct", 0.1, ("coverage",))
+OTHER = Comparison("other", "a against c", ("a", "c"), "decoys", -0.2)
+SEEN = {"a": {0: 0.5, 1: 0.6, 2: 0.7, 3: 0.6, 4: 0.6}, "b": dict.fromkeys(range(5), 0.3)}
 
 
-def rows(arm, values):
-    ends = [{"arm": arm, "seed": seed, "step": 2, FIGURE: value} for seed, value in values.items()]
-    return [{"arm": arm, "seed": 0, "step": 1}, *ends]
+def rows(arm, values, start=0.25):
+    first = [
+        {"arm": arm, "seed": seed, "step": 1, "kernel/turn_1/correct_rate": 0.1, "kernel/turn_2/correct_rate": start}
+        for seed in values
+    ]
+    return [*first, *({"arm": arm, "seed": seed, "step": 2, FIGURE: value} for seed, value in values.items())]
+
+
+DATA = [*rows("a", SEEN["a"]), *rows("b", SEEN["b"], 0.5)]
+
+
+def seen(mean, half, seeds=5):
+    return Effect((mean,) * seeds, Interval(mean, half, seeds), (mean, 0.0), (None, None))
 
 
 def test_arms_are_paired_by_seed_and_seeds_that_one_lacks_are_left_out():
@@ -23,48 +39,90 @@ def test_arms_are_paired_by_seed_and_seeds_that_one_lacks_are_left_out():
     assert effect(rows("a", {0: 0.4}), ("a", "b"), "correct") is None
 
 
-@given(st.lists(st.floats(-1, 1), min_size=1, max_size=8))
-def test_an_interval_lies_within_the_differences_and_is_the_same_every_time(values):
-    data = [*rows("a", dict(enumerate(values))), *rows("b", dict.fromkeys(range(len(values)), 0.0))]
-    found = effect(data, ("a", "b"), "correct")
-    slack = 1e-9
-    assert min(values) - slack <= found.low <= found.mean + slack
-    assert found.mean - slack <= found.high <= max(values) + slack
-    assert found == effect(data, ("a", "b"), "correct")
+def test_an_effect_knows_where_both_arms_began_and_ended():
+    found = effect(DATA, ("a", "b"), "correct")
+    assert found.ends == pytest.approx((0.6, 0.3)) and found.starts == (0.25, 0.5)
+    first = [row | {"held_out/correct, first turn": 0.5} for row in DATA]
+    assert effect(first, ("a", "b"), "correct, first turn").starts == (0.1, 0.1)
 
 
-def test_the_interval_is_the_bootstraps():
-    # Of two seeds a mean is one of three values, with probabilities 1/4, 1/2, 1/4.
-    found = effect([*rows("a", {0: 0.0, 1: 1.0}), *rows("b", {0: 0.0, 1: 0.0})], ("a", "b"), "correct")
-    assert (found.low, found.mean, found.high) == (0.0, 0.5, 1.0)
+def test_the_interval_is_students():
+    found = effect(DATA, ("a", "b"), "correct")
+    error = statistics.stdev(SEEN["a"].values()) / math.sqrt(5)
+    assert (found.seen.mean, found.seen.half) == pytest.approx((0.3, 2.776445 * error))
+
+
+def test_under_no_effect_the_rule_decides_as_often_as_it_says():
+    drawn = np.random.default_rng(0).normal(size=(1000, 5))
+    still = rows("b", dict.fromkeys(range(5), 0.0))
+    found = [effect([*rows("a", dict(enumerate(one))), *still], ("a", "b"), "correct") for one in drawn]
+    decided = sum(one.sign(0.1, one.p) != "not decided" for one in found) / len(found)
+    assert 0.03 < decided < 0.07
+
+
+@pytest.mark.parametrize(
+    ("mean", "p", "expected", "said"),
+    [
+        (0.2, 0.01, 0.1, "confirmed"),
+        (-0.2, 0.01, -0.1, "confirmed"),
+        (0.2, 0.01, -0.1, "refuted"),
+        (-0.2, 0.01, 0.1, "refuted"),
+        (0.2, 0.05, 0.1, "not decided"),
+    ],
+)
+def test_a_sign_is_decided_by_p_and_by_five_seeds(mean, p, expected, said):
+    assert seen(mean, 0.1).sign(expected, p) == said
+    assert seen(mean, 0.1, seeds=4).sign(expected, p) == "not decided"
 
 
 @pytest.mark.parametrize(
     ("low", "high", "expected", "said"),
     [
-        (0.05, 0.25, 0.1, "confirmed"),
-        (-0.25, -0.05, -0.1, "confirmed"),
-        (0.01, 0.05, 0.1, "confirmed, smaller than expected"),
-        (-0.05, -0.01, 0.1, "refuted: the other way"),
-        (0.01, 0.05, -0.1, "refuted: the other way"),
-        (-0.02, 0.05, 0.1, "refuted: less than expected"),
+        (0.12, 0.25, 0.1, "larger"),
+        (0.05, 0.25, 0.1, "as expected"),
+        (0.02, 0.03, 0.2, "smaller"),
+        (-0.02, 0.05, 0.1, "smaller"),
+        (-0.05, -0.01, 0.1, "smaller"),
         (-0.02, 0.2, 0.1, "not decided"),
-        (-0.2, 0.02, -0.1, "not decided"),
     ],
 )
-def test_verdicts(low, high, expected, said):
-    middle = (low + high) / 2
-    assert Effect((middle,) * 3, low, high).verdict(expected) == said
-    assert Effect((middle,) * 2, low, high).verdict(expected) == "not decided"
-    assert Effect(tuple(-value for value in (middle,) * 3), -high, -low).verdict(-expected) == said
+def test_a_size_is_decided_by_where_the_interval_lies(low, high, expected, said):
+    middle, half = (low + high) / 2, (high - low) / 2
+    assert seen(middle, half).size(expected) == seen(-middle, half).size(-expected) == said
+    assert seen(middle, half, seeds=4).size(expected) == "not decided"
+
+
+def test_holm_by_hand():
+    assert holm([0.01, 0.04, 0.03, 0.9]) == pytest.approx([0.04, 0.09, 0.09, 0.9])
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
+def test_holm_lies_between_a_p_and_bonferronis_and_keeps_the_order(found):
+    for p, more in zip(found, holm(found), strict=True):
+        assert p <= more <= min(1.0, len(found) * p) or more == pytest.approx(p)
+    pairs = sorted(zip(found, holm(found), strict=True))
+    assert all(one[1] <= other[1] for one, other in pairwise(pairs))
+
+
+def test_only_comparisons_that_have_been_run_count_for_the_correction():
+    alone = effect(DATA, ("a", "b"), "correct").p
+    assert corrected(DATA, [ONE, OTHER]) == {"pair": alone}
+    twin = Comparison("twin", "b against a", ("b", "a"), "correct", -0.1)
+    assert corrected(DATA, [ONE, twin, OTHER]) == pytest.approx({"pair": 2 * alone, "twin": 2 * alone})
 
 
 def test_the_table_names_every_comparison_run_or_not():
-    data = [*rows("a", {0: 0.5, 1: 0.6, 2: 0.7}), *rows("b", {0: 0.3, 1: 0.3, 2: 0.3})]
-    other = Comparison("other", "a against c", ("a", "c"), "decoys", -0.2)
-    lines = effects_table(data, [ONE, other]).splitlines()
-    assert lines[0].startswith("2 comparisons")
-    assert lines[4] == "| a against b | correct | +0.10 | +0.300 | +0.200 to +0.400 | 3 | confirmed |"
-    assert lines[5].startswith("|  | coverage |  | - |") and "not run" not in lines[5]
-    assert lines[6] == "| a against c | decoys | -0.20 | - | - | 0 | not run |"
-    assert math.isclose(effect(data, ("a", "b"), "correct").mean, 0.3)
+    lines = effects_table(DATA, [ONE, OTHER]).splitlines()
+    assert lines[0].startswith("1 of 2 comparisons and 2 of 3 arms have been run.") and "Holm for 1 comp" in lines[0]
+    assert lines[4] == (
+        "| a against b | correct | 0.250 → 0.600 | 0.500 → 0.300 | +0.300 | +0.212 to +0.388 | 5 | < 0.001 | +0.10 "
+        "| confirmed | larger |"
+    )
+    assert lines[5] == "|  | coverage | - | - | - | - | 0 | |  | | |"
+    assert lines[6] == "| a against c | decoys | - | - | - | - | 0 | | -0.20 | not run | |"
+
+
+def test_a_single_seed_has_an_effect_and_no_verdict():
+    table = effects_table([*rows("a", {0: 0.5}), *rows("b", {0: 0.25})], [ONE])
+    assert "| +0.250 | - | 1 |  | +0.10 | not decided | not decided |" in table

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,83 +11,152 @@ from typing import Any
 import numpy as np
 
 from verl_kernel.study.plan import Comparison
+from verl_kernel.study.student import p_value
+from verl_kernel.study.summary import Interval, interval, last_turn
 
 Row = Mapping[str, Any]
 PREFIX = "held_out/"
-"""Of the held-out figures in a run's last row."""
-_RESAMPLES = 10_000
-_FEWEST = 3
+"""Of the figures of the validation that a run ends with, in the run's last row."""
+FEWEST = 5
 """Seeds below which nothing is decided."""
+_ALPHA = 0.05
+START = {
+    "correct": "kernel/turn_{last}/correct_rate",
+    "correct, first turn": "kernel/turn_1/correct_rate",
+    "fast@1.2": "kernel/fast@1.2",
+    "coverage": "kernel/time_coverage/mean",
+    "decoys": "kernel/hack_rate",
+}
+"""The metric that says at step 1, before any update, where a figure began: of the samples of that step, and for the
+last three of all turns. `useful speedup` has none."""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """The first arm's figure less the second's: its mean over seeds and a 95 % interval."""
+    """The first arm's figure less the second's, by seed."""
 
     differences: tuple[float, ...]
-    """By seed."""
-    low: float
-    high: float
+    seen: Interval
+    """Mean of the differences and Student's 95 % interval."""
+    ends: tuple[float, float]
+    """Means of both arms after the last step."""
+    starts: tuple[float | None, float | None]
+    """Means of both arms at step 1, by `START`."""
 
     @property
-    def mean(self) -> float:
-        """Mean of the differences."""
-        return float(np.mean(self.differences))
+    def p(self) -> float:
+        """Two-sided p of Student's test that the mean difference is 0; 1 with a single seed."""
+        return p_value(self.differences)
 
-    def verdict(self, expected: float) -> str:
-        """What the interval says of an expected effect.
+    def sign(self, expected: float, p: float) -> str:
+        """Whether the effect has the expected sign.
 
-        `confirmed`: all of it has the expected sign. `refuted`: all of it has the other one, or is nearer to 0 than the
-        expected effect. Else `not decided`, as with fewer than three seeds.
+        Args:
+            expected: the effect with its sign.
+            p: of this effect, corrected for the number of comparisons.
+
+        Returns:
+            `confirmed` or `refuted` where p is below 0.05, else `not decided`, as with fewer than five seeds.
         """
-        sign = 1.0 if expected > 0 else -1.0
-        low, high = sorted((sign * self.low, sign * self.high))
-        if len(self.differences) < _FEWEST:
+        if len(self.differences) < FEWEST or p >= _ALPHA:
             return "not decided"
-        if low > 0:
-            return "confirmed" if sign * self.mean >= abs(expected) else "confirmed, smaller than expected"
-        if high < 0:
-            return "refuted: the other way"
-        return "refuted: less than expected" if high < abs(expected) else "not decided"
+        return "confirmed" if self.seen.mean * expected > 0 else "refuted"
+
+    def size(self, expected: float) -> str:
+        """Where the 95 % interval lies, seen along the expected direction.
+
+        Returns:
+            `larger` or `smaller` where all of it is beyond or short of the expected effect, `as expected` where it
+            holds the expected effect and not 0, else `not decided`, as with fewer than five seeds.
+        """
+        if len(self.differences) < FEWEST or self.seen.half is None:
+            return "not decided"
+        middle = math.copysign(1.0, expected) * self.seen.mean
+        low, high = middle - self.seen.half, middle + self.seen.half
+        if low > abs(expected):
+            return "larger"
+        if high < abs(expected):
+            return "smaller"
+        return "as expected" if low > 0 else "not decided"
 
 
 def effect(rows: Sequence[Row], arms: tuple[str, str], figure: str) -> Effect | None:
-    """The effect in a study's rows, over the seeds that both arms have finished.
-
-    The interval resamples seeds: percentiles 2.5 and 97.5 of 10,000 means, from a fixed generator.
-    """
+    """The effect in a study's rows, over the seeds that both arms have finished; `None` without such a seed."""
     first, second = ({row["seed"]: row[PREFIX + figure] for row in rows if _is_end(row, arm, figure)} for arm in arms)
     seeds = sorted(first.keys() & second.keys())
     if not seeds:
         return None
-    differences = np.array([first[seed] - second[seed] for seed in seeds])
-    drawn = np.random.default_rng(0).integers(len(seeds), size=(_RESAMPLES, len(seeds)))
-    low, high = np.percentile(differences[drawn].mean(axis=1), [2.5, 97.5])
-    return Effect(tuple(float(value) for value in differences), float(low), float(high))
+    differences = tuple(float(first[seed] - second[seed]) for seed in seeds)
+    ends = (float(np.mean([found[seed] for seed in seeds])) for found in (first, second))
+    starts = (_start(rows, arm, figure, seeds) for arm in arms)
+    return Effect(differences, interval(differences), (next(ends), next(ends)), (next(starts), next(starts)))
+
+
+def holm(found: Sequence[float]) -> list[float]:
+    """Correct p values for their number (Holm, 1979): the smallest times n, the next times n - 1, never falling."""
+    corrected = [0.0] * len(found)
+    least = 0.0
+    for rank, place in enumerate(sorted(range(len(found)), key=found.__getitem__)):
+        least = max(least, min(1.0, (len(found) - rank) * found[place]))
+        corrected[place] = least
+    return corrected
+
+
+def corrected(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> dict[str, float]:
+    """By name of a comparison the corrected p of the figure that decides; those that at least two seeds have run."""
+    known = {one.name: effect(rows, one.arms, one.figure) for one in comparisons}
+    run = {name: found.p for name, found in known.items() if found is not None and len(found.differences) > 1}
+    return dict(zip(run, holm(list(run.values())), strict=True))
 
 
 def effects_table(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> str:
-    """A Markdown table: every comparison's primary figure, then the others it names."""
+    """A Markdown table: every comparison's primary figure, then the others it names, which decide nothing."""
+    ps = corrected(rows, comparisons)
+    arms = {arm for one in comparisons for arm in one.arms}
+    run = {row["arm"] for row in rows if any(key.startswith(PREFIX) for key in row)} & arms
     lines = [
-        f"{len(comparisons)} comparisons of the last weights on held-out tasks; 95 % intervals: bootstrap over seeds.",
+        f"{len(ps)} of {len(comparisons)} comparisons and {len(run)} of {len(arms)} arms have been run. Each arm: the "
+        "first step's samples, before any update (fast@1.2, coverage and decoys: of all turns), → the last weights on "
+        "the validation's tasks. Effect: of the last weights, with Student's 95 % interval over seeds; p: two-sided, "
+        f"by Holm for {len(ps)} comparisons.",
         "",
-        "| comparison | figure | expected | seen | interval | seeds | verdict |",
-        "|---|---|---|---|---|---|---|",
+        "| comparison | figure | first arm | second arm | effect | interval | seeds | p | expected | sign | size |",
+        "|" + "---|" * 11,
     ]
     for one in comparisons:
-        for figure in (one.figure, *one.also):
-            is_primary = figure == one.figure
-            lines.append(_line(one, figure, effect(rows, one.arms, figure), one.expected if is_primary else None))
+        lines.append(_line(one.title, one.figure, effect(rows, one.arms, one.figure), one.expected, ps.get(one.name)))
+        lines += [_line("", figure, effect(rows, one.arms, figure), None, None) for figure in one.also]
     return "\n".join(lines) + "\n"
 
 
-def _line(one: Comparison, figure: str, found: Effect | None, expected: float | None) -> str:
-    title, wanted = (one.title, f"{expected:+.2f}") if expected is not None else ("", "")
+def _line(title: str, figure: str, found: Effect | None, expected: float | None, p: float | None) -> str:
+    wanted = "" if expected is None else f"{expected:+.2f}"
     if found is None:
-        return f"| {title} | {figure} | {wanted} | - | - | 0 | {'not run' if expected is not None else ''} |"
-    verdict = found.verdict(expected) if expected is not None else ""
-    seen = f"{found.mean:+.3f} | {found.low:+.3f} to {found.high:+.3f} | {len(found.differences)}"
-    return f"| {title} | {figure} | {wanted} | {seen} | {verdict} |"
+        verdicts = "| | |" if expected is None else "| not run | |"
+        return f"| {title} | {figure} | - | - | - | - | 0 | | {wanted} {verdicts}"
+    arms = " | ".join(_way(start, end) for start, end in zip(found.starts, found.ends, strict=True))
+    half = found.seen.half
+    between = "-" if half is None else f"{found.seen.mean - half:+.3f} to {found.seen.mean + half:+.3f}"
+    said = (
+        "| | " if expected is None else f"| {found.sign(expected, 1.0 if p is None else p)} | {found.size(expected)} "
+    )
+    seen = f"{arms} | {found.seen.mean:+.3f} | {between} | {len(found.differences)}"
+    return f"| {title} | {figure} | {seen} | {'' if p is None else _p(p)} | {wanted} {said}|"
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _way(start: float | None, end: float) -> str:
+    return f"{end:.3f}" if start is None else f"{start:.3f} → {end:.3f}"
+
+
+def _start(rows: Sequence[Row], arm: str, figure: str, seeds: Sequence[int]) -> float | None:
+    first = [row for row in rows if row["arm"] == arm and row["step"] == 1 and row["seed"] in seeds]
+    found = [row.get(START.get(figure, "").format(last=last_turn(row))) for row in first]
+    known = [value for value in found if value is not None]
+    return float(np.mean(known)) if known and len(known) == len(seeds) else None
 
 
 def _is_end(row: Row, arm: str, figure: str) -> bool:

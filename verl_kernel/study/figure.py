@@ -52,7 +52,7 @@ def plot(rows: Sequence[Row], titles: Mapping[str, str], path: Path, heading: st
 
 
 def plot_effects(rows: Sequence[Row], comparisons: Sequence[Comparison], path: Path, heading: str) -> None:
-    """Save each comparison's effect with its interval, its seeds and what was expected.
+    """Save each comparison's effect with Student's interval, its seeds and what was expected.
 
     Args:
         rows: the study's rows.
@@ -74,17 +74,17 @@ def plot_effects(rows: Sequence[Row], comparisons: Sequence[Comparison], path: P
         return
     figure, axis = pyplot.subplots(figsize=(10, 1.4 + 0.45 * len(known)), layout="constrained")
     for place, (one, found) in enumerate(known):
-        seeds = len(found.differences)
-        axis.plot([found.low, found.high], [place, place], color="C0", label="" if place else "95 % interval")
+        seeds, mean, half = len(found.differences), found.seen.mean, found.seen.half or 0.0
+        axis.plot([mean - half, mean + half], [place, place], color="C0", label="" if place else "95 % interval")
         axis.plot(found.differences, [place] * seeds, ".", color="C0", alpha=0.4, label="" if place else "a seed")
-        axis.plot(found.mean, place, "o", color="C0", label="" if place else "mean")
+        axis.plot(mean, place, "o", color="C0", label="" if place else "mean")
         axis.plot(one.expected, place, "D", color="C1", fillstyle="none", label="" if place else "expected")
     axis.set_yticks(range(len(known)), [f"{one.title}: {one.figure}" for one, _ in known])
     axis.invert_yaxis()
     axis.axvline(0.0, color="grey", linewidth=0.8)
     axis.grid(alpha=0.3, axis="x")
     axis.legend(frameon=False)
-    axis.set_title(f"{heading}: differences on held-out tasks")
+    axis.set_title(f"{heading}: differences on the validation's tasks")
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
 

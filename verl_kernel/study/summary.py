@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from verl_kernel.study.student import quantile
+
 Row = Mapping[str, Any]
 Measure = Callable[[Row], "float | None"]
-_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 END = 5
 """Steps at either end of a run that its first and last figure average."""
 
@@ -48,6 +49,12 @@ MEASURES: dict[str, Measure] = {
 """What the study compares: name to its value in one row, `None` where the step has none."""
 
 
+def last_turn(row: Row) -> int:
+    """The highest number of a turn that a row's metrics name, 0 without any."""
+    turns = [key.split("/")[1].removeprefix("turn_") for key in row if key.startswith("kernel/turn_")]
+    return max((int(number) for number in turns if number.isdigit()), default=0)
+
+
 def interval(values: Sequence[float]) -> Interval:
     """Mean and Student's 95 % interval of independent values.
 
@@ -60,16 +67,7 @@ def interval(values: Sequence[float]) -> Interval:
     if len(values) == 1:
         return Interval(mean, None, 1)
     error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return Interval(mean, student(len(values) - 1) * error, len(values))
-
-
-def student(freedom: int) -> float:
-    """The 97.5 % quantile of Student's distribution, within 0.003."""
-    if freedom <= len(_STUDENT):
-        return _STUDENT[freedom - 1]
-    z = 1.959964
-    # Expansion in 1 / freedom around the normal quantile (Abramowitz and Stegun, 26.7.5).
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    return Interval(mean, quantile(len(values) - 1) * error, len(values))
 
 
 def curve(rows: Iterable[Row], arm: str, measure: str) -> dict[int, Interval]:

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures on pages: every number of README.md has an entry in docs/measured.yaml, and every entry holds."""
+
+import json
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+import yaml
+
+from verl_kernel.study.comparisons import effect, holm
+from verl_kernel.study.plan import read_study
+from verl_kernel.study.runs import read_rows
+from verl_kernel.study.summary import interval
+
+ROOT = Path(__file__).parents[1]
+NUMBER = re.compile(r"(?<![\w.-])[+-]?\d+(?:\.\d+)*(?:e-?\d+)?(?: ?%)?(?![\d%])")
+SKIPPED = re.compile(r"^```.*?^```|`[^`\n]+`|\]\([^)]*\)|^!\[.*?$", re.M | re.S)
+"""Blocks and spans of code, targets of links, images: no prose."""
+ENTRIES = yaml.safe_load((ROOT / "docs" / "measured.yaml").read_text())
+DATA = ROOT / "recipes" / "cpu_study" / "data"
+STUDY, ROWS = read_study(DATA.parent / "study.yaml"), read_rows(DATA / "study.jsonl")
+TURN, END, PAIR = "kernel/turn_{}/correct_rate", "held_out/correct", ("recipe", "neither")
+KINDS = {"columns", "line", "keys", "by_hand", "structural"}
+
+
+def folded(text):
+    return " ".join(text.split())
+
+
+def prose(page):
+    return folded(SKIPPED.sub(lambda found: " " if found[0].startswith("```") else "`" * len(found[0]), page))
+
+
+def value(number):
+    plain = number.rstrip(" %")
+    return float(plain) / 100 if number.endswith("%") else float(plain) if plain.count(".") < 2 else plain
+
+
+def values(text):
+    return [value(found) for found in NUMBER.findall(text)]
+
+
+def readme():
+    return prose((ROOT / "README.md").read_text())
+
+
+def test_every_number_of_the_readme_has_an_entry():
+    text = readme()
+    held = [False] * len(text)
+    for entry in ENTRIES:
+        words = prose(entry["words"])
+        for found in re.finditer(re.escape(words), text):
+            held[found.start() : found.end()] = [True] * len(words)
+    lost = [text[max(0, one.start() - 50) : one.end() + 30] for one in NUMBER.finditer(text) if not held[one.start()]]
+    assert not lost, "add to docs/measured.yaml where these come from: " + "; ".join(lost)
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["words"][:40])
+def test_the_words_of_an_entry_stand_in_the_readme(entry):
+    assert prose(entry["words"]) in readme()
+    assert len(KINDS & entry.keys()) == 1 and entry.keys() <= KINDS | {"words", "file"}
+    assert values(prose(entry["words"])), "an entry holds a number"
+
+
+@pytest.mark.parametrize("entry", [one for one in ENTRIES if "columns" in one], ids=lambda one: one["words"][:40])
+def test_means_of_columns_are_what_is_printed(entry):
+    rows = [json.loads(line) for line in (ROOT / entry["file"]).read_text().splitlines()]
+    for printed, (key, span) in zip(NUMBER.findall(entry["words"]), entry["columns"], strict=True):
+        first, last = (int(end) if end else None for end in span.split(":"))
+        assert rounded_alike(printed, statistics.fmean(row[key] for row in rows[first:last])), (printed, key)
+
+
+@pytest.mark.parametrize("entry", [one for one in ENTRIES if "line" in one], ids=lambda one: one["words"][:40])
+def test_one_line_of_the_file_holds_all_numbers_of_an_entry(entry):
+    lines = [line for line in (ROOT / entry["file"]).read_text().splitlines() if entry["line"] in line]
+    assert any(set(values(prose(entry["words"]))) <= set(values(line)) for line in lines), lines
+
+
+@pytest.mark.parametrize("entry", [one for one in ENTRIES if "keys" in one], ids=lambda one: one["words"][:40])
+def test_values_of_a_json_file_are_what_is_printed(entry):
+    for printed, path in zip(NUMBER.findall(prose(entry["words"])), entry["keys"], strict=True):
+        found = json.loads((ROOT / entry["file"]).read_text())
+        for key in path.split("/"):
+            found = found[int(key)] if isinstance(found, list) else found[key]
+        assert rounded_alike(printed, found), (printed, path)
+
+
+def rounded_alike(printed, exact):
+    """Whether a number is what an exact one is when it is printed with as many digits, and no more than half off."""
+    digits = len(printed.rstrip(" %").partition(".")[2]) + 2 * printed.endswith("%")
+    return abs(value(printed) - exact) <= 0.5 * 10.0**-digits + 1e-9
+
+
+@pytest.mark.parametrize(("printed", "exact", "holds"), [
+    ("63 %", 0.6344, True), ("63 %", 0.6356, False), ("+0.307", 0.3074, True), ("-0.094", 0.094, False),
+    ("1.18", 1.181056, True), ("6", 5.4, False),
+])  # fmt: skip
+def test_a_printed_number_is_an_exact_one_rounded(printed, exact, holds):
+    assert rounded_alike(printed, exact) == holds
+
+
+def test_the_quickstarts_page_has_the_means_of_its_steps():
+    rows = [json.loads(line) for line in (ROOT / "recipes/cpu_quickstart/steps.jsonl").read_text().splitlines()]
+    page = (ROOT / "recipes/cpu_quickstart/README.md").read_text()
+    for key in ("kernel/correct_rate", "kernel/fast@1.2", "kernel/hack_rate"):
+        first, last = (statistics.fmean(row[key] for row in some) for some in (rows[:5], rows[-5:]))
+        assert f"| {first:.2f} | {last:.2f} |" in page
+
+
+def test_the_studys_page_has_the_lines_of_its_table():
+    made = [folded(line) for line in (DATA / "table.md").read_text().splitlines() if " → " in line or "| 5 |" in line]
+    page = [folded(line) for line in (ROOT / "docs/study.md").read_text().splitlines()]
+    shown = [line for line in made if line.startswith("| ") and re.search(r"to [+-][\d.]+ \| 5 \|", line)]
+    assert len(shown) == 14 and not [line for line in shown if line not in page]
+
+
+def test_what_the_studys_page_says_of_its_rows():
+    page = folded((ROOT / "docs/study.md").read_text())
+    first = [row for row in ROWS if row["step"] == 1]
+    talking = [row for row in first if row["arm"] != "silent"]
+    gaps = [
+        statistics.fmean(row[TURN.format(2)] - row[TURN.format(1)] for row in talking if row["seed"] == seed)
+        for seed in range(5)
+    ]
+    said = [
+        f"second answers with feedback (six arms) and in {mean_of(TURN.format(2), first, 'silent'):.3f} without",
+        f"right in {statistics.fmean(row[TURN.format(2)] for row in talking):.3f} of second answers",
+        f"{both(interval(gaps))} before training",
+        f"{both(interval([row[END] - row[END + ', first turn'] for row in ends('recipe')]))} after it",
+        *(f"{statistics.fmean(row[END] * row['held_out/coverage'] for row in ends(arm)):.3f}" for arm in PAIR),
+    ]
+    assert [one for one in said if one not in page] == []
+
+
+def test_every_effect_that_was_seen_has_its_expected_sign_after_holm_over_the_whole_plan():
+    found = [(one, effect(ROWS, one.arms, one.figure)) for one in STUDY.comparisons]
+    run = [(one, known) for one, known in found if known is not None]
+    ps = holm([known.p for _, known in run] + [1.0] * (len(found) - len(run)))
+    assert (len(run), len(found)) == (5, 24)
+    assert {known.sign(one.expected, p) for (one, known), p in zip(run, ps[:5], strict=True)} == {"confirmed"}
+    assert sorted(known.size(one.expected) for one, known in run) == ["larger"] * 4 + ["smaller"]
+
+
+def ends(arm):
+    return [row for row in ROWS if row["arm"] == arm and END in row]
+
+
+def mean_of(key, rows, arm):
+    return statistics.fmean(row[key] for row in rows if row["arm"] == arm)
+
+
+def both(found):
+    return f"{found.mean:.3f} ± {found.half:.3f}"
