@@ -15,7 +15,7 @@ from verl_kernel.advantage.options import TrlooOptions
 from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss.options import TurnCorrectionOptions
-from verl_kernel.option_group import OptionGroup, option_names
+from verl_kernel.option_group import OptionGroup, nearest, option_names
 from verl_kernel.reward.options import RolloutOptions
 from verl_kernel.reward.profiling import ProfilingReward
 from verl_kernel.sampler.options import PRSOptions
@@ -79,3 +79,21 @@ def test_who_only_names_the_gyms_options_does_without_pydantic() -> None:
     probe = "import sys, verl_kernel.env.options; print('pydantic' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "question"),
+    [
+        ("trllo", ("trloo", "turn_grpo"), "did you mean trloo? "),
+        ("TRLOO", ("trloo", "turn_grpo"), "did you mean trloo? "),
+        ("sm90", ("sm_80", "sm_90"), "did you mean sm_90? "),
+        ("sm_70", ("sm_80", "sm_90"), ""),
+        ("lax", ("strict", "coverage", "off"), ""),
+        (5, ("trloo",), ""),
+        ("x", (), ""),
+    ],
+)
+def test_a_name_is_offered_where_one_is_nearer_than_all_others(
+    name: Any, known: tuple[str, ...], question: str
+) -> None:
+    assert nearest(name, known) == question

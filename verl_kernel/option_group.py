@@ -83,9 +83,14 @@ def as_mapping(name: str, node: Any, known: Iterable[str]) -> dict[str, Any]:
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """The known names that a misspelt one may mean, as a question with a space behind it; empty where none is near."""
-    near = difflib.get_close_matches(str(name), [str(each) for each in known], n=3, cutoff=0.7)
-    return f"did you mean {' or '.join(near)}? " if near else ""
+    """Ask whether the one known name that is nearer to a misspelt one than all others was meant; text, or nothing.
+
+    Equally near names (`sm_80` and `sm_90` to `sm_70`) say nothing that the list of all, which follows, does not.
+    """
+    ratios = {each: difflib.SequenceMatcher(None, str(name).lower(), each.lower()).ratio() for each in map(str, known)}
+    best = max(ratios.values(), default=0.0)
+    near = [each for each, ratio in ratios.items() if ratio == best]
+    return f"did you mean {near[0]}? " if best >= 0.7 and len(near) == 1 else ""
 
 
 def in_words(value: Any) -> str:

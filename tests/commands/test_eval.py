@@ -217,7 +217,7 @@ USAGE = {
     "reference.py good.py --compile-for sm_70": "--compile-for is 'sm_70'; it must be one of off, sm_80, sm_86, sm_89",
     "reference.py good.py --gpu-profile abacus": "--gpu-profile is 'abacus'; it must be one of h100, a100",
     "reference.py good.py --num-judges 0": "--num-judges is 0",
-    "reference.py good.py --timeout 0": "--timeout is 0.0; it must be a number of at least 0.1",
+    "reference.py good.py --timeout 0": "--timeout is 0.0; it must be a finite number of at least 0.1",
 }
 UNFIT = {
     "broken_reference.py": "rellu",
