@@ -86,9 +86,7 @@ def test_prompts_that_would_always_be_too_old_are_refused(mode: str):
 
 def test_on_gpus_the_modes_default_is_verls_nccl_and_is_not_refused(monkeypatch):
     monkeypatch.delenv("VERL_PLATFORM")
-    gpus = config(
-        SEPARATE, "trainer.device=cuda", "actor_rollout_ref.actor.ppo_mini_batch_size=1024", recipe="kernel_trloo"
-    )
+    gpus = config(SEPARATE, recipe="kernel_trloo")
     assert gpus.actor_rollout_ref.rollout.checkpoint_engine.backend == "nccl"
     check_asynchronous(gpus)
     assert config(SEPARATE).actor_rollout_ref.rollout.checkpoint_engine.backend == "kernel_gloo"
