@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from verl_kernel.env import EvalResult, EvalStatus
-from verl_kernel.errors import InfraError
+from verl_kernel.errors import DataError, InfraError
 from verl_kernel.reward.record import TurnRecord, dump_turns
 from verl_kernel.study import runs
+from verl_kernel.study.origin import KEYS, code_origin, origins, run_origin
 from verl_kernel.study.plan import Arm, Study
 from verl_kernel.study.runs import collect, execute, finished, minutes_left, read_rows
 
@@ -36,11 +38,9 @@ def test_a_finished_run_is_known_until_its_overrides_change(tmp_path: Path, monk
     assert finished(run, tmp_path) is None
     monkeypatch.setattr(runs, "time", SimpleNamespace(monotonic=iter([100.0, 107.25]).__next__))
     execute(run, tmp_path, trainer())
-    assert finished(run, tmp_path) == {
-        "fingerprint": run.fingerprint,
-        "overrides": list(run.overrides),
-        "seconds": 7.2,
-    }
+    known = finished(run, tmp_path)
+    assert known.keys() == {"fingerprint", "overrides", "seconds", "commit", "date"}
+    assert (known["fingerprint"], known["overrides"], known["seconds"]) == (run.fingerprint, list(run.overrides), 7.2)
     assert finished(replace(STUDY, overrides=("c=2",)).runs()[0], tmp_path) is None
 
 
@@ -67,11 +67,12 @@ def test_collected_rows_hold_the_kept_metrics_of_finished_runs(tmp_path: Path):
         execute(run, tmp_path, trainer())
     rows = collect(STUDY, tmp_path)
     assert rows == read_rows(tmp_path / "study.jsonl") and len(rows) == 6
-    assert rows[0] == {"arm": "one", "seed": 0, "step": 1, "kernel/correct_rate": 0.1}
+    measured = {key: value for key, value in rows[0].items() if key not in KEYS}
+    assert measured == {"arm": "one", "seed": 0, "step": 1, "kernel/correct_rate": 0.1}
     assert {(row["arm"], row["seed"]) for row in rows} == {("one", 0), ("two", 0), ("one", 1)}
 
 
-def test_a_run_that_ended_with_a_validation_has_held_out_figures(tmp_path: Path):
+def test_a_run_that_ended_with_a_validation_has_its_figures(tmp_path: Path):
     run = STUDY.runs()[0]
     folder = tmp_path / run.name
 
@@ -92,3 +93,62 @@ def test_a_run_that_ended_with_a_validation_has_held_out_figures(tmp_path: Path)
 
 def test_the_estimate_counts_the_chosen_arms_alone(tmp_path: Path):
     assert minutes_left(STUDY, tmp_path, STUDY.runs()[:1]) == 6
+
+
+def test_rows_say_by_what_code_data_and_configuration_they_were_made(tmp_path: Path):
+    data = tmp_path / "data.parquet"
+    data.write_bytes(b"rows")
+
+    def train(where: Path, argv: list[str]) -> int:
+        (named,) = [word for word in argv if word.startswith("hydra.run.dir=")]
+        hydra = Path(named.partition("=")[2]) / ".hydra"
+        hydra.mkdir(exist_ok=True)
+        seed = where.name[-1]
+        (hydra / "config.yaml").write_text(f"seed: {seed}\ndata:\n  train_files: {data}\n  val_files: [{data}]\n")
+        return trainer()(where, argv)
+
+    for run in STUDY.runs():
+        execute(run, tmp_path, train)
+    rows = collect(STUDY, tmp_path)
+    assert all(row.keys() >= set(KEYS) for row in rows)
+    assert len({row["data"] for row in rows}) == 1
+    assert len({row["configuration"] for row in rows}) == 2, "the seeds differ, and nothing else"
+    assert rows[0]["commit"] in origins(rows) and rows[0]["data"] in origins(rows)
+
+
+def test_a_configuration_that_names_lost_data_is_refused(tmp_path: Path):
+    (tmp_path / ".hydra").mkdir()
+    (tmp_path / ".hydra" / "config.yaml").write_text("data: {train_files: /none.parquet, val_files: []}")
+    with pytest.raises(DataError, match="none.parquet"):
+        run_origin(tmp_path)
+
+
+def test_changed_data_change_their_hash_and_a_moved_folder_does_not_change_the_configurations(tmp_path: Path):
+    found = []
+    for name, content in (("a", b"1"), ("b", b"1"), ("c", b"2")):
+        folder = tmp_path / name
+        (folder / ".hydra").mkdir(parents=True)
+        (tmp_path / "data").write_bytes(content)
+        (folder / ".hydra" / "config.yaml").write_text(
+            f"dir: {folder}/x\nd: {tmp_path}\ndata: {{train_files: '${{d}}/data', val_files: null}}"
+        )
+        found.append(run_origin(folder))
+    assert found[0] == found[1] and found[0]["data"] != found[2]["data"]
+    assert found[0]["configuration"] == found[2]["configuration"]
+
+
+def test_a_checkout_is_named_by_its_commit_and_anything_else_by_the_version(tmp_path: Path):
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    assert code_origin(tmp_path)["commit"].startswith("version ")
+    (tmp_path / "file").write_text("1")
+    for words in (["init", "-q"], ["add", "file"], ["commit", "-q", "-m", "one"]):
+        subprocess.run([*git, *words], check=True)
+    commit = code_origin(tmp_path)["commit"]
+    assert re.fullmatch("[0-9a-f]{12}", commit)
+    (tmp_path / "file").write_text("2")
+    assert code_origin(tmp_path)["commit"] == f"{commit}-dirty"
+
+
+def test_rows_from_before_are_read_and_name_no_origin(tmp_path: Path):
+    rows = read_rows(Path(__file__).parents[2] / "recipes" / "cpu_study" / "data" / "study.jsonl")
+    assert origins(rows) == "" and not set(KEYS) & rows[0].keys()

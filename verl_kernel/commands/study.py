@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from verl_kernel.errors import ConfigError, InfraError, VerlKernelError
-from verl_kernel.study import comparisons, figure, runs, summary
+from verl_kernel.study import comparisons, figure, origin, runs, summary
 from verl_kernel.study.plan import Run, Study, read_study
 
 
@@ -98,6 +98,8 @@ def _compare(study: Study, rows: list[dict[str, Any]], out: Path, console: Conso
     text = summary.table(rows, titles)
     if study.comparisons:
         text += "\n" + comparisons.effects_table(rows, study.comparisons)
+    if made := origin.origins(rows):
+        text += "\n" + made
     out.mkdir(parents=True, exist_ok=True)
     (out / "table.md").write_text(text)
     clock = "simulated time" if any(row.get("kernel/simulated_clock") for row in rows) else "measured time"

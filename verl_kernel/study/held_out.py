@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run's last weights do on the held-out tasks: figures of the validation that a run ends with."""
+"""What a run's last weights do on the tasks of the validation that it ends with."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 """Running a study: each run in a folder of its own, finished ones left alone, and the time that is left.
 
 OUT/<arm>-<seed>/   train.log, metrics.jsonl, and run.json once the run has finished
-OUT/study.jsonl     a line per run and step: the metrics that the study compares
+OUT/study.jsonl     a line per run and step: the metrics that the study compares, and where the run comes from
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from verl_kernel.errors import DataError, InfraError
 from verl_kernel.reporting.steps import number, read_steps
 from verl_kernel.study.comparisons import PREFIX
 from verl_kernel.study.held_out import held_out
+from verl_kernel.study.origin import code_origin, of_record, run_origin
 from verl_kernel.study.plan import Run, Study
 
 Trainer = Callable[[Path, list[str]], int]
@@ -60,13 +61,18 @@ def execute(run: Run, out: Path, train: Trainer) -> None:
 
     Raises:
         InfraError: the trainer failed, or ended before its last step.
+        DataError: the configuration that it left, or the data that this names, cannot be read.
     """
     folder = out / run.name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "run.json").unlink(missing_ok=True)
-    start = time.monotonic()
+    start, made = time.monotonic(), code_origin()
     where = folder.resolve()
-    kept = [f"trainer.rollout_data_dir={where}/rollouts", f"trainer.validation_data_dir={where}/validation"]
+    kept = [
+        f"hydra.run.dir={where}",
+        f"trainer.rollout_data_dir={where}/rollouts",
+        f"trainer.validation_data_dir={where}/validation",
+    ]
     code = train(folder, [*run.command, *kept])
     seconds = round(time.monotonic() - start, 1)
     steps = len(read_steps(folder / "metrics.jsonl")) if code == 0 else 0
@@ -75,13 +81,15 @@ def execute(run: Run, out: Path, train: Trainer) -> None:
             f"run {run.name} ended with exit code {code} and {steps} of {run.study.steps} steps: see "
             f"{folder / 'train.log'}; the same command goes on with the runs that are missing"
         )
-    record = {"fingerprint": run.fingerprint, "overrides": run.overrides, "seconds": seconds}
+    record = {"fingerprint": run.fingerprint, "overrides": run.overrides, "seconds": seconds, **made}
+    record |= run_origin(folder)
     (folder / "run.json").write_text(json.dumps(record, indent=2) + "\n")
 
 
 def collect(study: Study, out: Path) -> list[dict[str, Any]]:
     """Gather the finished runs' metrics, a row per run and step, and keep them in `study.jsonl`."""
-    rows = [row for run in study.runs() if finished(run, out) for row in _rows(run, out / run.name)]
+    records = [(run, finished(run, out)) for run in study.runs()]
+    rows = [row for run, record in records if record for row in _rows(run, out / run.name, of_record(record))]
     write_rows(rows, out / "study.jsonl")
     return rows
 
@@ -108,10 +116,10 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _rows(run: Run, folder: Path) -> list[dict[str, Any]]:
-    """A row per step; the last one also has the held-out figures, where the run ended with a validation."""
+def _rows(run: Run, folder: Path, made: dict[str, str]) -> list[dict[str, Any]]:
+    """A row per step; the last one also has the validation's figures, where the run ended with one."""
     rows = [
-        {"arm": run.arm.name, "seed": run.seed, "step": step["step"], **_kept(step)}
+        {"arm": run.arm.name, "seed": run.seed, "step": step["step"], **made, **_kept(step)}
         for step in read_steps(folder / "metrics.jsonl")
     ]
     path = folder / "validation" / f"{run.study.steps}.jsonl"
