@@ -38,11 +38,12 @@ class StubEndpoint:
 
     `script` holds what comes first, one entry a request: a status with a body, or one of `answer`, `malformed`, `cut`,
     `endless`, `silent`. After it, and without it, answers depend on the messages and the seed. `delay` seconds pass
-    before each.
+    before each. `models` is the body in place of a list of models, `always` the one in place of every answer.
     """
 
-    def __init__(self, script=(), delay=0.0, answers=None, needs_key=False):
+    def __init__(self, script=(), delay=0.0, answers=None, needs_key=False, models=None, always=None):
         self.script, self.delay, self.needs_key = list(script), delay, needs_key
+        self.models, self.always = models, always
         self.answers = answers_by_reference() if answers is None else answers
         self.asked, self.in_flight, self.most_in_flight = [], 0, 0
         self.lock = threading.Lock()
@@ -57,6 +58,8 @@ class StubEndpoint:
             def do_GET(self):
                 if stub.refuses(self.headers):
                     return self.send(401, {"error": {"message": "invalid key"}})
+                if stub.models is not None:
+                    return self.raw(stub.models)
                 return self.send(200, {"object": "list", "data": [{"id": "stub", "object": "model"}]})
 
             def do_POST(self):
@@ -76,6 +79,8 @@ class StubEndpoint:
             def act(self, act, body):
                 if stub.refuses(self.headers):
                     self.send(401, {"error": {"message": "invalid key"}})
+                elif stub.always is not None:
+                    self.raw(stub.always)
                 elif act in (None, "answer"):
                     self.send(200, completion(stub.text_for(body)))
                 elif act == "malformed":

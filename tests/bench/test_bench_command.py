@@ -77,6 +77,18 @@ def test_a_run_its_tables_and_its_folder(tmp_path):
     assert scores["answers"] == 12
 
 
+def test_an_endpoint_of_malformed_answers_ends_the_run_and_the_mended_command_goes_on(tmp_path):
+    with StubEndpoint(always=b"<html>Log in</html>") as stub:
+        stopped = bench(*words(stub, tmp_path))
+    assert stopped.exit_code == 3 and not (tmp_path / "run.json").exists()
+    assert f"{stub.url} sent a page of HTML (<html>Log in</html>) and no chat completion" in stopped.stderr
+    with StubEndpoint(["malformed"] * 3) as stub:
+        done = bench(*words(stub, tmp_path, "--temperature=0.5", "--requests=1", tasks=2))
+    assert done.exit_code == 0, done.output
+    assert [turn.failure for turn in read_run(tmp_path)[1]].count("malformed") == 1
+    assert "1 answer holds no program: 1 malformed" in " ".join(done.stdout.split())
+
+
 def test_an_endpoint_that_fails_in_the_middle_and_comes_back(tmp_path):
     failing = ["answer"] * 4 + [(503, {"error": {"message": "overloaded"}})] * 99
     with StubEndpoint(failing) as stub:
@@ -96,24 +108,34 @@ def test_an_endpoint_that_fails_in_the_middle_and_comes_back(tmp_path):
     [
         (["--suite=cpu"], 2, "name one model: --base-url URL --model NAME, --vllm FOLDER, or --kernels FOLDER"),
         (["--suite=cpu", "--base-url=http://x/v1"], 2, "--base-url and --model go together"),
+        (["--suite=cpu", "--base-url=127.0.0.1:1", "--model=m"], 2, "'127.0.0.1:1', without a scheme: begin it"),
+        (["--suite=cpu", "--base-url=ftp://x/v1", "--model=m"], 2, "'ftp://x/v1': its scheme must be http or https"),
+        (["--suite=cpu", "--base-url=http://", "--model=m"], 2, "names no host or no port that could be"),
         (["--suite=cpu", "--vllm=a", "--kernels=b"], 2, "name one model"),
-        (["--suite=nowhere", "--kernels=b"], 2, "--suite is 'nowhere'"),
-        (["--suite=cpu", "--kernels=nowhere"], 2, "nowhere is no folder"),
-        (["--suite=cpu", "--vllm=nowhere"], 2, "holds no config.json"),
+        (["--suite=nowhere", "--kernels=."], 2, "--suite is 'nowhere'"),
+        (["--suite=kernelbench:nowhere", "--kernels=."], 2, "nowhere does not exist: give a checkout"),
+        (["--suite=cpu", "--kernels=nowhere"], 2, "--kernels is nowhere, which is no folder"),
+        (["--suite=cpu", "--vllm=nowhere"], 2, "--vllm is nowhere, which is no folder"),
+        (["--suite=cpu", "--vllm=docs"], 2, "--vllm is docs, which holds no config.json"),
+        (["--suite=cpu", "--levels=1", "--kernels=."], 2, "--levels chooses problems of KernelBench"),
         (["--suite=cpu", "--levels=one", "--kernels=b"], 2, "--levels is 'one'"),
         (["--suite=cpu", "--kernels=b", "-n", "0"], 2, "-n is 0; it must be a whole number of at least 1"),
         (["--suite=cpu", "--kernels=b", "--context=all"], 2, "--context is 'all'; it must be one of concat, last"),
         (["--suite=cpu", "--kernels=b", "--trials=0"], 2, "--trials is 0"),
         (["--suite=cpu", "--kernels=b", "--baseline=compile", "--device=cpu"], 2, "compile, which needs a GPU"),
+        (["--suite=cpu", "--kernels=.", "--out=README.md"], 2, "--out is README.md, and README.md is a file: name"),
+        (["--suite=cpu", "--kernels=.", "--out=README.md/run"], 2, "--out is README.md/run, and README.md is a file"),
+        (["--suite=cpu", "--kernels=.", "--out=/proc/nowhere"], 3, "--out is /proc/nowhere, which cannot be made"),
         (["--suite=cpu", "--self-check", "--kernels=b"], 2, "--self-check asks no model"),
         (["--suite=cpu", "--base-url=http://127.0.0.1:1/v1", "--model=m"], 3, "127.0.0.1:1/v1 does not answer"),
         (["--suite=cpu", "--base-url=http://x/v1", "--model=m", "--key-variable=UNSET_KEY"], 2, "which is not set"),
     ],
 )  # fmt: skip
 def test_a_usage_error_is_one_sentence(tmp_path, arguments, code, said):
-    done = bench(*arguments, f"--out={tmp_path / 'run'}")
+    done = bench(f"--out={tmp_path / 'run'}", *arguments)
     assert (done.exit_code, done.stdout) == (code, "")
     assert said in done.stderr and done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1
+    assert not (tmp_path / "run" / "run.json").exists()
 
 
 @pytest.fixture

@@ -59,7 +59,8 @@ async def test_an_endpoint_that_goes_on_failing_ends_the_run(status, words):
 
 
 async def test_a_server_that_says_nothing_ends_the_run():
-    with StubEndpoint(["silent"] * 9) as stub, pytest.raises(EndpointError, match="has stopped answering"):
+    late = "has stopped answering .*allow more than 0.2 s with --request-timeout; the same command goes on"
+    with StubEndpoint(["silent"] * 9) as stub, pytest.raises(EndpointError, match=late):
         await asked(stub, timeout_s=0.2, retries=1)
 
 
@@ -100,8 +101,43 @@ async def test_a_malformed_body_is_asked_for_again_and_then_counted():
     with StubEndpoint(["malformed"]) as stub:
         assert (await asked(stub)).failure is None
     with StubEndpoint(["malformed"] * 9) as stub:
-        assert (await asked(stub)).failure == "malformed"
+        answer = await asked(stub)
+        assert answer.failure == "malformed"
+        assert answer.fault == f"{stub.url} sent a page of HTML (<html>no JSON</html>)"
         assert len(stub.asked) == 3
+
+
+async def checked(stub):
+    model = endpoint(stub)
+    try:
+        await model.check()
+    finally:
+        await model.close()
+
+
+async def test_a_server_that_lists_its_models_is_asked_nothing_at_the_start():
+    with StubEndpoint() as stub:
+        await checked(stub)
+    assert not stub.asked
+
+
+@pytest.mark.parametrize("models", [b"<html>", b'{"hello": "world"}', b"", b"null", b'{"data": {}}', b"\xff\x00"])
+async def test_a_server_without_a_list_of_models_may_answer_all_the_same(models):
+    with StubEndpoint(models=models) as stub:
+        await checked(stub)
+    assert [body["messages"] for body in stub.asked] == [[{"role": "user", "content": "Say yes."}]]
+
+
+async def test_a_server_with_neither_models_nor_a_chat_is_refused_at_the_start():
+    said = "sent a page of HTML .* and no chat completion to 1 question: see that --base-url"
+    with StubEndpoint(["malformed"], models=b"<html>") as stub, pytest.raises(EndpointError, match=said):
+        await checked(stub)
+
+
+async def test_a_list_of_models_that_does_not_end_is_none():
+    with StubEndpoint(models=b"[" * (1 << 23)) as stub:
+        await checked(stub)
+    assert len(stub.asked) == 1
 
 
 async def test_a_body_that_is_cut_off_ends_the_run():

@@ -2,13 +2,14 @@
 """A run's folder: taken up again, refused, cut, full."""
 
 import resource
+from dataclasses import replace
 
 import pytest
 
 from tests.bench.scripted_run import header_of, judged, suite_of
 from verl_kernel.bench.options import BenchOptions
 from verl_kernel.bench.records import BenchTurn
-from verl_kernel.bench.run_files import TURNS, read_run, read_tasks
+from verl_kernel.bench.run_files import HEADER, TURNS, read_header, read_run, read_tasks
 from verl_kernel.bench.store import Store
 from verl_kernel.env import GymOptions
 from verl_kernel.errors import ConfigError, DataError, StorageError
@@ -39,8 +40,6 @@ def test_a_run_is_made_and_goes_on(tmp_path):
         ({"temperature": 0.5}, "temperature"),
         ({"seed": 3}, "seed"),
         ({"model": "other"}, "model is 'm', and this one's is 'other'"),
-        ({"suite_hash": "x"}, "suite_hash"),
-        ({"prompt_hash": "x"}, "prompt_hash"),
         ({"gym": {"correctness_trials": 2}}, "gym.correctness_trials is None, and this one's is 2"),
         ({"versions": {"torch": "3"}}, "versions.torch is '2', and this one's is '3'"),
         ({"feedback_chars": 360}, "feedback_chars"),
@@ -48,10 +47,38 @@ def test_a_run_is_made_and_goes_on(tmp_path):
     ],
 )
 def test_another_run_is_refused_in_a_sentence_that_names_the_difference(tmp_path, changes, words):
-    opened(tmp_path).close()
+    with opened(tmp_path) as store:
+        store.append(turn())
     with pytest.raises(ConfigError, match=rf"holds a run whose .*{words}.*repeat the command.*--out"):
         opened(tmp_path, **changes)
     opened(tmp_path).close()
+
+
+@pytest.mark.parametrize(
+    ("suite", "words"),
+    [
+        (suite_of("a"), "a run on 2 tasks of suite s, and this one is on 1 of suite s"),
+        (suite_of("a", "b", name="t"), "a run on 2 tasks of suite s, and this one is on 2 of suite t"),
+        (suite_of("a", "c"), "a run on suite s without task c, which this one asks"),
+        (suite_of("b", "a"), "a run on suite s in which task b has another reference than now"),
+        (replace(SUITE, tasks=(*SUITE.tasks[1:], SUITE.tasks[0])), "a run on suite s whose tasks are others than now"),
+        (replace(SUITE, tasks=tuple(replace(one, messages=()) for one in SUITE.tasks)), "whose prompts are others"),
+    ],
+)
+def test_another_suite_is_named_with_its_tasks(tmp_path, suite, words):
+    with opened(tmp_path) as store:
+        store.append(turn())
+    with pytest.raises(ConfigError, match=rf"{tmp_path} holds .*{words}.*repeat the command.*--out") as refused:
+        opened(tmp_path, suite)
+    assert "hash" not in str(refused.value)
+
+
+def test_a_start_without_an_answer_leaves_no_run(tmp_path):
+    opened(tmp_path).close()
+    assert not (tmp_path / HEADER).exists()
+    with opened(tmp_path, temperature=0.5) as store:
+        store.append(turn())
+    assert read_header(tmp_path).temperature == 0.5
 
 
 def test_what_changes_no_verdict_may_change():

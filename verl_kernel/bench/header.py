@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The header of a run: made from what was asked for, and compared with that of the folder that is to go on."""
+"""The header of a run, made from what was asked for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import fields
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import verl_kernel
 from verl_kernel.bench.models.endpoint import Sampling
@@ -18,7 +18,6 @@ from verl_kernel.bench.options import BenchOptions
 from verl_kernel.bench.records import RunHeader
 from verl_kernel.bench.suites import Suite
 from verl_kernel.env import GymOptions
-from verl_kernel.errors import ConfigError
 
 _WITHOUT_EFFECT = (
     *("device", "reference_mode", "num_judges", "cpus_per_judge", "gpus_per_judge", "judge_resources", "lock_dir"),
@@ -53,18 +52,6 @@ def make_header(
     )  # fmt: skip
 
 
-def refuse_difference(old: RunHeader, new: RunHeader, folder: Path) -> None:
-    """Raise a ConfigError that names the first thing in which two runs differ; when they began does not count."""
-    was, now = (header.model_dump(mode="json", exclude={"started"}) for header in (old, new))
-    for key in now:
-        if was[key] != now[key]:
-            name, before, after = _narrowed(key, was[key], now[key])
-            raise ConfigError(
-                f"{folder} holds a run whose {name} is {before!r}, and this one's is {after!r}: repeat the command of "
-                "that run, or name another folder with --out"
-            )
-
-
 def versions_here(*packages: str) -> dict[str, str]:
     """Versions of Python, of this package and of others, as far as they are installed."""
     found = {"python": platform.python_version(), "verl_kernel": verl_kernel.__version__}
@@ -97,11 +84,3 @@ def _chosen(gym: GymOptions) -> dict[str, object]:
         for key, (value, default) in named.items()
         if value != default and key not in _WITHOUT_EFFECT
     }
-
-
-def _narrowed(key: str, was: Any, now: Any) -> tuple[str, Any, Any]:
-    """Of mappings the entry that differs."""
-    if isinstance(was, dict) and isinstance(now, dict):
-        entry = next(name for name in sorted({*was, *now}) if was.get(name) != now.get(name))
-        return f"{key}.{entry}", was.get(entry), now.get(entry)
-    return key, was, now

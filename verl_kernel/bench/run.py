@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from verl_kernel.bench.first_answers import FirstAnswers
 from verl_kernel.bench.models.answers import Model
 from verl_kernel.bench.options import BenchOptions
 from verl_kernel.bench.store import Store
@@ -22,10 +23,15 @@ async def play_all(
     jobs: Sequence[Job], model: Model, judges: Judges, store: Store, options: BenchOptions, num_judges: int,
     progress: Progress,
 ) -> None:  # fmt: skip
-    """Play all trajectories to their ends; the first error ends the run, and what is written down stays."""
+    """Play all trajectories to their ends; the first error ends the run, and what is written down stays.
+
+    Raises:
+        VerlKernelError: one of its kinds, among them an EndpointError where every answer is malformed.
+    """
     slots = asyncio.Semaphore(options.requests + _WAITING * num_judges)
     requests, judging = asyncio.Semaphore(options.requests), asyncio.Semaphore(num_judges)
-    trajectories = Trajectories(model, judges, store, options, requests, judging, progress)
+    first_answers = FirstAnswers(store, options.requests)
+    trajectories = Trajectories(model, judges, store, options, requests, judging, progress, first_answers)
 
     async def play(job: Job) -> None:
         async with slots:
@@ -36,6 +42,7 @@ async def play_all(
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         for task in done:
             task.result()
+        first_answers.settle()
     finally:
         for task in tasks:
             task.cancel()

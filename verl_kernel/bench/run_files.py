@@ -27,9 +27,13 @@ def read_run(folder: Path) -> tuple[RunHeader, list[BenchTurn]]:
         DataError: there is no such run, it has another format, or one of its files is damaged; the message names the
             line.
     """
-    header = read_header(folder)
+    return read_header(folder), read_turns(folder)
+
+
+def read_turns(folder: Path) -> list[BenchTurn]:
+    """The judged answers of a run; see `read_run`."""
     turns = {(one.task_id, one.sample, one.turn): one for one in _lines(folder / TURNS, BenchTurn)}
-    return header, list(turns.values())
+    return list(turns.values())
 
 
 def read_header(folder: Path) -> RunHeader:

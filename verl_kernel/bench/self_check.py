@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from verl_kernel.bench.store import write_whole
+from verl_kernel.bench.store import make_folder, write_whole
 from verl_kernel.bench.suites import Suite, SuiteItem
 from verl_kernel.bench.trajectories import Judges
 from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Task, is_parity
@@ -91,10 +91,11 @@ def write_self_check(check: SelfCheck, folder: Path) -> Path:
     """Write it into a folder; returns the file.
 
     Raises:
+        ConfigError: the folder is a file.
         StorageError: there is no room, or no permission.
     """
+    make_folder(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / FILE, check.model_dump_json(indent=1) + "\n")
     except OSError as exc:
         raise StorageError(f"{folder} cannot be written ({exc.strerror}): see to room and permissions") from exc

@@ -82,11 +82,17 @@ def on_device(gym: GymOptions) -> GymOptions:
     from verl_kernel.env import resolve_device
 
     device = resolve_device(gym.device)
-    if gym.reference_mode == "compile" and device.timing_source == "simulated":
+    if device.timing_source == "simulated":
+        refuse_compiled_baseline(gym)
+    return replace(gym, device="cuda" if device.name == "cuda" else "cpu")
+
+
+def refuse_compiled_baseline(gym: GymOptions) -> None:
+    """Raise a ConfigError where a simulated clock is to time torch.compile."""
+    if gym.reference_mode == "compile":
         raise ConfigError(
             "--baseline is compile, which needs a GPU: a simulated clock knows no time of torch.compile; use eager"
         )
-    return replace(gym, device="cuda" if device.name == "cuda" else "cpu")
 
 
 async def _play(jobs: list[Job], opened: OpenedModel, store: Store, options: BenchOptions, gym: GymOptions) -> None:

@@ -18,9 +18,9 @@ from types import TracebackType
 
 from pydantic import BaseModel
 
-from verl_kernel.bench.header import refuse_difference
+from verl_kernel.bench.differences import refuse_difference
 from verl_kernel.bench.records import BenchTurn, RunHeader, SuiteTask
-from verl_kernel.bench.run_files import HEADER, TASKS, TURNS, read_header, read_run
+from verl_kernel.bench.run_files import HEADER, TASKS, TURNS, read_header, read_tasks, read_turns
 from verl_kernel.bench.suites import Suite, SuiteItem
 from verl_kernel.env import EvalStatus
 from verl_kernel.errors import ConfigError, DataError, StorageError
@@ -46,16 +46,20 @@ class Store:
 
     def __init__(self, folder: Path, header: RunHeader, suite: Suite) -> None:
         self.folder, self._synced = folder, time.monotonic()
+        make_folder(folder)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(folder / TURNS, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         except OSError as exc:
-            raise self._cannot(exc) from exc
+            raise _cannot(folder, exc) from exc
+        self._header: RunHeader | None = header
+        self._suite = suite
         try:
             self._lock()
-            self._begin(header, suite)
+            self._take_up(header)
             self._cut()
-            self.done, self.lost = _by_place(read_run(folder)[1])
+            turns = read_turns(folder)
+            self.done, self.lost = _by_place(turns)
+            self.has_answers = any(one.failure != "malformed" for one in turns)
         except BaseException:  # whatever it was, the lock goes with the descriptor
             self.close()
             raise
@@ -70,6 +74,7 @@ class Store:
         Raises:
             StorageError: there is no room for it; the file holds what it held before.
         """
+        self._begin()
         line = turn.model_dump_json().encode() + b"\n"
         size = os.fstat(self._fd).st_size
         try:
@@ -81,8 +86,8 @@ class Store:
         except OSError as exc:
             with suppress(OSError):
                 os.ftruncate(self._fd, size)
-            raise self._cannot(exc) from exc
-        return BenchTurn.model_validate_json(line)
+            raise _cannot(self.folder, exc) from exc
+        return as_written(turn)
 
     def close(self) -> None:
         """Close the file, which takes the lock off."""
@@ -102,18 +107,26 @@ class Store:
         except OSError as exc:
             raise ConfigError(f"{self.folder} is in use by another bench: wait for it, or name another --out") from exc
 
-    def _begin(self, header: RunHeader, suite: Suite) -> None:
-        if (self.folder / HEADER).exists():
-            refuse_difference(read_header(self.folder), header, self.folder)
+    def _take_up(self, header: RunHeader) -> None:
+        """Go on with the run that the folder holds; a start that brought no answer has left none."""
+        if not os.fstat(self._fd).st_size:
             return
-        if os.fstat(self._fd).st_size:
+        if not (self.folder / HEADER).exists():
             raise DataError(f"{self.folder} holds {TURNS} without {HEADER}: name another folder with --out")
+        refuse_difference(read_header(self.folder), header, read_tasks(self.folder), self._suite, self.folder)
+        self._header = None
+
+    def _begin(self) -> None:
+        """Before the first answer: write down what was asked for."""
+        if self._header is None:
+            return
         tasks = (
             SuiteTask(task_id=item.task.task_id, task_hash=item.task.text_hash, level=item.level, family=item.family)
-            for item in suite.tasks
+            for item in self._suite.tasks
         )
         self._write(TASKS, tasks)
-        self._write(HEADER, [header], indent=2)  # last: with it the folder is a run
+        self._write(HEADER, [self._header], indent=2)  # last: with it the folder is a run
+        self._header = None
 
     def _write(self, name: str, records: Iterable[BaseModel], indent: int | None = None) -> None:
         """Make a file that appears when it is complete."""
@@ -121,17 +134,41 @@ class Store:
         try:
             write_whole(self.folder / name, text)
         except OSError as exc:
-            raise self._cannot(exc) from exc
+            raise _cannot(self.folder, exc) from exc
 
     def _cut(self) -> None:
         data = (self.folder / TURNS).read_bytes()
         os.ftruncate(self._fd, data.rfind(b"\n") + 1)
 
-    def _cannot(self, exc: OSError) -> StorageError:
-        return StorageError(
-            f"{self.folder} cannot be written ({exc.strerror or exc}): see to room and permissions; what was finished "
-            "stays, and the same command goes on"
-        )
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of a run, if need be.
+
+    Raises:
+        ConfigError: it is a file, or lies below one.
+        StorageError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as exc:
+        file = next(one for one in (folder, *folder.parents) if one.exists())
+        raise ConfigError(f"--out is {folder}, and {file} is a file: name a folder") from exc
+    except OSError as exc:
+        raise StorageError(
+            f"--out is {folder}, which cannot be made ({exc.strerror or exc}): name a folder where you may write"
+        ) from exc
+
+
+def _cannot(folder: Path, exc: OSError) -> StorageError:
+    return StorageError(
+        f"{folder} cannot be written ({exc.strerror or exc}): see to room and permissions, or name another folder with "
+        "--out; what was finished stays, and the same command goes on"
+    )
+
+
+def as_written(turn: BenchTurn) -> BenchTurn:
+    """A turn as whoever reads the file will see it."""
+    return BenchTurn.model_validate_json(turn.model_dump_json())
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from verl_kernel.bench.first_answers import FirstAnswers
 from verl_kernel.bench.models.answers import Answer, Model, Question
 from verl_kernel.bench.options import BenchOptions
 from verl_kernel.bench.records import BenchTurn, Failure
@@ -64,6 +65,7 @@ class Trajectories:
     judging: asyncio.Semaphore
     """As many candidates may be with the judges."""
     progress: Progress
+    first_answers: FirstAnswers
     _unfit: dict[str, EvalResult] = field(default_factory=dict)
     """Tasks that cannot be judged, which nobody is asked about again."""
 
@@ -72,7 +74,7 @@ class Trajectories:
         history, lost = self.store.history((item, sample)), self.store.lost.get((item.task.task_id, sample))
         while goes_on(history, self.options):
             turn = await self._turn(item, sample, history, lost)
-            history.append(self.store.append(turn))
+            history.append(self.first_answers.append(turn))
             self.progress.note(turn.result.rewarded)
             lost = None
         self.progress.shorten(self.options.turns - len(history))
@@ -107,6 +109,7 @@ class Trajectories:
                 started = time.perf_counter()
                 question = Question(item, sample, len(history) + 1, messages, self._seed(item.task, sample, history))
                 answer = await self.model.answer(question)
+            self.first_answers.heard(answer)
             if answer.failure != "context_overflow" or self.options.context == "concat" or not shown:
                 return answer, shown, time.perf_counter() - started
             window = len(shown) - 1

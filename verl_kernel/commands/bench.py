@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,7 @@ from verl_kernel.env import GymOptions
 from verl_kernel.errors import ConfigError, EndpointError, InfraError, StorageError, VerlKernelError
 
 if TYPE_CHECKING:
+    from verl_kernel.bench.model_choice import ModelChoice
     from verl_kernel.bench.session import Request
     from verl_kernel.bench.suites import Suite
 
@@ -50,7 +52,7 @@ def command(
         Path | None, typer.Option(help="Folder of the run; outputs/bench/<suite>-<model> unless given.")
     ] = None,
     levels: Annotated[str, typer.Option(help="Levels of KernelBench, as 1,2.")] = "",
-    tasks: Annotated[int | None, typer.Option(help="Only the first so many tasks.")] = None,
+    tasks: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")] = None,
     samples: Annotated[int, typer.Option("-n", "--samples", help="Trajectories of each task.")] = 1,
     turns: Annotated[int, typer.Option(help="Turns of each trajectory.")] = 1,
     context: Annotated[
@@ -117,53 +119,72 @@ def _bench(given: dict[str, Any]) -> int:
 def _self_check(given: dict[str, Any]) -> int:
     from verl_kernel.bench.self_check import summary
     from verl_kernel.bench.session import run_self_check
+    from verl_kernel.bench.store import make_folder
 
     if any(given[key] is not None for key in ("base_url", "vllm", "kernels")):
         raise ConfigError("--self-check asks no model: leave --base-url, --vllm and --kernels out")
-    suite = _suite(given)
+    gym, levels = _gym(given), _levels(given)
+    if given["out"] is not None:
+        make_folder(given["out"])
+    suite = _suite(given, levels)
     out = given["out"] or _folder(suite.name, "self_check")
-    found = run_self_check(suite, _gym(given), given["seed"], out)
+    found = run_self_check(suite, gym, given["seed"], out)
     for line in summary(found):
         typer.echo(line)
     return CHECK_FAILED if found.failures else 0
 
 
 def _request(given: dict[str, Any]) -> Request:
-    from verl_kernel.bench.model_choice import ModelChoice
+    """What is asked for; what costs no import of torch is looked at first, and the suite's tasks are read last."""
     from verl_kernel.bench.models.endpoint import Sampling
     from verl_kernel.bench.options import BenchOptions
     from verl_kernel.bench.session import Request
+    from verl_kernel.bench.store import make_folder
     from verl_kernel.option_group import option_names
 
-    suite = _suite(given)
-    chosen = {key: given[key] for key in option_names(BenchOptions)}
-    if chosen["feedback_chars"] is None:
-        chosen["feedback_chars"] = suite.feedback_chars
-    model = ModelChoice(
-        given["base_url"], given["model"], given["key_variable"], given["vllm"], given["vllm_args"], given["kernels"],
-        given["only_present"],
-    )  # fmt: skip
+    chosen = {key: given[key] for key in option_names(BenchOptions) if given[key] is not None}
+    options, gym, levels, model = BenchOptions(**chosen), _gym(given), _levels(given), _model(given)
+    if given["out"] is not None:
+        make_folder(given["out"])
+    suite = _suite(given, levels)
+    if given["feedback_chars"] is None:
+        options = replace(options, feedback_chars=suite.feedback_chars)
     sampling = Sampling(
         given["temperature"], given["top_p"], given["max_tokens"] or suite.max_tokens, given["request_timeout"],
         given["retries"],
     )  # fmt: skip
     name = given["model"] or (given["vllm"] or given["kernels"] or Path("model")).resolve().name
-    out = given["out"] or _folder(suite.name, name)
-    return Request(suite, model, out, BenchOptions(**chosen), sampling, _gym(given))
+    return Request(suite, model, given["out"] or _folder(suite.name, name), options, sampling, gym)
 
 
-def _suite(given: dict[str, Any]) -> Suite:
-    from verl_kernel.bench.suites import load_suite
+def _model(given: dict[str, Any]) -> ModelChoice:
+    from verl_kernel.bench.model_choice import ModelChoice
 
+    model = ModelChoice(
+        given["base_url"], given["model"], given["key_variable"], given["vllm"], given["vllm_args"], given["kernels"],
+        given["only_present"],
+    )  # fmt: skip
+    model.check()
+    return model
+
+
+def _levels(given: dict[str, Any]) -> tuple[int, ...]:
     try:
-        levels = tuple(int(word) for word in given["levels"].split(",") if word.strip())
+        return tuple(int(word) for word in given["levels"].split(",") if word.strip())
     except ValueError:
         raise ConfigError(f"--levels is {given['levels']!r}; it must be numbers, as in 1,2") from None
+
+
+def _suite(given: dict[str, Any], levels: tuple[int, ...]) -> Suite:
+    from verl_kernel.bench.suites import load_suite
+
     suite = load_suite(given["suite"], levels)
     return suite if given["tasks"] is None else suite.first(given["tasks"])
 
 
 def _gym(given: dict[str, Any]) -> GymOptions:
+    from verl_kernel.bench.session import refuse_compiled_baseline
+
     same = (
         *("device", "num_judges", "static_check", "tolerance", "float32", "gpu_profile", "compile_for"),
         *("memory_checks", "true_size"),
@@ -172,7 +193,10 @@ def _gym(given: dict[str, Any]) -> GymOptions:
     chosen |= {"correctness_trials": given["trials"], "reference_mode": given["baseline"]}
     if given["timeout"] is not None:
         chosen |= dict.fromkeys(("reference_timeout_s", "load_timeout_s", "run_timeout_s"), given["timeout"])
-    return GymOptions(**chosen)
+    gym = GymOptions(**chosen)
+    if gym.device == "cpu":
+        refuse_compiled_baseline(gym)  # for other devices once torch is there, which knows them
+    return gym
 
 
 def _folder(suite: str, model: str) -> Path:

@@ -39,6 +39,8 @@ class Answer:
     is_cut: bool = False
     """Whether it was cut at its limit of tokens."""
     failure: Failure | None = None
+    fault: str = ""
+    """Of a malformed answer: where it came from, and what it was."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
 

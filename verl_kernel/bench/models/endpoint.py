@@ -8,17 +8,22 @@ A body is read in pieces and read by our own rules, because neither its size nor
 from __future__ import annotations
 
 import asyncio
+import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
 from verl_kernel.bench.models.answers import Answer, Question
-from verl_kernel.bench.models.replies import parse_reply
+from verl_kernel.bench.models.replies import no_endpoint, parse_reply
+from verl_kernel.bench.suites.suite import Message
 from verl_kernel.errors import ConfigError, EndpointError, EnvironmentNotReady
 
 _CHECK_S, _REASKED = 10.0, 2
+_LIST_BYTES = 1 << 22
+_GREETING, _GREETING_TOKENS = ({"role": "user", "content": "Say yes."},), 16
+"""Asked where no list of models comes; some endpoints allow no lower limit."""
 _BYTES_PER_TOKEN, _ENVELOPE = 64, 1 << 16
 """A token of JSON text takes far fewer."""
 _OVERFLOW = re.compile(
@@ -80,68 +85,89 @@ class Endpoint:
         self._limit_key, self._has_answered = "max_tokens", False
 
     async def check(self) -> None:
-        """Ask for the list of models, which costs nothing.
+        """Ask for the list of models, which costs nothing, and where none comes for a few words.
 
         Raises:
             ConfigError: the key is refused.
-            EndpointError: nobody answers.
+            EndpointError: nobody answers, or somebody who knows no chat.
         """
         quick = self._client.with_options(timeout=_CHECK_S, max_retries=min(1, self._sampling.retries))
         try:
-            await quick.models.list()
+            is_listed = await asyncio.wait_for(_lists_models(quick), 2 * _CHECK_S)
         except (self._openai.AuthenticationError, self._openai.PermissionDeniedError) as exc:
             raise self._refused(exc) from exc
-        except self._openai.APIConnectionError as exc:
+        except (self._openai.APIConnectionError, self._httpx.HTTPError, asyncio.TimeoutError) as exc:
             raise EndpointError(
-                f"{self._url} does not answer ({exc}): start the server, or name another --base-url"
+                f"{self._url} does not answer ({_said(exc)}): start the server, or name another --base-url"
             ) from exc
-        except (self._openai.OpenAIError, ValueError):
-            pass  # not every endpoint lists its models
+        except self._openai.OpenAIError:
+            is_listed = False
+        if not is_listed:  # not every endpoint lists its models
+            await self._greet()
 
     async def answer(self, question: Question) -> Answer:
         """Ask one question; see `Model`."""
         for _ in range(1 + _REASKED):
             answer = await self._asked(question)
             if answer.failure != "malformed":
-                break
-        self._has_answered = True
-        return answer
+                self._has_answered = True
+                return answer
+        return self._named(answer)
 
     async def close(self) -> None:
         """Close all connections."""
         await self._client.close()
 
+    async def _greet(self) -> None:
+        """Raise an EndpointError where a chat brings no completion; other failures are left to the first question."""
+        try:
+            body = await self._body(_GREETING, 0, _GREETING_TOKENS)
+        except (self._openai.OpenAIError, self._httpx.HTTPError):
+            return
+        answer = Answer() if body is None else parse_reply(body)
+        if answer.failure == "malformed":
+            raise no_endpoint(self._named(answer), 1)
+
+    def _named(self, answer: Answer) -> Answer:
+        return replace(answer, fault=f"{self._url} sent {answer.fault}")
+
     async def _asked(self, question: Question) -> Answer:
         limit_s = (1 + self._sampling.retries) * self._sampling.timeout_s
         try:
-            body = await asyncio.wait_for(self._body(question), limit_s)
+            asked = self._body(question.messages, question.seed, self._sampling.max_tokens)
+            body = await asyncio.wait_for(asked, limit_s)
         except (self._openai.AuthenticationError, self._openai.PermissionDeniedError) as exc:
             raise self._refused(exc) from exc
         except self._openai.NotFoundError as exc:
-            raise ConfigError(f"{self._url} has no model {self._model} ({_said(exc)}): name one that it has") from exc
+            raise ConfigError(
+                f"{self._url} has no model {self._model}, or no chat at this path ({_said(exc)}): name a --model that "
+                "it has, and see that --base-url is right, whose path ends in /v1 as a rule"
+            ) from exc
         except (self._openai.BadRequestError, self._openai.UnprocessableEntityError) as exc:
             return await self._without(exc, question)
         except self._openai.RateLimitError as exc:
             raise self._stopped("limits the rate of requests", exc, "lower --requests or wait") from exc
         except (self._openai.OpenAIError, self._httpx.HTTPError, asyncio.TimeoutError) as exc:
+            if self._is_late(exc):
+                remedy = f"see to the server, or allow more than {self._sampling.timeout_s:g} s with --request-timeout"
+                raise self._stopped("has stopped answering", exc, remedy) from exc
             raise self._stopped("has stopped answering", exc, "see to the server") from exc
         return Answer(failure="too_long", is_cut=True) if body is None else parse_reply(body)
 
-    async def _body(self, question: Question) -> bytes | None:
+    def _is_late(self, exc: Exception) -> bool:
+        """Whether an answer took too long, rather than a connection."""
+        late = (self._openai.APITimeoutError, self._httpx.TimeoutException, asyncio.TimeoutError)
+        return isinstance(exc, late) and not isinstance(exc.__cause__ or exc, self._httpx.ConnectTimeout)
+
+    async def _body(self, messages: Sequence[Message], seed: int, max_tokens: int) -> bytes | None:
         """The answer's bytes; None where they do not end."""
-        sampling, body = self._sampling, bytearray()
-        most = sampling.max_tokens * _BYTES_PER_TOKEN + _ENVELOPE
-        ask = self._client.chat.completions.with_streaming_response.create
+        sampling, ask = self._sampling, self._client.chat.completions.with_streaming_response.create
         async with ask(
-            model=self._model, messages=[dict(message) for message in question.messages], seed=question.seed,
+            model=self._model, messages=[dict(message) for message in messages], seed=seed,
             temperature=sampling.temperature, top_p=sampling.top_p, extra_body=sampling.extra or None,
-            **{self._limit_key: sampling.max_tokens},
+            **{self._limit_key: max_tokens},
         ) as response:  # fmt: skip
-            async for part in response.iter_bytes():
-                body += part
-                if len(body) > most:
-                    return None
-        return bytes(body)
+            return await _read(response, max_tokens * _BYTES_PER_TOKEN + _ENVELOPE)
 
     async def _without(self, exc: Any, question: Question) -> Answer:
         """What follows from a request that the endpoint does not understand."""
@@ -152,7 +178,7 @@ class Endpoint:
             self._limit_key = "max_completion_tokens"
             return await self._asked(question)
         if self._has_answered or question.turn > 1:  # what it refuses is this conversation, a model's words in it
-            return Answer(failure="malformed")
+            return Answer(failure="malformed", fault=f"a refusal of the request ({said})")
         raise ConfigError(f"{self._url} refuses the request ({said}): change the option that it names") from exc
 
     def _refused(self, exc: Exception) -> ConfigError:
@@ -164,6 +190,27 @@ class Endpoint:
         tries = 1 + self._sampling.retries
         why = _said(exc) or type(exc).__name__
         return EndpointError(f"{self._url} {what} ({why}, {tries} attempts): {remedy}; the same command goes on")
+
+
+async def _lists_models(client: Any) -> bool:
+    """Whether what should be a list of models is one."""
+    async with client.models.with_streaming_response.list() as response:
+        body = await _read(response, _LIST_BYTES)
+    try:
+        found = json.loads(body or b"")
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and isinstance(found.get("data"), list)
+
+
+async def _read(response: Any, most: int) -> bytes | None:
+    """The bytes of a body; None where there are more than `most`."""
+    body = bytearray()
+    async for part in response.iter_bytes():
+        body += part
+        if len(body) > most:
+            return None
+    return bytes(body)
 
 
 def require_client() -> ModuleType:

@@ -29,8 +29,7 @@ def find_kernels(folder: Path, suite: Suite) -> tuple[Found, list[Path]]:
     Raises:
         DataError: the folder holds no kernel for the suite, or two files are the same sample of a task.
     """
-    if not folder.is_dir():
-        raise DataError(f"{folder} is no folder: name one with kernels, as in level_1_problem_3_sample_0_kernel.py")
+    refuse_no_folder(folder)
     names = {item.task.task_id for item in suite.tasks}
     found: Found = {}
     strangers: list[Path] = []
@@ -49,6 +48,14 @@ def find_kernels(folder: Path, suite: Suite) -> tuple[Found, list[Path]]:
         some = suite.tasks[0].task.task_id
         raise DataError(f"{folder} holds no kernel for suite {suite.name}: name files like {some}.py or {some}_0.py")
     return found, strangers
+
+
+def refuse_no_folder(folder: Path) -> None:
+    """Raise a DataError where there is no folder."""
+    if not folder.is_dir():
+        raise DataError(
+            f"--kernels is {folder}, which is no folder: name one with kernels, as level_1_problem_3_sample_0_kernel.py"
+        )
 
 
 def _place(stem: str, names: set[str]) -> tuple[str, int] | None:

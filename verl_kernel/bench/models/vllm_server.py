@@ -41,12 +41,7 @@ class VllmServer:
     """
 
     def __init__(self, folder: Path, log: Path, arguments: Sequence[str] = (), start_s: float = 900.0) -> None:
-        if find_spec("vllm") is None:
-            raise EnvironmentNotReady("--vllm needs vLLM: install it, or serve the model elsewhere and give --base-url")
-        if not (folder / "config.json").is_file():
-            raise ConfigError(
-                f"--vllm is {folder}, which holds no config.json: name the folder of a Hugging Face model"
-            )
+        refuse_no_model(folder)
         self.model, self.key = folder.resolve().name, secrets.token_hex(16)
         self._folder, self._log, self._arguments, self._start_s = folder, log, tuple(arguments), start_s
         self._process: subprocess.Popen[bytes] | None = None
@@ -130,6 +125,21 @@ class VllmServer:
             lines = deque((line.strip() for line in log if "Error" in line or "error" in line), maxlen=2)
             return " / ".join(lines)[-600:] or "(none names an error)"
         return "(not readable)"
+
+
+def refuse_no_model(folder: Path) -> None:
+    """Look at what can be known without a start.
+
+    Raises:
+        ConfigError: the folder holds no model.
+        EnvironmentNotReady: vLLM is not installed.
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"--vllm is {folder}, which is no folder: name the folder of a Hugging Face model")
+    if not (folder / "config.json").is_file():
+        raise ConfigError(f"--vllm is {folder}, which holds no config.json: name the folder of a Hugging Face model")
+    if find_spec("vllm") is None:
+        raise EnvironmentNotReady("--vllm needs vLLM: install it, or serve the model elsewhere and give --base-url")
 
 
 def is_cpu_build() -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from verl_kernel.bench.suites.suite import Suite, SuiteItem
-from verl_kernel.errors import DataError
+from verl_kernel.errors import ConfigError, DataError
 
 __all__ = ["Suite", "SuiteItem", "load_suite"]
 
@@ -23,18 +23,27 @@ def load_suite(name: str, levels: Collection[int] = ()) -> Suite:
         DataError: it is not there, or a task of it is damaged; names the file.
         ConfigError: levels are given for another suite.
     """
-    from verl_kernel.bench.suites import files
-
     kind, colon, path = name.partition(":")
-    if colon and kind == "kernelbench":
-        return files.kernelbench_suite(Path(path), levels)
-    files.refuse_levels(levels, name)
+    is_kernelbench = bool(colon) and kind == "kernelbench"
+    if levels and not is_kernelbench:
+        raise ConfigError(f"--levels chooses problems of KernelBench, and --suite is {name}: leave it out")
     if name == "cpu":
         from verl_kernel.bench.suites.built_in import cpu_suite
 
         return cpu_suite()
-    if Path(name).is_dir():
-        return files.folder_suite(Path(name))
-    if Path(name).is_file():
-        return files.parquet_suite(Path(name))
-    raise DataError(f"--suite is {name!r}; it must be cpu, kernelbench:PATH, a parquet file or a folder of references")
+    if not (is_kernelbench or _is_there(Path(name))):
+        raise DataError(
+            f"--suite is {name!r}; it must be cpu, kernelbench:PATH, a parquet file or a folder of references"
+        )
+    from verl_kernel.bench.suites import files
+
+    if is_kernelbench:
+        return files.kernelbench_suite(Path(path), levels)
+    return files.folder_suite(Path(name)) if Path(name).is_dir() else files.parquet_suite(Path(name))
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that is too long, a folder that may not be looked into
+        return False

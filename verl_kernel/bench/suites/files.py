@@ -13,7 +13,7 @@ from verl_kernel.data.prompts import task_prompt
 from verl_kernel.data.rows import check_rows, read_rows, task_from_row
 from verl_kernel.data.source_files import read_source
 from verl_kernel.env import Task
-from verl_kernel.errors import ConfigError, DataError, TaskError
+from verl_kernel.errors import DataError, TaskError
 
 _GENERATED = "kernel_quickstart"
 """Data source of rows whose tasks are named after their families."""
@@ -47,12 +47,6 @@ def folder_suite(folder: Path) -> Suite:
     if not files:
         raise DataError(f"{folder} holds no Python files: name a folder of reference programs")
     return Suite(folder.resolve().name, tuple(_stated(_task(file)) for file in files))
-
-
-def refuse_levels(levels: Collection[int], suite: str) -> None:
-    """Levels are a choice among KernelBench's problems."""
-    if levels:
-        raise ConfigError(f"--levels chooses problems of KernelBench, and --suite is {suite}: leave it out")
 
 
 def _stated(task: Task, level: int | None = None) -> SuiteItem:
