@@ -34,7 +34,7 @@ from verl_kernel.env.trace import TraceEvent  # noqa: E402
 LEFT_OUT = {("level1", 12), ("level1", 97)}
 """Programs whose published text is newer than their published time."""
 BARS = {"level1": (0.95, 0.85, 0.95), "level2": (0.93, 0.80, 0.92)}
-"""Spearman, and the shares within 1.25 and 1.5, that the model has to reach. It was fitted on level 1 only."""
+"""Spearman, and the shares within 1.25 and 1.5, that the model has to reach. No constant is fitted on level 2."""
 WORST = 10
 
 
