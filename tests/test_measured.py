@@ -3,7 +3,10 @@
 
 import json
 import re
+import shutil
 import statistics
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -153,3 +156,15 @@ def mean_of(key, rows, arm):
 
 def both(found):
     return f"{found.mean:.3f} ± {found.half:.3f}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["stale", "ada"])
+def test_tables_of_the_methods_page_are_made_again_of_their_rows(name, tmp_path):
+    methods = ROOT / "docs" / "methods"
+    shutil.copy(methods / f"{name}.jsonl", tmp_path)
+    script = ROOT / "benchmarks" / "methods" / f"{name}_figure.py"
+    subprocess.run([sys.executable, script, "--out", tmp_path], cwd=ROOT, check=True, capture_output=True)
+    made = (tmp_path / f"{name}.md").read_text()
+    assert made == (methods / f"{name}.md").read_text()
+    assert [block for block in made.strip().split("\n\n") if block not in (ROOT / "docs/methods.md").read_text()] == []

@@ -46,6 +46,10 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
+def _range(calls: Sequence[int]) -> str:
+    return str(calls[0]) if min(calls) == max(calls) else f"{min(calls)} to {max(calls)}"
+
+
 def draw(rows: Sequence[Row], path: Path) -> None:
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 4.5), layout="constrained")
     for number, (arm, (title, _, _)) in enumerate(ARMS.items()):
@@ -63,15 +67,16 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     left.grid(alpha=0.3)
     right.set_xticks(range(len(ARMS)), [title for title, _, _ in ARMS.values()], rotation=30, ha="right")
     right.set_ylabel("trained groups without gradient")
-    figure.suptitle("Equal judge calls; bars and bands: 95 % over seeds")
+    figure.suptitle("By judge calls; bars and bands: 95 % over seeds")
     figure.savefig(path)
 
 
 def table(rows: Sequence[Row]) -> str:
     """Markdown: what each arm had at the end, and what it spent."""
     lines = [
-        "| arm | seeds | positive at the end | PR at the end | groups without gradient | updates | rows trained |",
-        "|---|---|---|---|---|---|---|",
+        "| arm | seeds | positive at the end | PR at the end "
+        "| groups without gradient | updates | rows trained | calls |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for arm, (title, _, _) in ARMS.items():
         runs = runs_of(rows, arm)
@@ -84,6 +89,7 @@ def table(rows: Sequence[Row]) -> str:
             str(interval([row["eval_pr"] for row in ends])), str(per_run(rows, arm, "flat")),
             f"{_mean([len(run) for run in steps]):.0f}",
             f"{_mean([sum(row['rows'] for row in run) for run in steps]):.0f}",
+            _range([max(row["calls"] for row in run) for run in runs]),
         ]  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"

@@ -18,9 +18,12 @@ from figure_files import publish
 from matplotlib import pyplot
 from stale import ARMS, STALENESS
 
+from verl_kernel.study.comparisons import holm
+from verl_kernel.study.student import p_value
 from verl_kernel.study.summary import interval
 
 SMOOTH = 3
+FIRST, END = "rec_one_side", "held_out_reward"
 LAST = 5
 """Steps that a run's last figure averages."""
 
@@ -65,9 +68,9 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Markdown: reward of the last steps' samples, held-out reward and entropy of the last weights."""
+    """Markdown: reward of the last steps' samples, the last weights on the validation's tasks, and pairs of losses."""
     lines = [
-        "| loss | staleness | seeds | last 5 steps | held-out reward | held-out correct | entropy | log ratio |",
+        "| loss | staleness | seeds | last 5 steps | reward | correct | entropy | log ratio |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for arm, (title, _) in ARMS.items():
@@ -82,6 +85,23 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
             largest = max(row["log_ratio"] for row in own)
             cells = [title, str(staleness), str(len(last)), str(reward), *map(str, figures)]
             lines.append("| " + " | ".join([*cells, f"{entropy:.3f}", f"{largest:.3f}"]) + " |")
+    return "\n".join(lines) + "\n\n" + pairs(rows)
+
+
+def pairs(rows: Sequence[dict[str, Any]]) -> str:
+    """Markdown: reward of REC one-side less that of every other loss, by seed, with p by Holm over all lines."""
+    end = {(row["arm"], row["staleness"], row["seed"]): row["held_out_reward"] for row in rows if END in row}
+    seeds = sorted({seed for _, _, seed in end})
+    found = {
+        (arm, age): [end[FIRST, age, seed] - end[arm, age, seed] for seed in seeds]
+        for age in STALENESS[1:]
+        for arm in ARMS
+        if arm != FIRST
+    }
+    corrected = holm([p_value(values) for values in found.values()])
+    lines = ["| REC one-side less | staleness | reward | p | p by Holm |", "|---|---|---|---|---|"]
+    for ((arm, age), values), p in zip(found.items(), corrected, strict=True):
+        lines.append(f"| {ARMS[arm][0]} | {age} | {interval(values)} | {p_value(values):.3f} | {p:.3f} |")
     return "\n".join(lines) + "\n"
 
 
