@@ -3,6 +3,7 @@
 
 import resource
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -132,8 +133,10 @@ def test_turns_without_a_header_are_refused(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="file/run cannot be written"):
+    with pytest.raises(ConfigError, match="--out is .*file/run, and .*/file is a file: name a folder"):
         opened(tmp_path / "file" / "run")
+    with pytest.raises(StorageError, match="--out is /proc/run, which cannot be made .*: name a folder where"):
+        opened(Path("/proc/run"))
 
 
 def test_a_full_disk_keeps_whole_lines(tmp_path):
