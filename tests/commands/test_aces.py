@@ -10,7 +10,7 @@ from tests.commands.test_eval import KERNEL, REFERENCE, verl_kernel
 from verl_kernel.cli import app
 from verl_kernel.commands.kernel_choice import choose_kernel
 from verl_kernel.data.rows import make_row, read_tasks, write_rows
-from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Task
+from verl_kernel.env import KINDS, EvalResult, EvalStatus, GymOptions, Task
 from verl_kernel.env.judge.trials.choice import TrialChoice
 from verl_kernel.env.request import EvalRequest
 
@@ -48,7 +48,7 @@ def test_the_kinds_that_tell_candidates_apart_get_the_trials_and_the_gym_takes_t
     text = (root / "choice.json").read_text()
     (entry,) = json.loads(text)["tasks"].values()
     assert sum(entry["kinds"].values()) == 6 and min(entry["kinds"].values()) >= 1
-    assert entry["report"]["candidates"] == 4 and len(entry["report"]["columns"]) == 6
+    assert entry["report"]["candidates"] == 4 and len(entry["report"]["columns"]) == 2 * len(KINDS)
     assert "large" in entry["inputs"] and entry["expected_rejections"]["own"] == pytest.approx(3)
     assert "source" not in text and "import" not in text  # no program and no input is in the file
     task, bare = read_tasks(root / "tasks.parquet")

@@ -31,7 +31,7 @@ def command(
     tasks: Annotated[Path, typer.Argument(metavar="TASKS.parquet", help="Tasks, as a recipe trains on.")],
     candidates: Annotated[Path, typer.Option(help="Folder with <task_id>/*.py: two candidates or more of a task.")],
     out: Annotated[Path, typer.Option(help="File to write; tasks that it holds for the same candidates are kept.")],
-    trials: Annotated[int, typer.Option(min=3, max=64, help="Trials of one evaluation.")] = 5,
+    trials: Annotated[int, typer.Option(min=5, max=64, help="Trials of one evaluation.")] = 5,
     inputs: Annotated[int, typer.Option(min=1, max=64, help="Inputs of each kind that candidates are run on.")] = 8,
     method: Annotated[str, typer.Option(help="c (closed form) or o (optimised).")] = "c",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
@@ -80,13 +80,20 @@ def _entry(rows: Sequence[Sequence[Any]], kinds: Sequence[str], trials: int, met
     """What ACES chooses for a task, beside the judge's own plan and what each is expected to reject."""
     table, ran = outcome_table(rows)
     found = weights(table, method, ran)
-    aces, own = allocate(found.values, kinds, trials), {"drawn": trials - 2, "varied": 1, "large": 1}
+    aces, own = allocate(found.values, kinds, trials), _own(trials)
     expected = {name: expected_rejections(table, kinds, each, ran) for name, each in (("aces", aces), ("own", own))}
     plan = "aces" if not found.degenerate and expected["aces"] >= expected["own"] else "own"
     return {
         "kinds": aces if plan == "aces" else own, "plan": plan, "expected_rejections": expected,
         "inputs": list(kinds), "report": report(table, method, ran),
     }  # fmt: skip
+
+
+def _own(trials: int) -> dict[str, int]:
+    """What the judge does by itself: one trial of each kind, and the rest as drawn."""
+    from verl_kernel.env import KINDS
+
+    return {kind: 1 if kind != "drawn" else trials + 1 - len(KINDS) for kind in KINDS}
 
 
 def _options(device: Any) -> GymOptions:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from verl_kernel.env.isolation_probe import granted_isolation
     from verl_kernel.env.judge.judge import Judge
     from verl_kernel.env.judge.memory_findings import described
-    from verl_kernel.env.judge.trials.plan import KINDS
     from verl_kernel.env.options import GymOptions
     from verl_kernel.env.pool.cluster.gym import KernelGym
     from verl_kernel.env.pool.cluster.router import CONTROL
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from verl_kernel.env.pool.local import LocalPool
     from verl_kernel.env.pool.stats import PoolStats
     from verl_kernel.env.reference.defects.findings import Audit, Finding
+    from verl_kernel.env.reference.kinds import KINDS
     from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, MemoryFinding, Timing, Trials, TrueSize
     from verl_kernel.env.static_check import check
     from verl_kernel.env.task import Task
@@ -37,7 +37,7 @@ _HOMES = {
     "EvalStatus": "result",
     "Finding": "reference.defects.findings",
     "GymOptions": "options",
-    "KINDS": "judge.trials.plan",
+    "KINDS": "reference.kinds",
     "Judge": "judge.judge",
     "JudgeProcess": "pool.judge_process",
     "KernelGym": "pool.cluster.gym",

@@ -97,7 +97,7 @@ def test_expected_outputs_are_exact_whatever_the_process_and_the_program_choose(
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
     task = reference(LIBRARY.format(switch=switch), start)
-    trial = task.trial(b"s", 0, False)
+    trial = task.trial(b"s", 0, "drawn")
     assert torch.equal(trial.expected.tensors[0], trial.inputs.tensors[0])
     assert not torch.equal(task.model(trial.inputs.tensors[0]), trial.inputs.tensors[0])  # it can tell
 
@@ -108,5 +108,5 @@ def test_what_a_program_chooses_reaches_no_other(start):
     before = chosen()
     task = reference(f"        {CHOOSES}\n        return x + 0", start)
     assert chosen() == before
-    task.trial(b"s", 0, False)
+    task.trial(b"s", 0, "drawn")
     assert chosen() == before

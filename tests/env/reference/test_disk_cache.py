@@ -62,7 +62,7 @@ def test_a_stored_preparation_is_the_preparation(store, device, task):
     store.save(task, first.preparation)
     second = Reference(task, device, store.load(task))
     assert same(first, second)
-    one, other = first.trial(b"secret", 1, True), second.trial(b"secret", 1, True)
+    one, other = first.trial(b"secret", 1, "varied"), second.trial(b"secret", 1, "varied")
     assert torch.equal(one.expected.tensors[0], other.expected.tensors[0])
 
 

@@ -11,6 +11,7 @@ from tests.exploits.tasks import TASKS
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
+from verl_kernel.env.reference.kinds import KINDS
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
@@ -38,14 +39,14 @@ def test_constant_weights_differ_from_their_start_and_come_back(device):
     task = reference(device, "x * self.gain + self.bias", members=(
         "self.gain, self.bias = nn.Parameter(torch.ones(64)), nn.Parameter(torch.zeros(64))"
     ))  # fmt: skip
-    changed = task.trial(b"s", 0, False)
+    changed = task.trial(b"s", 0, "drawn")
     x = changed.inputs.tensors[0]
     assert torch.equal(changed.expected.tensors[0], x * task.state["gain"] + task.state["bias"])
     assert not torch.equal(changed.expected.tensors[0], x)
     task.use_weights(initial=True)
-    assert torch.equal(task.trial(b"s", 0, False).expected.tensors[0], x)
+    assert torch.equal(task.trial(b"s", 0, "drawn").expected.tensors[0], x)
     task.use_weights(initial=False)
-    assert torch.equal(task.trial(b"s", 0, False).expected.tensors[0], changed.expected.tensors[0])
+    assert torch.equal(task.trial(b"s", 0, "drawn").expected.tensors[0], changed.expected.tensors[0])
 
 
 @pytest.mark.parametrize("forward", ["x / (self.b == 0).all()", "x * torch.tensor([1.0])[self.b.long()][:1]"])
@@ -53,7 +54,7 @@ def test_weights_that_must_start_as_they_do_are_left(device, forward):
     """Changed, the first divides by zero and the second fails."""
     task = reference(device, forward, members="self.b = nn.Parameter(torch.zeros(64))")
     assert task.constants == {} and not task.state["b"].any()
-    assert task.trial(b"s", 0, True).expected.tensors[0].isfinite().all()
+    assert task.trial(b"s", 0, "varied").expected.tensors[0].isfinite().all()
 
 
 def test_tied_weights_stay_tied(device):
@@ -78,9 +79,9 @@ ROWS_OF_ZEROS = {
 def test_a_row_of_zeros_comes_where_the_program_is_continuous_there(device, name):
     forward, comes = ROWS_OF_ZEROS[name]
     task = reference(device, forward)
-    rows = [(task.trial(b"s", number, True).inputs.tensors[0] == 0).all(-1).sum().item() for number in range(3)]
+    rows = [(task.trial(b"s", number, "varied").inputs.tensors[0] == 0).all(-1).sum().item() for number in range(3)]
     assert rows == [int(comes)] * 3
-    assert not (task.trial(b"s", 0, False).inputs.tensors[0] == 0).all(-1).any()
+    assert not (task.trial(b"s", 0, "drawn").inputs.tensors[0] == 0).all(-1).any()
 
 
 FLAGS = {
@@ -104,13 +105,13 @@ def test_a_varied_trial_that_breaks_the_reference_is_drawn_plainly(device):
     variation = task.preparation.traits.variation
     assert not variation.signs and variation.high == 8.0
     change(task, variation=replace(variation, signs=True))
-    trial = task.trial(b"s", 0, True)
+    trial = task.trial(b"s", 0, "varied")
     assert (trial.inputs.tensors[0] > 0).all() and trial.expected.tensors[0].isfinite().all()
 
 
 def test_sizes_that_change_fit_and_each_trial_has_its_own_trace(device):
     task = Reference(Task(TASKS["sized"]), device)
-    trials = [task.trial(b"s", number, varied=number % 2 == 1) for number in range(80)]
+    trials = [task.trial(b"s", number, "varied" if number % 2 else "drawn") for number in range(80)]
     rows = [trial.inputs.tensors[0].shape[0] for trial in trials]
     assert set(rows) == set(range(2, 12))
     assert all(trial.written_bytes == 256 * count for trial, count in zip(trials, rows, strict=True))
@@ -120,7 +121,7 @@ def test_sizes_that_change_fit_and_each_trial_has_its_own_trace(device):
 def test_a_rare_huge_draw_is_drawn_again(device):
     task = reference(device, "x * 2.0", "torch.randn(4 if torch.rand(()) < 0.7 else 4000, 64)")
     change(task, input_bytes=4096, output_bytes=4096)
-    assert {task.trial(b"s", number, False).inputs.tensors[0].shape[0] for number in range(30)} == {4}
+    assert {task.trial(b"s", number, "drawn").inputs.tensors[0].shape[0] for number in range(30)} == {4}
 
 
 @pytest.fixture(scope="module")
@@ -160,13 +161,13 @@ def test_a_constant_output_is_right_and_never_rewarded(judge):
 
 
 @pytest.mark.processes
-def test_large_and_varied_trials_are_two_of_the_later_ones(judge, monkeypatch):
+def test_every_kind_of_trial_is_at_a_secret_place_behind_the_first(judge, monkeypatch):
     seen = []
     trial = Reference.trial
 
-    def watched(self, secret, number, varied, large=False):
-        seen.append((number, varied, large))
-        return trial(self, secret, number, varied, large)
+    def watched(self, secret, number, kind):
+        seen.append(kind)
+        return trial(self, secret, number, kind)
 
     monkeypatch.setattr(Reference, "trial", watched)
     places = set()
@@ -174,7 +175,6 @@ def test_large_and_varied_trials_are_two_of_the_later_ones(judge, monkeypatch):
         seen.clear()
         result = judge.evaluate(Task(TASKS["sized"].replace("int(torch.randint(2, 12, ()))", "7")), f"{ROWS}# {number}")
         assert result.rewarded
-        varied, large = [n for n, v, _ in seen if v], [n for n, _, big in seen if big]
-        assert len(varied) == 2 and len(large) == 1 and large[0] in varied and 0 not in varied
-        places.add((*varied, *large))
+        assert seen[0] == "drawn" and all(seen.count(kind) == 1 for kind in KINDS if kind != "drawn")
+        places.add(tuple(seen))
     assert len(places) > 1

@@ -4,6 +4,8 @@
 import pytest
 import torch
 
+from verl_kernel.env.reference.ends import SIZES
+from verl_kernel.env.reference.kinds import ENDS, KINDS
 from verl_kernel.env.reference.variation import HIGHS, LARGES, LOW, Variation, jittered, learn
 
 
@@ -24,7 +26,7 @@ def test_floats_get_scales_below_and_above_one_and_signs():
         assert ratio.abs().std() < 1e-5 * ratio.abs().mean() and set(ratio.sign().tolist()) == {-1, 1}
     assert LOW <= sizes.min() < 0.25 and 4 < sizes.max() <= HIGHS[0]
     assert 0.3 < (sizes < 1).float().mean() < 0.7
-    large = (found.apply(draws[0], 0, large=True)[0] / draws[0][0]).abs().mean()
+    large = (found.apply(draws[0], 0, "large")[0] / draws[0][0]).abs().mean()
     assert LARGES[0] / 2 <= large <= LARGES[0] * 1.001
 
 
@@ -79,11 +81,28 @@ def test_masks_get_the_rare_value_in_some_places_and_no_third(name):
     assert not all(torch.equal(varied[0], other) for other in varied)
 
 
-def test_a_mask_that_is_drawn_and_integers_without_ones_are_left_alone():
-    zeros = torch.zeros(50, dtype=torch.int64)
-    draws = drawn(lambda g: [torch.randn(50, generator=g), torch.rand(50, generator=g) > 0.5, zeros.clone()])
+def test_integers_without_ones_are_left_alone():
+    draws = drawn(lambda g: [torch.randn(50, generator=g), torch.zeros(50, dtype=torch.int64)])
     found = learn(draws, bears_all)
-    assert all(map(torch.equal, found.apply(draws[0], 1)[1:], draws[0][1:]))
+    assert not any(found.apply(draws[0], 1, kind)[1].any() for kind in KINDS[1:])
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.int64])
+def test_a_mask_that_is_drawn_gets_slices_with_none_all_and_one_set(dtype):
+    draws = drawn(lambda g: [(torch.rand(20, 20, generator=g) > 0.5).to(dtype), torch.rand(3, generator=g)])
+    found = learn(draws, bears_all)
+    for seed in range(10):
+        counts = found.apply(draws[0], seed)[0].long()
+        either = [set(counts.sum(axis).tolist()) for axis in (0, 1)]
+        assert any({0, 1, 19, 20} <= each for each in either)
+    assert not found.apply(draws[0], 0, "negative")[0].any()
+    assert found.apply(draws[0], 0, "positive")[0].all()
+
+
+def test_a_vector_of_bits_gets_one_that_differs():
+    draws = drawn(lambda g: [torch.rand(64, generator=g) > 0.5])
+    sums = {int(learn(draws, bears_all).apply(draws[0], seed)[0].sum()) for seed in range(20)}
+    assert sums == {1, 63}
 
 
 def test_indices_reach_the_ends_of_their_range_and_repeat():
@@ -96,10 +115,13 @@ def test_indices_reach_the_ends_of_their_range_and_repeat():
 
 
 @pytest.mark.parametrize("draw", [lambda g: torch.randperm(50, generator=g), lambda g: torch.arange(0, 99, 3)])
-def test_integers_that_never_repeat_are_left_alone(draw):
+def test_integers_that_never_repeat_get_another_order_and_sorted_ones_none(draw):
     """A permutation, offsets of rows: repeated they would be something else."""
     draws = drawn(lambda g: [draw(g)])
-    assert torch.equal(learn(draws, bears_all).apply(draws[0], 3)[0], draws[0][0])
+    is_sorted = bool((draws[0][0].diff() > 0).all())
+    found = learn(draws, bears_all).apply(draws[0], 3)[0]
+    assert torch.equal(found.sort().values, draws[0][0].sort().values)
+    assert torch.equal(found, draws[0][0]) is is_sorted
 
 
 @pytest.mark.parametrize("value", [torch.zeros(40), torch.ones(40), torch.full((40,), 1e-5), torch.arange(40.0)])
@@ -122,7 +144,7 @@ def test_one_row_is_zero_in_trials_of_usual_size():
         assert zero.sum() == 1 and (matrix[~zero] != 0).all()
         assert (block == 0).all(-1).sum() == 1 and (vector != 0).all()
     assert len(rows) > 3
-    assert all((tensor != 0).all() for tensor in found.apply(draws[0], 1, large=True))
+    assert all((tensor != 0).all() for tensor in found.apply(draws[0], 1, "large"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -135,6 +157,72 @@ def test_no_row_is_zero_where_next_to_nothing_does_something_else(dtype):
 
     found = learn(draws, bears_all, agree=agree)
     assert not found.zeros and (found.apply(draws[0], 1)[0] != 0).all()
+
+
+@pytest.mark.parametrize("shape", [(500,), (20, 30), (4, 5, 6)])
+@pytest.mark.parametrize("draw", [torch.rand, torch.randn])
+def test_at_the_ends_every_number_is_far_from_zero_on_one_side(draw, shape):
+    draws = drawn(lambda g: [draw(shape, generator=g)])
+    found = learn(draws, bears_all)
+    assert (found.apply(draws[0], 1, "negative")[0] <= -SIZES[0]).all()
+    assert (found.apply(draws[0], 1, "positive")[0] >= SIZES[0]).all()
+    assert found.apply(draws[0], 1, "positive")[0].unique().numel() > 0.9 * draws[0][0].numel()
+
+
+@pytest.mark.parametrize(("limit", "least"), [(1e9, SIZES[0]), (5000.0, SIZES[1]), (100.0, 0.0)])
+def test_the_reference_says_how_far_from_zero(limit, least):
+    draws = drawn(lambda g: [torch.rand(50, generator=g) + 0.5])
+    found = learn(draws, lambda tensors: bool((tensors[0].abs() < limit).all())).apply(draws[0], 1, "negative")[0]
+    assert least < found.abs().min() and found.abs().max() < limit and (found < 0).all()
+
+
+def test_a_tensor_that_must_stay_positive_does_so_while_others_do_not():
+    draws = drawn(lambda g: [torch.randn(40, generator=g), torch.rand(40, generator=g)])
+    found = learn(draws, lambda tensors: bool((tensors[1] >= 0).all()))
+    free, bound = found.apply(draws[0], 1, "negative")
+    assert (free < 0).all() and torch.equal(bound, draws[0][1])
+
+
+def test_several_tensors_are_large_on_sides_of_their_own():
+    draws = drawn(lambda g: [torch.randn(40, generator=g), torch.rand(40, generator=g)])
+    found = learn(draws, bears_all)
+    sides = {tuple(int(tensor.sign().unique()) for tensor in found.apply(draws[0], seed, "large")) for seed in range(9)}
+    assert sides == {(1, -1), (-1, 1)}
+
+
+def test_what_is_not_steady_keeps_its_magnitudes_at_the_ends():
+    draws = drawn(lambda g: [torch.randn(40, generator=g)])
+    found = learn(draws, bears_all, is_steady=False)
+    assert torch.equal(found.apply(draws[0], 1, "negative")[0], -draws[0][0].abs())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_the_ends_are_finite_in_every_type(dtype):
+    draws = drawn(lambda g: [torch.randn(400, generator=g).to(dtype)])
+    found = learn(draws, lambda tensors: bool(tensors[0].isfinite().all())).apply(draws[0], 1, "positive")[0]
+    assert found.dtype == dtype and found.isfinite().all() and found.min() > 500
+
+
+def test_integers_of_both_signs_get_one_and_others_an_end_of_their_range():
+    draws = drawn(lambda g: [torch.randint(-100, 101, (999,), generator=g), torch.randint(0, 101, (999,), generator=g)])
+    found = learn(draws, bears_all)
+    low, high = (found.apply(draws[0], 1, kind) for kind in ENDS)
+    assert [int(low[0].max()), int(high[0].min()), int(low[1].max()), int(high[1].min())] == [-50, 50, 25, 75]
+    assert int(low[0].min()) == -100 and int(high[1].max()) == 100
+
+
+def test_inputs_that_never_change_are_drawn_anew_at_the_ends_too():
+    fixed = torch.arange(40.0)
+    found = learn(drawn(lambda g: [fixed.clone()]), bears_all)
+    assert not torch.equal(found.apply([fixed], 1, "positive")[0], found.apply([fixed], 2, "positive")[0])
+
+
+def test_slices_of_a_varied_tensor_are_of_one_sign():
+    draws = drawn(lambda g: [torch.rand(9, 50, generator=g)])
+    signs = [learn(draws, bears_all).apply(draws[0], seed)[0].sign() for seed in range(20)]
+    for sign in signs:
+        sides = [set(sign.mean(axis).tolist()) for axis in (0, 1)]
+        assert any({-1.0, 1.0} <= side for side in sides)
 
 
 def test_it_survives_json():

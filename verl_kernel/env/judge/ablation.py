@@ -5,6 +5,10 @@ Stores of computed values are skipped first, while moved (copied) values and con
 computes in torch and has a kernel copy the result, or store a 1 to multiply it by, stays right. Where the output stays
 right, one more forward skips the moves too: a candidate that is right even then is a decoy, any other one only moves
 data. Where moving data is all that the task asks for, everything is skipped at once.
+
+Booleans, integers and one number everywhere may be right by chance: what nobody wrote reads as true, and a store that
+was the same in two forwards looks constant. So a program with such outputs is shown inputs at both ends, where answers
+are others, and is a decoy only if it is right on these too.
 """
 
 from __future__ import annotations
@@ -13,7 +17,9 @@ from collections.abc import Callable, Sequence
 
 from verl_kernel.env.ipc.messages import LeftOut
 from verl_kernel.env.judge.candidate_session import CandidateSession
+from verl_kernel.env.judge.output_check import difference
 from verl_kernel.env.judge.runner_client import Verdict
+from verl_kernel.env.reference.kinds import ENDS, Kind
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.tamper.trace_checks import heaviest
 
@@ -41,7 +47,21 @@ class Ablation:
         self._is_first_runner = True
 
     def finds_decoy(self) -> bool:
-        """Whether the output is right although the kernels contribute nothing."""
+        """Whether the output is right although the kernels contribute nothing.
+
+        Raises:
+            Verdict: the output is wrong with the kernels, on inputs at an end.
+        """
+        found = self._finds_decoy()
+        if not found or self._session.is_telling:
+            return found
+        for kind in ENDS:
+            agreement = self._session.forward(self._next(), kind=kind)
+            if not agreement.ok:
+                raise self._session.client.verdict(EvalStatus.INCORRECT, "WrongValues", difference(agreement))
+        return self._finds_decoy()
+
+    def _finds_decoy(self) -> bool:
         if self._session.moves_count:
             return self._is_right(_EVERYTHING)
         if not self._is_right(_COMPUTED):
@@ -63,16 +83,24 @@ class Ablation:
             if not self._is_first_runner:
                 return
 
+    def _next(self) -> int:
+        number, self._number = self._number, self._number + 1
+        return number
+
     def _launches(self) -> Sequence[object]:
         return [event for event in self._session.traces[-1] if event.kind == "launch"]
 
     def _is_right(self, left_out: LeftOut) -> bool:
+        if not self._is_right_on("drawn", left_out):
+            return False
+        return self._session.is_telling or all(self._is_right_on(kind, left_out) for kind in ENDS)
+
+    def _is_right_on(self, kind: Kind, left_out: LeftOut) -> bool:
         session, left = self._session, self._session.seconds_left
         average = (session.seconds_granted - left) / max(1, len(session.traces))
         session.seconds_left = min(left, _GRACE_S + _PATIENCE * average)
-        number, self._number = self._number, self._number + 1
         try:
-            return session.forward(number, suppress=left_out).ok
+            return session.forward(self._next(), kind=kind, suppress=left_out).ok
         except Verdict as verdict:  # without its kernels it fails, so they matter
             if verdict.status is EvalStatus.HACKING:
                 raise

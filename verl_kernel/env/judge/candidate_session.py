@@ -18,6 +18,7 @@ from verl_kernel.env.judge.hidden_work import CpuTime
 from verl_kernel.env.judge.output_check import OutputCheck
 from verl_kernel.env.judge.runner_client import RunnerClient
 from verl_kernel.env.machine.roofline import Demand
+from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.reference.trial import Trial
 from verl_kernel.env.tamper.hack_flags import HackFlag
@@ -25,6 +26,7 @@ from verl_kernel.env.tamper.seals import seals
 from verl_kernel.env.tamper.trace_checks import OwnWork, computes, own_work
 from verl_kernel.env.trace import TraceEvent, load_events
 from verl_kernel.env.true_size import opcodes
+from verl_kernel.env.weights import constant_value
 
 Comparable = tuple[Sequence[TraceEvent], Sequence[Sequence[TraceEvent]]]
 """Events of the reference's forward, and of the candidate's forwards on inputs of that size."""
@@ -79,6 +81,8 @@ class CandidateSession:
     """By kernel, blocks that an SM of the simulated GPU holds at a time, where a compiler has told."""
     charged: Comparable | None = None
     """Events at the true size, where those of the trials are not what a clock should see."""
+    is_telling: bool = True
+    """Whether the latest outputs hold floating numbers that differ: these are not right by chance."""
     demand: Demand | None = field(init=False)
     """What a forward of the size that a clock sees cannot do without; None where sizes change."""
     seconds_left: float = field(init=False)
@@ -90,8 +94,7 @@ class CandidateSession:
         self,
         number: int,
         *,
-        varied: bool = False,
-        large: bool = False,
+        kind: Kind = "drawn",
         suppress: LeftOut | None = None,
         inspect: bool = True,
         traced: bool = False,
@@ -100,8 +103,7 @@ class CandidateSession:
 
         Args:
             number: which trial of the secret.
-            varied: whether the inputs are varied (`Reference.trial`).
-            large: whether they are enlarged.
+            kind: of its inputs (`Reference.trial`).
             suppress: what launches leave out, in an ablation.
             inspect: whether the runner looks for functions that were replaced.
             traced: whether the instructions that run are noted.
@@ -111,7 +113,7 @@ class CandidateSession:
             TaskError: the reference fails on these inputs.
         """
         with self.guard():
-            trial = self.reference.trial(self.secret, number, varied, large)
+            trial = self.reference.trial(self.secret, number, kind)
         memory = self.checks_memory and suppress is None
         request: RunRequest = {
             **self.offer(trial), "suppress": suppress, "inspect": inspect, "memory": memory, "traced": traced,
@@ -120,6 +122,8 @@ class CandidateSession:
         form = self._run(request)
         if suppress is None:
             self.works.append(Work(trial.events, trial.written_bytes))
+        expected = [tensor for tensor in trial.expected.tensors if tensor.is_floating_point() and tensor.numel()]
+        self.is_telling = any(constant_value(tensor) is None for tensor in expected)
         actual, after = self._outputs(trial), self._inputs()
         self.check.form(trial, form)
         if not self.reference.mutates_inputs and not torch.equal(before, after):
@@ -154,7 +158,7 @@ class CandidateSession:
     def draw(self, number: int) -> Trial:
         """Fresh inputs and what the reference makes of them."""
         with self.guard():
-            return self.reference.trial(self.secret, number, varied=False)
+            return self.reference.trial(self.secret, number, "drawn")
 
     def offer(self, trial: Trial) -> Offered:
         """Put the inputs into shared memory and poison the outputs; the part of a request that names both."""

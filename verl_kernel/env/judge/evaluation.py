@@ -169,9 +169,8 @@ class Evaluation:
         plan = self._plan(session.secret)
         trials = Trials(passed=0, total=plan.total)
         for number, kind in enumerate(plan.kinds):
-            varied, large, inspect = kind != "drawn", kind == "large", number == plan.inspected
-            traced = self._is_traced(number, plan, session.secret)
-            agreement = session.forward(number, varied=varied, large=large, inspect=inspect, traced=traced)
+            inspect, traced = number == plan.inspected, self._is_traced(number, plan, session.secret)
+            agreement = session.forward(number, kind=kind, inspect=inspect, traced=traced)
             self._found.trials = trials = worst(trials, agreement)
             if not agreement.ok:
                 raise session.client.verdict(EvalStatus.INCORRECT, "WrongValues", difference(agreement))

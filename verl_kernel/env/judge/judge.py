@@ -29,7 +29,6 @@ from verl_kernel.env.judge.processes.zygote import Zygote
 from verl_kernel.env.judge.sizes.reduced_evaluation import ReducedEvaluation
 from verl_kernel.env.judge.sizes.size_choice import SizeChoice
 from verl_kernel.env.judge.trials.choice import TrialChoice
-from verl_kernel.env.judge.trials.plan import Kind
 from verl_kernel.env.judge.trials.survey import Outcome, Survey
 from verl_kernel.env.judge.verdict_store import VerdictStore
 from verl_kernel.env.lru import LRUCache
@@ -39,6 +38,7 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.defects.findings import Audit
 from verl_kernel.env.reference.defects.search import find_defects
 from verl_kernel.env.reference.disk_cache import ReferenceCache
+from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult

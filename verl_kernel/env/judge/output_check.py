@@ -98,6 +98,8 @@ class OutputCheck:
     def _refuse_replay(self, actual: list[torch.Tensor]) -> None:
         device = actual[0].device
         for past, rooms in self._past:
+            if all(bool((tensor == tensor.reshape(-1)[:1]).all()) for tensor in past):
+                continue  # a wrong program may well answer one number everywhere
             there = [tensor.to(device) for tensor in past]
             if self._compare(there, actual, _moved(rooms, device)).ok:
                 text = "the output is the answer to an earlier trial"

@@ -17,6 +17,7 @@ import torch
 from verl_kernel.env.comparison.compare import compare
 from verl_kernel.env.comparison.scale import SHARP
 from verl_kernel.env.ipc.tensors import place
+from verl_kernel.env.reference.kinds import ENDS, KINDS, Kind
 from verl_kernel.env.reference.preparation import Preparation, Traits
 from verl_kernel.env.reference.program import ReferenceProgram
 from verl_kernel.env.reference.roles import same_bytes
@@ -119,14 +120,20 @@ def _learn(program: ReferenceProgram, draws: list[Tensors], probe: Value, expect
         first, second = (_forward_or_none(program, Value(probe.tree, some)) for some in (one, other))
         return first is not None and second is not None and expected.is_floating and first.agrees(second)
 
-    return learn(draws, bears, is_steady, agree)
+    def bears_end(some: Tensors) -> bool:
+        """Masks and integers may all be the same there: that of a mask without a true element is an answer."""
+        return _bears(program, Value(probe.tree, some), expected, is_steady, may_be_constant=not expected.is_floating)
+
+    return learn(draws, bears, is_steady, agree, bears_end)
 
 
-def _bears(program: ReferenceProgram, inputs: Value, usual: Value, is_steady: bool) -> bool:
+def _bears(
+    program: ReferenceProgram, inputs: Value, usual: Value, is_steady: bool, may_be_constant: bool = False
+) -> bool:
     """Whether outputs keep what the usual ones have; where those are steady, these must be."""
     with contextlib.suppress(TaskError):
         output = program.forward(inputs)
-        return not output.is_worse(usual) and (not is_steady or _is_steady(program, inputs, output))
+        return not output.is_worse(usual, may_be_constant) and (not is_steady or _is_steady(program, inputs, output))
     return False
 
 
@@ -148,7 +155,8 @@ def _least(program: ReferenceProgram, variation: Variation, probe: Value, expect
     dtypes = {tensor.dtype for tensor in expected.tensors if tensor.is_floating_point()}
     if len(dtypes) != 1:
         return None
-    varied = [Value(probe.tree, variation.apply(probe.tensors, seed, seed > 1)) for seed in range(3)]
+    kinds: list[Kind] = ["varied", "varied", "large", *ENDS]
+    varied = [Value(probe.tree, variation.apply(probe.tensors, seed, kind)) for seed, kind in enumerate(kinds)]
     pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
     for inputs in (probe, *varied):
         with contextlib.suppress(TaskError):
@@ -168,10 +176,10 @@ def _has_room(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], least: float) 
 
 def _flags(program: ReferenceProgram, known: Preparation, probe: Value, expected: Value) -> list[str]:
     """Whether inputs and outputs are the same in every trial, varied ones among them; else terms without effect."""
-    trials = [draw_trial(program, known, _FLAGS, number, number > 0, number > 1) for number in range(_DRAWS)]
+    trials = [draw_trial(program, known, _FLAGS, number, kind) for number, kind in enumerate(KINDS)]
     inputs, outputs = [probe, *(trial.inputs for trial in trials)], [expected, *(trial.expected for trial in trials)]
     if not all(expected.agrees(output) or expected.is_same_constant(output) for output in outputs):
-        return _ineffective_terms(program, known, list(zip(inputs, outputs, strict=True)))
+        return _ineffective_terms(program, known, list(zip(inputs, outputs, strict=True))[: 1 + _DRAWS])
     constant = all(value.tree == probe.tree and all(map(same_bytes, value.tensors, probe.tensors)) for value in inputs)
     return ["constant_inputs"] * constant + ["constant_output"]
 

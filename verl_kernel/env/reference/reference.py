@@ -18,6 +18,7 @@ from verl_kernel.env.comparison.float32 import precision
 from verl_kernel.env.comparison.tf32_room import Room, rooms
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.reference.exploration import explore
+from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.reference.preparation import Preparation
 from verl_kernel.env.reference.program import ReferenceProgram
 from verl_kernel.env.reference.trial import Trial, draw_trial
@@ -67,20 +68,19 @@ class Reference:
         """What a runner holds of it: weights and the candidate's, inputs, places of outputs and the outputs."""
         return 2 * self.weight_bytes + self.input_bytes + 2 * self.output_bytes
 
-    def trial(self, secret: bytes, number: int, varied: bool, large: bool = False) -> Trial:
+    def trial(self, secret: bytes, number: int, kind: Kind) -> Trial:
         """Inputs of one trial and the expected output.
 
         Args:
             secret: the evaluation's secret.
             number: which trial of it.
-            varied: whether inputs are varied as far as the program bears it; always so where get_inputs() never
+            kind: how inputs are changed as far as the program bears it; always varied where get_inputs() never
                 changes them.
-            large: whether a varied trial is the one of large inputs.
 
         Raises:
             TaskError: the program fails on these inputs, or no draw fits into the room there is.
         """
-        return draw_trial(self._program, self.preparation, secret, number, varied, large)
+        return draw_trial(self._program, self.preparation, secret, number, kind)
 
     def room(
         self, trial: Trial, guard: Callable[[], contextlib.AbstractContextManager[object]]

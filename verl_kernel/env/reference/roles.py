@@ -17,19 +17,24 @@ class Role:
     """What one input tensor is, as far as several draws show it.
 
     `drawn` (left alone), `scaled` (floating), `fixed` (floating, the same in every draw), `flipped` (a mask with a
-    rare value), `index` (integers that repeat).
+    rare value), `mask` (any other), `index` (integers that repeat), `distinct` (integers that never do).
     """
 
     kind: str
     low: int = 0
     high: int = 0
-    """Range of an index."""
+    """Range of integers."""
     is_sorted: bool = False
 
     @property
     def is_floating(self) -> bool:
         """Whether it holds numbers that may be scaled."""
         return self.kind in ("fixed", "scaled")
+
+    @property
+    def is_mask(self) -> bool:
+        """Whether it holds zeros and ones only."""
+        return self.kind in ("flipped", "mask")
 
 
 def find_roles(draws: Sequence[Sequence[torch.Tensor]]) -> list[Role]:
@@ -51,8 +56,10 @@ def _role(tensors: Sequence[torch.Tensor]) -> Role:
     if first.is_floating_point():
         return Role("fixed" if unchanged(tensors) else "scaled")
     low, high = min(int(tensor.min()) for tensor in tensors), max(int(tensor.max()) for tensor in tensors)
-    repeats = low < high and any(map(_repeats, tensors))
-    return Role("index", low, high, all(map(_is_sorted, tensors))) if repeats else Role("drawn")
+    if low == high:
+        return Role("drawn")
+    kind = "index" if any(map(_repeats, tensors)) else "distinct"
+    return Role(kind, low, high, all(map(_is_sorted, tensors)))
 
 
 def _binary(tensors: Sequence[torch.Tensor]) -> Role:
@@ -61,7 +68,7 @@ def _binary(tensors: Sequence[torch.Tensor]) -> Role:
     is_rare, fixed = min(ones, 1 - ones) <= _RARE, unchanged(tensors)
     if ones == 0 and tensors[0].dtype is not torch.bool:
         return Role("fixed" if tensors[0].is_floating_point() else "drawn")
-    return Role("flipped" if is_rare or fixed else "drawn")
+    return Role("flipped" if is_rare or fixed else "mask")
 
 
 def unchanged(tensors: Sequence[torch.Tensor]) -> bool:

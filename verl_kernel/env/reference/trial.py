@@ -11,9 +11,11 @@ import torch
 from verl_kernel.env.comparison.float32 import precision
 from verl_kernel.env.ipc.tensor_facts import Facts, storages, tensor_facts
 from verl_kernel.env.ipc.tensors import place
+from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.reference.preparation import Preparation
 from verl_kernel.env.reference.program import ReferenceProgram
 from verl_kernel.env.reference.value import Value
+from verl_kernel.env.reference.variation import jittered
 from verl_kernel.env.seeding import restored_generators, seed_of
 from verl_kernel.env.trace import TraceEvent
 from verl_kernel.errors import TaskError
@@ -41,16 +43,14 @@ class Trial:
         return self.expected.nbytes
 
 
-def draw_trial(
-    program: ReferenceProgram, known: Preparation, secret: bytes, number: int, varied: bool, large: bool
-) -> Trial:
+def draw_trial(program: ReferenceProgram, known: Preparation, secret: bytes, number: int, kind: Kind) -> Trial:
     """Inputs of one trial and the expected output (`Reference.trial`)."""
     with restored_generators(), precision("ieee"), torch.no_grad():
         for redraw in range(_REDRAWS):
             seed = seed_of(secret, str(number).encode(), *[str(redraw).encode()][: redraw > 0])
             inputs = program.draw(seed)
-            is_varied = varied or known.traits.variation.always
-            trial = _varied(program, known, inputs, seed, large) if is_varied else _trial(program, known, inputs)
+            is_plain = kind == "drawn" and not known.traits.variation.always
+            trial = _trial(program, known, inputs) if is_plain else _varied(program, known, inputs, seed, kind)
             if _fits(trial, known):
                 return trial
     raise TaskError(
@@ -59,14 +59,22 @@ def draw_trial(
     )
 
 
-def _varied(program: ReferenceProgram, known: Preparation, inputs: Value, seed: int, large: bool) -> Trial:
-    """On varied inputs, or on these where the program fails on them."""
-    with contextlib.suppress(TaskError):
-        tensors = known.traits.variation.apply(inputs.tensors, seed, large)
-        trial = _trial(program, known, Value(inputs.tree, tensors))
-        if not known.traits.is_finite or trial.expected.is_finite:
-            return trial
+def _varied(program: ReferenceProgram, known: Preparation, inputs: Value, seed: int, kind: Kind) -> Trial:
+    """On varied inputs; on nearer ones, or these, where the program fails on them or rounding could decide outputs."""
+    kind = "varied" if kind == "drawn" else kind
+    for tensors, is_far in known.traits.variation.choices(inputs.tensors, seed, kind):
+        with contextlib.suppress(TaskError):
+            trial = _trial(program, known, Value(inputs.tree, tensors))
+            is_usable = not known.traits.is_finite or trial.expected.is_finite
+            if is_usable and not (is_far and _is_unsteady(program, trial)):
+                return trial
     return _trial(program, known, inputs)
+
+
+def _is_unsteady(program: ReferenceProgram, trial: Trial) -> bool:
+    """Whether small changes of these inputs have large effects: far from zero they may on one draw and not another."""
+    moved = Value(trial.inputs.tree, jittered(trial.inputs.tensors))
+    return not trial.expected.agrees(program.forward(moved))
 
 
 def _trial(program: ReferenceProgram, known: Preparation, inputs: Value) -> Trial:

@@ -77,11 +77,11 @@ class Value:
             return False
         return all(compare(a, b, least=least).ok for a, b in zip(self.tensors, other.tensors, strict=True))
 
-    def is_worse(self, usual: Value) -> bool:
+    def is_worse(self, usual: Value, may_be_constant: bool = False) -> bool:
         """Whether it has lost what the usual one has: finite numbers, more than one of them, its number of parts."""
         if len(self.tensors) != len(usual.tensors) or (usual.is_finite and not self.is_finite):
             return True
-        return self.is_constant and not usual.is_constant
+        return self.is_constant and not (usual.is_constant or may_be_constant)
 
     def is_same_constant(self, other: Value) -> bool:
         """Whether two values of different sizes hold one number, the same."""

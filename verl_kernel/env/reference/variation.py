@@ -1,20 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a task's inputs are varied beyond what `get_inputs()` draws, as far as its reference bears it.
 
-Floating inputs get other scales, below and above one, other signs, and a row of zeros; masks that are all true or
-nearly so get the rare value in some places; integers the ends of their range and repeated values; what never changes
-is drawn anew.
+Floating inputs get other scales, below and above one, other signs, by element and by slice, and a row of
+zeros; masks that are all true or nearly so get the rare value in some places, others slices with all,
+none or one; integers the ends of their range and repeated values, or another order where they never repeat; what never
+changes is drawn anew. Besides, whole tensors go to one end (`ends`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import log2
+from math import inf, log2
 from typing import Any
 
 import torch
 
+from verl_kernel.env.reference.ends import (
+    Reach,
+    Signs,
+    at_end,
+    by_slices,
+    learn_reach,
+    single,
+    some_axis,
+)
+from verl_kernel.env.reference.kinds import ENDS, Kind
 from verl_kernel.env.reference.roles import Role, find_roles, unchanged
 from verl_kernel.env.weights import constant_value, renewed
 
@@ -38,6 +49,9 @@ class Variation:
     """What varied trials change."""
 
     roles: tuple[Role, ...]
+    """What each input is where the reference bears that it is varied by itself, else `drawn`."""
+    found: tuple[Role, ...] = ()
+    """What each input is."""
     signs: bool = False
     low: float = 1.0
     high: float = 1.0
@@ -45,29 +59,64 @@ class Variation:
     """Scale of the trial of large inputs; 1.0 if the reference bears none."""
     zeros: bool = False
     """Whether a row of each floating tensor is all zeros, as padding is, where inputs are not large."""
+    ends: tuple[tuple[Signs, Reach], ...] = ()
+    """All tensors below zero, all above; behind these, where there are several, each on a side of its own."""
     always: bool = False
     """Whether every trial is varied, because get_inputs() returns the same each time."""
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
-        return asdict(self) | {"roles": [asdict(role) for role in self.roles]}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Variation:
         """Read what `to_json` wrote."""
-        return cls(**{**data, "roles": tuple(Role(**role) for role in data["roles"])})
+        ends = tuple((tuple(signs), tuple(reach)) for signs, reach in data["ends"])
+        roles = {name: tuple(Role(**role) for role in data[name]) for name in ("roles", "found")}
+        return cls(**{**data, **roles, "ends": ends})
 
-    def apply(self, tensors: Sequence[torch.Tensor], seed: int, large: bool = False) -> Tensors:
-        """Varied copies; tensors that are left alone are returned as they are.
+    def apply(self, tensors: Sequence[torch.Tensor], seed: int, kind: Kind = "varied") -> Tensors:
+        """The first of `choices`: tensors that are left alone are returned as they are."""
+        return next(self.choices(tensors, seed, kind))[0]
+
+    def choices(self, tensors: Sequence[torch.Tensor], seed: int, kind: Kind) -> Iterator[tuple[Tensors, bool]]:
+        """Varied copies, the strongest first, and whether they are so far from zero that rounding may decide outputs.
 
         Args:
             tensors: one draw.
             seed: of the changes.
-            large: whether scales are those of the trial of large inputs.
+            kind: of the trial; not `drawn`.
         """
-        low, high = (self.large / 2, self.large) if large and self.large > 1 else (self.low, self.high)
-        changed = self.scaled_between(tensors, seed, low, high)
-        return self.with_a_row_of(0.0, changed, seed) if self.zeros and not large else changed
+        number = ENDS.index(kind) if kind in ENDS else self._mixed(seed) if kind == "large" else None
+        if number is not None:
+            yield self.at_end(tensors, number, seed), True
+        if kind in ENDS:
+            yield self.at_end(tensors, ENDS.index(kind), seed, 1.0), False
+        elif kind == "large":
+            low, high = (self.large / 2, self.large) if self.large > 1 else (self.low, self.high)
+            yield self.scaled_between(tensors, seed, low, high), False
+        else:
+            yield self._varied(tensors, seed), False
+
+    def _mixed(self, seed: int) -> int | None:
+        """Number of the ends that take several tensors far from zero to different sides; None where there is none."""
+        mixed = [number for number in range(len(ENDS), len(self.ends)) if max(self.ends[number][1]) > 1]
+        return mixed[seed % len(mixed)] if mixed else None
+
+    def _varied(self, tensors: Sequence[torch.Tensor], seed: int) -> Tensors:
+        changed = self.scaled_between(tensors, seed, self.low, self.high)
+        return self.with_a_row_of(0.0, changed, seed) if self.zeros else changed
+
+    def at_end(self, tensors: Sequence[torch.Tensor], number: int, seed: int, most: float = inf) -> Tensors:
+        """Every tensor at its end (`ends`), at most so far from zero."""
+        if len(tensors) != len(self.found) or not self.ends:
+            return list(tensors)
+        signs, reach = self.ends[number]
+        generator = torch.Generator().manual_seed(seed)
+        pairs = zip(tensors, self.found, strict=True)
+        fresh = [_redrawn(tensor, generator) if role.kind == "fixed" else tensor for tensor, role in pairs]
+        each = zip(fresh, self.found, signs, reach, strict=True)
+        return [at_end(tensor, role, sign, min(size, most)) for tensor, role, sign, size in each]
 
     def scaled_between(self, tensors: Sequence[torch.Tensor], seed: int, low: float, high: float) -> Tensors:
         """The same with each tensor's scale drawn from [low, high], evenly by its logarithm."""
@@ -88,8 +137,12 @@ class Variation:
     ) -> torch.Tensor:
         if role.kind == "flipped":
             return _flipped(tensor, generator)
+        if role.kind == "mask":
+            return _sliced_mask(tensor, role, generator)
         if role.kind == "index":
             return _extreme(tensor, role, generator)
+        if role.kind == "distinct":
+            return _reordered(tensor, role, generator)
         if role.kind == "fixed":
             tensor = _redrawn(tensor, generator)
         return self._scaled(tensor, span, generator) if role.is_floating else tensor
@@ -100,7 +153,9 @@ class Variation:
             return tensor * scale
         here = torch.Generator(tensor.device).manual_seed(int(torch.randint(1 << 62, (), generator=generator)))
         flips = torch.randint(0, 2, tensor.shape, generator=here, device=tensor.device) * 2 - 1
-        return tensor * (scale * flips).to(tensor.dtype)
+        sizes = tensor.abs() * scale
+        mixed = tensor * (scale * flips).to(tensor.dtype)
+        return by_slices([mixed, sizes, -sizes], some_axis(tensor, generator), generator)
 
 
 def learn(
@@ -108,6 +163,7 @@ def learn(
     bears: Callable[[Tensors], bool],
     is_steady: bool = True,
     agree: Callable[[Tensors, Tensors], bool] = lambda one, other: False,
+    bears_end: Callable[[Tensors], bool] | None = None,
 ) -> Variation:
     """The strongest variation that a reference bears.
 
@@ -117,8 +173,29 @@ def learn(
         is_steady: whether outputs are well conditioned at all; if not, nobody could tell where they cease to be, so
             inputs are not enlarged.
         agree: whether two sets of inputs give the same outputs, all of them floating: else ties could decide them.
+        bears_end: as `bears`, for tensors at one end; `bears` itself without it.
     """
     roles = find_roles(draws)
+    found = _learn_varied(roles, draws, bears, is_steady, agree)
+    ends = _learn_ends(roles, draws[0], bears_end or bears, is_steady)
+    return replace(found, found=tuple(roles), ends=ends)
+
+
+def _learn_ends(
+    roles: Sequence[Role], probe: Tensors, bears: Callable[[Tensors], bool], is_steady: bool
+) -> tuple[tuple[Signs, Reach], ...]:
+    count = len(roles)
+    sides: list[Signs] = [(-1,) * count, (1,) * count]
+    if sum(role.is_floating for role in roles) > 1:
+        floating = [sum(role.is_floating for role in roles[:number]) for number in range(count)]
+        sides += [tuple((-1) ** (number + first) for number in floating) for first in (0, 1)]
+    return tuple((signs, learn_reach(probe, roles, signs, bears, is_steady)) for signs in sides)
+
+
+def _learn_varied(
+    roles: Sequence[Role], draws: Sequence[Tensors], bears: Callable[[Tensors], bool], is_steady: bool,
+    agree: Callable[[Tensors, Tensors], bool],
+) -> Variation:  # fmt: skip
     found = Variation((Role("drawn"),) * len(roles), always=all(map(unchanged, zip(*draws, strict=True))))
     for number, role in enumerate(roles):
         if role.kind not in ("drawn", "scaled"):
@@ -166,6 +243,23 @@ def _jittered(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     ends = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.int8).to(tensor.device) * 2 - 1
     moved = tensor * (1 + ends.double() * _JITTER[tensor.dtype]).to(torch.promote_types(tensor.dtype, torch.float32))
     return torch.where((tensor == 0) | (tensor == 1), tensor, moved.to(tensor.dtype))
+
+
+def _sliced_mask(tensor: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor:
+    """Slices with none, all, one and all but one set, and as drawn."""
+    axis = some_axis(tensor, generator)
+    odd = int(torch.randint(2, (), generator=generator))
+    singles = [single(tensor, axis, value, generator) for value in (odd, 1 - odd)]
+    ends = [at_end(tensor, role, sign, 1.0) for sign in (-1, 1)]
+    return by_slices([*singles, *ends, tensor], axis, generator)
+
+
+def _reordered(tensor: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor:
+    """Integers that never repeat, in another order; what is sorted stays so."""
+    if role.is_sorted:
+        return tensor
+    order = torch.randperm(tensor.numel(), generator=generator).to(tensor.device)
+    return torch.empty_like(tensor).copy_(tensor.reshape(-1)[order].view(tensor.shape))
 
 
 def _chosen(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -83,7 +83,7 @@ class PretendSession:
     def draw(self, number):
         self.trials += 1
         self.numbers.add(number)
-        return self.reference.trial(self.secret, number, varied=False)
+        return self.reference.trial(self.secret, number, "drawn")
 
     def offer(self, trial):
         inputs, start = place(trial.inputs.tensors)

@@ -14,7 +14,7 @@ from verl_kernel.env.task import Task
 from verl_kernel.errors import ConfigError
 
 TASK = Task(REFERENCE)
-COUNTS = {"drawn": 2, "varied": 1, "large": 3}
+COUNTS = {"drawn": 2, "varied": 1, "large": 3, "negative": 1, "positive": 1}
 
 
 def written(tmp_path, kinds, **other):
@@ -35,8 +35,9 @@ def test_a_choice_is_by_reference_and_not_for_validation(tmp_path):
 @pytest.mark.parametrize(
     ("kinds", "words"),
     [
-        ({"drawn": 5}, "it must give each of drawn, varied, large one trial or more"),
+        ({"drawn": 5}, "it must give each of drawn, varied, large, negative, positive one trial or more"),
         ({**COUNTS, "large": 0}, "it must give each of"),
+        ({**COUNTS, "negative": 0}, "it must give each of"),
         ({**COUNTS, "large": 1.5}, "it must give each of"),
         ({**COUNTS, "large": True}, "it must give each of"),
         ({**COUNTS, "seed": 1}, "it must give each of"),

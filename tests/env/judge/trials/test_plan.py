@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.env.judge.trials.plan import KINDS, TrialPlan
+from verl_kernel.env.judge.trials.plan import TrialPlan
+from verl_kernel.env.reference.kinds import ENDS, KINDS
 
 SECRETS = [hashlib.sha256(bytes([number])).digest() for number in range(200)]
 
@@ -28,7 +29,7 @@ def test_the_ablation_comes_behind_the_varied_trial_and_before_another_one(secre
     assert 1 <= varied <= plan.ablated <= total - 2 and 1 <= large < total
 
 
-@given(st.binary(min_size=32, max_size=32), st.tuples(*[st.integers(1, 5)] * 3))
+@given(st.binary(min_size=32, max_size=32), st.tuples(*[st.integers(1, 5)] * len(KINDS)))
 def test_a_chosen_plan_has_the_chosen_kinds_and_the_same_places(secret, numbers):
     counts = dict(zip(KINDS, numbers, strict=True))
     plan = TrialPlan.chosen(secret, counts)
@@ -39,14 +40,25 @@ def test_a_chosen_plan_has_the_chosen_kinds_and_the_same_places(secret, numbers)
 
 @pytest.mark.parametrize("make", [lambda secret: TrialPlan.draw(secret, 5), None], ids=["draw", "chosen"])
 def test_no_place_can_be_counted_on(make):
-    make = make or (lambda secret: TrialPlan.chosen(secret, {"drawn": 1, "varied": 2, "large": 2}))
+    make = make or (lambda secret: TrialPlan.chosen(secret, dict.fromkeys(KINDS, 1)))
     plans = [make(secret) for secret in SECRETS]
     ablated = Counter(plan.ablated for plan in plans)
     assert set(ablated) == {1, 2, 3} and max(ablated.values()) < 100
-    for kind in ("varied", "large"):
+    for kind in ("varied", "large", *ENDS):
         at = Counter(number for plan in plans for number in places(plan, kind))
         assert len(at) >= (2 if kind == "varied" else 4) and max(at.values()) < 160
     assert {plan.inspected for plan in plans} == set(range(5))
+
+
+@given(st.binary(min_size=32, max_size=32), st.integers(4, 12))
+def test_a_plan_has_both_ends_if_it_has_room_and_else_one_of_them(secret, total):
+    kinds = Counter(TrialPlan.draw(secret, total).kinds)
+    assert [kinds["varied"], kinds["large"], kinds["negative"] + kinds["positive"]] == [1, 1, min(2, total - 3)]
+    assert max(kinds["negative"], kinds["positive"]) == 1
+
+
+def test_where_one_end_has_room_it_is_not_always_the_same():
+    assert {kind for secret in SECRETS for kind in TrialPlan.draw(secret, 4).kinds} == set(KINDS)
 
 
 def test_the_judges_own_plan_has_not_changed():

@@ -53,7 +53,7 @@ def test_a_survey_repeats_with_its_secret_and_leaves_verdicts_as_they_were(judge
 
 def test_a_choice_holds_for_training_on_its_tasks_only(tmp_path):
     file = tmp_path / "choice.json"
-    counts = {"drawn": 1, "varied": 1, "large": 5}
+    counts = {"drawn": 1, "varied": 1, "large": 3, "negative": 1, "positive": 1}
     file.write_text(json.dumps({"format": 1, "tasks": {TASK.fingerprint: {"kinds": counts}}}))
     other = Task(f"{REFERENCE}\n# another", task_id="other")
     with Judge(GymOptions(device="cpu", trial_choice=str(file)), seed=1) as judge:

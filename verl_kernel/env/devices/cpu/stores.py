@@ -8,7 +8,8 @@ judged by value, over all programs of the launch:
   holds now one and now the other); up to an eighth may differ;
 - they are constant if all lanes of the launch hold one value that cannot come from the inputs: stored before
   anything was loaded, or stored to the same places in an earlier forward, which had other inputs;
-- otherwise they compute, and a site that was seen to compute remains one that does.
+- otherwise they compute, and a site that was seen to compute remains one that does: it stored several values in a
+  launch, or another one than in the forward before.
 
 An atomic computes unless it is constant, or adds loaded values to zeros. A compare-and-swap guards something and counts
 as nothing. The ablation runs launches with the stores of some kinds left out, by what earlier forwards have shown.
@@ -185,7 +186,7 @@ class Stores:
             return "constant"
         if site.unexplained * _TOLERATED < site.stored:
             return "moves"
-        if fingerprint is None and not self.is_paused:
+        if not self.is_paused and (fingerprint is None or key in self._fingerprints):
             self._computed.add(key)
         return "computes"
 

@@ -114,7 +114,7 @@ class ReducedEvaluation(Evaluation):
 
     def _further_trials(self, session: CandidateSession) -> None:
         for number in range(_FURTHER_TRIALS):
-            agreement = session.forward(number, varied=number > 0, traced=number == 0)
+            agreement = session.forward(number, kind="varied" if number else "drawn", traced=number == 0)
             trials = self._found.trials
             assert trials is not None  # those at the first size have ended
             self._found.trials = worst(trials.model_copy(update={"total": trials.total + 1}), agreement)

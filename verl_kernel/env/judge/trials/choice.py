@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from verl_kernel.env.judge.trials.plan import KINDS, Kind
+from verl_kernel.env.reference.kinds import KINDS, Kind
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.errors import ConfigError
 

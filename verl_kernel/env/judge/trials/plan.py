@@ -1,20 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which correctness trials are varied, large, ablated or inspected: drawn from the secret, so no program can know."""
+"""Kinds of an evaluation's trials, and which is ablated or inspected: drawn from the secret, so no program can know."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Literal, get_args
 
 from verl_kernel.env.comparison.compare import Agreement
+from verl_kernel.env.reference.kinds import ENDS, KINDS, Kind
 from verl_kernel.env.result import Trials
 from verl_kernel.env.seeding import seed_of
-
-Kind = Literal["drawn", "varied", "large"]
-"""Inputs as `get_inputs()` draws them; varied; varied and enlarged (`Reference.trial`)."""
-KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class TrialPlan:
 
     @classmethod
     def draw(cls, secret: bytes, total: int) -> TrialPlan:
-        """The plan of an evaluation.
+        """The plan of an evaluation: one drawn, varied and large trial and both ends, as far as `total` goes.
 
         The ablation needs the varied trial, by which it shows what moves and what computes, and another trial behind
         it, so that a program which guesses its place has to be right about it.
@@ -46,18 +42,28 @@ class TrialPlan:
         others = [number for number in range(1, total) if number != varied] or [varied]
         kinds[varied] = "varied"
         kinds[others[secret[3] % len(others)]] = "large"
+        _add_ends(kinds, secret)
         return cls(tuple(kinds), _ablated(secret, varied, total), secret[2] % total)
 
     @classmethod
     def chosen(cls, secret: bytes, counts: Mapping[Kind, int]) -> TrialPlan:
         """A plan with so many trials of each kind, at least one of each; their places are drawn as in `draw`."""
-        rest = [kind for kind in KINDS for _ in range(counts[kind] - (kind != "large"))]
+        rest = [kind for kind in KINDS for _ in range(counts[kind] - (kind in ("drawn", "varied")))]
         Random(seed_of(secret, b"kinds")).shuffle(rest)
         total = len(rest) + 2
         varied = _varied(secret, total)
         kinds: list[Kind] = ["drawn", *rest]
         kinds.insert(varied, "varied")
         return cls(tuple(kinds), _ablated(secret, varied, total), secret[2] % total)
+
+
+def _add_ends(kinds: list[Kind], secret: bytes) -> None:
+    """Both ends where two later trials are left, one by chance where one is."""
+    random = Random(seed_of(secret, b"ends"))
+    left = [number for number in range(1, len(kinds)) if kinds[number] == "drawn"]
+    places = random.sample(left, min(len(ENDS), len(left)))
+    for place, end in zip(places, random.sample(ENDS, len(ENDS)), strict=False):
+        kinds[place] = end
 
 
 def _varied(secret: bytes, total: int) -> int:

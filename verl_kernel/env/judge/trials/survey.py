@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from verl_kernel.env.judge.candidate_session import CandidateSession
 from verl_kernel.env.judge.evaluation import Evaluation
 from verl_kernel.env.judge.runner_client import Verdict
-from verl_kernel.env.judge.trials.plan import Kind
+from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalStatus
 
@@ -45,7 +45,7 @@ class Survey(Evaluation):
 
     def _outcome(self, session: CandidateSession, number: int, kind: Kind) -> EvalStatus:
         try:
-            right = session.forward(number, varied=kind != "drawn", large=kind == "large").ok
+            right = session.forward(number, kind=kind).ok
         except Verdict as verdict:
             if verdict.status is EvalStatus.HACKING:
                 raise

@@ -10,6 +10,7 @@ import torch
 
 from verl_kernel.env.comparison.compare import compare
 from verl_kernel.env.reference.defects.findings import Defect, Finding
+from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.reference.trial import Trial
 from verl_kernel.env.reference.value import Value
@@ -29,9 +30,10 @@ class AuditTrials:
     @classmethod
     def draw(cls, reference: Reference) -> AuditTrials:
         """The same ones each time (raises TaskError)."""
-        total = DRAWN + VARIED
-        kinds = [(number, number >= DRAWN, number == total - 1) for number in range(total)]
-        return cls(reference, tuple(reference.trial(_SECRET, *kind) for kind in kinds))
+        first: list[Kind] = ["drawn"] * DRAWN
+        later: list[Kind] = ["varied"] * (VARIED - 1)
+        kinds: list[Kind] = [*first, *later, "large"]
+        return cls(reference, tuple(reference.trial(_SECRET, number, kind) for number, kind in enumerate(kinds)))
 
     def __iter__(self) -> Iterator[Trial]:
         return iter(self.trials)
