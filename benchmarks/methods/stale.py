@@ -29,10 +29,8 @@ ARMS = {
     ]),
     "tis": ("TIS", ["mismatch=tis"]),
     "rec_one_side": ("REC one-side", ["method=rec_one_side_no_is"]),
-    "topr": ("TOPR, geometric", ["method=topr"]),
-    "topr_sequence": ("TOPR, sequence", [
-        "method=topr", "actor_rollout_ref.actor.policy_loss.topr={ratio: sequence}",
-    ]),
+    "topr": ("TOPR, geometric", ["method=topr", "actor_rollout_ref.actor.policy_loss.topr.ratio=geometric"]),
+    "topr_sequence": ("TOPR, sequence", ["method=topr"]),
     "asymre": ("AsymRE", ["method=asymre"]),
 }  # fmt: skip
 STALENESS = (0, 2, 4)

@@ -25,6 +25,7 @@ from tests.advantage.batches import build
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss import LOSSES
 from verl_kernel.loss.preflight import check_mismatch
+from verl_kernel.loss.topr_options import ToprOptions
 from verl_kernel.preflight.checks import check_adaptive, check_options, check_registries, check_sampler
 from verl_kernel.preflight.combinations import ESTIMATOR, GROUPED, LOSS, TWICE, check_combination
 
@@ -153,6 +154,7 @@ def test_where_policies_agree_clipping_and_the_square_do_nothing():
     plain = gradient("opmd", drift=0.0) * 2
     for method in (
         "opmd_k2",
+        "opmd_k2_sequence",
         "rec_one_side_is",
         "rec_one_side_no_is",
         "rec_two_side_is",
@@ -160,6 +162,13 @@ def test_where_policies_agree_clipping_and_the_square_do_nothing():
         "rec_ring",
     ):
         torch.testing.assert_close(gradient(method, drift=0.0), plain, atol=1e-7, rtol=1e-5)
+
+
+def test_toprs_ratio_is_the_papers_unless_a_key_says_otherwise():
+    assert nodes("topr")[1].policy_loss.topr["ratio"] == ToprOptions().ratio == "sequence"
+    named = composed("method=topr", "actor_rollout_ref.actor.policy_loss.topr.ratio=geometric")
+    check(named)
+    assert named.actor_rollout_ref.actor.policy_loss.topr.ratio == "geometric"
 
 
 @pytest.mark.parametrize(("estimator", "loss"), TWICE)

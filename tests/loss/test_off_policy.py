@@ -20,7 +20,7 @@ from verl_kernel.loss.preflight import check_mismatch
 LOSS = "actor_rollout_ref.actor.policy_loss"
 CORRECTION = "algorithm.rollout_correction"
 COMPARING = ["rec_one_side_is", "rec_one_side_no_is", "rec_two_side_is", "rec_two_side_no_is", "rec_ring"]
-COMPARING += ["rec_gspo_is", "rec_gspo_no_is", "opmd_k2"]
+COMPARING += ["rec_gspo_is", "rec_gspo_no_is", "opmd_k2", "opmd_k2_sequence"]
 
 
 @pytest.fixture(scope="module")

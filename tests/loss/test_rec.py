@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.loss.cases import Batch, actor, assert_same, evaluate, random_batch
+from tests.loss.cases import Batch, actor, assert_same, constant_rows, evaluate, random_batch
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss.rec import rec_terms, with_eps
 from verl_kernel.loss.rec_options import MODE, NODE, PRESETS, RecOptions, options_of
@@ -72,6 +72,41 @@ def test_asymre_is_a_baseline_lowered_by_its_coefficient(seed: int, coef: float)
     assert_same(ours[1], expected[1])
 
 
+def test_the_square_of_an_answers_log_ratio_grows_with_its_length() -> None:
+    still = torch.zeros(1, 4, dtype=torch.float64)
+    batch = Batch(still - 1, still + 0.1, still, still == 0)
+    for mode, value, slope in (("opmd_k2", 0.1 * 4 * 0.1**2, 0.02), ("opmd_k2_sequence", 0.1 * 0.4**2, 0.08)):
+        loss, gradient, _ = evaluate(mode, batch, "seq-mean-token-sum")
+        assert loss.item() == pytest.approx(value)
+        assert_same(gradient, torch.full_like(gradient, slope))
+
+
+@pytest.mark.parametrize("agg", ["seq-mean-token-sum", "seq-mean-token-mean", "token-mean"])
+@given(seed=SEEDS, tau=st.floats(0.01, 3))
+def test_kimis_opmd_climbs_down_the_square_of_its_optimality_condition(agg: str, seed: int, tau: float) -> None:
+    # r - mean - tau log(pi / pi_old) of an answer is 0 at the optimum; the gradient of its square, over 2 tau.
+    batch = constant_rows(random_batch(seed))
+    log_prob = batch.log_prob.clone().requires_grad_()
+    drift = torch.where(batch.mask, log_prob - (batch.log_prob - batch.log_ratio), 0).sum(1)
+    squares = (batch.advantages[:, 0] - tau * drift).square() / (2 * tau)
+    lengths = batch.mask.sum(1)
+    rows = {
+        "seq-mean-token-sum": len(squares),
+        "seq-mean-token-mean": len(squares) * lengths,
+        "token-mean": sum(lengths),
+    }
+    (expected,) = torch.autograd.grad((squares / rows[agg]).sum(), log_prob)
+    assert_same(evaluate("opmd_k2_sequence", batch, agg, rec={"coef": tau / 2})[1], expected)
+
+
+@given(seed=SEEDS)
+def test_the_answers_square_is_that_of_the_token_where_answers_have_one(seed: int) -> None:
+    batch = random_batch(seed, width=1)
+    answers, tokens = evaluate("opmd_k2_sequence", batch), evaluate("opmd_k2", batch)
+    assert_same(answers[0], tokens[0])
+    assert_same(answers[1], tokens[1])
+
+
 @pytest.mark.parametrize("tau", [0.0, 1.0, 3.0])
 def test_scaled_opmd_is_reinforce_over_one_plus_tau(tau: float) -> None:
     batch = random_batch()
@@ -92,7 +127,8 @@ def test_red_weight_weighs_by_the_exponential_up_to_its_cap() -> None:
 
 
 @pytest.mark.parametrize(
-    "mode", [mode for mode in PRESETS if mode.startswith("rec_") and "red" not in mode] + ["opmd_k2"]
+    "mode",
+    [mode for mode in PRESETS if mode.startswith("rec_") and "red" not in mode] + ["opmd_k2", "opmd_k2_sequence"],
 )
 def test_on_policy_it_is_reinforce(mode: str) -> None:
     batch = random_batch(spread=0.0)
@@ -134,7 +170,7 @@ def test_weights_and_mask_carry_no_gradient() -> None:
     terms = rec_terms(log_prob, batch.log_prob - batch.log_ratio, batch.advantages, batch.mask, options)
     assert not terms.weights.requires_grad and not terms.kept.requires_grad
     (gradient,) = torch.autograd.grad(terms.loss.sum(), log_prob)
-    assert_same(gradient, -batch.log_ratio.exp() * batch.advantages)
+    assert_same(gradient, -batch.log_ratio.exp() * batch.advantages * batch.mask)
 
 
 def test_eps_is_the_nodes_or_the_presets_or_the_actors() -> None:
@@ -158,6 +194,7 @@ def test_presets_are_what_the_paper_calls_them() -> None:
     assert (gspo.clip, gspo.weights, gspo.eps_low, gspo.eps_high) == ("sequence", "sequence_is", 3e-4, 4e-4)
     assert (options_of("asymre_kl", None).regulariser, options_of("asymre_kl", None).coef) == ("forward_kl", 0.1)
     assert (options_of("opmd_k2", None).regulariser, options_of("opmd_scaled", None).tau) == ("k2", 1.0)
+    assert options_of("opmd_k2_sequence", None).regulariser == "k2_sequence"
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,14 @@ def test_weights_are_those_of_the_formula(seed: int, ratio: str, sign: str, limi
     assert_same(torch.where(batch.mask, found, 0), naive_alpha(batch, options))
 
 
+@given(seed=SEEDS)
+def test_unless_asked_otherwise_the_ratio_is_that_of_the_whole_answer(seed: int) -> None:
+    batch = random_batch(seed)
+    rho = torch.where(batch.mask, batch.log_ratio, 0).sum(1, keepdim=True).exp()
+    alpha = torch.where(batch.advantages < 0, rho.clamp_max(1), 1)
+    assert_same(evaluate("topr_taper", batch)[1], alpha * evaluate("gpg", batch)[1])
+
+
 @pytest.mark.parametrize("ratio", LEVELS)
 def test_on_policy_it_is_reinforce(ratio: str) -> None:
     batch = random_batch(spread=0.0)
@@ -167,7 +175,8 @@ def test_turns_of_a_row_may_have_opposite_signs() -> None:
 def test_metrics_are_sums_over_tokens() -> None:
     logs = torch.tensor([[math.log(0.5), math.log(0.5), 9.0], [math.log(3.0), 9.0, 9.0]], dtype=torch.float64)
     mask = torch.tensor([[1, 1, 0], [1, 0, 0]]).bool()
-    metrics = evaluate("topr_taper", Batch(torch.full_like(logs, -1.0), logs, torch.full_like(logs, -1.0), mask))[2]
+    batch = Batch(torch.full_like(logs, -1.0), logs, torch.full_like(logs, -1.0), mask)
+    metrics = evaluate("topr_taper", batch, topr={"ratio": "geometric"})[2]
     expected = {
         "tokens": 3,
         "negative": 3,
@@ -181,7 +190,7 @@ def test_metrics_are_sums_over_tokens() -> None:
 @pytest.mark.parametrize(
     ("node", "key", "remedy"),
     [
-        ({"ratio": "row"}, "ratio", "one of geometric, sequence, token, turn"),
+        ({"ratio": "row"}, "ratio", "one of sequence, geometric, token, turn"),
         ({"sign": "row"}, "sign", "one of token, turn"),
         ({"neg_low": 2.0}, "neg_low", "neg_high"),
         ({"pos_high": 0.5}, "pos_low", "pos_high"),

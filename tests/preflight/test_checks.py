@@ -101,6 +101,7 @@ def test_a_sound_configuration_passes(quickstart):
         ("+trainer.v1.sampler.sampler_kwargs.soft=true", "sampler_kwargs.soft", "known keys are"),
         ("algorithm.filter_groups.enable=true", "algorithm.filter_groups.enable", "group_filter"),
         ("trainer.v1.sampler.sync_refill_failed_groups=true", "sync_refill_failed_groups", "set it to false"),
+        ("reward.reward_model.enable=true", "reward.reward_model.enable", "set enable to false"),
         (
             "trainer.v1.sampler.sampler_kwargs.group_filter=refill",
             "data.gen_batch_size",

@@ -46,7 +46,7 @@ def test_rejected_turns_leave_both_masks_and_nothing_else(queue: None, mode: str
 @pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
 def test_a_batch_of_lazy_kernels_is_a_neutral_step(queue: None, mode: str, caplog: pytest.LogCaptureFixture) -> None:
     better = correct(1.0, 0.2)
-    put("train", "u1", [trajectory(LAZY, better), trajectory(LAZY)], scores=(3.0, 1.0))
+    put("train", "u1", [trajectory(LAZY, better), trajectory(LAZY)])
     buffer = make_buffer(mode)
     batch, metrics = buffer.sample(1, "train", 1)
     found = masks(batch, neutral="u1_0_0")

@@ -26,7 +26,7 @@ def played(*rewards: float | None) -> tuple[list[int], list[TurnRecord]]:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_equal_rollouts_stay_equal_when_a_judge_is_lost(queue: None, mode: str) -> None:
-    put("train", "u", [played(2, 2, 2), played(2, None), played(2, 2, 2)], by_turn=True)
+    put("train", "u", [played(2, 2, 2), played(2, None), played(2, 2, 2)])
     batch, metrics = make_buffer(mode).sample(1, "train", 1)
     assert sorted(batch.keys) == ["u_0_0", "u_2_0"] and len(batch.tags) == 2
     for name in ESTIMATORS:
@@ -40,8 +40,8 @@ def test_equal_rollouts_stay_equal_when_a_judge_is_lost(queue: None, mode: str) 
 
 
 def test_the_others_get_what_they_would_get_alone(queue: None) -> None:
-    put("train", "a", [played(1, 3), played(None), played(2, 0), played(0, None)], by_turn=True)
-    put("train", "b", [played(1, 3), played(2, 0)], by_turn=True)
+    put("train", "a", [played(1, 3), played(None), played(2, 0), played(0, None)])
+    put("train", "b", [played(1, 3), played(2, 0)])
     batch, _ = make_buffer().sample(1, "train", 2)
     assert sorted(batch.keys) == ["a_0_0", "a_2_0", "b_0_0", "b_1_0"]
     found = dict(zip(batch.keys, advantages_of(batch, "trloo"), strict=True))

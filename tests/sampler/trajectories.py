@@ -59,20 +59,18 @@ def put(
     with_turns: bool = True,
     prompt: tuple[int, ...] = (1, 2),
     step: int = 1,
-    scores: tuple[float, ...] | None = None,
-    by_turn: bool = False,
 ) -> None:
-    """Store a prompt and its rollouts; with `by_turn` their rewards are on their turns, else `scores` at their ends."""
+    """Store a prompt and its rollouts; without turns, as another agent loop does, with a reward of 1 at their ends."""
     fields = []
-    for (mask, turns), score in zip(rows, scores or (1.0,) * len(rows), strict=True):
+    for mask, turns in rows:
         ours = {"kernel_turns": dump_turns(turns), "kernel_gym_seconds": 3.0, "kernel_generate_seconds": 1.0}
         ours |= {"reward_extra_info": summarise(turns)}
         extra = ours if with_turns else {"reward_extra_info": extra_info(turns[-1].result)}
-        output = (KernelAgentOutput if by_turn else AgentLoopOutput)(
+        output = (KernelAgentOutput if with_turns else AgentLoopOutput)(
             prompt_ids=list(prompt),
             response_ids=[3] * len(mask),
             response_mask=mask,
-            reward_score=score,
+            reward_score=1.0,
             metrics=AgentLoopMetrics(),
             extra_fields=extra,
         ).as_dict()
@@ -92,7 +90,8 @@ def masks(batch: tq.KVBatchMeta, neutral: str | None = None) -> dict[str, tuple[
         keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask", "loss_mask", "rm_scores"]
     )
     scores = dict(zip(batch.keys, data["rm_scores"].unbind(), strict=True))
-    assert all(row.sum() == 1.0 for key, row in scores.items() if key != neutral), "rewards were edited"
+    assert all((row[row != 0] == 1.0).all() for row in scores.values()), "rewards were edited"
+    assert all(row.any() == (key != neutral) for key, row in scores.items()), "rewards were taken away"
     rows = zip(data["response_mask"].unbind(), data["loss_mask"].unbind(), strict=True)
     return {key: (a.tolist(), b.tolist()) for key, (a, b) in zip(batch.keys, rows, strict=True)}
 

@@ -104,6 +104,11 @@ def _marker_positions(flat: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(hits[row] * block + column)
 
 
+def marked_stops(token_level_rewards: torch.Tensor) -> list[int]:
+    """One past the token of each marker in a row's rewards (T,), ascending: the `stops` of `place_turn_rewards`."""
+    return [position + 1 for position in _marker_positions(token_level_rewards.contiguous()).tolist()]
+
+
 def find_turns(token_level_rewards: torch.Tensor) -> Turns:
     """Recover the turns from rewards that `place_turn_rewards` wrote.
 

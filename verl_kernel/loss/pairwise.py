@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from verl_kernel.advantage.groups import number_prompts
+from verl_kernel.loss.ratios import within
 
 
 def pairwise_loss(
@@ -65,4 +66,5 @@ def pairwise_advantages(
 def _shifted(
     log_prob: torch.Tensor, old_log_prob: torch.Tensor, scores: torch.Tensor, mask: torch.Tensor, tau: float
 ) -> torch.Tensor:
-    return scores - tau * torch.where(mask.bool(), log_prob - old_log_prob, 0).sum(dim=1)
+    log_prob, old_log_prob = within(mask.bool(), log_prob, old_log_prob)
+    return scores - tau * (log_prob - old_log_prob).sum(dim=1)

@@ -11,6 +11,14 @@ LIMIT = 20.0
 """Log-ratios are cut here on both sides before the exponential, as in verl's own losses."""
 
 
+def within(mask: torch.Tensor, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Give (B, T) tensors in float32 at least, and as 0 outside the mask (B, T) bool, where their gradients are 0 too.
+
+    float16 overflows at e^11, far below `LIMIT`, and outside the mask verl promises nothing: 0 times inf is NaN.
+    """
+    return tuple(torch.where(mask, one, 0).to(torch.promote_types(one.dtype, torch.float32)) for one in tensors)
+
+
 def log_ratio_at(level: str, log_ratio: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Give each token the log-ratio of what it belongs to.
 

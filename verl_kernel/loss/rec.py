@@ -10,8 +10,15 @@ With rho = pi / pi_old of a token, A its advantage, M whether it stays and w its
          ring       M = two_side or [A >= 0 and rho <= 1 - eps_low'] or [A <= 0 and rho >= 1 + eps_high']
          sequence   M = one_side by the geometric mean of the row's ratios
 
-The regulariser is that of every token, also of those that M takes out. pi_old is whatever verl hands over as
-`old_log_prob`: with `algorithm.rollout_correction.bypass_mode`, the policy that generated.
+The regulariser is that of every token, also of those that M takes out:
+
+    forward_kl    -coef log pi
+    k2            coef (log rho)^2
+    k2_sequence   coef S (2 log rho - S / n), with S the sum of log rho over the row's n tokens, without gradient: over
+                  the row, value and gradient are those of coef S^2, and weights of tokens multiply their own gradients
+
+pi_old is whatever verl hands over as `old_log_prob`: with `algorithm.rollout_correction.bypass_mode`, the policy that
+generated.
 """
 
 from __future__ import annotations
@@ -23,7 +30,7 @@ from typing import Any
 
 import torch
 
-from verl_kernel.loss.ratios import log_ratio_at
+from verl_kernel.loss.ratios import log_ratio_at, segment_sum, within
 from verl_kernel.loss.rec_options import RecOptions, options_of
 
 _LEVELS = {"sequence": "geometric", "sequence_is": "geometric"}
@@ -34,7 +41,7 @@ class RecTerms:
     """The loss of the tokens of a batch, and what decided about it."""
 
     loss: torch.Tensor
-    """(B, T), with gradient."""
+    """(B, T), with gradient; 0 outside the mask."""
     kept: torch.Tensor
     """(B, T) bool: M."""
     weights: torch.Tensor
@@ -74,7 +81,7 @@ def rec(
     mask = response_mask.bool()
     options = with_eps(options_of(config.policy_loss.get("loss_mode"), config.policy_loss.get("rec", None)), config)
     terms = rec_terms(log_prob, old_log_prob, advantages, mask, options)
-    matrix = terms.loss if rollout_is_weights is None else terms.loss * rollout_is_weights
+    matrix = terms.loss if rollout_is_weights is None else terms.loss * within(mask, rollout_is_weights)[0]
     loss = agg_loss(loss_mat=matrix, loss_mask=mask, loss_agg_mode=loss_agg_mode, **config.global_batch_info)
     return loss, rec_metrics(terms, advantages, mask, options)
 
@@ -104,17 +111,28 @@ def rec_terms(
         mask: (B, T) bool; what stands outside it has no influence.
         options: with eps that are numbers.
     """
+    log_prob, old_log_prob, advantages = within(mask, log_prob, old_log_prob, advantages)
     with torch.no_grad():
         log_ratio = log_prob - old_log_prob
         ratio = log_ratio_at(_LEVELS.get(options.clip, "token"), log_ratio, mask).exp()
         kept = stays(ratio, advantages, options)
         weights = token_weights(log_ratio, advantages, mask, options)
-    loss = -(weights * kept) * advantages * log_prob
-    if options.regulariser == "forward_kl":
-        loss = loss - options.coef * log_prob
-    if options.regulariser == "k2":
-        loss = loss + options.coef * (log_prob - old_log_prob).square()
+    policy = torch.where(kept, -weights * advantages * log_prob, 0)
+    loss = policy + options.coef * _regulariser(log_prob, old_log_prob, mask, options.regulariser)
     return RecTerms(loss / (1 + options.tau), kept, weights, log_ratio)
+
+
+def _regulariser(log_prob: torch.Tensor, old_log_prob: torch.Tensor, mask: torch.Tensor, kind: str) -> torch.Tensor:
+    if kind == "forward_kl":
+        return -log_prob
+    log_ratio = log_prob - old_log_prob
+    if kind == "k2":
+        return log_ratio.square()
+    if kind == "k2_sequence":
+        whole = segment_sum(log_ratio.detach(), mask, "sequence")
+        share = whole / segment_sum(torch.ones_like(whole), mask, "sequence").clamp_min(1)
+        return torch.where(mask, whole * (2 * log_ratio - share), 0)
+    return torch.zeros_like(log_prob)
 
 
 def stays(ratio: torch.Tensor, advantages: torch.Tensor, options: RecOptions) -> torch.Tensor:

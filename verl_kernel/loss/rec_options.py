@@ -35,8 +35,8 @@ class RecOptions(OptionGroup):
     """Rule by which tokens leave the loss, by their ratio; `sequence` is `one_side` by the row's geometric mean."""
     weights: Literal["none", "is", "sequence_is", "advantage"] = "none"
     """Weight of a token: 1, its ratio, the row's geometric mean ratio, or exp(advantage / temperature)."""
-    regulariser: Literal["none", "forward_kl", "k2"] = "none"
-    """What is added for every token: -coef log pi, or coef (log pi - log pi_old)^2."""
+    regulariser: Literal["none", "forward_kl", "k2", "k2_sequence"] = "none"
+    """What is added: -coef log pi, or coef times the square of the log-ratio, of each token or (once) of the row."""
     coef: _Size = 0.1
     """Coefficient of the regulariser."""
     temperature: _Positive = 1.0
@@ -66,6 +66,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "rec_red_weight": {"weights": "advantage"},
     "asymre_kl": {"regulariser": "forward_kl"},
     "opmd_k2": {"regulariser": "k2"},
+    "opmd_k2_sequence": {"regulariser": "k2_sequence"},
     "opmd_scaled": {"tau": 1.0},
     CUSTOM: {},
 }
@@ -102,7 +103,11 @@ def options_of(mode: str, node: Mapping[str, Any] | None) -> RecOptions:
 
 def compares(options: RecOptions) -> bool:
     """Whether the loss reads log pi_old at all."""
-    return options.clip != "none" or options.weights in ("is", "sequence_is") or options.regulariser == "k2"
+    return (
+        options.clip != "none"
+        or options.weights in ("is", "sequence_is")
+        or options.regulariser in ("k2", "k2_sequence")
+    )
 
 
 def _read_by(options: RecOptions, mode: str) -> set[str]:

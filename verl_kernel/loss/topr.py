@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from verl_kernel.loss.ratios import log_ratio_at, segment_sum
+from verl_kernel.loss.ratios import log_ratio_at, segment_sum, within
 from verl_kernel.loss.topr_options import ToprOptions
 
 
@@ -61,11 +61,12 @@ def topr_taper(
     from verl.trainer.ppo.core_algos import agg_loss
 
     mask = response_mask.bool()
+    log_prob, old_log_prob, advantages = within(mask, log_prob, old_log_prob, advantages)
     options = ToprOptions.from_node(config.policy_loss.get("topr", None))
     weights = topr_weights((log_prob - old_log_prob).detach(), advantages, mask, options)
     matrix = -weights.alpha * advantages * log_prob
     if rollout_is_weights is not None:
-        matrix = matrix * rollout_is_weights
+        matrix = matrix * within(mask, rollout_is_weights)[0]
     loss = agg_loss(loss_mat=matrix, loss_mask=mask, loss_agg_mode=loss_agg_mode, **config.global_batch_info)
     return loss, topr_metrics(weights, mask, options)
 

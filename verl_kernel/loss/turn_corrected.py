@@ -16,6 +16,7 @@ import torch
 
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss.options import TurnCorrectionOptions
+from verl_kernel.loss.ratios import within
 from verl_kernel.loss.turn_ratios import Verdicts, judge
 
 
@@ -48,6 +49,7 @@ def turn_corrected(
     from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla
 
     verdicts = _verdicts(rollout_is_weights, response_mask, config)
+    old_log_prob, log_prob, advantages = within(response_mask.bool(), old_log_prob, log_prob, advantages)
     loss, metrics = compute_policy_loss_vanilla(
         old_log_prob=old_log_prob,
         log_prob=log_prob,

@@ -68,5 +68,5 @@ def judge(ratios: torch.Tensor, mask: torch.Tensor, options: TurnCorrectionOptio
     # Cut before the exponential: products of long turns overflow.
     values = torch.ones_like(logs) if segments is None else segments.clamp_max(math.log(options.cap)).exp()
     weights = torch.zeros_like(ratios, dtype=torch.float32)
-    weights[mask] = (values * kept[whole]).float()
+    weights[mask] = torch.where(kept[whole], values, 0).float()
     return Verdicts(weights, kept, vetoed, means)

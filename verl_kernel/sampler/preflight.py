@@ -29,6 +29,12 @@ def check_switches(config: DictConfig) -> None:
                 f"{key} is true, which verl reads for its own samplers only: set it to false "
                 f"({NODE}.group_filter=refill replaces prompts whose rollouts all earned the same)"
             )
+    own, apart = (read(config, f"reward.reward_model.{key}") for key in ("enable", "enable_resource_pool"))
+    if own and not apart and read(config, _DEFAULT_AGENT) == AGENT:
+        raise ConfigError(
+            "reward.reward_model.enable is true and reward.reward_model.enable_resource_pool is false, so verl would "
+            "overwrite the rewards of all turns by those of a reward model, after sampling: set enable to false"
+        )
     if options.group_filter != "none" and read(config, "actor_rollout_ref.rollout.n") == 1:
         raise ConfigError(
             f"{NODE}.group_filter is {options.group_filter} and actor_rollout_ref.rollout.n is 1, where no prompt has "

@@ -5,8 +5,8 @@ Selected by `trainer.v1.sampler.custom_sampler.{path: pkg://verl_kernel.sampler.
 verl's own `sample` has chosen the trajectories of a training step, the buffer reads their turns (the JSON that the
 agent loop left in `extra_fields["kernel_turns"]`), lets `rejection` decide, sets the mask of rejected turns to 0 in
 TransferQueue, and adds `prs/*`, `groups/*` and `kernel/*` to the metrics that `sample` returns. Rewards are not
-edited, so a rejected turn still counts in returns and baselines. Trajectories with a turn that the gym could not judge
-leave the batch before that. Validation is left alone.
+edited, so a rejected turn still counts in returns and baselines; that they still mark where turns end is checked.
+Trajectories with a turn that the gym could not judge leave the batch before that. Validation is left alone.
 
 verl refuses a batch without a single loss token. Where rejection leaves none, the step is made neutral: the rejected
 turn of the highest coverage gets its mask back, its row a uid of its own and rewards of 0, so that its advantage is 0.
@@ -34,7 +34,7 @@ from verl_kernel.sampler.kernel_log import KernelLog
 from verl_kernel.sampler.kernel_metrics import kernel_metrics
 from verl_kernel.sampler.options import PRSOptions
 from verl_kernel.sampler.rejection import Verdict, judge_turns, prs_metrics
-from verl_kernel.sampler.rows import Row, keep_rows, punched_mask, read_rows, write_masks, write_neutral
+from verl_kernel.sampler.rows import Row, check_markers, keep_rows, punched_mask, read_rows, write_masks, write_neutral
 from verl_kernel.sampler.sample_log import SampleLog
 
 logger = logging.getLogger(__name__)
@@ -80,11 +80,16 @@ class PRSReplayBuffer(AdaptiveReplayBuffer):
 
         Returns:
             The batch, and verl's metrics joined by ours.
+
+        Raises:
+            DataError: rewards no longer mark the ends of turns (`rows.check_markers`).
+            InfraError: no trajectory could be judged.
         """
         batch, metrics = super().sample(global_steps=global_steps, partition_id=partition_id, batch_size=batch_size)
         if partition_id == "val" or not batch.keys:
             return batch, metrics
         rows = read_rows(batch, global_steps)
+        check_markers(partition_id, rows, global_steps)
         metrics |= kernel_metrics([row.turns for row in rows]) | unjudged_metrics(rows) | waiting_metrics(rows)
         metrics |= self._adapt(batch, rows, global_steps)
         if self._kernel_log is not None:

@@ -13,6 +13,8 @@ import transfer_queue as tq
 from tensordict import TensorDict
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
+from verl_kernel.advantage.turns import marked_stops
+from verl_kernel.errors import DataError
 from verl_kernel.reward.record import TurnRecord, load_turns
 from verl_kernel.reward.unjudged import UNJUDGED
 from verl_kernel.sampler.rejection import Verdict, trajectory_name
@@ -56,6 +58,28 @@ def read_rows(batch: tq.KVBatchMeta, step: int) -> list[Row]:
         seconds = (float(fields.get(field, 0.0)) for field in SECONDS_FIELDS)
         rows.append(Row(key, name, drawn, turns_of(entry), mask, is_unjudged(entry), *seconds))
     return rows
+
+
+def check_markers(partition_id: str, rows: Sequence[Row], step: int) -> None:
+    """The rewards in the queue mark the ends of the turns that were played.
+
+    Raises:
+        DataError: something has moved, lost or added a marker since the agent loop wrote them.
+    """
+    ours = [row for row in rows if row.turns]
+    if not ours:
+        return
+    keys = [row.key for row in ours]
+    data = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["rm_scores"])
+    for row, scores in zip(ours, data["rm_scores"].unbind(), strict=True):
+        played, marked = [turn.stop for turn in row.turns], marked_stops(scores)
+        if marked != played:
+            raise DataError(
+                f"step {step}: the turns of trajectory {row.key} end at tokens {played}, but its rm_scores "
+                f"({str(scores.dtype).removeprefix('torch.')}) are other than 0 at {marked}, so turns would be taken "
+                "apart wrongly: leave rm_scores in float32 as the agent loop wrote them, and put what is to be added "
+                "or taken off into a reward term (docs/howto/reward_term.md)"
+            )
 
 
 def keep_rows(

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Losses in half precision, with infinities and NaN outside the mask, and beyond the clip."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from verl.trainer.ppo.core_algos import get_policy_loss_fn
+
+from tests.loss.cases import OURS, Batch, actor, random_batch
+from tests.loss.test_pairwise import INDEX
+from verl_kernel.loss.options import TurnCorrectionOptions
+from verl_kernel.loss.pairwise import pairwise_advantages, pairwise_loss
+from verl_kernel.loss.turn_ratios import judge
+
+SEEDS = st.integers(0, 10**6)
+ODD = st.sampled_from([math.nan, math.inf, -math.inf])
+AGGREGATIONS = ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+LOSSES = [*OURS, "turn_corrected"]
+TOKEN_CLIPS = ["rec_one_side_is", "rec_one_side_no_is", "rec_two_side_is", "rec_two_side_no_is", "rec_ring"]
+
+
+def call(
+    mode: str, tensors: tuple[torch.Tensor, ...], mask: torch.Tensor, agg: str = "token-mean", **policy: Any
+) -> tuple[torch.Tensor, torch.Tensor, dict[str, float]]:
+    """Loss, gradient and metrics; the tensors are log pi, log pi_old, advantages and verl's weights."""
+    log_prob, old, advantages, weights = tensors
+    log_prob = log_prob.clone().requires_grad_()
+    loss, metrics = get_policy_loss_fn(mode)(
+        old_log_prob=old,
+        log_prob=log_prob,
+        advantages=advantages,
+        response_mask=mask,
+        loss_agg_mode=agg,
+        config=actor(mode, **policy),
+        rollout_is_weights=weights,
+    )
+    (gradient,) = torch.autograd.grad(loss, log_prob)
+    return loss.detach(), gradient, metrics
+
+
+def tensors_of(batch: Batch, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, ...]:
+    ones = torch.ones_like(batch.log_prob)
+    return tuple(one.to(dtype) for one in (batch.log_prob, batch.log_prob - batch.log_ratio, batch.advantages, ones))
+
+
+@pytest.mark.parametrize("mode", LOSSES)
+@given(seed=SEEDS, values=st.lists(ODD, min_size=4, max_size=4), agg=st.sampled_from(AGGREGATIONS))
+def test_what_stands_outside_the_mask_changes_nothing(mode: str, seed: int, values: list[float], agg: str) -> None:
+    batch = random_batch(seed)
+    clean = tensors_of(batch)
+    odd = tuple(torch.where(batch.mask, one, value) for one, value in zip(clean, values, strict=True))
+    expected, found = call(mode, clean, batch.mask, agg), call(mode, odd, batch.mask, agg)
+    assert torch.equal(found[0], expected[0]) and found[0].isfinite()
+    assert torch.equal(found[1], expected[1]) and not found[1][~batch.mask].any()
+    assert found[2] == expected[2]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("mode", LOSSES)
+@given(seed=SEEDS, spread=st.sampled_from([0.5, 5.0, 30.0]), agg=st.sampled_from(AGGREGATIONS))
+def test_half_precision_is_as_good_as_its_inputs(
+    mode: str, dtype: torch.dtype, seed: int, spread: float, agg: str
+) -> None:
+    batch = random_batch(seed, spread=spread)
+    halves = tensors_of(batch, dtype)
+    loss, gradient, _ = call(mode, halves, batch.mask, agg)
+    expected, whole, _ = call(mode, tuple(one.float() for one in halves), batch.mask, agg)
+    assert loss.isfinite() and torch.equal(loss.float(), expected)
+    # The gradient is handed back in the type of log pi: only numbers beyond its range are infinite there.
+    assert gradient.dtype is dtype and torch.equal(gradient, whole.to(dtype)) and not gradient.isnan().any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("mode", TOKEN_CLIPS)
+def test_a_clipped_token_has_no_say_however_far_it_went(mode: str, dtype: torch.dtype) -> None:
+    mask = torch.ones(2, 3).bool()
+    log_prob = torch.tensor([[-1.0, -math.inf, -1.0], [-1.0, -1.0, -1.0]], dtype=dtype)
+    old = torch.tensor([[-1.0, -2.0, -1.0], [-1.0, -14.0, -1.0]], dtype=dtype)
+    advantages = torch.tensor([[-1.0], [1.0]], dtype=dtype).expand(2, 3)
+    loss, gradient, metrics = call(mode, (log_prob, old, advantages, torch.ones(2, 3, dtype=dtype)), mask)
+    assert metrics["rec/clipped"] == 2
+    assert loss.item() == pytest.approx(0)
+    assert not gradient[:, 1].any() and gradient[:, [0, 2]].isfinite().all() and gradient[:, [0, 2]].all()
+
+
+@pytest.mark.parametrize("weights", ["none", "token", "geometric", "product"])
+@pytest.mark.parametrize("odd", [math.inf, math.nan])
+def test_a_turn_whose_ratio_is_no_number_is_rejected_and_weighs_nothing(weights: str, odd: float) -> None:
+    ratios, mask = torch.tensor([[1.0, odd, 0.0, 1.0]]), torch.tensor([[1, 1, 0, 1]]).bool()
+    found = judge(ratios, mask, TurnCorrectionOptions(low=0.9, high=1.1, weights=weights))
+    assert found.kept.tolist() == [False, True]
+    assert found.weights.tolist() == [[0.0, 0.0, 0.0, 1.0]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@given(seed=SEEDS, value=ODD)
+def test_pairwise_opmd_bears_half_precision_and_what_stands_outside(
+    dtype: torch.dtype, seed: int, value: float
+) -> None:
+    batch = random_batch(seed, spread=60.0)
+    log_prob, old, advantages, _ = tensors_of(batch, dtype)
+    odd, scores = (torch.where(batch.mask, one, value) for one in (log_prob, old)), advantages[:, 0]
+    policy, behaviour = (one.requires_grad_() for one in odd)
+    loss = pairwise_loss(policy, behaviour, scores, batch.mask, INDEX, 0.5)
+    (gradient,) = torch.autograd.grad(loss, policy)
+    clean = tuple(torch.where(batch.mask, one.float(), 0) for one in (log_prob, old))
+    expected = pairwise_loss(*clean, scores.float(), batch.mask, INDEX, 0.5)
+    assert loss.isfinite() and loss.item() == pytest.approx(expected.item())
+    assert gradient.isfinite().all() and not gradient[~batch.mask].any()
+    assert pairwise_advantages(policy, behaviour, scores, batch.mask, INDEX, 0.5).isfinite().all()
