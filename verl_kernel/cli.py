@@ -31,6 +31,7 @@ COMMANDS = {
     "study": "Train the arms of a study over seeds and compare them.",
     "serve-status": "Show the queue, judges and pace of a running cluster's pool.",
     "serve-drain": "Let judges of a running pool finish and give them nothing new, or take that back.",
+    "preflight": "Check a training's configuration, data and machine without starting anything.",
     "doctor": "Check that this machine can run the recipes, and say what is missing.",
 }
 

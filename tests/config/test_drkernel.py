@@ -16,7 +16,9 @@ from verl.utils.config import omega_conf_to_dataclass, validate_config
 from verl.workers.engine_workers import TrainingWorkerConfig
 
 from verl_kernel.advantage.options import check_algorithm
-from verl_kernel.preflight.checks import check_judges_gpus, check_mismatch, check_sampler
+from verl_kernel.preflight.checks import check_mismatch, check_sampler
+from verl_kernel.preflight.hardware import described
+from verl_kernel.preflight.placement import check_judges
 from verl_kernel.reward.options import parse_options
 from verl_kernel.sampler.options import PRSOptions
 
@@ -76,7 +78,7 @@ def test_reinforcement_learning_passes_verls_checks_and_ours(recipe: str, mode: 
     assert model.hf_config.num_hidden_layers == 36
     options = parse_options(config.kernelgym)
     assert options.env.float32 == "tf32"
-    check_judges_gpus(options.env, "cuda")
+    assert not list(check_judges(config, described("2x8xH100-80GB")))
     assert check_algorithm(config.algorithm).mask_void_turn
     sampler = PRSOptions.from_node(config.trainer.v1.sampler.sampler_kwargs)
     assert (sampler.group_filter, sampler.group_spread, sampler.group_carry_over) == ("refill", "last_turn", False)

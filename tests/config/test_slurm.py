@@ -12,7 +12,8 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from verl_kernel.preflight.checks import check_judges_gpus
+from verl_kernel.preflight.hardware import Machine
+from verl_kernel.preflight.placement import check_judges
 from verl_kernel.reward.options import parse_options
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +77,7 @@ def test_the_recipe_gets_overrides_that_compose(tmp_path: Path, per_gpu: str, ju
     options = parse_options(config.kernelgym).env
     assert (options.num_judges, options.gpus_per_judge, options.cpus_per_judge) == (judges, gpus, 1.0)
     assert options.judge_resources[0].resources == (("judge", 1.0),)
-    check_judges_gpus(options, "cuda")
+    list(check_judges(config, Machine("cuda", gpus=8)))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -8,13 +8,17 @@ sentence naming the key and the remedy.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from verl_kernel.errors import VerlKernelError
+from verl_kernel.preflight.attention import check_attention
 from verl_kernel.preflight.checks import CHECKS
+from verl_kernel.preflight.hardware import Machine, this_machine
+from verl_kernel.preflight.placement import check_gpus, check_hub, check_judges, check_machine, check_platform
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +33,8 @@ class PreflightCallback(Callback):  # type: ignore[misc]
             SystemExit: one of them failed.
         """
         try:
-            preflight(config)
+            for note in preflight(config):
+                logger.info("not checked before the start: %s", note)
         except VerlKernelError as exc:
             raise SystemExit(f"verl-kernel: {exc}") from None
         except Exception as exc:
@@ -38,11 +43,31 @@ class PreflightCallback(Callback):  # type: ignore[misc]
             raise SystemExit(1) from exc
 
 
-def preflight(config: DictConfig) -> None:
+def preflight(config: DictConfig, machine: Machine | None = None) -> tuple[str, ...]:
     """Run all checks on a composed configuration.
+
+    Args:
+        config: of a training.
+        machine: that it is to start on; this one where it is None.
+
+    Returns:
+        What could not be looked at from here, and why.
 
     Raises:
         VerlKernelError: the first check that failed.
     """
+    machine = machine or this_machine(config)
+    check_platform(config, machine)
     for check in CHECKS:
         check(config)
+    return tuple(note for placed in ON_A_MACHINE for note in placed(config, machine))
+
+
+ON_A_MACHINE: tuple[Callable[[DictConfig, Machine], Iterator[str]], ...] = (
+    check_judges,
+    check_gpus,
+    check_attention,
+    check_machine,
+    check_hub,
+)
+"""After `CHECKS`: what a machine lacks is the dearest to mend."""

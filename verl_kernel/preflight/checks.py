@@ -1,34 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of a composed configuration and of the machine, before Ray, a model or a server starts."""
+"""Checks of a composed configuration, its data and its model, before Ray, a model or a server starts."""
 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from omegaconf import DictConfig
 
-from verl_kernel import cpu
-from verl_kernel.env import GymOptions, granted_isolation
-from verl_kernel.errors import ConfigError, DataError, EnvironmentNotReady, RegistrationError
-from verl_kernel.preflight import machine
+from verl_kernel.errors import ConfigError, DataError, RegistrationError
+from verl_kernel.preflight.attention import check_shards
 from verl_kernel.preflight.combinations import check_combination
 from verl_kernel.preflight.trainer_mode import check_asynchronous
+from verl_kernel.preflight.verls_own import check_verls_own
 from verl_kernel.verl_keys import check_keys, find, read
 
 logger = logging.getLogger(__name__)
-
-
-def check_platform(config: DictConfig) -> None:
-    """`trainer.device` and the environment agree."""
-    device = read(config, "trainer.device")
-    if (device == "cpu") != cpu.is_active():
-        raise ConfigError(
-            f"trainer.device is {device} and VERL_PLATFORM is {os.environ.get('VERL_PLATFORM', 'unset')}: a run "
-            "without a GPU needs trainer.device=cpu and VERL_PLATFORM=cpu, any other run neither"
-        )
 
 
 def check_trainer(config: DictConfig) -> None:
@@ -71,16 +59,9 @@ def check_options(config: DictConfig) -> None:
     """The nodes that are ours parse: `kernelgym`, those of the turn-level estimators."""
     from verl_kernel.advantage import ESTIMATORS, OPTIONS
     from verl_kernel.advantage.options import check_algorithm
-    from verl_kernel.env import refuse_interpreting, resolve_device
     from verl_kernel.reward.options import parse_options
 
-    options = parse_options(find(config, "kernelgym")).env
-    try:
-        device = resolve_device(options.device)
-        refuse_interpreting(options, device)
-        check_judges_gpus(options, device.name)
-    except EnvironmentNotReady as exc:
-        raise EnvironmentNotReady(f"kernelgym.device: {exc}") from exc
+    parse_options(find(config, "kernelgym"))
     if read(config, "algorithm.adv_estimator") in ESTIMATORS:
         check_algorithm(find(config, "algorithm"))
         for options_of_node in OPTIONS:
@@ -99,20 +80,6 @@ def check_adaptive(config: DictConfig) -> None:
     from verl_kernel.rollout import adaptive_preflight
 
     adaptive_preflight.check_adaptive(config)
-
-
-def check_judges_gpus(options: GymOptions, device: str) -> None:
-    """Judges that are to use a GPU ask Ray for one.
-
-    Raises:
-        ConfigError: `kernelgym.device` is cuda and no GPU is asked for.
-    """
-    if device != "cuda" or options.gpus_per_judge > 0:
-        return
-    hidden = "kernelgym.gpus_per_judge is 0, so Ray hides every GPU from the judges"
-    if options.device == "cuda":
-        raise ConfigError(f"kernelgym.device is cuda and {hidden}: set it to the share of a GPU that a judge may hold")
-    logger.warning("%s: they interpret kernels, and times are simulated", hidden)
 
 
 def check_sampler(config: DictConfig) -> None:
@@ -176,30 +143,8 @@ def check_context(config: DictConfig) -> None:
         rollout.check_context(config)
 
 
-def check_machine(config: DictConfig) -> None:
-    """vLLM, the compiler, shared memory and the isolation that the run asks for are there."""
-    from verl_kernel.reward.options import parse_options
-
-    device = "cpu" if cpu.is_active() else "cuda"
-    if read(config, "actor_rollout_ref.rollout.name") == "vllm":
-        machine.vllm()
-        if device == "cuda":
-            machine.compiler()
-    bucket = read(config, "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes")
-    # Without CUDA's shared handles, weights reach vLLM through a bucket in /dev/shm.
-    machine.shared_memory_mb(machine.SHARED_MEMORY_MB + (2 * bucket if device == "cpu" else 0))
-    required = parse_options(find(config, "kernelgym")).env.require_isolation
-    absent = sorted(set(required) - set(granted_isolation(device) if required else ()))
-    if absent:
-        raise EnvironmentNotReady(
-            f"kernelgym.require_isolation names {', '.join(absent)}, which this machine does not grant: `verl-kernel "
-            "doctor` lists what it does"
-        )
-
-
 CHECKS: tuple[Callable[[DictConfig], None], ...] = (
     check_keys,
-    check_platform,
     check_trainer,
     check_registries,
     check_asynchronous,
@@ -213,7 +158,8 @@ CHECKS: tuple[Callable[[DictConfig], None], ...] = (
     check_chat_template,
     check_data,
     check_measured,
-    check_machine,
+    check_shards,
+    check_verls_own,
 )
 """In order: cheap ones, whose failures explain the others, first."""
 

@@ -17,6 +17,9 @@ SHARED_MEMORY = Path("/dev/shm")
 SHARED_MEMORY_MB = 256
 """What vLLM's message queues and Ray's smallest object store need besides weight buckets."""
 
+INSTALL_FLASH = "pip install --no-build-isolation flash-attn==2.8.3"
+"""The version that verl 0.9.1 names."""
+
 
 def version(*distributions: str) -> str | None:
     """`name version` of the first distribution that is installed."""
@@ -39,6 +42,22 @@ def vllm() -> str:
         raise EnvironmentNotReady(
             "actor_rollout_ref.rollout.name is vllm, which is not installed: run `make env` (CPU) or install "
             "verl-kernel[gpu]"
+        )
+    return found
+
+
+def flash_attention() -> str:
+    """What the trainer's `flash_attention_2` comes from: a package, or transformers' download of a compiled kernel.
+
+    Raises:
+        EnvironmentNotReady: neither is installed.
+    """
+    found = version("flash-attn", "kernels")
+    if found is None:
+        raise EnvironmentNotReady(
+            "actor_rollout_ref.model.override_config.attn_implementation is flash_attention_2 (verl's own choice), "
+            f"whose package is not installed: `{INSTALL_FLASH}`, which compiles it where no wheel fits, or set it "
+            "to sdpa with actor_rollout_ref.actor.ulysses_sequence_parallel_size=1"
         )
     return found
 

@@ -30,7 +30,7 @@ def check_asynchronous(config: DictConfig) -> None:
     _check_age(config, mode)
     if mode == "separate_async":
         _check_batch(config)
-        if cpu.is_active():
+        if read(config, "trainer.device") == "cpu":
             _check_transfer(config)
             _check_devices(config)
 

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel preflight` says what a training would be refused for, and starts nothing."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.preflight.test_checks import row
+from verl_kernel.cli import app
+from verl_kernel.data.rows import write_rows
+
+RECIPE = (
+    "--config-name=kernel_trloo", "actor_rollout_ref.model.path=Qwen/Qwen3-8B", "data.train_files=train.parquet",
+    "data.val_files=val.parquet",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for split in ("train", "val"):
+        write_rows([row()], tmp_path / f"{split}.parquet")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return tmp_path
+
+
+def preflight(*words: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, ["preflight", *words])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_the_recipe_fits_8_gpus():
+    status, out, _ = preflight(*RECIPE, "--machine", "8xH100-80GB")
+    assert status == 0 and "no objection on 8xH100-80GB, a machine that is only described" in out
+
+
+def test_what_was_not_looked_at_is_listed():
+    lines = preflight(*RECIPE, "--machine", "8xH100-80GB")[1].splitlines()
+    assert [line for line in lines if line.startswith("not checked here: ")] == lines[:-1] and len(lines) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--machine", "2xH100-80GB"), "8 GPUs (4 the trainer, 4 the judges)"),
+        (("--machine", "many"), "--machine is 'many'"),
+        (("kernelgym.gpus_per_judge=0", "--machine", "8xH100-80GB"), "kernelgym.gpus_per_judge is 0"),
+        (("data.train_files=nowhere.parquet", "--machine", "8xH100-80GB"), "nowhere.parquet"),
+        (("gpus=8",), "kernel_trloo does not compose"),
+        (("gpus=nine",), "gpus/nine"),
+        (("--config-name=kernel_trlo",), "kernel_trlo does not compose"),
+        (("trainer.nonsense=1",), "trainer.nonsense"),
+    ],
+)
+def test_an_objection_is_one_sentence_and_an_exit_status(words: tuple[str, ...], said: str):
+    status, _, err = preflight(*RECIPE, *words)
+    assert status == 1 and said in " ".join(err.split())
+
+
+def test_a_machine_without_a_gpu_is_told_how_to_submit(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("VERL_PLATFORM", raising=False)
+    status, _, err = preflight(*RECIPE)
+    assert status == 1 and "set RAY_ADDRESS" in " ".join(err.split())
+
+
+def test_a_head_node_without_a_gpu_may_submit(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("VERL_PLATFORM", raising=False)
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    status, out, _ = preflight(*RECIPE)
+    assert status == 0 and "not checked here: 8 GPUs in the Ray cluster at 10.0.0.1:6379" in out
+
+
+def test_a_recipe_of_ones_own_is_found_in_its_folder(folder: Path):
+    lines = ["defaults: [kernel_trloo, _self_]", "kernelgym: {num_judges: 5}"]
+    (folder / "mine.yaml").write_text("\n".join(lines))
+    mine = ("--config-name=mine", "--config-dir", str(folder), *RECIPE[1:])
+    status, _, err = preflight(*mine, "--machine", "8xH100-80GB")
+    assert status == 1 and "5 the judges" in " ".join(err.split())
+
+
+@pytest.mark.parametrize("recipe", ["cpu_quickstart"])
+def test_a_recipe_for_the_cpu_is_checked_on_this_machine(recipe: str, folder: Path):
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text("{}")
+    status, out, _ = preflight(f"--config-name={recipe}", f"quickstart_dir={folder}")
+    assert status == 0 and out == f"{recipe}: no objection\n"

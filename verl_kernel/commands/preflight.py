@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel preflight`: what a training would be refused for, without starting anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from verl_kernel.errors import ConfigError, VerlKernelError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+OVERRIDES = typer.Argument(metavar="[OVERRIDES]...", help="Hydra overrides, as the training gets them.")
+NAME = typer.Option("--config-name", "-cn", help="The recipe; verl's own configuration without it.")
+FOLDER = typer.Option("--config-dir", "-cd", help="Folder of recipes of yours.")
+MACHINE = typer.Option(
+    metavar="GPUS", help="Check for a machine that is only described, as in 8xH100-80GB (two nodes: 2x8xH100-80GB)."
+)
+
+
+def command(
+    overrides: Annotated[list[str] | None, OVERRIDES] = None,
+    config_name: Annotated[str, NAME] = "ppo_trainer",
+    config_dir: Annotated[Path | None, FOLDER] = None,
+    machine: Annotated[str, MACHINE] = "",
+) -> None:
+    """Check a training's configuration, data and machine without starting anything.
+
+    Takes the arguments of `python -m verl.trainer.main_ppo`. Exit 0: no objection; 1: the first one, in a sentence.
+    What can only be checked elsewhere is listed.
+    """
+    try:
+        from verl_kernel.preflight.hardware import described
+
+        where = described(machine) if machine else None
+        config = _composed(config_name, overrides or [], config_dir)
+        from verl_kernel.preflight import preflight
+
+        notes = preflight(config, where)
+    except VerlKernelError as exc:
+        typer.echo(f"Error: {exc}", err=True)
+        raise typer.Exit(1) from None
+    for note in notes:
+        typer.echo(f"not checked here: {note}")
+    typer.echo(f"{config_name}: no objection{f' on {machine}, a machine that is only described' if machine else ''}")
+
+
+def _composed(name: str, overrides: list[str], folder: Path | None) -> DictConfig:
+    """The configuration that Hydra composes for verl's main function.
+
+    Raises:
+        ConfigError: it composes none.
+    """
+    from hydra import compose, initialize_config_dir, initialize_config_module
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    verls = "verl.trainer.config"
+    try:
+        if folder is None:
+            with initialize_config_module(verls, version_base=None):
+                return compose(name, overrides=overrides)
+        with initialize_config_dir(str(folder.resolve()), version_base=None):
+            return compose(name, overrides=[*overrides, f"hydra.searchpath=[pkg://{verls}]"])
+    except (HydraException, OmegaConfBaseException, ValueError) as exc:
+        raise ConfigError(f"{name} does not compose: {' '.join(str(exc).split())}") from exc

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machine that a run starts on: this one, or one that `verl-kernel preflight --machine` describes."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from omegaconf import DictConfig
+
+from verl_kernel import cpu
+from verl_kernel.errors import ConfigError
+from verl_kernel.verl_keys import read
+
+FORM = "GPUs, model and memory, as in 8xH100-80GB, or 2x8xH100-80GB for two such nodes"
+_DESCRIBED = re.compile(r"(?:(\d+)x)?(\d+)x([A-Za-z][A-Za-z0-9_]*)-(\d+)GB")
+_ADDRESS = "ray_kwargs.ray_init.address"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a run finds where it starts."""
+
+    platform: str
+    """`cpu` or `cuda`."""
+    gpus: int
+    """Of a node."""
+    nodes: int = 1
+    gpu_mb: int | None = None
+    """Memory of one GPU; None where nobody has asked the driver."""
+    cluster: str = ""
+    """Address of the Ray cluster that the run joins, which is not looked at; empty where it starts its own."""
+    description: str = ""
+    """Of a machine that is only described, of which nothing else is known; empty for this one."""
+
+    def __str__(self) -> str:
+        return f"the described machine ({self.description})" if self.description else "this machine"
+
+
+def this_machine(config: DictConfig) -> Machine:
+    """The machine that asks, for a run of this configuration."""
+    import torch
+
+    address = read(config, _ADDRESS) or os.environ.get("RAY_ADDRESS", "")
+    return Machine(
+        platform="cpu" if cpu.is_active() else "cuda",
+        gpus=torch.cuda.device_count(),
+        cluster="" if address == "local" else address,
+    )
+
+
+def described(text: str) -> Machine:
+    """The machine of a description.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    found = _DESCRIBED.fullmatch(text)
+    if found is None:
+        raise ConfigError(f"--machine is {text!r}: describe {FORM}")
+    nodes, gpus, _, memory = found.groups(default="1")
+    if not int(nodes) or not int(gpus):
+        raise ConfigError(f"--machine is {text!r}, which has no GPU: describe {FORM}")
+    return Machine("cuda", int(gpus), int(nodes), gpu_mb=int(memory) * 1000, description=text)

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of a configuration against a machine: whether trainer, rollout and judges find what they ask for.
+
+Each yields what it could not look at, and why.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from verl_kernel.env import GymOptions, granted_isolation
+from verl_kernel.errors import ConfigError, EnvironmentNotReady
+from verl_kernel.preflight import machine as facts
+from verl_kernel.preflight.hardware import Machine
+from verl_kernel.reward.options import parse_options
+from verl_kernel.verl_keys import find, read
+
+CONTEXT_MB = 1500
+"""Of a GPU, what the contexts of a judge and of its runner take, and some room."""
+_CLUSTER = "set RAY_ADDRESS to the Ray cluster that has them (auto: the one that this machine belongs to)"
+_BUCKET = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
+
+
+def check_platform(config: DictConfig, machine: Machine) -> None:
+    """`trainer.device` and the environment agree.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    device = read(config, "trainer.device")
+    if (device == "cpu") == (machine.platform == "cpu"):
+        return
+    if machine.description:
+        raise ConfigError(f"trainer.device is {device} and {machine} has GPUs: choose a recipe for GPUs")
+    raise ConfigError(
+        f"trainer.device is {device} and VERL_PLATFORM is {os.environ.get('VERL_PLATFORM', 'unset')}: a run "
+        "without a GPU needs trainer.device=cpu and VERL_PLATFORM=cpu, any other run neither"
+    )
+
+
+def check_judges(config: DictConfig, machine: Machine) -> Iterator[str]:
+    """Judges have GPUs where they are to have some, and interpret kernels only where somebody has said so.
+
+    Raises:
+        ConfigError: keys contradict each other, or times would be simulated beside GPUs without a word.
+        EnvironmentNotReady: there is no GPU to judge on.
+    """
+    options = _gym(config)
+    if not _uses_gym(config):
+        return
+    if not machine.gpus and not machine.cluster:
+        _refuse_no_gpu(options, machine)
+    _refuse_hidden_gpus(config, options, machine)
+    if not _judges_on_gpus(options):
+        return
+    if machine.gpu_mb is None or machine.cluster:
+        yield "the memory of judges' GPUs (kernelgym.memory_mb): a judge asks its driver when it starts"
+    else:
+        _refuse_small_gpus(options, machine.gpu_mb, machine)
+
+
+def _refuse_no_gpu(options: GymOptions, machine: Machine) -> None:
+    if options.device == "cuda" or _judges_on_gpus(options):
+        asked = f" and kernelgym.gpus_per_judge is {options.gpus_per_judge:g}" if options.device == "auto" else ""
+        raise EnvironmentNotReady(
+            f"kernelgym.device is {options.device}{asked}, and {machine} has no GPU: {_CLUSTER}, or use device cpu "
+            "with kernelgym.gpus_per_judge=0 (Triton's interpreter, simulated times)"
+        )
+
+
+def _refuse_hidden_gpus(config: DictConfig, options: GymOptions, machine: Machine) -> None:
+    if options.gpus_per_judge > 0 or options.device == "cpu":
+        return
+    hidden = (
+        f"kernelgym.device is {options.device} and kernelgym.gpus_per_judge is 0, so Ray hides every GPU from judges"
+    )
+    if options.device == "cuda":
+        raise ConfigError(f"{hidden}: set it to the share of a GPU that a judge may hold")
+    if machine.gpus or read(config, "trainer.device") != "cpu":
+        raise ConfigError(
+            f"{hidden}, and times would be simulated although there are GPUs: set kernelgym.device=cuda and "
+            "kernelgym.gpus_per_judge=1, or kernelgym.device=cpu if simulated times are what you want"
+        )
+
+
+def _refuse_small_gpus(options: GymOptions, gpu_mb: int, machine: Machine) -> None:
+    share = gpu_mb // max(1, int(1 / options.gpus_per_judge))
+    if options.memory_mb > share - CONTEXT_MB:
+        raise ConfigError(
+            f"kernelgym.memory_mb is {options.memory_mb}, and {machine} has {share} MB for a judge and its runner: "
+            f"set it to at most {share - CONTEXT_MB}, less what references need"
+        )
+
+
+def check_gpus(config: DictConfig, machine: Machine) -> Iterator[str]:
+    """The machine has as many GPUs as trainer, rollout and judges ask Ray for.
+
+    Raises:
+        ConfigError: it has fewer.
+        EnvironmentNotReady: it has none.
+    """
+    if read(config, "trainer.device") == "cpu":
+        return
+    asked = _asked(config)
+    if machine.cluster:
+        yield f"{sum(asked.values())} GPUs in the Ray cluster at {machine.cluster}: a run asks for them when it starts"
+        return
+    if not machine.gpus:
+        raise EnvironmentNotReady(
+            f"trainer.device is {read(config, 'trainer.device')} and {machine} has no GPU: {_CLUSTER}, or train on a "
+            "CPU with VERL_PLATFORM=cpu and a recipe for it"
+        )
+    node, there = read(config, "trainer.n_gpus_per_node"), machine.nodes * machine.gpus
+    if node > machine.gpus or sum(asked.values()) > there:
+        parts = ", ".join(f"{count} {who}" for who, count in asked.items() if count)
+        raise ConfigError(
+            f"the run asks for {sum(asked.values())} GPUs ({parts}) and {machine} has {there}, {machine.gpus} a node: "
+            "choose gpus=one, eight or sixteen, set trainer.n_gpus_per_node, actor_rollout_ref.rollout.n_gpus_per_node "
+            f"and kernelgym.num_judges, or {_CLUSTER}"
+        )
+
+
+def _asked(config: DictConfig) -> dict[str, int]:
+    options = _gym(config)
+    judges = 0
+    if _uses_gym(config) and _judges_on_gpus(options):
+        share = options.gpus_per_judge
+        judges = math.ceil(options.num_judges * share if share >= 1 else options.num_judges / int(1 / share))
+    apart = read(config, "trainer.v1.trainer_mode") == "separate_async"
+    return {
+        "the trainer": _gpus(config, "trainer"),
+        "the rollout": _gpus(config, "actor_rollout_ref.rollout") if apart else 0,
+        "the judges": judges,
+    }
+
+
+def check_machine(config: DictConfig, machine: Machine) -> Iterator[str]:
+    """vLLM, the compiler, shared memory and the isolation that the run asks for are there.
+
+    Raises:
+        EnvironmentNotReady: one of them is not.
+    """
+    if machine.description:
+        yield "installed packages, a compiler, /dev/shm and the jail: the machine is only described"
+        return
+    if read(config, "actor_rollout_ref.rollout.name") == "vllm":
+        facts.vllm()
+    if machine.cluster and not machine.gpus and machine.platform == "cuda":
+        yield "a compiler, /dev/shm and the jail on the nodes with GPUs: run `verl-kernel doctor` there"
+        return
+    _check_here(config, machine.platform)
+
+
+def check_hub(config: DictConfig, machine: Machine) -> Iterator[str]:
+    """A model that is still on the hub cannot be looked at."""
+    from huggingface_hub import try_to_load_from_cache
+
+    path = read(config, "actor_rollout_ref.model.path")
+    if not Path(path).expanduser().exists() and not isinstance(try_to_load_from_cache(path, "config.json"), str):
+        yield f"the chat template of {path}: the model is not on this machine; the agent loop looks when it starts"
+
+
+def _check_here(config: DictConfig, device: str) -> None:
+    if device == "cuda" and read(config, "actor_rollout_ref.rollout.name") == "vllm":
+        facts.compiler()
+    # Without CUDA's shared handles, weights reach vLLM through a bucket in /dev/shm.
+    facts.shared_memory_mb(facts.SHARED_MEMORY_MB + (2 * read(config, _BUCKET) if device == "cpu" else 0))
+    required = _gym(config).require_isolation
+    absent = sorted(set(required) - set(granted_isolation(device) if required else ()))
+    if absent:
+        raise EnvironmentNotReady(
+            f"kernelgym.require_isolation names {', '.join(absent)}, which this machine does not grant: `verl-kernel "
+            "doctor` lists what it does"
+        )
+
+
+def _gym(config: DictConfig) -> GymOptions:
+    return parse_options(find(config, "kernelgym")).env
+
+
+def _uses_gym(config: DictConfig) -> bool:
+    """Whether candidates are judged at all: by our reward manager, or between the turns of our agent loop."""
+    from verl_kernel.plugin import AGENT_LOOP, REWARD_MANAGER
+
+    loop = read(config, "actor_rollout_ref.rollout.agent.default_agent_loop")
+    return bool(read(config, "reward.reward_manager.name") == REWARD_MANAGER or loop == AGENT_LOOP)
+
+
+def _judges_on_gpus(options: GymOptions) -> bool:
+    return options.device != "cpu" and options.gpus_per_judge > 0
+
+
+def _gpus(config: DictConfig, node: str) -> int:
+    return int(read(config, f"{node}.nnodes")) * int(read(config, f"{node}.n_gpus_per_node"))
