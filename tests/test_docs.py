@@ -11,8 +11,14 @@ from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+from typer.testing import CliRunner
 
-from verl_kernel.cli import COMMANDS
+from tests.preflight.test_checks import row
+from verl_kernel.cli import COMMANDS, app
+from verl_kernel.data.rows import write_rows
+from verl_kernel.data.sources import SOURCES, Source
+from verl_kernel.preflight.machine import INSTALL_FLASH
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -22,6 +28,30 @@ EXTRAS = importlib.metadata.metadata("verl-kernel").get_all("Provides-Extra")
 KINDS = {"run", "long", "gpu", "here"}
 """`here` blocks run in a folder with the files of their page: tests/test_howto.py."""
 FENCE = re.compile(r"^```(\S*) ?(\S*)\n(.*?)^```", re.M | re.S)
+
+
+MINE = """
+defaults: [ppo_trainer, _self_]
+data: {train_files: train.parquet, val_files: val.parquet, train_batch_size: 16}
+actor_rollout_ref:
+  model: {path: Qwen/Qwen3-8B}
+  actor: {use_dynamic_bsz: true, ppo_mini_batch_size: 16}
+  rollout: {name: vllm, n: 8}
+trainer: {n_gpus_per_node: 4}
+"""
+"""A recipe for verl without a word of ours."""
+
+
+def training(line: str) -> list[str] | None:
+    """The arguments of `verl-kernel preflight` for a command that trains on GPUs; None for any other."""
+    words = [word for word in shlex.split(line, comments=True) if not re.fullmatch(r"[A-Z_]+=\S*", word)]
+    if words[:3] == ["python", "-m", "verl.trainer.main_ppo"]:
+        return words[3:]
+    if words[:2] == ["verl-kernel", "preflight"]:
+        return words[2:]
+    if words[0].endswith("/run.sh"):
+        return [f"--config-name={Path(words[0]).parent.name}", *words[1:]]
+    return None
 
 
 def commands(*kinds: str) -> list[tuple[str, str]]:
@@ -62,9 +92,12 @@ def test_what_a_long_block_names_exists(page, line):
         assert words[1] == "install" and installable(words[2:])
     elif words[0] == "verl-kernel":
         assert words[1] in COMMANDS
+    elif words[0] == "hf":
+        assert words[1] == "download" and words[2:] in [fetched(source) for source in SOURCES.values()], line
     elif words[:2] == ["python", "-m"]:
         assert words[2] == "verl.trainer.main_ppo"
-        overrides_compose(words[3:])
+        if not any(word.startswith("--config-dir") for word in words):
+            overrides_compose(words[3:])
     elif words[0].startswith("recipes/"):
         assert os.access(ROOT / words[0], os.X_OK)
         recipe = {"cpu_study": "cpu_hard"}.get(Path(words[0]).parent.name, Path(words[0]).parent.name)
@@ -72,6 +105,83 @@ def test_what_a_long_block_names_exists(page, line):
         overrides_compose([f"--config-name={recipe}{suffix}", *words[1:]])
     else:
         assert words[0] == "python" and (ROOT / words[1]).is_file()
+
+
+GPU_RUNS = [(page, line) for page, line in commands("gpu") if training(line) is not None]
+
+
+@pytest.mark.parametrize(("page", "line"), GPU_RUNS)
+def test_a_training_on_gpus_passes_preflight_on_a_described_machine(page, line, tmp_path, monkeypatch):
+    monkeypatch.chdir(files_of_a_gpu_page(tmp_path))
+    words = training(line)
+    # With a cluster named there are two nodes.
+    machine = () if "--machine" in words else ("--machine", f"{'2x' if 'RAY_ADDRESS=' in line else ''}8xH100-80GB")
+    done = CliRunner().invoke(app, ["preflight", *words, *machine])
+    assert done.exit_code == 0, (page, done.output)
+
+
+def test_the_pages_have_trainings_on_gpus():
+    assert {"README.md", "docs/train_on_gpus.md", "recipes/drkernel_8b/README.md"} <= {page for page, _ in GPU_RUNS}
+
+
+def test_the_data_walk_ends_with_the_files_that_the_recipes_read():
+    walk = [line for page, line in commands("long") if page == "docs/data.md" and " --out data/drkernel/" in line]
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        rl, sft = compose("drkernel_8b").data, compose("drkernel_8b_sft").data
+        assert {shlex.split(line)[-1] for line in walk} == {rl.train_files, rl.val_files, sft.train_files}
+
+
+@pytest.mark.parametrize("page", ["docs/train_on_gpus.md", "recipes/drkernel_8b/README.md"])
+def test_the_keys_of_a_gpu_page_compose(page):
+    text = FENCE.sub("", (ROOT / page).read_text())
+    inline = [word for code in re.findall(r"`([^`]+)`", text) for word in code.split()]
+    node = r"\+?(?:kernelgym|algorithm|data|actor_rollout_ref|trainer|mismatch|gpus|cold_start_model)"
+    settings = [word for word in inline if re.fullmatch(rf"{node}[\w.]*=(?!\.)\S+", word)]
+    keys = [word for word in inline if re.fullmatch(r"(?:algorithm|data|actor_rollout_ref|trainer)\.[\w.]+", word)]
+    assert settings and keys
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        for setting in settings:
+            compose("drkernel_8b", overrides=[setting])
+        recipe = compose("drkernel_8b")
+    for key in keys:
+        assert OmegaConf.select(recipe, key, default=key) != key, key
+
+
+def test_the_figures_of_the_eight_gpus_are_those_of_the_preset():
+    rows = re.findall(r"^\| (`.*`) \| (.*?) \| .* \|$", (ROOT / "docs/train_on_gpus.md").read_text(), re.M)
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        recipe = compose("kernel_trloo")
+    seen = 0
+    for keys, values in rows:
+        found = [OmegaConf.select(recipe, key) for key in re.findall(r"`([\w.]+)`", keys)]
+        words = values.split(", ")
+        if all(value is not None for value in found):
+            flat = [str(one).lower() for value in found for one in (value if OmegaConf.is_list(value) else [value])]
+            assert flat == (words * len(flat) if len(words) == 1 else words), keys
+            seen += 1
+    assert seen == 13
+
+
+def fetched(source: Source) -> list[str]:
+    """The arguments of `hf download` that a source's own message names, with the folder of the page."""
+    folder = {"hkust-nlp/drkernel-rl-data": "rl", "hkust-nlp/drkernel-validation-data": "validation"}.get(
+        source.repository, "coldstart" if "coldstart" in source.repository else "kernelbook"
+    )
+    command = re.search(r"`hf download (.*?)`", source.wanted)[1]
+    return command.replace("DIR", f"data/published/{folder}").split()
+
+
+def files_of_a_gpu_page(folder: Path) -> Path:
+    """What the GPU pages take for granted: data, a cold start, and a recipe of the reader's own."""
+    for path in ("train", "val", "data/drkernel/cuda_llm_rl_thinking_1025", "data/drkernel/validation_data_thinking"):
+        (folder / f"{path}.parquet").parent.mkdir(parents=True, exist_ok=True)
+        write_rows([row()], folder / f"{path}.parquet")
+    for size in ("8b", "14b"):
+        model = folder / f"outputs/drkernel_{size}_sft/model"
+        model.mkdir(parents=True)
+        (model / "config.json").write_text("{}")
+    (folder / "mine.yaml").write_text(MINE)
+    return folder
 
 
 def installable(words: list[str]) -> bool:
@@ -85,6 +195,9 @@ def installable(words: list[str]) -> bool:
             return True
         case [requirement]:
             return requirement in lock or requirement in {f"{wheel}[{extra}]" for extra in EXTRAS}
+        case ["--no-build-isolation", requirement]:
+            needs = importlib.metadata.requires("verl") or []
+            return INSTALL_FLASH.endswith(requirement) and any(need.startswith(f"{requirement};") for need in needs)
     return False
 
 

@@ -90,3 +90,18 @@ def test_a_damaged_package_is_told_apart_from_a_bug(monkeypatch):
 
     monkeypatch.setitem(doctor.PROBES, "Ray", probe)
     assert "(libcudnn.so.9: cannot open shared object file): `make env`" in findings(exit_code=1)["Ray"]["remedy"]
+
+
+def test_a_head_node_needs_no_gpu(monkeypatch):
+    monkeypatch.delenv("VERL_PLATFORM")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    assert doctor._mode() == "head node: no GPU here; a run joins the Ray cluster at auto"
+
+
+@pytest.mark.parametrize("package", [None, "flash-attn"])
+def test_the_attention_that_recipes_ask_for_is_named(monkeypatch, package):
+    monkeypatch.delenv("VERL_PLATFORM")
+    monkeypatch.setattr(doctor.machine, "version", lambda *names: f"{package} 2.8.3" if package else None)
+    found = doctor._attention()
+    assert "sdpa" in found and ("flash_attention_2 from flash-attn 2.8.3" if package else "pip install") in found

@@ -56,8 +56,22 @@ def _mode() -> str:
         return "CPU (VERL_PLATFORM=cpu): interpreter, simulated clock"
     if torch.cuda.is_available():
         return f"GPU: {torch.cuda.get_device_name()}"
+    if address := os.environ.get("RAY_ADDRESS"):
+        return f"head node: no GPU here; a run joins the Ray cluster at {address}"
     raise EnvironmentNotReady(
-        "torch finds no GPU and VERL_PLATFORM is not cpu: set VERL_PLATFORM=cpu, as the recipe does"
+        "torch finds no GPU and VERL_PLATFORM is not cpu: set VERL_PLATFORM=cpu, as the recipes without a GPU do, or, "
+        "on the head node of a cluster, RAY_ADDRESS"
+    )
+
+
+def _attention() -> str:
+    """What the trainer's attention can be; a recipe that asks for more is refused by `verl-kernel preflight`."""
+    found = machine.version(*machine.FLASH)
+    if found or cpu.is_active():
+        return f"torch's own (sdpa){', and flash_attention_2 from ' + found if found else ''}"
+    return (
+        "torch's own (sdpa), as kernel_trloo asks for; drkernel_8b and drkernel_14b ask for flash_attention_2: "
+        f"`{machine.INSTALL_FLASH}`"
     )
 
 
@@ -144,6 +158,7 @@ def _probe(topic: str, probe: Callable[[], str]) -> Finding:
 PROBES: dict[str, Callable[[], str]] = {
     "mode": _mode,
     "isolation": lambda: ", ".join(granted_isolation(_device())),
+    "attention": _attention,
     "compiler": lambda: machine.compiler() if _device() == "cuda" else "none needed without a GPU",
     "/dev/shm": lambda: f"{machine.shared_memory_mb()} MiB free",
     "entry point": _entry_point,

@@ -158,5 +158,6 @@ def _check_class(prompt: list[dict[str, str]], task: Task) -> None:
     if "ModelNew" in asked and task.candidate_class not in asked:
         raise DataError(
             f"key `prompt` asks for ModelNew, but with extra_info.entry_point {task.entry_point} a candidate defines "
-            f"{task.candidate_class}: name that class in the prompt"
+            f"{task.candidate_class}: name that class in the prompt, or, for a published data set, make the file with "
+            "`verl-kernel data rows`"
         )

@@ -26,7 +26,7 @@ class Source:
     file: str = ""
     """Name of its file; empty where its card names none."""
     revision: str = ""
-    """The one to pin; empty where none is known to matter."""
+    """The one to pin, all 40 characters (the hub takes no shorter one); empty where none is known to matter."""
 
     @property
     def wanted(self) -> str:
@@ -56,7 +56,9 @@ SOURCES = {
     ),
     "drkernel-coldstart": Source("talks", "hkust-nlp/drkernel-coldstart-8k", drkernel.coldstart_talk),
     # Later revisions have another licence.
-    "kernelbook": Source("rows", "GPUMODE/KernelBook", kernelbook.task_row, revision="1576375b"),
+    "kernelbook": Source(
+        "rows", "GPUMODE/KernelBook", kernelbook.task_row, revision="1576375bc92745b490e1cdf2fce01eba76d9f847"
+    ),
     "kernelsmith-rl": Source("rows", "CoopReason/Kernel-Smith-RL-2K", kernelsmith.rl_row),
     "kernelsmith-sft": Source("talks", "CoopReason/Kernel-Smith-SFT-71K", kernelsmith.sft_talk),
 }

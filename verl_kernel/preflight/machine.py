@@ -17,6 +17,8 @@ SHARED_MEMORY = Path("/dev/shm")
 SHARED_MEMORY_MB = 256
 """What vLLM's message queues and Ray's smallest object store need besides weight buckets."""
 
+FLASH = ("flash-attn", "kernels")
+"""Packages that transformers takes flash_attention_2 from; the second downloads it when it is needed."""
 INSTALL_FLASH = "pip install --no-build-isolation flash-attn==2.8.3"
 """The version that verl 0.9.1 names."""
 
@@ -52,7 +54,7 @@ def flash_attention() -> str:
     Raises:
         EnvironmentNotReady: neither is installed.
     """
-    found = version("flash-attn", "kernels")
+    found = version(*FLASH)
     if found is None:
         raise EnvironmentNotReady(
             "actor_rollout_ref.model.override_config.attn_implementation is flash_attention_2 (verl's own choice), "
