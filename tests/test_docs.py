@@ -207,6 +207,13 @@ def overrides_compose(words: list[str]) -> None:
         compose(*(names or ["ppo_trainer"]), overrides=[word for word in words if not word.startswith("--")])
 
 
+def test_every_page_is_reached_from_the_index():
+    index = (ROOT / "docs/index.md").read_text()
+    linked = {(ROOT / "docs" / target).resolve() for target in re.findall(r"\]\((?!https?:)([^)#]+)", index)}
+    pages = {*ROOT.glob("docs/*.md"), *ROOT.glob("docs/algorithms/*.md"), *ROOT.glob("docs/howto/*.md")}
+    assert pages - {ROOT / "docs/index.md"} <= linked
+
+
 def test_links_and_paths_between_pages_exist():
     for page in PAGES:
         text = page.read_text()
