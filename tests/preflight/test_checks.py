@@ -18,7 +18,8 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import EnvironmentNotReady, RegistrationError, VerlKernelError
 from verl_kernel.plugin import registration
 from verl_kernel.preflight import PreflightCallback, machine, preflight
-from verl_kernel.preflight.checks import check_judges_gpus, check_machine, check_registries
+from verl_kernel.preflight.checks import check_judges_gpus, check_machine
+from verl_kernel.preflight.names import check_registries
 
 REFERENCE = """
 import torch

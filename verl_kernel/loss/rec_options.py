@@ -54,6 +54,16 @@ class RecOptions(OptionGroup):
     tau: _Size = 0.0
     """The loss is divided by 1 + tau."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for side in ("low", "high") if self.clip == "ring" else ():
+            near, far = getattr(self, f"eps_{side}"), getattr(self, f"eps_{side}_prime")
+            if near is not None and far < near:
+                raise ConfigError(
+                    f"{NODE}.eps_{side}_prime is {far} and eps_{side} is {near}: the outer edge of a ring lies beyond "
+                    f"its inner one, so raise eps_{side}_prime, or lower eps_{side} (null is actor.clip_ratio_{side})"
+                )
+
 
 PRESETS: dict[str, dict[str, Any]] = {
     "rec_one_side_is": {"clip": "one_side", "weights": "is"},

@@ -7,11 +7,17 @@ from omegaconf import DictConfig
 
 from verl_kernel.adaptive import AdaOptions
 from verl_kernel.adaptive.options import NODE
+from verl_kernel.env import EvalResult, EvalStatus
 from verl_kernel.errors import ConfigError
+from verl_kernel.plugin.registration import AGENT_LOOP, REWARD_MANAGER
+from verl_kernel.reward.manager import extra_info
+from verl_kernel.reward.record import TurnRecord
 from verl_kernel.reward.unjudged import has_our_sampler
+from verl_kernel.rollout.trajectory import summarise
 from verl_kernel.verl_keys import find, read
 
 MANAGER = "verl_kernel.rollout.manager.KernelAgentLoopManager"
+_LOST = EvalResult(task_id="", status=EvalStatus.INFRA_ERROR)
 _MANAGER_KEY = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
 
 
@@ -30,6 +36,7 @@ def check_adaptive(config: DictConfig) -> None:
         )
     if options.sampling != "none":
         _check_surroundings(config, options)
+        _check_positive(config, options)
         if options.in_rounds:
             _check_rounds(options, read(config, "actor_rollout_ref.rollout.n"))
             _check_pool_mean(config, options, estimator)
@@ -59,6 +66,14 @@ def _check_surroundings(config: DictConfig, options: AdaOptions) -> None:
             f"algorithm.adv_estimator is remax and {NODE}.sampling is {options.sampling}: remax plays one greedy "
             "rollout a prompt of its own, so choose another estimator, or sampling=none"
         )
+
+
+def _check_positive(config: DictConfig, options: AdaOptions) -> None:
+    """Rollouts of our agent loop and rewards of our manager report what is known; others may report anything."""
+    if read(config, "actor_rollout_ref.rollout.agent.default_agent_loop") == AGENT_LOOP:
+        options.is_positive(summarise([TurnRecord(start=0, stop=0, reward=0.0, result=_LOST)]))
+    elif read(config, "reward.reward_manager.name") == REWARD_MANAGER:
+        options.is_positive(extra_info(_LOST))
 
 
 def _check_rounds(options: AdaOptions, n: int) -> None:
