@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import verl_kernel
+from tests.commands.lines import run_lines
 from verl_kernel.cli import COMMANDS, app
 
 
@@ -27,10 +28,28 @@ def test_version():
     assert CliRunner().invoke(app, ["--version"]).output.strip() == f"verl-kernel {verl_kernel.__version__}"
 
 
-def test_every_command_answers_help_with_its_own_name():
-    for name in COMMANDS:
-        result = CliRunner().invoke(app, [name, "--help"])
-        assert result.exit_code == 0 and f"verl-kernel {name}" in result.output, (name, result.output)
+DATA = ("quickstart", "smollm2", "rows", "talks", "split", "audit", "coldstart")
+HELPS = [(name, "--help") for name in COMMANDS] + [("data", name, "--help") for name in DATA]
+
+
+@pytest.fixture(scope="module")
+def helps(tmp_path_factory):
+    return run_lines(HELPS, tmp_path_factory.mktemp("helps"))
+
+
+def test_every_command_answers_help_with_its_own_name(helps):
+    for done in helps:
+        assert done.status == 0 and f"verl-kernel {' '.join(done.words[:-1])} " in done.out, done
+
+
+def test_help_imports_nothing_heavy(helps):
+    assert {done.words: done.heavy for done in helps if done.heavy} == {}
+
+
+def test_all_commands_of_data_are_tried():
+    from verl_kernel.commands.data import app as data
+
+    assert {command.name or command.callback.__name__ for command in data.registered_commands} == {*DATA}
 
 
 def test_a_usage_error_of_a_command_exits_with_2():

@@ -38,12 +38,14 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="Train langua
 
 
 def _load(name: str) -> Any:
+    from verl_kernel.commands.sentences import in_sentences
+
     module = importlib.import_module(f"verl_kernel.commands.{name.replace('-', '_')}")
     sub_app = getattr(module, "app", None)
     if sub_app is None:
         sub_app = typer.Typer(add_completion=False)
         sub_app.command()(module.command)
-    return get_command(sub_app)
+    return in_sentences(get_command(sub_app))
 
 
 def _forward(name: str) -> Callable[[typer.Context], None]:

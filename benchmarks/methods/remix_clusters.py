@@ -23,7 +23,10 @@ import torch
 from torch import nn
 from torch.nn.functional import linear
 
-from verl_kernel.remix import ReMixOptions, Routing, apply_remix, remix_loss
+from verl_kernel.remix.linear import apply_remix
+from verl_kernel.remix.loss import remix_loss
+from verl_kernel.remix.options import ReMixOptions
+from verl_kernel.remix.routing import Routing
 
 OUT = Path(__file__).parents[2] / "docs" / "methods"
 STEPS, SEEDS, BATCH, FRESH, EVERY = 500, 5, 64, 1000, 25

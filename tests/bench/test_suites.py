@@ -8,8 +8,8 @@ import pytest
 from verl_kernel.bench.suites import built_in, load_suite
 from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.errors import ConfigError, DataError
-from verl_kernel.quickstart.build import Quickstart
 from verl_kernel.quickstart.corpus import task_messages
+from verl_kernel.quickstart.options import Quickstart
 
 REFERENCE = (
     "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x + {n}\n"
@@ -44,7 +44,7 @@ def test_the_built_in_suite_is_the_validation_of_the_quickstart():
 def test_the_built_in_suite_is_what_the_quickstarts_validation_file_holds(tmp_path):
     from random import Random
 
-    from verl_kernel.quickstart.build import Quickstart, _rows
+    from verl_kernel.quickstart.build import _rows
 
     rng, taken, world = Random(0), set(), Quickstart().make_world()
     world.tasks(256, rng, taken)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.losses import Killed, lose_and_kill
-from verl_kernel.quickstart.build import Quickstart, build, is_complete
+from verl_kernel.quickstart.build import build
+from verl_kernel.quickstart.options import Quickstart, is_complete
 
 ROOT = Path(__file__).parents[2]
 

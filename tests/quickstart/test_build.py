@@ -11,10 +11,12 @@ from verl_kernel.commands.data import app
 from verl_kernel.data.rows import check_rows
 from verl_kernel.errors import ConfigError
 from verl_kernel.quickstart import build as quickstart
-from verl_kernel.quickstart.build import Quickstart, build, is_complete
+from verl_kernel.quickstart import options
+from verl_kernel.quickstart.build import build
 from verl_kernel.quickstart.hard.mix import DEFAULT as MIX
+from verl_kernel.quickstart.options import Quickstart, WarmStart, is_complete
 from verl_kernel.quickstart.tokenizer import encode_conversation
-from verl_kernel.quickstart.warm_start import WarmStart, train
+from verl_kernel.quickstart.warm_start import train
 
 SMALL = Quickstart(
     train_tasks=8, val_tasks=4, conversations=64, warm_start=WarmStart(layers=1, width=64, heads=1, batch_size=4)
@@ -159,7 +161,7 @@ def test_complete_means_same_options_and_untouched_files(made, tmp_path):
 
 @pytest.mark.processes
 def test_command_repeats_the_build_shows_its_progress_and_runs_once(made, monkeypatch, tmp_path):
-    monkeypatch.setattr(quickstart, "Quickstart", lambda **given: replace(SMALL, **given))
+    monkeypatch.setattr(options, "Quickstart", lambda **given: replace(SMALL, **given))
     out = tmp_path / "new" / "out"
     first = CliRunner().invoke(app, ["quickstart", "--out", str(out), "--seed", str(SMALL.seed)])
     assert first.exit_code == 0 and "8 training and 4 validation tasks" in first.output
@@ -186,10 +188,10 @@ def test_command_fails_with_the_trainers_last_lines(monkeypatch, tmp_path):
 
 def test_the_command_takes_the_length_of_the_cold_start(monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr(quickstart, "is_complete", lambda out, options: asked.append(options) or True)
+    monkeypatch.setattr(options, "is_complete", lambda out, wanted: asked.append(wanted) or True)
     for words in ([], ["--conversations", "240"]):
         assert CliRunner().invoke(app, ["quickstart", "--out", str(tmp_path), *words]).exit_code == 0
-    assert [options.conversations for options in asked] == [Quickstart().conversations, 240]
+    assert [wanted.conversations for wanted in asked] == [Quickstart().conversations, 240]
     refused = CliRunner().invoke(app, ["quickstart", "--out", str(tmp_path), "--conversations", "5"])
     assert refused.exit_code == 1 and "quickstart.conversations is 5" in refused.output
 

@@ -10,8 +10,9 @@ from omegaconf import DictConfig, OmegaConf
 from tests.rollout.chat_tokenizers import PLAIN_TEMPLATE, tokenizer
 from verl_kernel.errors import ConfigError, DataError
 from verl_kernel.preflight import preflight
+from verl_kernel.quickstart.options import WarmStart
 from verl_kernel.quickstart.tokenizer import CHAT_TEMPLATE
-from verl_kernel.quickstart.warm_start import WarmStart, build_model
+from verl_kernel.quickstart.warm_start import build_model
 from verl_kernel.rollout.preflight import check_turn_end
 
 

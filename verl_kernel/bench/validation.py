@@ -16,8 +16,7 @@ from typing import Any
 
 from verl_kernel.bench.records import BenchTurn
 from verl_kernel.errors import DataError
-from verl_kernel.reward.record import TurnRecord, load_turns
-from verl_kernel.rollout.validation import HASH_COLUMN, TURNS_COLUMN
+from verl_kernel.reward.record import HASH_COLUMN, TURNS_COLUMN, TurnRecord, load_turns
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def quickstart(
     """Make tasks, a tokenizer and a warm-started model for the CPU recipes (three to five minutes on 2 cores)."""
     # Idle OpenMP threads that spin would take the core a busy neighbour needs; read when torch is first imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from verl_kernel.quickstart.build import Quickstart, is_complete
+    from verl_kernel.quickstart.options import Quickstart, is_complete
 
     try:
         options = Quickstart(seed=seed, world=cast(Any, world), mix=mix)

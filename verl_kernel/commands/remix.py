@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from verl_kernel.errors import VerlKernelError
-from verl_kernel.remix.options import ReMixOptions
-from verl_kernel.remix.tuning import TuningOptions
+from verl_kernel.remix.options import ReMixOptions, TuningOptions
 
 if TYPE_CHECKING:
     from verl_kernel.remix.routing import Routing, Run

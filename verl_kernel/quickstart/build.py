@@ -12,13 +12,12 @@ A directory whose manifest fits seed and program and whose files still have thei
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -29,81 +28,17 @@ import transformers
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from verl_kernel.data.rows import make_row, write_rows
-from verl_kernel.errors import ConfigError
 from verl_kernel.quickstart.corpus import Message
-from verl_kernel.quickstart.hard.mix import DEFAULT as MIX
+from verl_kernel.quickstart.options import Quickstart, sha256
 from verl_kernel.quickstart.sft_rows import group_by_length, write_talks
 from verl_kernel.quickstart.tokenizer import encode_conversation, train_tokenizer
-from verl_kernel.quickstart.warm_start import RECIPE, WarmStart, build_model, train
-from verl_kernel.quickstart.worlds import Name, TaskProgram, World, make_world
+from verl_kernel.quickstart.warm_start import build_model, train
+from verl_kernel.quickstart.worlds import TaskProgram, World
 
 DATA_SOURCE = "kernel_quickstart"
 logger = logging.getLogger(__name__)
 Progress = Callable[[int, int, float], None]
 """Receives step, steps and the step's loss."""
-_PACKAGE = Path(__file__).parents[1]
-_SOURCES = (
-    *(RECIPE, _PACKAGE / "data" / "rows.py", _PACKAGE / "rollout" / "feedback.py"),
-    *Path(__file__).parent.rglob("*.py"),
-)
-
-
-@dataclass(frozen=True)
-class Quickstart:
-    """World and sizes of the quickstart.
-
-    Raises:
-        ConfigError: a size is below 1, the conversations do not fill a batch, or the world's table is bad.
-    """
-
-    seed: int = 0
-    world: Name = "easy"
-    mix: Path | None = None
-    """File with the table of answers of the hard world's cold start; None for the recipe's."""
-    train_tasks: int = 256
-    val_tasks: int = 32
-    conversations: int = 6000
-    vocabulary: int = 1024
-    warm_start: WarmStart = field(default_factory=WarmStart)
-
-    def __post_init__(self) -> None:
-        for key in ("train_tasks", "val_tasks", "conversations"):
-            if getattr(self, key) < 1:
-                raise ConfigError(f"quickstart.{key} is {getattr(self, key)}; it must be at least 1")
-        if self.conversations < self.warm_start.batch_size:
-            raise ConfigError(
-                f"quickstart.conversations is {self.conversations}, less than a batch of the warm start: "
-                f"make it at least {self.warm_start.batch_size}"
-            )
-        self.make_world()
-
-    def make_world(self) -> World:
-        """The world that these options name."""
-        return make_world(self.world, self.mix)
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of these options and of the files that turn them into others."""
-        digest = hashlib.sha256(json.dumps({**asdict(self), "mix": None}, sort_keys=True).encode())
-        for source in (*sorted(_SOURCES), self.mix or MIX):
-            digest.update(source.read_bytes())
-        return digest.hexdigest()
-
-
-def is_complete(out: Path, options: Quickstart) -> bool:
-    """Whether `out` already holds what `options` would make."""
-    return fits_manifest(out, options.fingerprint)
-
-
-def fits_manifest(folder: Path, fingerprint: str) -> bool:
-    """Whether a folder's `manifest.json` has this fingerprint, and the files that it names have their hashes."""
-    try:
-        manifest = json.loads((folder / "manifest.json").read_text())
-        if manifest["fingerprint"] != fingerprint:
-            return False
-        return all(sha256(folder / name) == digest for name, digest in manifest["files"].items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
 
 
 def build(out: Path, options: Quickstart, progress: Progress) -> dict[str, Any]:
@@ -169,8 +104,3 @@ def _rows(world: World, programs: Sequence[TaskProgram], split: str) -> list[dic
 
 def _files(out: Path) -> list[Path]:
     return sorted([*(out / f"{name}.parquet" for name in ("train", "val", "corpus")), *(out / "model").iterdir()])
-
-
-def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()

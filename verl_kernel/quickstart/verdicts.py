@@ -12,7 +12,7 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from verl_kernel.env import EvalError, EvalResult, EvalStatus, Trials, check
+from verl_kernel.env import EvalError, EvalResult, EvalStatus, Trials
 from verl_kernel.quickstart.tasks import Program
 from verl_kernel.quickstart.variants import Kind, Variant
 
@@ -85,6 +85,8 @@ def _broken(program: Program, variant: Variant) -> EvalResult:
         line = _line(source, "class ModelNew", "").split(",")[0]
         status, error = EvalStatus.REJECTED_STATIC, _error("syntax", f"{line}: not valid Python: expected ':'")
     elif variant.flaw in ("missing_import", "undefined_name"):
+        from verl_kernel.env import check  # torch, which a usage error need not wait for
+
         found = check(source)[0]
         status, error = EvalStatus.REJECTED_STATIC, _error(found.rule, f"line {found.line}: {found.reason}")
     elif variant.flaw == "missing_argument":

@@ -10,39 +10,17 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from verl_kernel.errors import ConfigError, TrainingError
+from verl_kernel.errors import TrainingError
+from verl_kernel.quickstart.options import RECIPE, WarmStart
 
-RECIPE = Path(__file__).parents[1] / "config" / "cpu_quickstart_sft.yaml"
 _STEP = re.compile(r"\bstep:(\d+) - .*\btrain/loss:(\S+)")
 _TAIL = 60
 """Half of it is what torch says of a worker that failed."""
-
-
-@dataclass(frozen=True)
-class WarmStart:
-    """Size of the model and of a batch; steps follow from the corpus, the rest is in the recipe.
-
-    Raises:
-        ConfigError: a size is below 1.
-    """
-
-    layers: int = 4
-    width: int = 128
-    heads: int = 4
-    head_dim: int = 32
-    batch_size: int = 6
-    threads: int = 2
-
-    def __post_init__(self) -> None:
-        for key, value in vars(self).items():
-            if value < 1:
-                raise ConfigError(f"warm_start.{key} is {value}; it must be at least 1")
 
 
 def build_model(options: WarmStart, tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:

@@ -3,62 +3,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Any, Protocol
 
 import torch
-from annotated_types import Interval
 from torch import nn
 
-from verl_kernel.errors import ConfigError, DataError
-from verl_kernel.option_group import OptionGroup
+from verl_kernel.errors import DataError
 from verl_kernel.remix.batches import Row, collate, row_losses
 from verl_kernel.remix.checkpoint import loss_log, resume, save
 from verl_kernel.remix.loss import remix_loss
+from verl_kernel.remix.options import TuningOptions
 from verl_kernel.remix.routing import Routing, Run
-
-_Rate = Annotated[float, Interval(gt=0, lt=math.inf)]
-_Count = Annotated[int, Interval(ge=1)]
-
-
-@dataclass(frozen=True)
-class TuningOptions(OptionGroup):
-    """How the SFT stage trains.
-
-    Raises:
-        ConfigError: a value is out of range, or a batch does not consist of whole micro-batches.
-    """
-
-    NODE = "remix.tuning"
-
-    steps: _Count = 200
-    batch_size: _Count = 8
-    """Rows of an optimizer step."""
-    micro_batch_size: _Count = 8
-    """Rows of a forward pass."""
-    selections: Annotated[int, Interval(ge=2)] = 4
-    """Independent selections of each step; M in the paper."""
-    learning_rate: _Rate = 1e-3
-    """Of the LoRAs; Adam, without decay."""
-    router_learning_rate: _Rate = 2e-2
-    """Of the routers."""
-    seed: Annotated[int, Interval(ge=0)] = 0
-    """Of the LoRAs' first values, the order of rows and the selections."""
-    held_out: Annotated[int, Interval(ge=0)] = 64
-    """Rows at the end of the data that are not trained on: their loss is measured before and after."""
-    save_every: _Count = 50
-    """Steps between two states from which an interrupted run goes on."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.batch_size % self.micro_batch_size:
-            raise ConfigError(
-                f"remix.tuning.batch_size is {self.batch_size}; it must be a multiple of micro_batch_size, "
-                f"{self.micro_batch_size}"
-            )
 
 
 class Rows(Protocol):

@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from verl_kernel.env import EvalResult
 from verl_kernel.reward.profiling import earns
 
+TURNS_COLUMN, HASH_COLUMN = "kernel_turns", "task_hash"
+"""Columns of verl's validation files: all turns of a trajectory as JSON, and its task's `Task.text_hash`."""
+
 
 class TurnRecord(BaseModel):
     """One turn of a trajectory; travels through TransferQueue as JSON in the field `kernel_turns`."""

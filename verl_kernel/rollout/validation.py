@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from verl_kernel.env import Task
-from verl_kernel.reward.record import TurnRecord, dump_turns
+from verl_kernel.reward.record import HASH_COLUMN, TURNS_COLUMN, TurnRecord, dump_turns
 from verl_kernel.rollout.trajectory import summarise
 
-TURNS_COLUMN, HASH_COLUMN = "kernel_turns", "task_hash"
-"""Columns of verl's validation files: all turns of a trajectory as JSON, and its task's `Task.text_hash`."""
 _FIGURES = {
     "acc": "acc",
     "best_acc": "best_turn_acc",

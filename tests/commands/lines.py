@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Command lines, each in a fresh process: how they end, what they print, and what they import until then."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+HEAVY = ("torch", "ray", "triton", "vllm", "verl", "transformers", "matplotlib")
+"""Packages whose import takes seconds."""
+
+_SCRIPT = """
+import json, os, sys, traceback
+from pathlib import Path
+
+from verl_kernel.cli import app
+
+folder, lines, heavy = Path(sys.argv[1]), json.loads(sys.argv[2]), json.loads(sys.argv[3])
+for number, words in enumerate(lines):
+    if pid := os.fork():
+        os.waitpid(pid, 0)
+        continue
+    for target, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(folder / f"{number}.{name}", os.O_WRONLY | os.O_CREAT), target)
+    try:
+        app(words)
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    (folder / f"{number}.json").write_text(json.dumps([code, [name for name in heavy if name in sys.modules]]))
+    os._exit(0)
+"""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of a command line."""
+
+    words: tuple[str, ...]
+    status: int
+    out: str
+    error: str
+    heavy: list[str]
+    """Of `HEAVY`, what the process had imported at its end."""
+
+
+def run_lines(lines: Sequence[Sequence[str]], folder: Path) -> list[Done]:
+    """Run command lines in turn in `folder`, each in a fork of a process that has imported the cli alone."""
+    kept = folder / "lines"
+    kept.mkdir()
+    words = [kept.resolve(), json.dumps([list(line) for line in lines]), json.dumps(HEAVY)]
+    done = subprocess.run(
+        [sys.executable, "-c", _SCRIPT, *map(str, words)], cwd=folder, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return [_done(tuple(line), kept / str(number)) for number, line in enumerate(lines)]
+
+
+def _done(words: tuple[str, ...], base: Path) -> Done:
+    status, heavy = json.loads(base.with_suffix(".json").read_text())
+    out, error = (base.with_suffix(f".{name}").read_text() for name in ("out", "err"))
+    return Done(words, status, out, error, heavy)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How commands end that cannot go on: `Error:` and one sentence on standard error, and an exit status.
+
+2 where what was asked cannot work, 3 where the gym, an endpoint, the disk or a trainer failed, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import typer
+
+from verl_kernel.errors import EndpointError, InfraError, StorageError, TrainingError, VerlKernelError
+
+USAGE_ERROR, INFRA_ERROR, INTERRUPTED = 2, 3, 130
+_KEY = re.compile(r"\b(?:kernelgym|bench|quickstart|smollm2|remix(?:\.tuning)?)\.([a-z]\w*)")
+_OTHER_NAMES = {
+    "correctness_trials": "trials",
+    "reference_mode": "baseline",
+    "reference_timeout_s": "timeout",
+    "load_timeout_s": "timeout",
+    "run_timeout_s": "timeout",
+}
+"""Keys of the gym whose options on the command line have names of their own."""
+
+
+def in_sentences(command: Any) -> Any:
+    """A command, and those under it, whose errors are told in a sentence that names options instead of keys."""
+    for child in getattr(command, "commands", {}).values():
+        in_sentences(child)
+    if command.callback is not None:
+        flags = {each.name: each.opts[0] for each in command.params if each.opts[0].startswith("-")}
+        command.callback = _guarded(command.callback, flags)
+    return command
+
+
+def exit_status(exc: VerlKernelError) -> int:
+    """The exit status for an error."""
+    failed = isinstance(exc, (InfraError, EndpointError, StorageError, TrainingError))
+    return INFRA_ERROR if failed else USAGE_ERROR
+
+
+def sentence(exc: VerlKernelError, flags: Mapping[str, str]) -> str:
+    """What an error says, on one line; a failed trainer's last lines stay below it.
+
+    Args:
+        exc: the error.
+        flags: options of the command by their names; a key that one of them sets is called by it.
+    """
+    text = str(exc) if isinstance(exc, TrainingError) else " ".join(str(exc).split())
+    return _KEY.sub(lambda found: flags.get(_OTHER_NAMES.get(found[1], found[1]), found[0]), text)
+
+
+def _guarded(callback: Callable[..., Any], flags: Mapping[str, str]) -> Callable[..., Any]:
+    @functools.wraps(callback)
+    def run(*args: Any, **given: Any) -> Any:
+        try:
+            return callback(*args, **given)
+        except VerlKernelError as exc:
+            typer.echo(f"Error: {sentence(exc, flags)}", err=True)
+            raise typer.Exit(exit_status(exc)) from None
+        except KeyboardInterrupt:
+            typer.echo("Interrupted.", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+
+    return run
