@@ -80,8 +80,9 @@ def test_a_recipe_of_ones_own_is_found_in_its_folder(folder: Path):
 
 
 @pytest.mark.parametrize("recipe", ["cpu_quickstart"])
-def test_a_recipe_for_the_cpu_is_checked_on_this_machine(recipe: str, folder: Path):
+def test_a_recipe_for_the_cpu_is_checked_on_this_machine(recipe: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
     (folder / "model").mkdir()
     (folder / "model" / "config.json").write_text("{}")
-    status, out, _ = preflight(f"--config-name={recipe}", f"quickstart_dir={folder}")
-    assert status == 0 and out == f"{recipe}: no objection\n"
+    status, out, err = preflight(f"--config-name={recipe}", f"quickstart_dir={folder}")
+    assert (status, out) == (0, f"{recipe}: no objection\n"), err
