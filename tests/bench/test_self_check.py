@@ -9,7 +9,7 @@ from verl_kernel.bench.self_check import FILE, as_candidate, summary
 from verl_kernel.bench.session import run_self_check
 from verl_kernel.bench.suites import load_suite
 from verl_kernel.env import GymOptions, Task
-from verl_kernel.errors import StorageError
+from verl_kernel.errors import ConfigError
 
 pytestmark = pytest.mark.processes
 
@@ -68,5 +68,5 @@ def test_a_folder_that_cannot_be_written(tmp_path, folder):
     from verl_kernel.bench.self_check import SelfCheck, write_self_check
 
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="cannot be written"):
+    with pytest.raises(ConfigError, match="is a file: name a folder"):
         write_self_check(SelfCheck(suite="s", suite_hash="h", tasks=()), tmp_path / "file")
