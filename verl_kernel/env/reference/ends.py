@@ -15,8 +15,8 @@ from verl_kernel.env.reference.roles import Role
 
 SIZES = (2.0**20, 2.0**10, 128.0, 1.0)
 """Distances from zero, the first that a reference bears; 1.0 keeps the magnitudes that were drawn. Beyond 104, exp of a
-negative float32 is zero; beyond 89, that of a positive one is infinite. Several tensors start at the second: products of
-the first would pass -1e9, which right kernels write where a mask hides a score."""
+negative float32 is zero; beyond 89, that of a positive one is infinite. Several tensors start at the second: products
+of the first would pass -1e9, which right kernels write where a mask hides a score."""
 _HEADROOM = 64
 """How far below the largest number of its type a size stays, for what is added to it."""
 Tensors = list[torch.Tensor]
