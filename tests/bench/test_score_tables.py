@@ -3,7 +3,7 @@
 
 from rich.console import Console
 
-from verl_kernel.bench.score_tables import cell, notes, tables
+from verl_kernel.bench.score_tables import MAIN, all_tables, cell, conventions, main_table, notes
 from verl_kernel.scores.asked import Asked
 from verl_kernel.scores.attempts import Attempt
 from verl_kernel.scores.figures import FIGURES
@@ -14,9 +14,9 @@ from verl_kernel.scores.scoring import score
 def shown(attempts, asked=None):
     scores = score(attempts, asked or Asked.of(attempts))
     console = Console(width=240, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    for table in tables(scores, "run [1]"):
+    for table in all_tables(scores, "run [1]"):
         console.print(table)
-    return console.export_text(), notes(scores)
+    return console.export_text(), [*notes(scores), *conventions()]
 
 
 def answers(tasks=3, samples=2, turns=2, **fields):
@@ -35,6 +35,23 @@ def test_every_figure_is_shown_with_its_convention():
     assert "0.667 [0.000, 1.000]" in text and "1.500x [1.500, 1.500]" in text
     assert any("KernelBench's fast_p" in note for note in beside)
     assert any("2000 resamples, seed 0" in note for note in beside)
+
+
+def test_five_figures_are_shown_where_nobody_asks_for_all():
+    attempts = answers(turns=1)
+    table = main_table(score(attempts, Asked.of(attempts)), "run")
+    assert [column.header for column in table.columns] == ["figure", "score"]
+    assert list(table.columns[0].cells) == list(MAIN) and len(MAIN) == 5 and set(MAIN) <= set(FIGURES)
+    attempts = answers()
+    table = main_table(score(attempts, Asked.of(attempts)), "run")
+    assert [column.header for column in table.columns] == ["figure", "last turn", "best of history"]
+    assert [next(iter(column.cells)) for column in table.columns[1:]] == ["0.667 [0.000, 1.000]"] * 2
+
+
+def test_what_did_not_happen_is_not_mentioned():
+    attempts = answers()
+    counts, brackets = notes(score(attempts, Asked.of(attempts)))
+    assert counts == "3 tasks x 2 samples x 2 turns: 12 answers" and brackets.startswith("brackets: ")
 
 
 def test_one_task_turn_and_sample_leave_out_what_says_nothing():

@@ -27,12 +27,14 @@ def test_figures_settings_and_tasks_that_changed_sides(runs):
     assert done.exit_code == 0, done.output
     assert "model: toy in A, other in B" in done.output and "temperature: 1.0 in A, 0.5 in B" in done.output
     assert "tasks that changed sides, last turn" in done.output and "fast@1.2 (sure)" in done.output
+    assert "times: simulated: a model of a GPU, no measurement" in done.output
     assert "-0.750" in done.output and "0 of 2" in done.output
 
 
 def test_json_holds_all_of_it(runs):
     found = json.loads(compare(*runs, "--json", "--resamples", "200").output)
     assert found["comparison"]["resamples"] == 200 and found["settings"]["model"] == ["toy", "other"]
+    assert found["times"].startswith("simulated: ")
     views = {"last turn", "best of history"}
     figures = [(one["view"], one["figure"]) for one in found["comparison"]["differences"]]
     assert set(figures) == {(view, name) for view in views for name in FIGURES} and len(figures) == len(set(figures))

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from verl_kernel.bench.attempts import asked_of, attempt
+from verl_kernel.bench.clock import clock, timing_sources
 from verl_kernel.bench.records import BenchTurn, RunHeader, SuiteTask
 from verl_kernel.bench.run_files import read_run, read_tasks
 from verl_kernel.errors import DataError
@@ -26,6 +26,8 @@ class RunComparison(Record):
     """The runs' folders, as they were named."""
     settings: dict[str, tuple[str, str]]
     """Settings that differ, by name: of a and of b."""
+    times: str
+    """Where the times of both come from."""
     comparison: Comparison
 
 
@@ -40,7 +42,8 @@ def compare_runs(a: Path, b: Path, bootstrap: Bootstrap | None = None) -> RunCom
     known = [*read_tasks(a), *read_tasks(b), *(_task(one) for _, _, turns in runs for one in turns)]
     sides = [Side([attempt(one) for one in turns], asked_of(header, known, turns)) for _, header, turns in runs]
     compared = compare(sides[0], sides[1], bootstrap)
-    return RunComparison(a=str(a), b=str(b), settings=_differences(runs[0][1], runs[1][1]), comparison=compared)
+    settings, answers = _differences(runs[0][1], runs[1][1]), [one for _, _, turns in runs for one in turns]
+    return RunComparison(a=str(a), b=str(b), settings=settings, times=clock(answers), comparison=compared)
 
 
 def _refuse_different(a: tuple[Path, RunHeader, list[BenchTurn]], b: tuple[Path, RunHeader, list[BenchTurn]]) -> None:
@@ -54,18 +57,12 @@ def _refuse_different(a: tuple[Path, RunHeader, list[BenchTurn]], b: tuple[Path,
             f"{a[0]} has speedups over {a[1].baseline} and {b[0]} over {b[1].baseline}: "
             "run both with the same --baseline"
         )
-    sources = sorted(clocks_of(a[2]) | clocks_of(b[2]))
+    sources = timing_sources([*a[2], *b[2]])
     if len(sources) > 1:
         raise DataError(
             f"the times of {a[0]} and {b[0]} are from different clocks ({', '.join(sources)}): "
             "run both on the same device"
         )
-
-
-def clocks_of(turns: Sequence[BenchTurn]) -> set[str]:
-    """Where the times of some answers come from; empty where none was timed."""
-    timed = (one.result for one in turns if one.result.kernel_ms is not None)
-    return {result.timing_source for result in timed if result.timing_source is not None}
 
 
 def _task(turn: BenchTurn) -> SuiteTask:

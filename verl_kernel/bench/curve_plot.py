@@ -12,6 +12,13 @@ from verl_kernel.bench.curves import Curves, Point
 _LINES = (("last", "-", "last turn"), ("best", "--", "best of history"))
 
 
+def title(runs: Sequence[Curves]) -> str:
+    """The figure that the runs are shown by, and where its times come from."""
+    if not runs:
+        return ""
+    return ", ".join([runs[0].figure, *dict.fromkeys(run.times for run in runs if run.times)])
+
+
 def plot_curves(runs: Sequence[Curves], path: Path) -> None:
     """Save the figure in the format of the path's suffix; equal curves give equal SVG files.
 
@@ -29,7 +36,7 @@ def plot_curves(runs: Sequence[Curves], path: Path) -> None:
         for number, run in enumerate(runs):
             _draw(turns, run.by_turn, f"C{number}", run.name, step=False)
             _draw(tokens, run.by_tokens, f"C{number}", run.name, step=True)
-        turns.set(xlabel="turn", ylabel=runs[0].figure if runs else "")
+        turns.set(xlabel="turn", ylabel=title(runs))
         turns.xaxis.get_major_locator().set_params(integer=True)
         tokens.set(xlabel="tokens of a sample, prompts and answers of all turns")
         handles, labels = turns.get_legend_handles_labels()

@@ -37,6 +37,8 @@ class Curves(Record):
     name: str
     figure: str
     """Of `scores.figures.FIGURES`."""
+    times: str = ""
+    """Where the times come from, in two or three words; empty where nobody said."""
     tasks: int
     samples: int
     """Of each task."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,18 +12,20 @@ from typing import IO
 from rich.console import Console
 
 from verl_kernel.bench.attempts import score_run
+from verl_kernel.bench.clock import clock, times, timing_sources
 from verl_kernel.bench.page.page import write_page
-from verl_kernel.bench.records import BenchTurn
+from verl_kernel.bench.records import BenchTurn, RunHeader
 from verl_kernel.bench.run_files import read_turns
-from verl_kernel.bench.score_tables import notes, tables
+from verl_kernel.bench.score_tables import all_tables, conventions, main_table, notes
 from verl_kernel.errors import StorageError
+from verl_kernel.scores.record import Scores
 
 _WIDTH = 160
 """Columns where the output is no terminal."""
 
 
-def report_run(folder: Path, out: IO[str], as_json: bool = False) -> int:
-    """Write a run's page and print its scores; returns how many answers the gym lost.
+def report_run(folder: Path, out: IO[str], as_json: bool = False, everything: bool = False) -> int:
+    """Write a run's page and print its scores, the main ones or all of them; returns how many answers the gym lost.
 
     Raises:
         DataError: the folder holds no run that can be read.
@@ -37,14 +40,22 @@ def report_run(folder: Path, out: IO[str], as_json: bool = False) -> int:
             f"the page of {folder} cannot be written ({exc.strerror}): see to room; answers stay"
         ) from exc
     if as_json:
-        out.write(scores.model_dump_json() + "\n")
+        out.write(json.dumps({"timing_sources": timing_sources(turns)} | scores.model_dump(mode="json")) + "\n")
         return scores.lost
-    console = Console(file=out, width=None if out.isatty() else _WIDTH)
-    for table in tables(scores, f"{header.model} on {header.suite}, against {header.baseline}, {header.device}"):
-        console.print(table)
-    for note in (*notes(scores), *_without_program(turns), f"answers and verdicts: {folder}, as a page: {page}"):
-        console.print(note, markup=False, highlight=False, soft_wrap=True)
+    _print(header, scores, turns, out, everything)
+    more = "" if everything else "; all figures: there, or --all"
+    out.write(f"answers and verdicts: {folder}, as a page: {page}{more}\n")
     return scores.lost
+
+
+def _print(header: RunHeader, scores: Scores, turns: Sequence[BenchTurn], out: IO[str], everything: bool) -> None:
+    title = f"{header.model} on {header.suite}, against {header.baseline}, {header.device}, {times(turns)}"
+    console = Console(file=out, width=None if out.isatty() else _WIDTH)
+    for table in all_tables(scores, title) if everything else [main_table(scores, title)]:
+        console.print(table)
+    said = (f"times: {clock(turns)}", *notes(scores), *(conventions() if everything else ()), *_without_program(turns))
+    for note in said:
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
 
 
 def _without_program(turns: Sequence[BenchTurn]) -> Iterator[str]:

@@ -18,6 +18,10 @@ SHOWN = ("correct", "fast@1 (>=)", "fast@1.2 (>=)", "fast@1.2 (sure)")
 """Figures of the tables by turn and by group, and criteria of pass@k and of changed sides."""
 
 
+MAIN = ("correct", "hacking", "fast@1.2 (>=)", "fast@1.2 (sure)", "speedup (all)")
+"""Figures that are shown where nobody asks for all."""
+
+
 def cell(name: str, estimate: Estimate, signed: bool = False) -> str:
     """A figure with its interval as text: speedups as factors, all others as shares; "-" where it is unknown."""
     if estimate.value is None:
@@ -28,17 +32,36 @@ def cell(name: str, estimate: Estimate, signed: bool = False) -> str:
 
 
 def notes(scores: Scores) -> list[str]:
-    """What has to stand beside the figures."""
-    share = f"{100 * scores.confidence:g} %"
-    return [
-        f"{scores.tasks} tasks x {scores.samples} samples x {scores.turns} turns: {scores.answers} answers; "
-        f"{scores.missing} samples have none and count as failures; {scores.ended_early} ended before the last turn",
+    """What has to stand beside the figures; what did not happen is not mentioned."""
+    counts = f"{scores.tasks} tasks x {scores.samples} samples x {scores.turns} turns: {scores.answers} answers"
+    if scores.missing:
+        counts += f"; {scores.missing} samples have none and count as failures"
+    if scores.ended_early:
+        counts += f"; {scores.ended_early} ended before the last turn"
+    lost = (
         f"{scores.lost} answers were lost to failures of the gym and are in no figure; counted as wrong, as verl's "
-        f"`acc` does, {cell('acc', scores.verl_acc)} of all samples are correct at their last turn",
-        f"brackets: {share} percentile bootstrap by task, {scores.resamples} resamples, seed {scores.seed}",
+        f"`acc` does, {cell('acc', scores.verl_acc)} of all samples are correct at their last turn"
+    )
+    share = f"{100 * scores.confidence:g} %"
+    brackets = f"brackets: {share} percentile bootstrap by task, {scores.resamples} resamples, seed {scores.seed}"
+    return [counts, *[lost] * bool(scores.lost), brackets]
+
+
+def conventions() -> list[str]:
+    """What the names of the figures mean."""
+    return [
         "`>=` is this project's fast@p, `>` is KernelBench's fast_p; `sure` asks that the whole interval of the "
         "speedup lies above p",
     ]
+
+
+def main_table(scores: Scores, title: str) -> Table:
+    """The main figures over all turns; of a single turn, whose last answer is its best one, in one column."""
+    views = VIEWS[:2] if scores.turns > 1 else VIEWS[:1]
+    table = Table("figure", *(views if len(views) > 1 else ("score",)), title=escape(title), title_justify="left")
+    for name in MAIN:
+        table.add_row(name, *(cell(name, scores.overall.view(view).values[name]) for view in views))
+    return table
 
 
 def scores_table(scores: Scores, title: str) -> Table:
@@ -80,7 +103,7 @@ def passes_table(scores: Scores) -> Table:
     return table
 
 
-def tables(scores: Scores, title: str) -> Iterator[Table]:
+def all_tables(scores: Scores, title: str) -> Iterator[Table]:
     """All tables that have something to show."""
     yield scores_table(scores, title)
     if scores.turns > 1:

@@ -85,6 +85,7 @@ def command(
     self_check: Annotated[
         bool, typer.Option("--self-check", help="Only judge the references against themselves.")
     ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Print all figures, by turn and group too.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Scores as one JSON object instead of tables.")] = False,
 ) -> None:
     """Measure a model on a suite; the same command goes on where a run has ended."""
@@ -110,7 +111,7 @@ def _bench(given: dict[str, Any]) -> int:
 
     request = _request(given)
     run_bench(request, lambda text: typer.echo(text, err=True))
-    lost = report_run(request.out, sys.stdout, as_json=given["json"])
+    lost = report_run(request.out, sys.stdout, as_json=given["json"], everything=given["everything"])
     if lost:
         typer.echo(f"{lost} answers could not be judged; the same command tries them again.", err=True)
     return INFRA_ERROR if lost else 0

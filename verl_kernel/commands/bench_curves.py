@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from verl_kernel.bench.attempts import asked_of, attempt
-from verl_kernel.bench.curve_plot import plot_curves
+from verl_kernel.bench.clock import times
+from verl_kernel.bench.curve_plot import plot_curves, title
 from verl_kernel.bench.curves import FIGURE, Curves, curves
 from verl_kernel.bench.run_files import read_run, read_tasks
 from verl_kernel.bench.validation import read_validation
@@ -41,7 +42,7 @@ def command(
     except DataError as exc:
         typer.echo(f"Error: {exc}", err=True)
         raise typer.Exit(2) from exc
-    Console().print(_table(found, figure))
+    Console().print(_table(found))
     out.parent.mkdir(parents=True, exist_ok=True)
     data = [run.model_dump(mode="json") for run in found]
     out.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
@@ -69,13 +70,16 @@ def _names(runs: Sequence[Path]) -> list[str]:
 def _curves(name: str, run: Path, figure: str) -> Curves:
     if run.is_dir():
         header, turns = read_run(run)
-        return curves(name, [attempt(one) for one in turns], asked_of(header, read_tasks(run), turns), figure)
-    attempts = [attempt(one) for one in read_validation(run)]
-    return curves(name, attempts, Asked.of(attempts), figure)
+        asked = asked_of(header, read_tasks(run), turns)
+    else:
+        turns = read_validation(run)
+        asked = Asked.of([attempt(one) for one in turns])
+    found = curves(name, [attempt(one) for one in turns], asked, figure)
+    return found.model_copy(update={"times": times(turns)})
 
 
-def _table(found: Sequence[Curves], figure: str) -> Table:
-    table = Table(title=figure, title_justify="left")
+def _table(found: Sequence[Curves]) -> Table:
+    table = Table(title=title(found), title_justify="left")
     for name in ("run", "turn", "last turn", "best of history", "tokens of a sample"):
         table.add_column(name, justify="left" if name == "run" else "right")
     for run in found:

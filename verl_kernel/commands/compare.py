@@ -36,7 +36,7 @@ def command(
 
 def _print(found: RunComparison) -> None:
     console, comparison = Console(), found.comparison
-    console.print(f"A: {found.a}\nB: {found.b}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"A: {found.a}\nB: {found.b}\ntimes: {found.times}", markup=False, highlight=False, soft_wrap=True)
     for name, (ours, theirs) in found.settings.items():
         console.print(f"{name}: {ours} in A, {theirs} in B", markup=False, highlight=False, soft_wrap=True)
     for view in VIEWS[:2]:

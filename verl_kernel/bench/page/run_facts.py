@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ran: the header of a bench as a list of facts, and where its times come from."""
+"""What ran: the header of a bench as a list of facts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ from collections.abc import Mapping, Sequence
 from verl_kernel.bench.records import BenchTurn, RunHeader
 from verl_kernel.scores.record import Scores
 
-CLOCKS = {
-    "simulated": "simulated: a model of a GPU, no measurement",
-    "cuda_event": "measured on a GPU",
-}
 _SOURCES = {"endpoint": "at an endpoint", "vllm": "served by vLLM", "kernels": "a folder of kernels"}
 _CONTEXTS = {
     "concat": "all earlier turns",
@@ -41,15 +37,6 @@ def run_facts(header: RunHeader, scores: Scores, turns: Sequence[BenchTurn]) -> 
     if header.source == "kernels":
         del facts["sampling"], facts["prompts"]
     return facts
-
-
-def clock(turns: Sequence[BenchTurn]) -> str:
-    """Where the times come from, in words."""
-    sources = sorted({one.result.timing_source for one in turns if one.result.timing_source is not None})
-    if not sources:
-        return "none: no kernel was timed"
-    words = [CLOCKS.get(source, source) for source in sources]
-    return words[0] if len(words) == 1 else f"mixed, and not comparable: {'; '.join(words)}"
 
 
 def _device(header: RunHeader, turns: Sequence[BenchTurn]) -> str:
