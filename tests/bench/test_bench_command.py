@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from tests.bench.stub_endpoint import StubEndpoint, answers_by_reference
-from verl_kernel.bench.run_files import read_run
+from verl_kernel.bench.run_files import read_run, read_tasks
 from verl_kernel.commands.bench import command
 
 pytestmark = pytest.mark.processes
@@ -69,6 +69,7 @@ def test_a_run_its_tables_and_its_folder(tmp_path):
     assert (header.suite, header.tasks, header.source, header.device, header.feedback_chars) == (
         "cpu", 3, "endpoint", "cpu", 360
     )  # fmt: skip
+    assert all("class Model" in task.reference for task in read_tasks(tmp_path / "run"))
     assert header.gym == {"correctness_trials": 1, "true_size": "auto"}
     statuses = {turn.result.status.value for turn in turns}
     assert "ok" in statuses and len(statuses) > 1

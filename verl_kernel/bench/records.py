@@ -68,6 +68,8 @@ class SuiteTask(Record):
     task_hash: str
     level: int | None = None
     family: str | None = None
+    reference: str | None = None
+    """Text of the program; null in runs of before it was kept."""
 
 
 class BenchTurn(Record):

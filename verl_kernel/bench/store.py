@@ -120,11 +120,7 @@ class Store:
         """Before the first answer: write down what was asked for."""
         if self._header is None:
             return
-        tasks = (
-            SuiteTask(task_id=item.task.task_id, task_hash=item.task.text_hash, level=item.level, family=item.family)
-            for item in self._suite.tasks
-        )
-        self._write(TASKS, tasks)
+        self._write(TASKS, map(_record, self._suite.tasks))
         self._write(HEADER, [self._header], indent=2)  # last: with it the folder is a run
         self._header = None
 
@@ -139,6 +135,13 @@ class Store:
     def _cut(self) -> None:
         data = (self.folder / TURNS).read_bytes()
         os.ftruncate(self._fd, data.rfind(b"\n") + 1)
+
+
+def _record(item: SuiteItem) -> SuiteTask:
+    task = item.task
+    return SuiteTask(
+        task_id=task.task_id, task_hash=task.text_hash, level=item.level, family=item.family, reference=task.reference
+    )
 
 
 def make_folder(folder: Path) -> None:

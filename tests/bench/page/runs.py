@@ -14,6 +14,12 @@ from verl_kernel.quickstart.tasks import draw_distinct
 from verl_kernel.quickstart.variants import variants
 from verl_kernel.quickstart.verdicts import expected_verdict
 
+HOSTILE = (
+    "</script></style></pre><script>window.hostile = 1</script><img src=x onerror='window.hostile = 2'> & '\" "
+    "{{ 7 * 7 }} {% raw %} <!--<script>"
+)
+"""What a page must show as text."""
+
 
 def header(tasks: int, **changes: Any) -> RunHeader:
     fields: dict[str, Any] = {
@@ -50,7 +56,9 @@ def tasks_of(turns: Iterable[BenchTurn]) -> Iterable[SuiteTask]:
     for one in turns:
         first.setdefault(one.task_id, one)
     fields = ("task_id", "task_hash", "level", "family")
-    return [SuiteTask(**one.model_dump(include=set(fields))) for one in first.values()]
+    return [
+        SuiteTask(**one.model_dump(include=set(fields)), reference=f"class Model: {HOSTILE}") for one in first.values()
+    ]
 
 
 def write_run(folder: Path, turns: Iterable[BenchTurn], head: RunHeader | None = None) -> Path:

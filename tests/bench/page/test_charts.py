@@ -3,7 +3,8 @@ import pytest
 
 from tests.bench.page.runs import answer, right
 from verl_kernel.bench.attempts import attempt
-from verl_kernel.bench.page.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, charts
+from verl_kernel.bench.page.charts import charts
+from verl_kernel.reporting.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
 from verl_kernel.scores.asked import Asked
 from verl_kernel.scores.scoring import score
 
@@ -22,7 +23,7 @@ def test_lines_go_through_the_figures_of_each_turn():
     assert best.dots[1].y == TOP and (best.dots[0].x, best.dots[1].x) == (LEFT, WIDTH - RIGHT)
     middle = (TOP + HEIGHT - BOTTOM) / 2
     assert best.dots[0].y == pytest.approx(middle) and best.path == f"{LEFT:g},{middle:g} {WIDTH - RIGHT:g},{TOP:g}"
-    assert len(best.band.split()) == 4
+    assert len(best.band.split()) == 4 and correct.band == fast.band == "band: 95 % interval over tasks"
     assert [dot.text.partition(" (")[0] for dot in fast.lines[1].dots] == ["best of history: 50%"] * 2
 
 
@@ -42,9 +43,20 @@ def test_tokens_have_a_curve_where_all_are_known():
         right("t1", turn=2, prompt_tokens=300, completion_tokens=20),
     ]
     *_, tokens = charts(scored(*turns))
-    assert tokens.title == "fast@1.2 (>=), over tokens" and tokens.x_marks[-1].text == "440"
-    assert tokens.lines[0].band == ""  # one task has no interval
+    assert tokens.title == "fast@1.2 (>=), over tokens" and [mark.text for mark in tokens.x_marks] == [
+        "0",
+        "200",
+        "400",
+    ]  # round numbers, where the line ends at 440
+    assert tokens.lines[0].band == tokens.band == ""  # one task has no interval
     assert len(charts(scored(turns[0], right("t1", turn=2)))) == 2
+
+
+def test_of_two_equal_lines_the_upper_one_is_dashed():
+    correct, _ = charts(scored(right("t1"), right("t1", turn=2), right("t2"), right("t2", turn=2)))
+    below, above = correct.drawn
+    assert below.path == above.path and (below.kind, above.kind) == ("line", "dashed")
+    assert (below.name, above.name) == ("best of history", "last turn")
 
 
 def test_one_turn_has_no_curves():

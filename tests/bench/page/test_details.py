@@ -29,6 +29,20 @@ def test_samples_hold_their_turns_in_order():
     assert (found["task"], found["level"], found["family"], found["chosen"]) == ("t1", 2, "softmax", (0, 3))
 
 
+def test_an_answer_is_called_best_only_where_it_is_right():
+    assert details(answer(), right(turn=2))["best"] == (0, 2)
+    wrong = details(answer(), answer(turn=2))
+    assert wrong["chosen"] is not None and wrong["best"] is None
+
+
+def test_the_reference_comes_with_the_task():
+    (row,) = task_rows(Asked((AskedTask("t1"),), 1, 1), [right()])
+    assert task_details(row, 100, "a = 1\nb = 2")["reference"] == ["a = 1", "b = 2"]
+    assert task_details(row, 100)["reference"] is None
+    long = task_details(row, 100, "x = 1\n" * CODE_LIMIT)
+    assert long["reference_cut"] == 5 * CODE_LIMIT
+
+
 def test_a_kernel_comes_with_its_lines_and_what_is_said_there():
     finding = MemoryFinding(kind="uninitialised_read", kernel="f", line=2, argument="x", offset=3)
     found = turn(answer(code="a = 1\nb = 2", status=EvalStatus.UNSAFE, memory_findings=(finding,)))

@@ -4,8 +4,7 @@
 import pytest
 
 from tests.bench.page.chromium import Chromium, executable
-from tests.bench.page.runs import answer, right, write_run
-from tests.bench.page.test_page import HOSTILE
+from tests.bench.page.runs import HOSTILE, answer, right, write_run
 from verl_kernel.bench.page.page import write_page
 from verl_kernel.env import EvalError, EvalStatus, MemoryFinding
 
@@ -126,6 +125,15 @@ def test_a_click_opens_a_task_with_its_turns_side_by_side(opened):
     assert opened.value("document.querySelector('.turn .code').textContent.startsWith('import triton\\n\\n@triton')")
     assert opened.value("[...document.querySelectorAll('.bar span')].map(e => e.style.width)") == ["75%", "25%"]
     assert opened.value("document.querySelector('.turn:nth-child(2) .best').textContent") == "best answer"
+    opened.click(".reference summary")
+    assert opened.value("document.querySelector('.reference .code').textContent") == f"class Model: {HOSTILE}\n"
+
+
+def test_no_wrong_answer_is_called_the_best(opened):
+    opened.click("#task-0 .strip")
+    opened.wait("document.querySelector('dialog').open")
+    assert opened.value("document.querySelectorAll('.turn').length") == 1
+    assert opened.value("document.querySelectorAll('.turn .best').length") == 0
 
 
 def test_keys_alone_open_and_close_a_task(opened):
@@ -164,7 +172,7 @@ def test_what_a_model_wrote_stays_text(opened):
     opened.wait("document.querySelector('dialog').open")
     opened.click(".completion summary")
     assert opened.value("document.querySelector('.completion pre').textContent") == HOSTILE
-    assert opened.value("document.querySelector('.code .line').textContent.trim()") == HOSTILE
+    assert opened.value("document.querySelector('.turn .code .line').textContent.trim()") == HOSTILE
     assert HOSTILE in opened.value("document.querySelector('.remark').textContent")
     assert opened.value("document.querySelectorAll('dialog script, dialog img').length") == 0
 

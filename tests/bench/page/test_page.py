@@ -9,16 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.page.runs import answer, generated, header, right, write_run
+from tests.bench.page.runs import HOSTILE, answer, generated, header, right, write_run
 from verl_kernel.bench.page.page import write_page
 from verl_kernel.bench.records import SuiteTask
 from verl_kernel.env import EvalError
 from verl_kernel.errors import DataError
 
-HOSTILE = (
-    "</script></style></pre><script>window.hostile = 1</script><img src=x onerror='window.hostile = 2'> & '\" "
-    "{{ 7 * 7 }} {% raw %} <!--<script>"
-)
 OWN = {"style", "script"}
 
 

@@ -38,14 +38,23 @@ def completion_limit(answers: int) -> int:
     return max(1_000, min(COMPLETION_LIMIT, COMPLETIONS_LIMIT // max(1, answers)))
 
 
-def task_details(row: TaskRow, limit: int) -> dict[str, Any]:
-    """A task's samples, each with its turns in order; `limit` is of a completion, in characters."""
+def task_details(row: TaskRow, limit: int, reference: str | None = None) -> dict[str, Any]:
+    """A task's samples, each with its turns in order.
+
+    Args:
+        row: the task.
+        limit: of a completion, in characters.
+        reference: text of its reference program, where it is known.
+    """
     samples = groupby(row.answers, key=lambda one: one.sample)
     return {
         "task": row.task,
         "level": row.level,
         "family": row.family,
         "chosen": row.chosen,
+        "best": row.chosen if row.right else None,
+        "reference": None if reference is None else source_lines(reference[:CODE_LIMIT]),
+        "reference_cut": max(0, len(reference or "") - CODE_LIMIT),
         "samples": [{"sample": number, "turns": [_turn(one, limit) for one in turns]} for number, turns in samples],
     }
 

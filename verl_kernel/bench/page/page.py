@@ -8,13 +8,9 @@ own, which it names by hash.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from importlib.resources import files
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from jinja2 import Environment
 
 from verl_kernel.bench.attempts import asked_of, attempt
 from verl_kernel.bench.clock import clock
@@ -25,6 +21,8 @@ from verl_kernel.bench.page.run_facts import run_facts
 from verl_kernel.bench.page.task_rows import TaskRow, task_rows
 from verl_kernel.bench.records import BenchTurn
 from verl_kernel.bench.run_files import read_run, read_tasks
+from verl_kernel.reporting import pages
+from verl_kernel.reporting.pages import page_environment
 from verl_kernel.scores.scoring import score
 
 PAGE = "report.html"
@@ -42,7 +40,8 @@ def write_page(folder: Path) -> Path:
         OSError: the page cannot be written; an older one is still there.
     """
     header, turns = read_run(folder)
-    asked = asked_of(header, read_tasks(folder), turns)
+    tasks = read_tasks(folder)
+    asked, references = asked_of(header, tasks, turns), {one.task_id: one.reference for one in tasks}
     scores = score([attempt(one) for one in turns], asked)
     rows, limit = task_rows(asked, turns), completion_limit(len(turns))
     page = (
@@ -61,42 +60,19 @@ def write_page(folder: Path) -> Path:
             charts=charts.charts(scores),
             rows=rows,
             known=_known(rows, turns),
-            packs=(packed(task_details(row, limit)) for row in rows),
+            packs=(packed(task_details(row, limit, references.get(row.task))) for row in rows),
             **_choices(rows),
         )
     )
-    return _written(folder / PAGE, page)
-
-
-def _written(path: Path, page: str) -> Path:
-    """Put the page in the place of an older one, which stays where there is no room for both."""
-    new = path.with_suffix(".tmp")
-    try:
-        new.write_text(page, encoding="utf-8", errors="backslashreplace")  # A name may hold lone surrogates.
-        return new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
+    return pages.write_page(folder / PAGE, page)
 
 
 def _environment() -> Environment:
-    """Templates that escape all they are given, with the page's own style and scripts."""
-    environment = Environment(
-        loader=PackageLoader("verl_kernel.bench.page"), autoescape=True, trim_blocks=True, lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )  # fmt: skip
-    environment.globals |= {"chart_size": charts, "verdicts": texts.VERDICTS}
+    """The page's templates, with its own style and scripts."""
+    environment = page_environment("verl_kernel.bench.page", ["tasks.css"], _SCRIPTS)
+    environment.globals |= {"verdicts": texts.VERDICTS}
     environment.filters |= {name: getattr(texts, name) for name in ("factor", "percent", "milliseconds")}
-    for kind, text in (("style", _static("page.css")), ("script", "".join(map(_static, _SCRIPTS)))):
-        environment.globals |= {kind: Markup(text), f"{kind}_hash": _hash(text)}  # the package's own text
     return environment
-
-
-def _static(name: str) -> str:
-    return files("verl_kernel.bench.page").joinpath(f"static/{name}").read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def _known(rows: list[TaskRow], turns: list[BenchTurn]) -> dict[str, bool]:

@@ -1,8 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // A task's samples: the turns of each side by side.
 
-function sampleSection(sample, chosen, open) {
-  const best = chosen && chosen[0] === sample.sample ? chosen[1] : null;
+function referenceBlock(task) {
+  if (task.reference === null) return "";
+  const code = element("div", { class: "code", tabindex: "0", role: "group", "aria-label": "Reference program" });
+  task.reference.forEach((text, index) =>
+    code.append(element("div", { class: "line", "data-number": index + 1 }, ...coloured(text), "\n")));
+  if (task.reference_cut) code.append(element("div", { class: "remark note" }, `${task.reference_cut} more characters are left out`));
+  return element("details", { class: "reference" }, element("summary", {}, "Reference program"), code);
+}
+
+function sampleSection(sample, bestAnswer, open) {
+  const best = bestAnswer && bestAnswer[0] === sample.sample ? bestAnswer[1] : null;
   const trail = sample.turns.map((turn) =>
     element("span", { class: `step ${turn.group}`, title: `turn ${turn.turn}: ${turn.status}` }, turn.speedup || turn.status));
   const made = element("details", { class: "sample" },

@@ -54,8 +54,9 @@ function fillDialog(row, task) {
       element("h2", { id: "dialog-title", tabindex: "-1", autofocus: true }, task.task),
       element("span", { class: "quiet" }, groups.join(", ")),
       element("span", { class: "buttons" }, previous, next, button("Close", "Close", () => dialog.close()))),
+    referenceBlock(task),
     ...(task.samples.length ? [] : [element("p", {}, "No answer.")]),
-    ...task.samples.map((sample) => sampleSection(sample, task.chosen, sample.sample === first || task.samples.length < 3)));
+    ...task.samples.map((sample) => sampleSection(sample, task.best, sample.sample === first || task.samples.length < 3)));
 }
 
 dialog.addEventListener("close", () => {

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Curves laid out for an SVG inside a page: of a bench and of a training run alike; colours are the style sheet's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from verl_kernel.reporting import axes
+
+WIDTH, HEIGHT = 360, 220
+LEFT, RIGHT, TOP, BOTTOM = 46, 18, 12, 34
+_FEW = 12
+"""Points of a line that each get a large dot and are read out."""
+Kind = Literal["line", "dashed", "points"]
+Place = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value of a curve, with the ends of its interval where it has one."""
+
+    x: float
+    y: float
+    text: str
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a line is drawn of."""
+
+    name: str
+    points: Sequence[Point]
+    kind: Kind = "line"
+    """Dashed lines lie on top, so that an equal one below stays visible; `points` have no line between them."""
+    tone: int = 1
+    """Which of the style sheet's colours, from 1 to 6."""
+    meaning: str = ""
+    """Said where the mouse rests on the legend."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place on an axis."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A point of a line, with what it says."""
+
+    x: float
+    y: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line with its band."""
+
+    name: str
+    dots: tuple[Dot, ...]
+    path: str
+    band: str
+    """Corners of the band between the ends of the intervals; empty without intervals."""
+    kind: Kind
+    tone: int
+    meaning: str
+
+    @property
+    def said(self) -> str:
+        """What a reader hears instead of seeing the line."""
+        dots = self.dots if len(self.dots) <= _FEW else (self.dots[0], self.dots[-1])
+        return "; ".join(dot.text for dot in dots)
+
+    @property
+    def radius(self) -> float:
+        """Of its dots."""
+        return 3.0 if len(self.dots) <= _FEW or self.kind == "points" else 1.4
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One panel; coordinates are pixels of a picture of WIDTH times HEIGHT."""
+
+    title: str
+    x_label: str
+    x_marks: tuple[Mark, ...]
+    y_marks: tuple[Mark, ...]
+    lines: tuple[Line, ...]
+    """In the order of the legend."""
+    band: str
+    """What the bands are; empty without."""
+
+    @property
+    def drawn(self) -> list[Line]:
+        """The lines from below to above: dashed ones and single points last."""
+        return sorted(self.lines, key=lambda line: line.kind != "line")
+
+
+def chart(title: str, x_label: str, curves: Sequence[Curve], x_marks: Sequence[float], *,
+          start: float | None = None, shares: bool = True, band: str = "") -> Chart:  # fmt: skip
+    """Lay a panel out.
+
+    Args:
+        title: of the panel.
+        x_label: of its horizontal axis.
+        curves: in the order of the legend; those without points are left out.
+        x_marks: values that are named on the horizontal axis.
+        start: where it begins; at the first point unless given.
+        shares: whether values are shares of 1.
+        band: what the bands between the ends of intervals are.
+    """
+    curves = [one for one in curves if one.points]
+    points = [point for one in curves for point in one.points]
+    xs, values = [point.x for point in points], [end for point in points for end in _ends(point)]
+    marks = axes.of_shares(values) if shares else axes.around(values)
+    across = _Scale(min(xs, default=0.0) if start is None else start, max(xs, default=1.0), LEFT, WIDTH - RIGHT)
+    up = _Scale(marks[0], marks[-1], HEIGHT - BOTTOM, TOP)
+    lines = tuple(_line(one, across, up) for one in curves)
+    return Chart(
+        title, x_label, tuple(Mark(across(x), _count(x)) for x in x_marks),
+        tuple(Mark(up(y), _share(y) if shares else f"{y:.6g}") for y in marks), lines,
+        band if any(line.band for line in lines) else "",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """From values to pixels."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        part = (value - self.low) / (self.high - self.low) if self.high > self.low else 0.5
+        return round(self.start + part * (self.end - self.start), 1)
+
+
+def _line(curve: Curve, across: _Scale, up: _Scale) -> Line:
+    dots = tuple(Dot(across(point.x), up(point.y), point.text) for point in curve.points)
+    ends = [(across(one.x), one.low, one.high) for one in curve.points if one.low is not None and one.high is not None]
+    corners = [*((x, up(high)) for x, _, high in ends), *((x, up(low)) for x, low, _ in reversed(ends))]
+    path = "" if curve.kind == "points" else _joined([(dot.x, dot.y) for dot in dots])
+    return Line(curve.name, dots, path, _joined(corners), curve.kind, curve.tone, curve.meaning)
+
+
+def _ends(point: Point) -> list[float]:
+    return [value for value in (point.y, point.low, point.high) if value is not None]
+
+
+def _joined(places: Sequence[Place]) -> str:
+    return " ".join(f"{x:g},{y:g}" for x, y in places)
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.3g}%"
+
+
+def _count(value: float) -> str:
+    return f"{value:.0f}" if value < 10_000 else f"{value / 1000:g}k"
