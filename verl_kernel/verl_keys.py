@@ -58,6 +58,7 @@ KEYS: dict[str, Any] = {
         apply_chat_template_kwargs=_Mapping | None,
         filter_overlong_prompts_workers=_Count | None,
     ),
+    **_under("data.custom_cls", path=str | None, name=str | None),
     **_under(
         "actor_rollout_ref.model",
         path=str,
@@ -176,6 +177,8 @@ KEYS: dict[str, Any] = {
     ),
     **_under("reward", num_workers=_Count),
     **_under("reward.reward_manager", name=str, source=Literal["register", "importlib"]),
+    **_under("reward.reward_manager.module", path=str | None),
+    **_under("reward.custom_reward_function", path=str | None, name=str | None),
     **_under("reward.reward_model", enable=bool, enable_resource_pool=bool),
     **_under(
         "trainer",

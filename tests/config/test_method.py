@@ -26,8 +26,9 @@ from verl_kernel.errors import ConfigError
 from verl_kernel.loss import LOSSES
 from verl_kernel.loss.preflight import check_mismatch
 from verl_kernel.loss.topr_options import ToprOptions
-from verl_kernel.preflight.checks import check_adaptive, check_options, check_registries, check_sampler
+from verl_kernel.preflight.checks import check_adaptive, check_options, check_sampler
 from verl_kernel.preflight.combinations import ESTIMATOR, GROUPED, LOSS, TWICE, check_combination
+from verl_kernel.preflight.names import check_registries
 
 FOLDER = Path(next(iter(verl_kernel.config.__path__))) / "method"
 METHODS = sorted(path.stem for path in FOLDER.glob("*.yaml"))

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from typing import Any
 
 import pytest
@@ -17,7 +19,8 @@ from verl_kernel.loss.config import KernelPolicyLossConfig
 from verl_kernel.loss.off_policy import CLASS, check_off_policy
 from verl_kernel.loss.preflight import check_mismatch
 
-LOSS = "actor_rollout_ref.actor.policy_loss"
+ACTOR = "actor_rollout_ref.actor"
+LOSS = f"{ACTOR}.policy_loss"
 CORRECTION = "algorithm.rollout_correction"
 COMPARING = ["rec_one_side_is", "rec_one_side_no_is", "rec_two_side_is", "rec_two_side_no_is", "rec_ring"]
 COMPARING += ["rec_gspo_is", "rec_gspo_no_is", "opmd_k2", "opmd_k2_sequence"]
@@ -104,6 +107,93 @@ def test_options_for_another_loss_or_class_are_refused(
     with pytest.raises(ConfigError) as error:
         check_mismatch(with_loss(recipes["stale_clip"], mode, **nodes))
     assert key in str(error.value) and remedy in str(error.value) and "\n" not in str(error.value)
+
+
+@functools.cache
+def composed(*overrides: str) -> DictConfig:
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return compose("cpu_quickstart", overrides=list(overrides))
+
+
+WITH_A_NODE = ("topr", "asymre_kl", "opmd", "opmd_k2", "red_weight", "rec_ring", "rec_gspo_is", "rec_one_side_is")
+
+
+@pytest.mark.parametrize("mismatch", ["turn_mrs", "turn_tis"])
+@pytest.mark.parametrize("method", WITH_A_NODE)
+def test_two_presets_with_a_loss_each_are_refused_with_both_ways_out(method: str, mismatch: str) -> None:
+    ways = ("mismatch=bypass", "method=dr_kernel")
+    with pytest.raises(ConfigError) as error:
+        check_mismatch(composed(f"method={method}", f"mismatch={mismatch}"))
+    assert all(way in str(error.value) for way in ways) and "\n" not in str(error.value)
+    check_mismatch(composed(f"method={method}", ways[0]))
+    check_mismatch(composed(ways[1], f"mismatch={mismatch}"))
+
+
+def test_the_node_of_another_loss_can_be_removed_as_the_sentence_says() -> None:
+    turns = ("mismatch=turn_mrs", f"{LOSS}.loss_mode=vanilla")
+    with pytest.raises(ConfigError, match=re.escape(f"remove the node (on the command line with ~{LOSS}.turn_cor")):
+        check_mismatch(composed(*turns))
+    check_mismatch(composed(*turns, f"~{LOSS}.turn_correction"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "warns"),
+    [
+        (("method=opmd_k2", "mismatch=none"), True),
+        (("method=opmd_k2", "mismatch=none", f"{LOSS}.loss_mode=opmd_k2_sequence"), True),
+        (("method=opmd_k2", "mismatch=none", "actor_rollout_ref.actor.ppo_mini_batch_size=2"), False),
+        (("method=opmd_k2", "mismatch=none", "actor_rollout_ref.actor.ppo_epochs=2"), False),
+        (("method=opmd_k2",), False),
+        (("method=rec_ring", "mismatch=none"), False),
+    ],
+)
+def test_a_pull_towards_the_policy_itself_is_warned_of(
+    caplog: pytest.LogCaptureFixture, overrides: tuple[str, ...], warns: bool
+) -> None:
+    check_mismatch(composed(*overrides))
+    assert ("pull towards the old policy is 0" in caplog.text) is warns
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ({"rollout_rs": "geometric"}, "Invalid rollout_rs option: geometric"),
+        ({"rollout_rs_threshold": "abc"}, "could not convert string to float"),
+        ({"rollout_rs_threshold": None}, "must be explicitly provided"),
+        ({"rollout_rs_threshold": "1.1,2,3"}, "one threshold shared by all options or exactly 2"),
+        ({"rollout_rs": ""}, "at least one valid option"),
+        ({"rollout_is": "token", "rollout_is_threshold": -1.0}, "must be positive"),
+        ({"rollout_is": "token", "rollout_is_threshold": "2_1"}, "must be <= upper bound"),
+    ],
+)
+def test_a_rule_that_verl_would_refuse_is_refused_before_the_start(rule: dict[str, Any], words: str) -> None:
+    config = composed("mismatch=mrs").copy()
+    config.algorithm.rollout_correction.update(rule)
+    with pytest.raises(ConfigError) as error:
+        check_mismatch(config)
+    sentence = str(error.value)
+    assert sentence.startswith("algorithm.rollout_correction.rollout_") and words in sentence and "\n" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        ((f"{LOSS}.rec.eps_low_prime=0.1",), f"{LOSS}.rec.eps_low_prime is 0.1 and eps_low is 0.2"),
+        ((f"{LOSS}.rec.eps_high_prime=0",), f"{LOSS}.rec.eps_high_prime is 0.0 and eps_high is 0.2"),
+        ((f"{LOSS}.rec.eps_low=0.7",), f"{LOSS}.rec.eps_low_prime is 0.6 and eps_low is 0.7"),
+        (
+            (f"{LOSS}.rec.eps_low=null", f"{ACTOR}.clip_ratio_low=0.7"),
+            f"{LOSS}.rec.eps_low_prime is 0.6 and eps_low is 0.7",
+        ),
+        (
+            (f"{LOSS}.rec.eps_low=null", f"{ACTOR}.clip_ratio_low=1.5"),
+            f"{ACTOR}.clip_ratio_low is 1.5; it must be a number",
+        ),
+    ],
+)
+def test_a_ring_has_its_outer_edge_beyond_its_inner_one(overrides: tuple[str, ...], key: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(key)):
+        check_mismatch(composed("method=rec_ring", *overrides))
 
 
 def test_empty_nodes_are_no_options(recipes: dict[str, DictConfig]) -> None:

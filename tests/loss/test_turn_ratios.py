@@ -137,6 +137,8 @@ def test_no_token_is_no_turn(mask: torch.Tensor) -> None:
         ({"weights": "sequence"}, "weights"),
         ({"veto": 0}, "veto"),
         ({"veto": "never"}, "veto"),
+        ({"veto": 1.5}, "veto is 1.5; it must be a number above 0 and below 1,"),
+        ({"veto": 0.9, "low": 0.8}, "veto is 0.9, not below"),
         ({"cap": None}, "cap"),
         ({"cap": -1}, "cap"),
         ({"low": 2.0, "high": 1.0}, "low"),

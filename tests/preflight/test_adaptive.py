@@ -59,9 +59,27 @@ def test_the_recipe_alone_and_the_estimator_alone_are_allowed() -> None:
         ("ada_seq_balance", "algorithm.adv_estimator=ada_est", "is no pass rate"),
         ("ada_seq_balance", f"{SAMPLER}.sampler_kwargs.group_filter=refill", "throws away prompts"),
         ("ada_seq_balance", "algorithm.trloo.count_rejected=false", "the whole pool"),
+        (
+            "ada_seq_pos",
+            "algorithm.ada.positive=best_turn_speedups",
+            r"best_turn_speedups'.*did you mean best_turn_speedup\?",
+        ),
+        ("ada_est", "algorithm.ada.positive=speedup", "it must be one of acc, best_turn_acc"),
         ("ada_seq_balance", "algorithm.ada.sampling=balance", "must be one of none, est, seq_pos, seq_balance"),
     ],
 )
 def test_what_makes_no_sense_is_refused(method: str | None, override: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         check_adaptive(changed(method, override))
+
+
+@pytest.mark.parametrize(("positive", "known"), [("speedup", True), ("best_turn_acc", False)])
+def test_what_is_positive_is_a_figure_of_the_loop_that_plays(positive: str, known: bool) -> None:
+    loop = "actor_rollout_ref.rollout.agent.default_agent_loop=single_turn_agent"
+    config = changed("ada_seq_pos", loop, f"algorithm.ada.positive={positive}")
+    if known:
+        check_adaptive(config)
+    else:
+        with pytest.raises(ConfigError, match="it must be one of acc, speedup"):
+            check_adaptive(config)
+    check_adaptive(OmegaConf.merge(config, {"reward": {"reward_manager": {"name": "naive"}}}))

@@ -17,8 +17,8 @@ from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.errors import EnvironmentNotReady, RegistrationError, VerlKernelError
 from verl_kernel.plugin import registration
 from verl_kernel.preflight import PreflightCallback, machine, preflight
-from verl_kernel.preflight.checks import check_registries
 from verl_kernel.preflight.hardware import Machine
+from verl_kernel.preflight.names import check_registries
 from verl_kernel.preflight.placement import check_machine
 
 REFERENCE = """

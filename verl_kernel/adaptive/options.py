@@ -12,7 +12,7 @@ from annotated_types import Interval
 
 from verl_kernel.adaptive.pool import ExitRule
 from verl_kernel.errors import ConfigError
-from verl_kernel.option_group import OptionGroup
+from verl_kernel.option_group import OptionGroup, in_words, nearest
 
 NODE = "algorithm.ada"
 _Count = Annotated[int, Interval(ge=1)]
@@ -107,6 +107,7 @@ class AdaOptions(OptionGroup):
         """
         if self.positive not in info:
             raise ConfigError(
-                f"{NODE}.positive is {self.positive}, which no rollout reports: give one of {', '.join(sorted(info))}"
+                f"{NODE}.positive is {in_words(self.positive)}, which no rollout reports; "
+                f"{nearest(self.positive, info)}it must be one of {', '.join(sorted(info))}"
             )
         return float(info[self.positive]) >= self.positive_from

@@ -92,7 +92,7 @@ def _names() -> str:
 def _registries() -> str:
     """The names that the plain recipe uses."""
     from verl_kernel import plugin
-    from verl_kernel.preflight.checks import check_registries
+    from verl_kernel.preflight.names import check_registries
 
     absent = [f"{kind} {name}" for (kind, name), holder in plugin.missing().items() if holder is None]
     if absent:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from verl_kernel.env.isolation_probe import granted_isolation
     from verl_kernel.env.judge.judge import Judge
     from verl_kernel.env.judge.memory_findings import described
+    from verl_kernel.env.judge.trials.choice import TrialChoice
     from verl_kernel.env.options import GymOptions
     from verl_kernel.env.pool.cluster.gym import KernelGym
     from verl_kernel.env.pool.cluster.router import CONTROL
@@ -46,6 +47,7 @@ _HOMES = {
     "PoolStats": "pool.stats",
     "Task": "task",
     "Timing": "result",
+    "TrialChoice": "judge.trials.choice",
     "Trials": "result",
     "TrueSize": "result",
     "check": "static_check",
@@ -74,6 +76,7 @@ __all__ = [
     "PoolStats",
     "Task",
     "Timing",
+    "TrialChoice",
     "Trials",
     "TrueSize",
     "check",

@@ -32,7 +32,7 @@ class TurnCorrectionOptions(OptionGroup):
     """Smallest geometric mean ratio that stays; null for no bound."""
     high: _Ratio | None = None
     """Largest geometric mean ratio that stays; null for no bound."""
-    veto: _Ratio | None = None
+    veto: Annotated[float, Interval(gt=0, lt=1), "a number above 0 and below 1"] | None = None
     """One token with a ratio below this rejects the whole; larger ratios never do; null for no veto."""
     weights: Literal["none", "token", "geometric", "product"] = "none"
     """Weight of a token: its own ratio (`token`), or the whole's geometric mean or product of ratios."""
@@ -43,3 +43,8 @@ class TurnCorrectionOptions(OptionGroup):
         super().__post_init__()
         if self.low is not None and self.high is not None and self.low > self.high:
             raise ConfigError(f"{NODE}.low is {self.low}, above {NODE}.high, {self.high}: no ratio would stay")
+        if self.low is not None and self.veto is not None and self.veto >= self.low:
+            raise ConfigError(
+                f"{NODE}.veto is {self.veto}, not below {NODE}.low, {self.low}: a single token would reject what the "
+                "mean may keep; lower veto, or set low to null"
+            )

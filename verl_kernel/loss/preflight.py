@@ -8,9 +8,10 @@ import math
 from omegaconf import DictConfig
 
 from verl_kernel.errors import ConfigError
-from verl_kernel.loss.off_policy import check_off_policy
+from verl_kernel.loss.off_policy import check_off_policy, unread
 from verl_kernel.loss.options import NODE, TurnCorrectionOptions
 from verl_kernel.loss.staleness import CORRECTION, check_staleness
+from verl_kernel.option_group import in_words
 from verl_kernel.verl_keys import find, read
 
 UNCUT = math.exp(20)
@@ -38,6 +39,8 @@ def _check_correction(config: DictConfig) -> None:
             f"{CORRECTION}.{reads[0]} is {rule.get(reads[0])} and the rollout keeps no log-probabilities to "
             "correct by: set actor_rollout_ref.rollout.calculate_log_probs=true, or mismatch=none"
         )
+    for key in corrects:
+        _ask_verl(config, key)
     if corrects and rule.get("bypass_mode"):
         raise ConfigError(
             f"{CORRECTION}.bypass_mode is true, with which verl's trainer does not apply {CORRECTION}.{corrects[0]}: "
@@ -45,15 +48,29 @@ def _check_correction(config: DictConfig) -> None:
         )
 
 
+def _ask_verl(config: DictConfig, key: str) -> None:
+    """Apply a rule to one token: verl reads rules and thresholds only when it has a batch."""
+    import torch
+    from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
+
+    own = {name: value for name, value in find(config, CORRECTION).items() if name in (key, f"{key}_threshold")}
+    token = torch.zeros(1, 1)
+    try:
+        compute_rollout_correction_and_rejection_mask(token, token, torch.ones(1, 1), **{"rollout_is": None, **own})
+    except (TypeError, ValueError) as exc:
+        given = " and ".join(f"{CORRECTION}.{name} is {in_words(value)}" for name, value in own.items())
+        raise ConfigError(
+            f"{given}, which verl refuses ({str(exc).rstrip('.')}): correct what it names, or choose a preset, "
+            "as mismatch=mrs or mismatch=tis"
+        ) from None
+
+
 def _check_turn_corrected(config: DictConfig) -> None:
     node = find(config, NODE)
     mode = read(config, "actor_rollout_ref.actor.policy_loss.loss_mode")
     if mode != "turn_corrected":
         if node:
-            raise ConfigError(
-                f"{NODE} is set and actor_rollout_ref.actor.policy_loss.loss_mode is {mode}, which does not read it: "
-                "set it to turn_corrected, or remove the node"
-            )
+            raise unread(NODE, mode, "turn_corrected")
         return
     options = TurnCorrectionOptions.from_node(node)
     if options.level == "turn" and find(config, "kernelgym.max_turns") == 1:

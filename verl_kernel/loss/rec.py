@@ -31,7 +31,8 @@ from typing import Any
 import torch
 
 from verl_kernel.loss.ratios import log_ratio_at, segment_sum, within
-from verl_kernel.loss.rec_options import RecOptions, options_of
+from verl_kernel.loss.rec_options import EPS, RecOptions, options_of
+from verl_kernel.option_group import checked
 
 _LEVELS = {"sequence": "geometric", "sequence_is": "geometric"}
 
@@ -89,10 +90,16 @@ def rec(
 def with_eps(options: RecOptions, config: Any) -> RecOptions:
     """Options whose eps are numbers, `config`'s clip range where they are null."""
     both = {}
-    for side in ("low", "high"):
-        own, actors = getattr(options, f"eps_{side}"), getattr(config, f"clip_ratio_{side}")
-        both[f"eps_{side}"] = own if own is not None else actors if actors is not None else config.clip_ratio
+    for side in EPS:
+        own = getattr(options, f"eps_{side}")
+        both[f"eps_{side}"] = own if own is not None else _actors(side, config)
     return dataclasses.replace(options, **both)
+
+
+def _actors(side: str, config: Any) -> Any:
+    names = (f"clip_ratio_{side}", "clip_ratio")
+    name = next(name for name in names if getattr(config, name) is not None)
+    return checked(f"actor_rollout_ref.actor.{name}", getattr(config, name), EPS[side])
 
 
 def rec_terms(

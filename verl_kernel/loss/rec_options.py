@@ -19,6 +19,8 @@ CUSTOM = "rec_custom"
 _Share = Annotated[float, Interval(ge=0, le=1)]
 _Size = Annotated[float, Interval(ge=0, lt=math.inf)]
 _Positive = Annotated[float, Interval(gt=0, lt=math.inf)]
+EPS: dict[str, Any] = {"low": _Share, "high": _Size}
+"""What `eps_low` and `eps_high` may be, whatever key they come from."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,16 @@ class RecOptions(OptionGroup):
     """Of `ring`: ratios above 1 + eps_high_prime stay where the advantage is negative."""
     tau: _Size = 0.0
     """The loss is divided by 1 + tau."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for side in ("low", "high") if self.clip == "ring" else ():
+            near, far = getattr(self, f"eps_{side}"), getattr(self, f"eps_{side}_prime")
+            if near is not None and far < near:
+                raise ConfigError(
+                    f"{NODE}.eps_{side}_prime is {far} and eps_{side} is {near}: the outer edge of a ring lies beyond "
+                    f"its inner one, so raise eps_{side}_prime, or lower eps_{side} (null is actor.clip_ratio_{side})"
+                )
 
 
 PRESETS: dict[str, dict[str, Any]] = {

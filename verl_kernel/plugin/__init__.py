@@ -10,9 +10,17 @@ from __future__ import annotations
 
 import logging
 
-from verl_kernel.plugin.registration import AGENT_LOOP, REWARD_MANAGER, expected, missing, register, states
+from verl_kernel.plugin.registration import (
+    AGENT_LOOP,
+    REWARD_MANAGER,
+    expected,
+    missing,
+    register,
+    registered,
+    states,
+)
 
-__all__ = ["AGENT_LOOP", "REWARD_MANAGER", "expected", "missing", "register", "states"]
+__all__ = ["AGENT_LOOP", "REWARD_MANAGER", "expected", "missing", "register", "registered", "states"]
 
 logger = logging.getLogger(__name__)
 

@@ -74,6 +74,11 @@ def expected() -> dict[tuple[str, str], str]:
     return names
 
 
+def registered(kind: str) -> tuple[str, ...]:
+    """All names in verl's registry of a kind, ours and others'."""
+    return tuple(_registry(kind))
+
+
 def missing() -> dict[tuple[str, str], str | None]:
     """Those of our names that verl's registries do not hold for us, with the dotted name of their holder."""
     found: dict[tuple[str, str], str | None] = {}

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from verl_kernel.errors import ConfigError, DataError, RegistrationError
+from verl_kernel.errors import ConfigError, DataError
 from verl_kernel.preflight.attention import check_shards
 from verl_kernel.preflight.combinations import check_combination
+from verl_kernel.preflight.names import LOOP, agent_loops, check_names, check_registries, unknown
+from verl_kernel.preflight.positive import check_positive
 from verl_kernel.preflight.trainer_mode import check_asynchronous
 from verl_kernel.preflight.verls_own import check_verls_own
 from verl_kernel.verl_keys import check_keys, find, read
@@ -28,40 +30,14 @@ def check_trainer(config: DictConfig) -> None:
         )
 
 
-NAMES = {
-    "advantage estimator": "algorithm.adv_estimator",
-    "policy loss": "actor_rollout_ref.actor.policy_loss.loss_mode",
-    "reward manager": "reward.reward_manager.name",
-    "agent loop": "actor_rollout_ref.rollout.agent.default_agent_loop",
-}
-"""Where a configuration names what verl looks up in its registries."""
-
-
-def check_registries(config: DictConfig) -> None:
-    """The registries of verl hold for us those of our names that the configuration uses; all others are logged."""
-    from verl_kernel import plugin
-
-    for (kind, name), holder in plugin.missing().items():
-        who = f"held by {holder}" if holder else "not registered"
-        if read(config, NAMES[kind]) != name:
-            logger.warning("%s %r is %s; this run does not use it", kind, name, who)
-            continue
-        remedy = (
-            "choose another, or leave the other package out of VERL_USE_EXTERNAL_PLUGINS or VERL_USE_EXTERNAL_MODULES"
-            if holder
-            else "allow verl_kernel in VERL_USE_EXTERNAL_PLUGINS, and look for the error that the plugin logged when "
-            "verl was imported"
-        )
-        raise RegistrationError(f"{NAMES[kind]} is {name}, a name of verl_kernel that is {who}: {remedy}")
-
-
 def check_options(config: DictConfig) -> None:
     """The nodes that are ours parse: `kernelgym`, those of the turn-level estimators."""
     from verl_kernel.advantage import ESTIMATORS, OPTIONS
     from verl_kernel.advantage.options import check_algorithm
+    from verl_kernel.env import TrialChoice
     from verl_kernel.reward.options import parse_options
 
-    parse_options(find(config, "kernelgym"))
+    TrialChoice.read(parse_options(find(config, "kernelgym")).env.trial_choice)
     if read(config, "algorithm.adv_estimator") in ESTIMATORS:
         check_algorithm(find(config, "algorithm"))
         for options_of_node in OPTIONS:
@@ -80,6 +56,7 @@ def check_adaptive(config: DictConfig) -> None:
     from verl_kernel.rollout import adaptive_preflight
 
     adaptive_preflight.check_adaptive(config)
+    check_positive(config)
 
 
 def check_sampler(config: DictConfig) -> None:
@@ -105,6 +82,16 @@ def check_data(config: DictConfig) -> None:
             raise DataError(f"{key}: {exc}") from exc
 
 
+def check_agents(config: DictConfig) -> None:
+    """Every row is played by an agent loop that verl will find: a row's `agent_name` wins over the default."""
+    from verl_kernel.sampler.preflight import agents
+
+    known = agent_loops(config)
+    for key, path in _dataset_files(config):
+        for name in sorted(agents(path, read(config, LOOP)) - known):
+            raise DataError(f"{key}: {unknown(f'the agent_name of a row in {path}', name, known)}")
+
+
 def check_measured(config: DictConfig) -> None:
     """Rejection has rollouts whose coverage is measured."""
     from verl_kernel.reward.unjudged import has_our_sampler
@@ -127,19 +114,17 @@ def check_model(config: DictConfig) -> None:
 
 def check_chat_template(config: DictConfig) -> None:
     """The model's chat template ends turns in a way that the multi-turn agent loop can follow."""
-    from verl_kernel.plugin import AGENT_LOOP
     from verl_kernel.rollout.preflight import check_turn_end
 
-    if read(config, NAMES["agent loop"]) == AGENT_LOOP:
+    if _plays_ours(config):
         check_turn_end(config)
 
 
 def check_context(config: DictConfig) -> None:
     """Prompts that show a few earlier turns are for validation only, and have room for them."""
-    from verl_kernel.plugin import AGENT_LOOP
     from verl_kernel.rollout import preflight as rollout
 
-    if read(config, NAMES["agent loop"]) == AGENT_LOOP:
+    if _plays_ours(config):
         rollout.check_context(config)
 
 
@@ -147,21 +132,31 @@ CHECKS: tuple[Callable[[DictConfig], None], ...] = (
     check_keys,
     check_trainer,
     check_registries,
+    check_names,
     check_asynchronous,
     check_options,
-    check_context,
     check_sampler,
     check_mismatch,
     check_combination,
     check_adaptive,
     check_model,
-    check_chat_template,
     check_data,
+    check_agents,
+    check_context,
+    check_chat_template,
     check_measured,
     check_shards,
     check_verls_own,
 )
 """In order: cheap ones, whose failures explain the others, first."""
+
+
+def _plays_ours(config: DictConfig) -> bool:
+    """Whether any row is played by our agent loop; the dataset files exist."""
+    from verl_kernel.plugin import AGENT_LOOP
+    from verl_kernel.sampler.preflight import agents
+
+    return any(AGENT_LOOP in agents(path, read(config, LOOP)) for _, path in _dataset_files(config))
 
 
 def _dataset_files(config: DictConfig, *splits: str) -> Iterator[tuple[str, str]]:

@@ -64,7 +64,7 @@ def check_coverage(config: DictConfig, train_files: Sequence[str]) -> None:
         ConfigError: rejection is on and every training row goes to an agent loop other than ours.
     """
     default = read(config, _DEFAULT_AGENT)
-    if _options(config).enabled and train_files and not any(AGENT in _agents(path, default) for path in train_files):
+    if _options(config).enabled and train_files and not any(AGENT in agents(path, default) for path in train_files):
         raise ConfigError(
             f"{NODE}.enabled is true, but no row of data.train_files is played by {AGENT}, the loop that measures "
             f"coverage: set {_DEFAULT_AGENT} to {AGENT} (a row's agent_name wins), or enabled to false"
@@ -75,7 +75,8 @@ def _options(config: DictConfig) -> PRSOptions:
     return PRSOptions.from_node(find(config, NODE))
 
 
-def _agents(path: str, default: str) -> set[str]:
+def agents(path: str, default: str) -> set[str]:
+    """The agent loops that play the rows of a dataset file, which exists; `default` those that name none."""
     if "agent_name" not in pq.read_schema(path).names:
         return {default}
     return {name or default for name in pq.read_table(path, columns=["agent_name"])["agent_name"].to_pylist()}
