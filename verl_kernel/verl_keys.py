@@ -41,7 +41,10 @@ _ROLLOUT = "actor_rollout_ref.rollout"
 _ACTOR = "actor_rollout_ref.actor"
 _SAMPLER = "trainer.v1.sampler"
 
+_OBJECTS = ("data.custom_cls", "reward.custom_reward_function", f"{_SAMPLER}.custom_sampler")
+
 KEYS: dict[str, Any] = {
+    **{f"{node}.{key}": str | None for node in _OBJECTS for key in ("path", "name")},
     **_under(
         "data",
         train_files=_Words | None,
@@ -58,7 +61,6 @@ KEYS: dict[str, Any] = {
         apply_chat_template_kwargs=_Mapping | None,
         filter_overlong_prompts_workers=_Count | None,
     ),
-    **_under("data.custom_cls", path=str | None, name=str | None),
     **_under(
         "actor_rollout_ref.model",
         path=str,
@@ -107,12 +109,7 @@ KEYS: dict[str, Any] = {
         param_offload=bool,
         use_torch_compile=bool,
     ),
-    **_under(
-        f"{_ACTOR}.fsdp_config.mixed_precision",
-        param_dtype=_Precision,
-        reduce_dtype=_Precision,
-        buffer_dtype=_Precision,
-    ),
+    **{f"{_ACTOR}.fsdp_config.mixed_precision.{kind}_dtype": _Precision for kind in ("param", "reduce", "buffer")},
     **_under(f"{_ACTOR}.policy_loss", _target_=str, loss_mode=str),
     **_under(
         _ROLLOUT,
@@ -175,10 +172,9 @@ KEYS: dict[str, Any] = {
         rollout_rs=str | None,
         rollout_rs_threshold=_Threshold | None,
     ),
-    **_under("reward", num_workers=_Count),
+    "reward.num_workers": _Count,
     **_under("reward.reward_manager", name=str, source=Literal["register", "importlib"]),
-    **_under("reward.reward_manager.module", path=str | None),
-    **_under("reward.custom_reward_function", path=str | None, name=str | None),
+    "reward.reward_manager.module.path": str | None,
     **_under("reward.reward_model", enable=bool, enable_resource_pool=bool),
     **_under(
         "trainer",
@@ -210,7 +206,6 @@ KEYS: dict[str, Any] = {
         max_off_policy_strategy=Literal["drop", "wait"],
         sync_refill_failed_groups=bool | None,
     ),
-    **_under(f"{_SAMPLER}.custom_sampler", path=str | None, name=str | None),
     "transfer_queue.backend.SimpleStorage.num_data_storage_units": _Count,
     **_under(
         "ray_kwargs.ray_init",
