@@ -20,8 +20,8 @@ from verl_kernel.errors import cannot_load
 COMMANDS = {
     "eval": "Judge kernels against a reference program.",
     "bench": "Measure a model, or saved kernels, on a suite of tasks.",
-    "bench-curves": "Draw what more turns and the tokens that they cost bring, run beside run.",
-    "aces": "Choose, from candidates, which kinds of trials tell such candidates apart.",
+    "bench-curves": "Plot score against turns and tokens for one or more runs.",
+    "aces": "Pick the input kinds that best separate right from wrong kernels (ACES).",
     "data": "Build tasks, data sets and the small model of the quickstart.",
     "remix": "Fine-tune on conversations with several LoRAs and a router, and write PEFT adapters.",
     "watch": "Run a trainer with its output in a file and its progress on screen.",

@@ -17,6 +17,8 @@ _SCRIPT = """
 import json, os, sys, traceback
 from pathlib import Path
 
+import omegaconf, pyarrow.parquet, pydantic, rich.table  # light, and shared by all forks
+
 from verl_kernel.cli import app
 
 folder, lines, heavy = Path(sys.argv[1]), json.loads(sys.argv[2]), json.loads(sys.argv[3])

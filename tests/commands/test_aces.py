@@ -62,7 +62,7 @@ def test_the_kinds_that_tell_candidates_apart_get_the_trials_and_the_gym_takes_t
     [
         (("--candidates", "nowhere"), "store them as <task_id>/<name>.py"),
         (("--candidates", "pool", "--method", "x"), "it must be c or o"),
-        (("--candidates", "pool", "--device", "tpu"), "kernelgym.device"),
+        (("--candidates", "pool", "--device", "tpu"), "--device is 'tpu'; it must be one of auto, cpu, cuda"),
     ],
 )
 @pytest.mark.processes

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from verl_kernel.commands.data import app
+from verl_kernel.cli import app
 from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.data.talks import SCHEMA
 from verl_kernel.quickstart.corpus import answer_text, task_messages
@@ -88,7 +88,7 @@ def tasks(tmp_path):
 def test_what_led_to_a_kernel_becomes_conversations_and_nothing_is_asked_twice(tasks, tmp_path):
     pytest.importorskip("openai")
     out = tmp_path / "talks.parquet"
-    words = ["coldstart", "--suite", str(tasks), "--run", str(tmp_path / "run"), "--out", str(out)]
+    words = ["data", "coldstart", "--suite", str(tasks), "--run", str(tmp_path / "run"), "--out", str(out)]
     words += ["--device", "cpu", "--compile-for", "off", "-n", "1", "--turns", "3"]
     with serving() as url:
         asking = [*words, "--base-url", url, "--model", "strong"]
@@ -109,7 +109,16 @@ def test_what_led_to_a_kernel_becomes_conversations_and_nothing_is_asked_twice(t
 
 
 def test_bad_input_is_one_sentence(tasks, tmp_path):
-    words = ["coldstart", "--suite", str(tasks), "--run", str(tmp_path / "run"), "--out", str(tmp_path / "t.parquet")]
+    words = [
+        "data",
+        "coldstart",
+        "--suite",
+        str(tasks),
+        "--run",
+        str(tmp_path / "run"),
+        "--out",
+        str(tmp_path / "t.parquet"),
+    ]
     for more, part, code in (
         ([], "holds no run.json", 2),
         (["--keep", "first"], "--keep is 'first'", 2),

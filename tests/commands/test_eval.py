@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """`verl-kernel eval` as a user runs it: a process, its exit code, its two streams."""
 
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from verl_kernel.commands.eval import _remark
-from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.commands.verdict_table import print_verdicts, remarks
+from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
 
 pytestmark = pytest.mark.processes
 
@@ -207,7 +210,7 @@ USAGE = {
     "reference.py good.py again.py": "again.py is named twice",
     "no_model.py good.py": "no `class Model`",
     "no_inputs.py good.py": "no `get_inputs()`",
-    "no_python.py good.py": "no_python is not valid Python",
+    "no_python.py good.py": "no_python.py is not valid Python",
     "empty.py good.py": "is empty",
     "reference.py good.py --device tpu": "--device is 'tpu'; it must be one of auto, cpu, cuda",
     "reference.py good.py --static-check lax": "--static-check is 'lax'; it must be one of strict, coverage, off",
@@ -278,6 +281,18 @@ def test_options_reach_the_gym(files):
     assert torch_only.status is EvalStatus.DECOY and imported.status is EvalStatus.COMPILE_ERROR
 
 
+def test_an_interrupted_run_prints_what_was_judged(files):
+    hanging = KERNEL.replace("FACTOR", "2.0").replace('print("the kernel talks")', "while True: pass")
+    (files / "hanging.py").write_text(hanging)
+    words = ["eval", "reference.py", "good.py", "hanging.py", "--device", "cpu", "--timeout", "600", "--json"]
+    command = [sys.executable, "-m", "verl_kernel", *words]
+    with subprocess.Popen(command, cwd=files, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert json.loads(process.stdout.readline())["status"] == "ok"
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == 130 and error == "Interrupted: 1 of 2 kernels judged.\n"
+
+
 def test_no_kernel_is_a_usage_error(files):
     assert verl_kernel(files, "reference.py").returncode == 2
 
@@ -286,5 +301,28 @@ def test_a_poor_task_is_named_beside_its_kernels():
     result = EvalResult(
         task_id="t", status=EvalStatus.OK, correctness=True, task_flags=("constant_output",), fallback_ops={"relu": 1}
     )
-    assert _remark(result) == "task: constant_output (never rewarded)"
+    assert remarks(result) == "task: constant_output (never rewarded); torch: 1 relu"
     assert not result.rewarded and result.model_copy(update={"task_flags": ("constant_inputs",)}).rewarded
+
+
+def test_remarks_tell_flags_missing_prices_and_what_torch_does():
+    result = EvalResult(
+        task_id="t", status=EvalStatus.OK, correctness=True, hack_flags=("only_moves",),
+        unpriced_ops=("aten::_fft_r2c",), fallback_ops={"aten::max.dim": 1},
+    )  # fmt: skip
+    said = remarks(result)
+    assert "no time: no price for aten::_fft_r2c" in said
+    assert "only_moves (its kernels only copy what torch computes)" in said
+    assert "torch: 1 aten::max.dim" in said
+
+
+def test_a_narrow_terminal_cuts_names_and_figures_and_keeps_the_help():
+    message = "line 9, in kernel fused: a load lies outside the tensors of the launch, at element 786240 of x: mask it"
+    error = EvalError(stage="trials", type="OutOfBounds", message=message)
+    result = EvalResult(task_id="t", kernel="a" * 60 + ".py", status=EvalStatus.UNSAFE, error=error)
+    console = Console(width=60, record=True, file=io.StringIO(), force_terminal=True)
+    print_verdicts("reference.py", [result], console)
+    text = console.export_text(clear=False)
+    assert "…" in text.split("OutOfBounds")[0] and max(map(len, text.splitlines())) <= 60
+    assert message in " ".join(text.split())
+    assert "\x1b[31munsafe" in console.export_text(styles=True)

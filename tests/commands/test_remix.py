@@ -86,10 +86,10 @@ def test_the_paper_s_router_says_that_its_adapter_is_not_exact(talks: Path, mode
 @pytest.mark.parametrize(
     ("extra", "said"),
     [
-        (("--chosen", "5"), "remix.chosen is 5"),
-        (("--selections", "1"), "remix.tuning.selections is 1"),
-        (("--router", "token"), "remix.router is 'token'; it must be one of layer, prompt"),
-        (("--learning-rate", "0"), "remix.tuning.learning_rate is 0.0"),
+        (("--chosen", "5"), "--chosen is 5"),
+        (("--selections", "1"), "--selections is 1"),
+        (("--router", "token"), "--router is 'token'; it must be one of layer, prompt"),
+        (("--learning-rate", "0"), "--learning-rate is 0.0"),
         (("--key-column", "family"), "has no column 'family'; it has messages, level"),
         (("--target", "gate"), "remix.targets names 'gate'"),
     ],

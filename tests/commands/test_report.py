@@ -28,17 +28,33 @@ def test_report_prints_steps_and_changes_and_writes_the_page(tmp_path):
     assert (tmp_path / "reward.png").exists()
 
 
-def test_a_run_killed_in_the_middle_of_its_first_record_is_reported(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "data": {"training/gl')
+def test_a_run_that_only_validated_is_reported_without_a_change(tmp_path):
+    write_lines(tmp_path / "metrics.jsonl", validation(0, acc=0.25))
     done = report(tmp_path)
-    assert done.returncode == 0 and "0 steps" in done.stdout
+    assert done.returncode == 0 and "0 steps of" in done.stdout and "0.250" in done.stdout
+    assert "change" not in done.stdout and done.stdout.count("step 0") == 1
     assert "fewer than two steps" in (tmp_path / "report.html").read_text()
 
 
-def test_report_without_metrics_is_a_usage_error(tmp_path):
+def test_one_step_is_one_and_no_window_has_one_steps(tmp_path):
+    write_lines(tmp_path / "metrics.jsonl", *[step(n, **{"critic/score/mean": n / 4}) for n in (1, 2)])
+    assert "first 1 step " in report(tmp_path).stdout
+    write_lines(tmp_path / "metrics.jsonl", step(1, **{"critic/score/mean": 0.5}))
+    assert report(tmp_path).stdout.startswith("1 step of ")
+
+
+def test_output_that_is_no_terminal_is_not_squeezed(tmp_path):
+    write_lines(tmp_path / "metrics.jsonl", step(1, **{"prs/rejected_fraction": 0.5}))
+    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    done = subprocess.run([VERL_KERNEL, "report", tmp_path], capture_output=True, text=True, env=environment)
+    assert "PRS rejected" in done.stdout and "…" not in done.stdout
+
+
+def test_a_run_of_a_study_is_a_training_run_although_it_has_a_run_json(tmp_path):
+    write_lines(tmp_path / "metrics.jsonl", step(1, **{"critic/score/mean": 0.5}))
+    (tmp_path / "run.json").write_text('{"fingerprint": "x"}')
     done = report(tmp_path)
-    assert done.returncode == 2 and "metrics.jsonl does not exist" in done.stderr
-    assert not (tmp_path / "report.html").exists()
+    assert done.returncode == 0 and "1 step of" in done.stdout, done.stderr
 
 
 def test_the_folder_of_a_bench_gets_the_benchs_page(tmp_path):

@@ -16,4 +16,4 @@ def test_without_a_cluster_it_is_one_sentence_and_exit_code_2():
 @pytest.mark.parametrize("words", [[], ["node-7", "--judge", "3"]])
 def test_it_takes_a_node_or_a_judge(words):
     result = CliRunner().invoke(app, ["serve-drain", *words])
-    assert result.exit_code == 2 and "name a node, or a judge with --judge" in result.output
+    assert result.exit_code == 2 and "Error: which judges are meant is unclear: name a node" in result.output

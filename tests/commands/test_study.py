@@ -42,7 +42,7 @@ def test_a_stopped_study_goes_on_where_it_was(plan: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(study, "_train", train)
     stopped = run(plan)
-    assert stopped.exit_code == 2 and "1 of the study's arms failed; the first: run one-1" in stopped.output
+    assert stopped.exit_code == 3 and "1 of the study's arms failed; the first: run one-1" in stopped.output
     done = run(plan)
     assert done.exit_code == 0, done.output
     assert "4 runs, 3 finished" in done.output
@@ -62,7 +62,7 @@ def test_an_arm_that_failed_is_left_alone(plan: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(study, "_train", train)
     result = run(plan)
-    assert result.exit_code == 2 and trained == ["one-0", "two-0", "two-1"] and "| Two | 2 |" in result.output
+    assert result.exit_code == 3 and trained == ["one-0", "two-0", "two-1"] and "| Two | 2 |" in result.output
 
 
 def test_a_dry_run_says_what_it_would_do_and_how_long_it_takes(plan: Path):

@@ -64,6 +64,23 @@ def test_a_failing_trainer_shows_its_last_lines_and_its_exit_code(tmp_path):
     assert "the reason" in done.stdout and "train.log" in done.stdout
 
 
+def test_a_step_is_one_line_where_the_output_is_no_terminal(tmp_path):
+    names = (
+        "critic/score/mean",
+        "kernel/correct_rate",
+        "kernel/fast@1.2",
+        "kernel/hack_rate",
+        "actor/entropy",
+        "timing_s/step",
+    )
+    body = TRAINER.replace('"critic/score/mean": 0.5', ", ".join(f'"{name}": 0.512345' for name in names))
+    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    command = [VERL_KERNEL, "watch", tmp_path, "--", sys.executable, "-c", body]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("step 2: "))
+    assert line.endswith("seconds 0.512") and len(line) > 80
+
+
 def test_ending_the_watcher_ends_the_trainer(tmp_path):
     body = "import os, time; print('pid', os.getpid(), flush=True); time.sleep(60)"
     watcher = subprocess.Popen([VERL_KERNEL, "watch", tmp_path, "--", sys.executable, "-c", body])

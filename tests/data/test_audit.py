@@ -2,6 +2,7 @@
 """`verl-kernel data audit` over files of all kinds, with judges' processes; what is known is not asked again."""
 
 import json
+import signal
 import subprocess
 import sys
 
@@ -9,12 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.data import published_files as files
-from verl_kernel.commands.data import app
+from tests.env.waiting import until
+from verl_kernel.cli import app
 from verl_kernel.data.audit import AuditFile, audit_tasks
 from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.data.task_list import list_tasks
 from verl_kernel.env import Audit, GymOptions
-from verl_kernel.errors import DataError
+from verl_kernel.errors import ConfigError, DataError
 
 SOUND = files.programs()[0].reference
 ZEROS = SOUND.replace("return x\n", "return x * 0\n")
@@ -42,7 +44,7 @@ def folder(tmp_path):
 @pytest.mark.processes
 def test_every_task_has_a_row_and_a_second_run_asks_only_what_is_open(folder, tmp_path):
     out = tmp_path / "audit.jsonl"
-    done = CliRunner().invoke(app, ["audit", str(folder), "--out", str(out), "--json", "--timeout", "3"])
+    done = CliRunner().invoke(app, ["data", "audit", str(folder), "--out", str(out), "--json", "--timeout", "3"])
     assert done.exit_code == 0, done.output
     audits = {audit.task_id[0]: audit for audit in map(Audit.model_validate_json, done.stdout.splitlines())}
     assert list(audits) == list("abcdefgh")
@@ -94,14 +96,14 @@ def test_bad_input_is_one_sentence(tmp_path):
         ([str(tmp_path / "none")], "does not exist"),
         ([str(tmp_path / "empty")], "holds no"),
         ([str(tmp_path), "--levels", "one"], "--levels is 'one'"),
-        ([str(tmp_path), "--true-size", "small"], "true_size is 'small'"),
+        ([str(tmp_path), "--true-size", "small"], "--true-size is 'small'"),
     ):
-        done = CliRunner().invoke(app, ["audit", *words])
+        done = CliRunner().invoke(app, ["data", "audit", *words])
         assert done.exit_code == 2 and part in done.stderr and done.stderr.count("\n") == 1, done.output
     (tmp_path / "other.jsonl").write_text('{"a": 1}\n')
     with pytest.raises(DataError, match=r"other\.jsonl is no file of audits"):
         AuditFile(tmp_path / "other.jsonl")
-    with pytest.raises(DataError, match="cannot be written"):
+    with pytest.raises(ConfigError, match="is a file: name another folder"):
         AuditFile(tmp_path / "other.jsonl" / "x")
 
 
@@ -110,5 +112,25 @@ def test_the_table_names_defects_and_reasons(folder):
     words = ["data", "audit", str(folder / "b_zeros.py")]
     done = subprocess.run([sys.executable, "-m", "verl_kernel", *words], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    for part in ("b_zeros", "zeros_pass", "the largest number in an output as drawn is 0", "1 tasks, 0 without"):
+    for part in ("b_zeros", "zeros_pass", "the largest number in an output as drawn is 0", "1 task, 0 without"):
         assert part in done.stdout
+
+
+@pytest.mark.processes
+def test_a_file_none_of_whose_tasks_can_be_judged_is_an_error(folder):
+    done = CliRunner().invoke(app, ["data", "audit", str(folder / "e_syntax.py")])
+    assert done.exit_code == 2 and "1 task, 0 without a finding; 1 no task" in done.stdout
+    assert done.stderr.startswith("Error: ") and "holds no task that can be judged; of e_syntax: " in done.stderr
+
+
+@pytest.mark.processes
+def test_an_interrupted_audit_says_what_it_keeps_and_goes_on(folder, tmp_path):
+    out = tmp_path / "audit.jsonl"
+    words = [sys.executable, "-m", "verl_kernel", "data", "audit", str(folder), "--out", str(out), "--timeout", "600"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        until(lambda: out.exists() and len(out.read_text().splitlines()) == 2)  # the fourth hangs
+        process.send_signal(signal.SIGINT)
+        said, error = process.communicate(timeout=60)
+    assert process.returncode == 130 and "zeros_pass" in said
+    assert f"of 8 tasks audited; {out} keeps them, and the same command goes on." in error
+    assert "Traceback" not in error

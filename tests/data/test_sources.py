@@ -179,7 +179,7 @@ def test_bad_files_and_words_are_one_sentence(tmp_path):
     junk, text, empty = tmp_path / "junk.parquet", tmp_path / "data.csv", tmp_path / "empty.jsonl"
     junk.write_bytes(b"PAR1"), text.write_text("x"), empty.write_text("{}\n")
     out = tmp_path / "out.parquet"
-    for path, sentence in ((junk, "cannot be read"), (text, "neither"), (empty, "no row is left")):
+    for path, sentence in ((junk, "is damaged"), (text, "neither"), (empty, "no row is left")):
         with pytest.raises(DataError, match=sentence) as caught:
             convert_source("drkernel-rl", "rows", path, out)
         assert "\n" not in str(caught.value)
@@ -190,5 +190,5 @@ def test_bad_files_and_words_are_one_sentence(tmp_path):
         convert_source("kernelsmith-sft", "rows", junk, out)
     with pytest.raises(ConfigError, match="names no levels"):
         convert_source("kernelbook", "rows", junk, out, [1])
-    with pytest.raises(DataError, match="cannot be written"):
+    with pytest.raises(ConfigError, match=r"cannot be written \((Not a directory|File exists)\): name another place"):
         convert_source("kernelbook", "rows", files.write(tmp_path, "kernelbook"), junk / "out.parquet")

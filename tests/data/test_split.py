@@ -123,5 +123,5 @@ def test_bad_input_is_one_sentence(tasks, tmp_path):
         split(tmp_path, tmp_path / "x", 0.5, 0.7, seed=0)
     with pytest.raises(DataError, match="does not exist"):
         split(tmp_path / "none.parquet", tmp_path / "x", 0.5, 0.7, seed=0)
-    with pytest.raises(DataError, match="cannot be written"):
+    with pytest.raises(ConfigError, match=r"all\.parquet is a file: name another folder"):
         split(tasks, tasks / "x", 0.5, 0.7, seed=0)

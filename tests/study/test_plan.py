@@ -57,6 +57,16 @@ def test_a_fingerprint_knows_every_override(tmp_path: Path):
         (pair(arms=["one", "three"]), r"comparisons\.pair\.arms is \['one', 'three'\]; it names two of one, two"),
         (pair(arms=["one"]), r"comparisons\.pair\.arms is \['one'\]"),
         (pair(figure="reward"), r"comparisons\.pair: 'reward' is no figure; known are correct"),
+        ({"seeds": 3}, r"seeds is 3; it must be a list of whole numbers"),
+        ({"recipe": None}, "recipe is null; it must be the name of a configuration"),
+        ({"minutes": "soon"}, "minutes is 'soon'; it must be a finite number above 0"),
+        ({"overrides": "a=1"}, "overrides is 'a=1'; it must be a list of Hydra overrides"),
+        ({"seeded": ["a={n}"]}, "seeded holds 'a={n}'; only {seed} may stand in braces"),
+        ({"arms": ["one"]}, r"arms is \['one'\]; it must hold keys"),
+        ({"arms": {"one": "One"}}, r"arms\.one is 'One'; it must hold keys, such as arms\.one\.title"),
+        ({"step": 3}, r"step is not a key of a study; did you mean steps\?"),
+        (pair(also="correct"), r"comparisons\.pair\.also is 'correct'; it must be a list of figures"),
+        (pair(expected="more"), r"comparisons\.pair\.expected is 'more'; it must be a finite number"),
         (pair(expected=0), r"comparisons\.pair\.expected is 0; it is a size with its sign"),
     ],
 )
@@ -66,13 +76,13 @@ def test_a_bad_plan_is_refused_by_file_and_key(tmp_path: Path, changes: dict, ke
 
 
 def test_a_plan_that_is_not_there_is_refused(tmp_path: Path):
-    with pytest.raises(ConfigError, match="none.yaml cannot be read"):
+    with pytest.raises(ConfigError, match="none.yaml does not exist: a study has the keys recipe"):
         read_study(tmp_path / "none.yaml")
 
 
 def test_a_plan_that_is_no_yaml_is_refused(tmp_path: Path):
     (tmp_path / "broken.yaml").write_text("seeds: [0, 1")
-    with pytest.raises(ConfigError, match="broken.yaml cannot be read as a study"):
+    with pytest.raises(ConfigError, match=r"broken\.yaml is no valid YAML \(line \d: .*\): a study has the keys"):
         read_study(tmp_path / "broken.yaml")
 
 

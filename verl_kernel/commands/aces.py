@@ -19,9 +19,10 @@ import typer
 
 from verl_kernel.aces import outcome_table, report, weights
 from verl_kernel.aces.allocation import allocate, expected_rejections
+from verl_kernel.data.files import check_file, writing
 from verl_kernel.data.rows import read_tasks
 from verl_kernel.env import GymOptions, Task
-from verl_kernel.errors import DataError, VerlKernelError
+from verl_kernel.errors import DataError
 
 FORMAT = 1
 Known = dict[str, dict[str, Any]]
@@ -38,12 +39,9 @@ def command(
     seed: Annotated[int | None, typer.Option(help="Draw the same inputs in every run.")] = None,
 ) -> None:
     """Choose kinds of trials for `kernelgym.trial_choice`."""
-    try:
-        weights([[1]], method)  # a wrong name must not wait for the judge
-        _choose(read_tasks(tasks), candidates, out, trials, inputs, method, _options(device), seed)
-    except VerlKernelError as exc:
-        typer.echo(f"Error: {exc}", err=True)
-        raise typer.Exit(2) from None
+    weights([[1]], method)  # a wrong name must not wait for the judge
+    check_file(out)
+    _choose(read_tasks(tasks), candidates, out, trials, inputs, method, _options(device), seed)
 
 
 def _choose(
@@ -125,10 +123,5 @@ def _known(out: Path) -> Known:
 
 
 def _write(out: Path, tasks: Known) -> None:
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        part = out.with_suffix(f"{out.suffix}.part")
+    with writing(out) as part:
         part.write_text(json.dumps({"format": FORMAT, "tasks": tasks}, indent=1) + "\n", encoding="utf-8")
-        part.replace(out)
-    except OSError as exc:
-        raise DataError(f"--out {out} cannot be written: {exc}") from None

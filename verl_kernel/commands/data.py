@@ -15,7 +15,6 @@ import typer
 
 from verl_kernel.commands import data_audit, data_coldstart, data_sources, data_split
 from verl_kernel.commands.smollm2 import smollm2
-from verl_kernel.errors import ConfigError, TrainingError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Build tasks, data sets and the quickstart's model.")
 
@@ -42,19 +41,17 @@ def quickstart(
     """Make tasks, a tokenizer and a warm-started model for the CPU recipes (three to five minutes on 2 cores)."""
     # Idle OpenMP threads that spin would take the core a busy neighbour needs; read when torch is first imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    from verl_kernel.data.files import writing_folder
     from verl_kernel.quickstart.options import Quickstart, is_complete
 
-    try:
-        options = Quickstart(seed=seed, world=cast(Any, world), mix=mix)
-        if conversations is not None:
-            options = replace(options, conversations=conversations)
-        if is_complete(out, options):
-            typer.echo(f"{out} is complete for seed {seed}: nothing to do.")
-            return
+    options = Quickstart(seed=seed, world=cast(Any, world), mix=mix)
+    if conversations is not None:
+        options = replace(options, conversations=conversations)
+    if is_complete(out, options):
+        typer.echo(f"{out} is complete for seed {seed}: nothing to do.")
+        return
+    with writing_folder(out):
         manifest = _build_with_progress(out, options)
-    except (ConfigError, TrainingError) as exc:
-        typer.echo(str(exc), err=True)
-        raise typer.Exit(1) from exc
     typer.echo(
         f"{out}: {options.train_tasks} training and {options.val_tasks} validation tasks, a model of "
         f"{manifest['parameters'] / 1e6:.1f} M parameters, loss {manifest['loss']['last']:.3f}, "

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from verl_kernel.commands.data_sources import USAGE_ERROR, read_levels
-from verl_kernel.errors import VerlKernelError
+from verl_kernel.commands.data_sources import read_levels
+from verl_kernel.commands.sentences import INTERRUPTED
+from verl_kernel.errors import DataError
+from verl_kernel.reporting.screen import counted, screen, with_bar
 
 if TYPE_CHECKING:
     from verl_kernel.data.task_list import Listed
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 
 def command(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="Tasks: parquet, Python file, folder or KernelBench.")],
-    out: Annotated[Path | None, typer.Option(help="JSON lines; started again, what is in it is not repeated.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="JSON lines file; finished tasks in it are skipped on a rerun.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="One audit per line instead of a table.")] = False,
     levels: Annotated[str, typer.Option(help="Levels to take, as in 1,2; all without it.")] = "",
     num_judges: Annotated[int, typer.Option(min=1, help="Tasks audited at a time.")] = 1,
@@ -31,42 +35,50 @@ def command(
     from verl_kernel.data.task_list import list_tasks
     from verl_kernel.env import GymOptions
 
+    options = GymOptions(
+        device="cpu", num_judges=num_judges, true_size=cast(Literal["auto", "off"], true_size),
+        reference_timeout_s=timeout,
+    )  # fmt: skip
+    tasks = list_tasks(path, read_levels(levels))
+    audits: list[Audit] = []
     try:
-        options = GymOptions(
-            device="cpu", num_judges=num_judges, true_size=cast(Literal["auto", "off"], true_size),
-            reference_timeout_s=timeout,
-        )  # fmt: skip
-        tasks = list_tasks(path, read_levels(levels))
-        audits = []
         for audit in _audits(tasks, out, options):
             audits.append(audit)
             if json:
                 typer.echo(audit.model_dump_json())
-    except VerlKernelError as exc:
-        typer.echo(f"Error: {exc}", err=True)
-        raise typer.Exit(USAGE_ERROR) from None
+    except KeyboardInterrupt:
+        _print(audits, json)
+        typer.echo(_interrupted(len(audits), len(tasks), out), err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    _print(audits, json)
+    if all(audit.unfit is not None for audit in audits):
+        raise DataError(f"{path} holds no task that can be judged; of {audits[0].task_id}: {audits[0].unfit}")
+
+
+def _print(audits: Sequence[Audit], json: bool) -> None:
     if not json:
         _print_table(audits)
     typer.echo(_summary(audits), err=json)
 
 
+def _interrupted(done: int, tasks: int, out: Path | None) -> str:
+    kept = "without --out nothing of it is kept" if out is None else f"{out} keeps them, and the same command goes on"
+    return f"Interrupted: {done} of {counted(tasks, 'task')} audited; {kept}."
+
+
 def _audits(tasks: Sequence[Listed], out: Path | None, options: GymOptions) -> Iterator[Audit]:
     """Audits, each written to the file as soon as it is made, beside a bar of how many there are."""
-    from rich.console import Console
-    from rich.progress import track
-
     from verl_kernel.data.audit import AuditFile, audit_tasks
 
     file = None if out is None else AuditFile(out)
     found = audit_tasks(tasks, {} if file is None else file.known, options)
-    for audit, is_new in track(found, "auditing", total=len(tasks), console=Console(stderr=True)):
+    for audit, is_new in with_bar(found, "auditing", len(tasks)):
         if file is not None and is_new:
             file.add(audit)
         yield audit
 
 
 def _print_table(audits: Sequence[Audit]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("task", "defect", "evidence")
@@ -75,10 +87,8 @@ def _print_table(audits: Sequence[Audit]) -> None:
             table.add_row(audit.task_id, "no task", audit.unfit)
         for found in audit.findings:
             table.add_row(audit.task_id, found.defect + " (as drawn)" * found.only_drawn, found.evidence)
-    console = Console()
     if table.row_count:
-        console = console if console.is_terminal else Console(width=160)
-        console.print(table)
+        screen().print(table)
 
 
 def _summary(audits: Sequence[Audit]) -> str:
@@ -88,4 +98,4 @@ def _summary(audits: Sequence[Audit]) -> str:
         counts.update({found.defect + ", as drawn only" * found.only_drawn for found in audit.findings})
     sound = sum(audit.unfit is None and not audit.findings for audit in audits)
     defects = "".join(f"; {count} {name}" for name, count in counts.most_common())
-    return f"{len(audits)} tasks, {sound} without a finding{defects}"
+    return f"{counted(len(audits), 'task')}, {sound} without a finding{defects}"

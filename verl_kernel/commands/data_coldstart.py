@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from verl_kernel.commands.data_sources import USAGE_ERROR, read_levels
-from verl_kernel.errors import ConfigError, DataError, EndpointError, InfraError, StorageError, VerlKernelError
+from verl_kernel.commands.data_sources import read_levels
+from verl_kernel.commands.sentences import INTERRUPTED
+from verl_kernel.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from verl_kernel.bench.suites import Suite
     from verl_kernel.bench.talks import Kept
-
-INFRA_ERROR, INTERRUPTED = 3, 130
 
 
 def command(
@@ -58,10 +57,6 @@ def command(
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         kept = _coldstart(given)
-    except VerlKernelError as exc:
-        typer.echo(f"Error: {' '.join(str(exc).split())}", err=True)
-        failed = isinstance(exc, (InfraError, EndpointError, StorageError))
-        raise typer.Exit(INFRA_ERROR if failed else USAGE_ERROR) from None
     except KeyboardInterrupt:
         typer.echo("Interrupted: what was finished stays, and the same command goes on.", err=True)
         raise typer.Exit(INTERRUPTED) from None
@@ -72,10 +67,12 @@ def command(
 def _coldstart(given: dict[str, Any]) -> Kept:
     from verl_kernel.bench.suites import load_suite
     from verl_kernel.bench.talks import Keep, talks_of_run
+    from verl_kernel.data.files import check_file
     from verl_kernel.data.talks import write_talks
 
     if given["keep"] not in ("best", "last"):
         raise ConfigError(f"--keep is {given['keep']!r}: give best or last")
+    check_file(given["out"])
     suite = load_suite(given["suite"], read_levels(given["levels"]))
     suite = suite if given["tasks"] is None else suite.first(given["tasks"])
     if given["base_url"] is not None or given["vllm"] is not None:

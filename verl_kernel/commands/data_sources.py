@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from verl_kernel.errors import ConfigError, VerlKernelError
+from verl_kernel.errors import ConfigError
 
-USAGE_ERROR = 2
 _SOURCE = "Which data set: {}."
 _PATH = typer.Argument(metavar="PATH", help="Its parquet or JSON lines file, or a folder of them; nothing is fetched.")
 _OUT = typer.Option(help="Parquet file to write; what is left out is listed beside it.")
@@ -53,9 +52,5 @@ def _convert(source: str, kind: str, path: Path, out: Path, levels: str) -> None
     from verl_kernel.data.published import summary
     from verl_kernel.data.sources import convert_source
 
-    try:
-        written = convert_source(source, kind, path, out, read_levels(levels))
-    except VerlKernelError as exc:
-        typer.echo(f"Error: {exc}", err=True)
-        raise typer.Exit(USAGE_ERROR) from None
+    written = convert_source(source, kind, path, out, read_levels(levels))
     typer.echo(f"{out}: {summary(written)}")

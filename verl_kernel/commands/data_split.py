@@ -8,9 +8,6 @@ from typing import Annotated
 
 import typer
 
-from verl_kernel.commands.data_sources import USAGE_ERROR
-from verl_kernel.errors import VerlKernelError
-
 
 def command(
     file: Annotated[Path, typer.Argument(metavar="TASKS.parquet", help="Tasks, as a recipe trains on.")],
@@ -22,11 +19,7 @@ def command(
     """Split tasks into training and validation by families of near duplicates."""
     from verl_kernel.data.split import split
 
-    try:
-        found = split(file, out, val, threshold, seed)
-    except VerlKernelError as exc:
-        typer.echo(f"Error: {exc}", err=True)
-        raise typer.Exit(USAGE_ERROR) from None
+    found = split(file, out, val, threshold, seed)
     train, largest = found.tasks - found.held_out_tasks, len(found.families[0])
     typer.echo(
         f"{out}: {train} tasks to train on, {found.held_out_tasks} held out in {len(found.held_out)} of "

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """`verl-kernel eval`: judge kernel files against a reference file.
 
-Exit code 0 whatever the verdicts, 2 for a usage error, 3 if the evaluator itself failed on a kernel. Results are the
-only thing on standard output. A kernel file that is not text has a verdict of its own, the others are judged.
+Exit code 0 whatever the verdicts, 2 for a usage error, 3 if the evaluator itself failed on a kernel, 130 after Ctrl-C,
+when what was judged so far is printed. Results are the only thing on standard output. A kernel file that is not text
+has a verdict of its own, the others are judged.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,31 +17,13 @@ from pathlib import Path
 from typing import IO, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from verl_kernel.commands.sentences import INFRA_ERROR, INTERRUPTED
+from verl_kernel.commands.verdict_table import print_verdicts
 from verl_kernel.data.source_files import NotText, read_source
 from verl_kernel.env import EvalError, EvalResult, EvalStatus, GymOptions, Task
-from verl_kernel.errors import ConfigError, InfraError, VerlKernelError
-
-USAGE_ERROR, INFRA_ERROR = 2, 3
-_COLUMNS = ("kernel", "status", "correct", "speedup", "ms", "reference ms", "time cov.", "kernels", "remark")
-_FLAGS = {
-    "device": "--device",
-    "static_check": "--static-check",
-    "tolerance": "--tolerance",
-    "float32": "--float32",
-    "correctness_trials": "--trials",
-    "gpu_profile": "--gpu-profile",
-    "compile_for": "--compile-for",
-    "memory_checks": "--memory-checks",
-    "num_judges": "--num-judges",
-    "true_size": "--true-size",
-    "reference_timeout_s": "--timeout",
-    "load_timeout_s": "--timeout",
-    "run_timeout_s": "--timeout",
-}
-"""Options of this command by the key of the gym that they set."""
+from verl_kernel.errors import ConfigError, EnvironmentNotReady, TaskError, VerlKernelError
+from verl_kernel.reporting.screen import counted, screen, with_bar
 
 
 def command(
@@ -65,29 +47,38 @@ def command(
     choose: Annotated[int, typer.Option(min=0, max=64, help="Name the kernel to keep, by so many further inputs.")] = 0,
 ) -> None:
     """Judge kernels against a reference program."""
+    options = _options(
+        *(device, static_check, tolerance, float32, trials, gpu_profile, compile_for, memory_checks),
+        *(num_judges, true_size, timeout),
+    )
     results: list[EvalResult] = []
     logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # what matters is in the results or the error
     with _own_stdout() as out:
+        kept = ""
         try:
-            options = _options(
-                *(device, static_check, tolerance, float32, trials, gpu_profile, compile_for, memory_checks),
-                *(num_judges, true_size, timeout),
-            )
-            for result in _evaluate(reference, kernels, options, seed):
+            for result in with_bar(_evaluate(reference, kernels, options, seed), "judging", len(kernels)):
                 results.append(result)
                 if json:
                     out.write(result.model_dump_json() + "\n")
                     out.flush()
             kept = _kept(reference, results, options, choose, seed) if choose else ""
-        except VerlKernelError as exc:
-            typer.echo(f"Error: {_sentence(exc)}", err=True)
-            raise typer.Exit(INFRA_ERROR if isinstance(exc, InfraError) else USAGE_ERROR) from None
-        if not json:
-            _print_table(reference, results, out)
+        except KeyboardInterrupt:
+            _show(reference, results, out, json)
+            typer.echo(f"Interrupted: {len(results)} of {counted(len(kernels), 'kernel')} judged.", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+        except (TaskError, EnvironmentNotReady) as exc:
+            raise type(exc)(_sentence(exc, reference)) from exc
+        _show(reference, results, out, json)
         if kept:
             typer.echo(kept, file=sys.stderr if json else out)
     if any(result.status is EvalStatus.INFRA_ERROR for result in results):
         raise typer.Exit(INFRA_ERROR)
+
+
+def _show(reference: str, results: list[EvalResult], out: IO[str], json: bool) -> None:
+    """The table, where results were not already written as lines."""
+    if results and not json:
+        print_verdicts(reference, results, screen(out))
 
 
 def _options(
@@ -114,11 +105,14 @@ def _options(
     return GymOptions(**chosen)
 
 
-def _sentence(exc: VerlKernelError) -> str:
-    """The error on one line, in the words of this command."""
-    text = re.sub(r"kernelgym\.(\w+)", lambda match: _FLAGS.get(match[1], match[0]), " ".join(str(exc).split()))
-    needs_gpu = "not compiled with CUDA" in text or "Found no NVIDIA driver" in text
-    return f"{text} (it needs a GPU: judge it on a machine that has one)" if needs_gpu else text
+def _sentence(exc: VerlKernelError, reference: str) -> str:
+    """What is wrong with a reference, by the name of its file and with what to do."""
+    text = " ".join(str(exc).split()).replace(f"reference {Path(reference).stem} ", f"{reference} ", 1)
+    if "not compiled with CUDA" in text or "Found no NVIDIA driver" in text:
+        return f"{text} (it needs a GPU: judge it on a machine that has one)"
+    if " raised " in text or "not valid Python" in text:
+        return f"{text}: mend that file; a reference must run by itself"
+    return text
 
 
 def _evaluate(reference: str, kernels: list[str], options: GymOptions, seed: int | None) -> Iterator[EvalResult]:
@@ -180,46 +174,3 @@ def _own_stdout() -> Iterator[IO[str]]:
             sys.stdout.flush()
             out.flush()
             os.dup2(out.fileno(), 1)
-
-
-def _print_table(reference: str, results: list[EvalResult], out: IO[str]) -> None:
-    sources = sorted({result.timing_source for result in results if result.timing_source})
-    table = Table(*_COLUMNS, title=f"{reference} (times: {', '.join(sources) or 'none'})")
-    for result in results:
-        table.add_row(*_cells(result))
-    Console(file=out, width=None if out.isatty() else 160).print(table)
-
-
-def _cells(result: EvalResult) -> tuple[str, ...]:
-    total = result.num_total_kernels
-    return (
-        result.kernel,
-        result.status.value,
-        "" if result.correctness is None else "yes" if result.correctness else "no",
-        _speedup(result),
-        "" if result.kernel_ms is None else f"{result.kernel_ms.median:.4f}",
-        "" if result.reference_ms is None else f"{result.reference_ms.median:.4f}",
-        "" if result.time_coverage is None else f"{result.time_coverage:.0%}",
-        "" if total is None else f"{result.num_custom_kernels} of {total}",
-        _remark(result),
-    )
-
-
-def _speedup(result: EvalResult) -> str:
-    """The speedup, and where it was measured what it is at least."""
-    if result.speedup is None:
-        return ""
-    noisy = result.speedup_low is not None and result.timing_source != "simulated"
-    return f"{result.speedup:.2f}x" + (f" (>= {result.speedup_low:.2f}x)" if noisy else "")
-
-
-def _remark(result: EvalResult) -> str:
-    if result.error is not None:
-        return f"{result.error.type}: {result.error.message}".strip().splitlines()[0][:120]
-    if result.true_size is not None and result.true_size.unknown is not None:
-        return f"no time: {result.true_size.unknown}"[:120]
-    if result.task_flags:
-        return f"task: {', '.join(result.task_flags)}" + " (never rewarded)" * ("constant_output" in result.task_flags)
-    if result.fallback_ops:
-        return "torch: " + ", ".join(f"{count} {name}" for name, count in result.fallback_ops.items())
-    return ", ".join(result.hack_flags) or "judged at reduced sizes" * (result.true_size is not None)

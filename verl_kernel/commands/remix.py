@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from verl_kernel.errors import VerlKernelError
+from verl_kernel.errors import ConfigError, DataError
 from verl_kernel.remix.options import ReMixOptions, TuningOptions
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ _SHAPE, _TUNING = ReMixOptions(), TuningOptions()
 
 
 def command(
-    data: Annotated[Path, typer.Option(help="Conversations: parquet with a column `messages`.", exists=True)],
-    model: Annotated[Path, typer.Option(help="Folder of the model, in the form of Hugging Face.", exists=True)],
+    data: Annotated[Path, typer.Option(help="Conversations: parquet with a column `messages`.")],
+    model: Annotated[Path, typer.Option(help="Folder of the model, in the form of Hugging Face.")],
     out: Annotated[Path, typer.Option(help="Folder for adapters, losses and state; a stopped run goes on.")],
     loras: Annotated[int, typer.Option(help="LoRAs beside every target layer (n).")] = _SHAPE.loras,
     chosen: Annotated[int, typer.Option(help="LoRAs that a row uses (k).")] = _SHAPE.chosen,
@@ -43,23 +43,38 @@ def command(
     gradient_checkpointing: Annotated[bool, typer.Option(help="Recompute activations to save memory.")] = False,
 ) -> None:
     """Train LoRAs and their router on conversations, then write PEFT adapters that verl can train on."""
-    try:
-        shape = ReMixOptions(loras=loras, chosen=chosen, rank=rank, scale=scale, router=router)  # type: ignore[arg-type]
-        tuning = TuningOptions(
-            steps=steps,
-            batch_size=batch_size,
-            micro_batch_size=micro_batch_size or batch_size,
-            selections=selections,
-            learning_rate=learning_rate,
-            router_learning_rate=router_learning_rate,
-            seed=seed,
-            held_out=held_out,
-            save_every=save_every,
-        )
+    shape = ReMixOptions(loras=loras, chosen=chosen, rank=rank, scale=scale, router=router)  # type: ignore[arg-type]
+    tuning = TuningOptions(
+        steps=steps,
+        batch_size=batch_size,
+        micro_batch_size=micro_batch_size or batch_size,
+        selections=selections,
+        learning_rate=learning_rate,
+        router_learning_rate=router_learning_rate,
+        seed=seed,
+        held_out=held_out,
+        save_every=save_every,
+    )
+    from verl_kernel.data.files import writing_folder
+
+    _check_files(data, model, key_column)
+    with writing_folder(out):
         _run(data, model, out, shape, tuning, key_column, target, max_length, gradient_checkpointing)
-    except VerlKernelError as exc:
-        typer.echo(f"Error: {exc}", err=True)
-        raise typer.Exit(2) from exc
+
+
+def _check_files(data: Path, model: Path, key_column: str | None) -> None:
+    """Refuse data and models that cannot be, before torch is imported."""
+    from verl_kernel.data.files import column_names
+
+    wanted = "name a parquet file of conversations, as `verl-kernel data talks` or `data coldstart` writes one"
+    if not data.is_file():
+        raise DataError(f"--data {data} {'is a folder' if data.is_dir() else 'does not exist'}: {wanted}")
+    columns = column_names(data, wanted)
+    for column in ("messages", key_column):
+        if column is not None and column not in columns:
+            raise DataError(f"{data} has no column {column!r}; it has {', '.join(columns)}: {wanted}")
+    if not (model / "config.json").is_file():
+        raise ConfigError(f"--model {model} holds no config.json: name the folder of a model as Hugging Face saves one")
 
 
 def _run(

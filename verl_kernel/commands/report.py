@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from verl_kernel.errors import DataError
 from verl_kernel.reporting.curves import plot_run
 from verl_kernel.reporting.facts import timing_source
 from verl_kernel.reporting.page import write_page
-from verl_kernel.reporting.steps import Step, read_steps, read_validations, steps_table
+from verl_kernel.reporting.screen import counted, screen
+from verl_kernel.reporting.steps import Step, earlier, read_steps, read_validations, steps_table
 from verl_kernel.reporting.summary import before_and_after, changes_table, first_and_last, window
 
 
@@ -22,25 +22,49 @@ def command(
     run_dir: Annotated[Path, typer.Argument(help="Folder of the run; holds metrics.jsonl, or run.json of a bench.")],
 ) -> None:
     """Print a run's steps and what they changed, and write report.html and reward.png into its folder."""
-    try:
-        if (run_dir / "run.json").is_file():
-            typer.echo(f"report: {_bench_page(run_dir)}")
-            return
-        steps, validations = (read(run_dir / "metrics.jsonl") for read in (read_steps, read_validations))
-    except DataError as exc:
-        typer.echo(f"Error: {exc}", err=True)
-        raise typer.Exit(2) from exc
-    console = Console()
-    console.print(steps_table(steps, f"{len(steps)} steps of {run_dir}"))
+    if _is_bench(run_dir):
+        typer.echo(f"report: {_bench_page(run_dir)}")
+        return
+    steps, validations = _read(run_dir)
+    console = screen()
+    console.print(steps_table(steps, f"{counted(len(steps), 'step')} of {run_dir}"))
     figure = _figure(run_dir, steps, validations)
     page = write_page(run_dir, steps, validations, figure)
     if held_out := before_and_after(validations):
-        ends = [f"step {validations[i]['step']}" for i in (0, -1)]
-        console.print(changes_table(held_out, "held-out tasks", *ends))
+        when = [f"step {one['step']}" for one in (validations[0], *validations[1:][-1:])]
+        console.print(changes_table(held_out, "held-out tasks", *when))
     if changes := first_and_last(steps):
-        size = window(steps)
-        console.print(changes_table(changes, "training", f"first {size} steps", f"last {size} steps"))
+        size = counted(window(steps), "step")
+        console.print(changes_table(changes, "training", f"first {size}", f"last {size}"))
     console.print(f"times: {timing_source(steps)}\nreport: {page}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _is_bench(run_dir: Path) -> bool:
+    """Whether a folder is a bench's; a training run's has metrics, also where a study keeps a run.json beside them.
+
+    Raises:
+        DataError: it is neither's.
+    """
+    wanted = "name the folder of a training run (it holds metrics.jsonl) or of `verl-kernel bench` (it holds run.json)"
+    if not run_dir.is_dir():
+        raise DataError(f"{run_dir} {'is a file' if run_dir.exists() else 'does not exist'}: {wanted}")
+    metrics = run_dir / "metrics.jsonl"
+    if metrics.is_file() or earlier(metrics).is_file():
+        return False
+    if not (run_dir / "run.json").is_file():
+        raise DataError(f"{run_dir} holds neither metrics.jsonl nor run.json: {wanted}")
+    return True
+
+
+def _read(run_dir: Path) -> tuple[list[Step], list[Step]]:
+    metrics = run_dir / "metrics.jsonl"
+    steps, validations = read_steps(metrics), read_validations(metrics)
+    if not steps and not validations:
+        raise DataError(
+            f"{metrics} holds no step and no validation: name the folder of a run that has logged one, or see "
+            f"{run_dir / 'train.log'} for what became of this one"
+        )
+    return steps, validations
 
 
 def _bench_page(folder: Path) -> Path:

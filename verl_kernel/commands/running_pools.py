@@ -23,10 +23,10 @@ def running_pools(address: str, name: str) -> Iterator[list[Any]]:
     Raises:
         EnvironmentNotReady: no cluster or no such pool; the sentence says which.
     """
-    import ray
-
     try:
         _knock(address)
+        import ray  # seconds, which an address where nobody listens need not cost
+
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, ValueError, RuntimeError, OSError) as exc:
         raise EnvironmentNotReady(

@@ -13,7 +13,7 @@ import typer
 
 from verl_kernel.commands.running_pools import ADDRESS, NAME, ask, running_pools
 from verl_kernel.env import PoolStats
-from verl_kernel.errors import ConfigError, EnvironmentNotReady
+from verl_kernel.errors import ConfigError
 
 _PAUSE_S = 1.0
 
@@ -30,17 +30,13 @@ def command(
 ) -> None:
     """Let judges finish what they have and give them nothing new."""
     if (node is None) == (judge is None):
-        raise typer.BadParameter("name a node, or a judge with --judge")
-    try:
-        with running_pools(address, name) as routers:
-            for router in routers:
-                numbers = ask(router, "drain", node, judge, not undo)
-                if wait and not undo:
-                    _await_idle(router, numbers)
-                typer.echo(_sentence(name, numbers, ask(router, "stats"), undo))
-    except (EnvironmentNotReady, ConfigError) as exc:
-        typer.echo(f"Error: {exc}", err=True)
-        raise typer.Exit(2) from None
+        raise ConfigError("which judges are meant is unclear: name a node, or one judge with --judge, and not both")
+    with running_pools(address, name) as routers:
+        for router in routers:
+            numbers = ask(router, "drain", node, judge, not undo)
+            if wait and not undo:
+                _await_idle(router, numbers)
+            typer.echo(_sentence(name, numbers, ask(router, "stats"), undo))
 
 
 def _await_idle(router: Any, numbers: list[int]) -> None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from verl_kernel.commands.running_pools import ADDRESS, NAME, ask, running_pools
 from verl_kernel.env import PoolStats
-from verl_kernel.errors import EnvironmentNotReady
+from verl_kernel.reporting.screen import screen
 
 
 def command(
@@ -23,16 +22,11 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
 ) -> None:
     """Show the queue, judges and pace of a cluster's pool."""
-    try:
-        pools = read_stats(address, name)
-    except EnvironmentNotReady as exc:
-        typer.echo(f"Error: {exc}", err=True)
-        raise typer.Exit(2) from None
-    for stats in pools:
+    for stats in read_stats(address, name):
         if json:
             typer.echo(stats.model_dump_json())
         else:
-            Console().print(_counts(name, stats), _judges(stats))
+            screen().print(_counts(name, stats), _judges(stats))
 
 
 def read_stats(address: str, name: str) -> list[PoolStats]:

@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from verl_kernel.errors import VerlKernelError
-
 
 def smollm2(
     out: Annotated[Path, typer.Option(help="Folder to write; made if need be. It takes 0.6 GB.")],
@@ -20,23 +18,15 @@ def smollm2(
     talks: Annotated[int, typer.Option(min=1, help="Talks of the cold start.")] = 48,
 ) -> None:
     """Make SmolLM2-135M-Instruct with tasks and talks for the recipe cpu_smollm2 (downloads 93 MB)."""
-    from transformers.utils.logging import disable_progress_bar
-
+    from verl_kernel.data.files import writing_folder
     from verl_kernel.smollm2.build import SmolLM2, build, is_complete
 
-    disable_progress_bar()
-    try:
-        options = SmolLM2(seed=seed, talks=talks)
-        if is_complete(out, options):
-            typer.echo(f"{out} is complete for seed {seed}: nothing to do.")
-            return
+    options = SmolLM2(seed=seed, talks=talks)
+    if is_complete(out, options):
+        typer.echo(f"{out} is complete for seed {seed}: nothing to do.")
+        return
+    with writing_folder(out):
         build(out, options, wheel)
-    except VerlKernelError as exc:
-        typer.echo(str(exc), err=True)
-        raise typer.Exit(1) from exc
-    except OSError as exc:
-        typer.echo(f"{out} cannot be written ({exc.strerror or exc}): name another folder with --out", err=True)
-        raise typer.Exit(1) from exc
     typer.echo(
         f"{out}: SmolLM2-135M-Instruct in base/, {options.train_tasks} training and {options.val_tasks} validation "
         f"tasks, {options.talks} talks for recipes/cpu_smollm2/run_sft.sh."

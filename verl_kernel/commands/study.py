@@ -14,7 +14,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from verl_kernel.errors import ConfigError, InfraError, VerlKernelError
+from verl_kernel.data.files import writing_folder
+from verl_kernel.errors import ConfigError, InfraError
+from verl_kernel.option_group import nearest
+from verl_kernel.reporting.screen import counted
 from verl_kernel.study import comparisons, figure, origin, runs, summary
 from verl_kernel.study.plan import Run, Study, read_study
 
@@ -29,29 +32,26 @@ def command(
 ) -> None:
     """Run what is missing of a study, then write its rows, table and figures; a stopped one goes on."""
     console = Console(soft_wrap=True)
-    try:
-        study = read_study(plan)
-        if rows is not None:
-            _compare(study, runs.read_rows(rows), out, console)
-            return
-        chosen = _chosen(study, arms)
-        todo = [run for run in chosen if runs.finished(run, out) is None]
+    study = read_study(plan)
+    if rows is not None:
+        _compare(study, runs.read_rows(rows), out, console)
+        return
+    chosen = _chosen(study, arms)
+    todo = [run for run in chosen if runs.finished(run, out) is None]
 
-        def left() -> str:
-            return _hours(runs.minutes_left(study, out, chosen))
+    def left() -> str:
+        return _hours(runs.minutes_left(study, out, chosen))
 
-        console.print(f"{len(chosen)} runs, {len(chosen) - len(todo)} finished; about {left()} left")
-        if dry_run:
-            for run in todo:
-                console.print(f"{run.name}: {shlex.join(run.command[1:])}", markup=False, highlight=False)
-            return
+    console.print(f"{counted(len(chosen), 'run')}, {len(chosen) - len(todo)} finished; about {left()} left")
+    if dry_run:
+        for run in todo:
+            console.print(f"{run.name}: {shlex.join(run.command[1:])}", markup=False, highlight=False)
+        return
+    with writing_folder(out):
         failed = [] if summary_only else _run_all(todo, left, out, console)
         _compare(study, runs.collect(study, out), out, console)
-        if failed:
-            raise InfraError(f"{len(failed)} of the study's arms failed; the first: {failed[0]}")
-    except VerlKernelError as exc:
-        typer.echo(f"Error: {exc}", err=True)
-        raise typer.Exit(2) from exc
+    if failed:
+        raise InfraError(f"{len(failed)} of the study's arms failed; the first: {failed[0]}")
 
 
 def _run_all(todo: list[Run], left: Callable[[], str], out: Path, console: Console) -> list[InfraError]:
@@ -74,7 +74,8 @@ def _chosen(study: Study, arms: str) -> list[Run]:
     names = [name.strip() for name in arms.split(",") if name.strip()]
     known = [arm.name for arm in study.arms]
     if unknown := sorted(set(names) - set(known)):
-        raise ConfigError(f"--arms names {unknown[0]!r}; the study's arms are {', '.join(known)}")
+        near = nearest(unknown[0], known)
+        raise ConfigError(f"--arms names {unknown[0]!r}; {near}the study's arms are {', '.join(known)}")
     return [run for run in study.runs() if not names or run.arm.name in names]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -16,6 +17,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from verl_kernel.data.files import writing_folder
+from verl_kernel.errors import ConfigError
 from verl_kernel.reporting.steps import COLUMNS, earlier, read_steps
 
 _TOTAL = re.compile(r"Training Progress:.*?(\d+)/(\d+)")
@@ -35,7 +38,13 @@ def command(
     resume: Annotated[bool, typer.Option("--resume", help="Keep log and metrics of the run that goes on.")] = False,
 ) -> None:
     """Run a training command; its exit code is ours, and its last lines are shown when it fails."""
-    run_dir.mkdir(parents=True, exist_ok=True)
+    if shutil.which(argv[0]) is None:
+        raise ConfigError(f"{argv[0]} is no command that can be run here: name the trainer's command after `--`")
+    with writing_folder(run_dir, "RUN_DIR"):
+        _watch(run_dir, argv, resume)
+
+
+def _watch(run_dir: Path, argv: list[str], resume: bool) -> None:
     metrics = run_dir / "metrics.jsonl"
     _make_way(metrics, resume)
     environment = {
@@ -43,7 +52,7 @@ def command(
         "VERL_FILE_LOGGER_PATH": str(metrics.resolve()),
         "TENSORBOARD_DIR": str((run_dir / "tensorboard").resolve()),
     }
-    console = Console()
+    console = Console(soft_wrap=True)
     console.print(f"training; full output in {run_dir / 'train.log'}")
     started = time.monotonic()
     with (run_dir / "train.log").open("a" if resume else "w", encoding="utf-8") as log:
@@ -103,5 +112,5 @@ def _report_steps(progress: Progress, metrics: Path, seen: int) -> int:
     steps = read_steps(metrics) if metrics.is_file() else []
     for step in steps[seen:]:
         facts = ", ".join(f"{name} {step[key]:.3g}" for name, key in COLUMNS.items() if key in step)
-        progress.console.print(f"step {step['step']}: {facts}", highlight=False)
+        progress.console.print(f"step {step['step']}: {facts}", highlight=False, soft_wrap=True)
     return len(steps)

@@ -14,6 +14,7 @@ from queue import SimpleQueue
 
 from pydantic import ValidationError
 
+from verl_kernel.data.files import writing_folder
 from verl_kernel.data.task_list import Listed
 from verl_kernel.env import Audit, GymOptions, JudgeProcess
 from verl_kernel.errors import DataError, InfraError, TaskError
@@ -31,7 +32,8 @@ class AuditFile:
         path: file that an earlier run may have left; its last line may be cut.
 
     Raises:
-        DataError: it holds something else, or cannot be written.
+        DataError: it holds something else.
+        ConfigError: it cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,7 +42,7 @@ class AuditFile:
         self._write("w", list(self.known.values()))
 
     def add(self, audit: Audit) -> None:
-        """Write one more (raises DataError)."""
+        """Write one more (raises as `files.writing_folder`)."""
         self._write("a", [audit])
 
     def _read(self) -> list[Audit]:
@@ -53,12 +55,8 @@ class AuditFile:
             raise DataError(f"{self._path} is no file of audits ({type(exc).__name__}): name another one") from exc
 
     def _write(self, mode: str, audits: Sequence[Audit]) -> None:
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open(mode, encoding="utf-8") as file:
-                file.writelines(f"{audit.model_dump_json()}\n" for audit in audits)
-        except OSError as exc:
-            raise DataError(f"{self._path} cannot be written: {exc}") from exc
+        with writing_folder(self._path.parent), self._path.open(mode, encoding="utf-8") as file:
+            file.writelines(f"{audit.model_dump_json()}\n" for audit in audits)
 
 
 def audit_tasks(tasks: Sequence[Listed], known: Known, options: GymOptions) -> Iterator[tuple[Audit, bool]]:

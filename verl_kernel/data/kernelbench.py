@@ -14,9 +14,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
+from verl_kernel.data.files import reading
 from verl_kernel.data.source_files import read_source
 from verl_kernel.env import Task
 from verl_kernel.errors import DataError, TaskError
@@ -109,10 +109,8 @@ def _of_folder(folder: Path, level: int) -> Iterator[Problem]:
 
 
 def _of_parquet(file: Path) -> Iterator[Problem]:
-    try:
+    with reading(file, _WHERE):
         table = pq.read_table(file)
-    except (pa.ArrowException, OSError) as exc:
-        raise DataError(f"{file} is not a readable parquet file: {exc}") from exc
     for column in _COLUMNS:
         if column not in table.column_names:
             raise DataError(f"{file} has no column {column}: {_WHERE}")

@@ -18,6 +18,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from verl_kernel.data.files import reading, writing
 from verl_kernel.errors import DataError
 
 Record = Mapping[str, Any]
@@ -67,54 +68,59 @@ def records_of(files: list[Path]) -> Iterator[Record]:
         DataError: a file cannot be read; names it.
     """
     for file in files:
-        try:
-            yield from _parquet(file) if file.suffix == ".parquet" else _lines(file)
-        except (pa.ArrowException, OSError, ValueError) as exc:
-            raise DataError(f"{file} cannot be read ({' '.join(str(exc).split())[:200]}): fetch it anew") from exc
+        yield from _parquet(file) if file.suffix == ".parquet" else _lines(file)
 
 
 def _parquet(file: Path) -> Iterator[Record]:
-    with pq.ParquetFile(file) as parquet:
+    with reading(file), pq.ParquetFile(file) as parquet:
         for batch in parquet.iter_batches(batch_size=_BATCH):
             yield from batch.to_pylist()
 
 
 def _lines(file: Path) -> Iterator[Record]:
-    with file.open(encoding="utf-8") as lines:
-        for line in filter(str.strip, lines):
-            record = json.loads(line)
-            if "\\ud" in line.lower():  # halves of characters, which parquet cannot hold
-                record = json.loads(json.dumps(record, ensure_ascii=False).encode("utf-8", "replace"))
-            yield record if isinstance(record, Mapping) else {}
+    number = 0
+    try:
+        with file.open(encoding="utf-8") as lines:
+            for line in lines:
+                number += 1
+                if line.strip():
+                    yield _record(line)
+    except OSError as exc:
+        raise DataError(f"{file} cannot be read ({exc.strerror or exc}): see to its permissions") from exc
+    except ValueError as exc:
+        what = "it is no UTF-8 text" if isinstance(exc, UnicodeDecodeError) else f"line {number} is no JSON"
+        raise DataError(f"{file} is cut off or damaged ({what}): fetch it anew") from exc
+
+
+def _record(line: str) -> Record:
+    record = json.loads(line)
+    if "\\ud" in line.lower():  # halves of characters, which parquet cannot hold
+        record = json.loads(json.dumps(record, ensure_ascii=False).encode("utf-8", "replace"))
+    return record if isinstance(record, Mapping) else {}
 
 
 def convert(records: Iterator[Record], make: Convert, schema: pa.Schema, out: Path) -> Written:
     """Write what `make` makes of rows; the file appears when it is complete.
 
     Raises:
-        DataError: the file cannot be written, or no row is left.
+        DataError: no row is left; and as `files.writing`.
     """
     written, listed = Written(), out.with_suffix(".refused.jsonl")
-    part, refused = out.with_suffix(".part"), out.with_suffix(".refused.part")
+    refused = out.with_suffix(".refused.part")
     rows = _converted(records, make, written, refused)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with pq.ParquetWriter(part, schema) as writer:
-            while batch := list(islice(rows, _BATCH)):
-                writer.write_table(pa.Table.from_pylist(batch, schema))
-        listed.unlink(missing_ok=True)
-        if written.refused:
-            written.listed = refused.replace(listed)
-        if written.kept:
-            part.replace(out)
-    except OSError as exc:
-        raise DataError(f"{out} cannot be written: {exc}") from exc
+        with writing(out) as part:
+            with pq.ParquetWriter(part, schema) as writer:
+                while batch := list(islice(rows, _BATCH)):
+                    writer.write_table(pa.Table.from_pylist(batch, schema))
+            listed.unlink(missing_ok=True)
+            if written.refused:
+                written.listed = refused.replace(listed)
+            if not written.kept:
+                raise DataError(f"no row is left for {out}: {summary(written)}")
     finally:
-        for left in (part, refused):
-            with suppress(OSError):
-                left.unlink()
-    if not written.kept:
-        raise DataError(f"no row is left for {out}: {summary(written)}")
+        with suppress(OSError):
+            refused.unlink()
     return written
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from verl_kernel.data.files import reading, writing
 from verl_kernel.env import Task
 from verl_kernel.errors import DataError, TaskError
 
@@ -69,8 +70,9 @@ def make_row(
 
 
 def write_rows(rows: Sequence[Row], path: Path) -> None:
-    """Write rows as parquet."""
-    pq.write_table(_table(list(rows)), path)
+    """Write rows as parquet; the file appears when it is complete (raises as `files.writing`)."""
+    with writing(path) as part:
+        pq.write_table(_table(list(rows)), part)
 
 
 def _table(rows: list[Row]) -> pa.Table:
@@ -138,10 +140,8 @@ def read_rows(path: Path) -> list[Row]:
     """
     if not path.is_file():
         raise DataError(f"{path} does not exist: give a parquet file, or make one with `verl-kernel data quickstart`")
-    try:
+    with reading(path):
         rows: list[Row] = pq.read_table(path).to_pylist()
-    except (pa.ArrowException, OSError) as exc:
-        raise DataError(f"{path} is not a readable parquet file: {exc}") from exc
     return rows
 
 

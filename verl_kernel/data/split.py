@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from verl_kernel.data.families import Families
+from verl_kernel.data.files import writing_folder
 from verl_kernel.data.published import files_of, records_of
 from verl_kernel.data.rows import task_from_row
 from verl_kernel.env import Task
@@ -104,13 +105,10 @@ def _tasks(path: Path) -> Iterator[Task]:
 def _write(path: Path, out: Path, val: set[int], found: Split, options: dict[str, Any]) -> None:
     sides = {number: VAL if number in found.held_out else TRAIN for number in range(len(found.families))}
     families = [{"side": sides[number], "tasks": tasks} for number, tasks in enumerate(found.families)]
-    try:
-        out.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({**options, "closest": found.closest, "families": families}, indent=1)
+    with writing_folder(out):
         _write_rows(path, out, val)
-        text = json.dumps({**options, "closest": found.closest, "families": families}, indent=1)
         (out / "split.json").write_text(f"{text}\n")
-    except OSError as exc:
-        raise DataError(f"--out {out} cannot be written: {exc}") from exc
 
 
 def _write_rows(path: Path, out: Path, val: set[int]) -> None:

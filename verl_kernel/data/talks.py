@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from verl_kernel.data.files import writing
 from verl_kernel.data.foreign_rows import as_json
 from verl_kernel.data.prompts import Message
 from verl_kernel.errors import DataError
@@ -27,18 +28,9 @@ def make_talk(messages: list[Message], left: Mapping[str, Any]) -> Talk:
 
 
 def write_talks(talks: Sequence[Talk], path: Path) -> None:
-    """Write conversations; the file appears when it is complete.
-
-    Raises:
-        DataError: it cannot be written.
-    """
-    part = path.with_suffix(".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    """Write conversations; the file appears when it is complete (raises as `files.writing`)."""
+    with writing(path) as part:
         pq.write_table(pa.Table.from_pylist(list(talks), SCHEMA), part)
-        part.replace(path)
-    except OSError as exc:
-        raise DataError(f"{path} cannot be written: {exc}") from exc
 
 
 def talk_of(record: Mapping[str, Any], number: int) -> Talk:

@@ -13,8 +13,6 @@ from torch import nn
 from torch.nn.functional import cross_entropy, one_hot
 from torch.nn.utils.rnn import pad_sequence
 
-from verl_kernel.errors import DataError
-
 
 @dataclass(frozen=True)
 class Row:
@@ -41,20 +39,11 @@ class Batch:
 
 
 class Talks:
-    """The conversations of a parquet file, read and tokenised by verl's own SFT dataset.
-
-    Raises:
-        DataError: the file lacks a column.
-    """
+    """The conversations of a parquet file, read and tokenised by verl's own SFT dataset."""
 
     def __init__(self, path: Path, tokenizer: Any, max_length: int, key_column: str | None = None) -> None:
-        import pyarrow.parquet as pq
         from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
 
-        columns = pq.read_schema(path).names
-        for column in ("messages", key_column):
-            if column is not None and column not in columns:
-                raise DataError(f"{path} has no column {column!r}; it has {', '.join(columns)}")
         options = {"pad_mode": "no_padding", "truncation": "right", "max_length": max_length}
         self._rows = MultiTurnSFTDataset([str(path)], tokenizer, options)
         values = ["all"] * len(self._rows) if key_column is None else [*map(str, self._rows.dataframe[key_column])]

@@ -91,11 +91,18 @@ def before_and_after(validations: Sequence[Step]) -> list[Change]:
     ]
 
 
-def changes_table(changes: Sequence[Change], title: str, before: str, after: str) -> Table:
-    """Lay changes out as a table with one row each."""
-    table = Table("", before, after, "change", title=title, title_justify="left")
+def changes_table(changes: Sequence[Change], title: str, *ends: str) -> Table:
+    """Lay changes out as a table with one row each.
+
+    Args:
+        changes: figures.
+        title: of the table.
+        ends: what the first value is of, and the second; where there is no second one, neither is its column.
+    """
+    heads = ("", *ends, "change") if len(ends) > 1 else ("", *ends)
+    table = Table(*heads, title=title, title_justify="left")
     for change in changes:
-        table.add_row(*change.cells)
+        table.add_row(*change.cells[: len(heads)])
     return table
 
 

@@ -85,8 +85,11 @@ def build(out: Path, options: SmolLM2, wheel: Path | None = None) -> dict[str, A
         DataError: the wheel is another file.
         OSError: `out` cannot be written.
     """
+    from transformers.utils.logging import disable_progress_bar
+
     from verl_kernel.smollm2.conversion import check_reader  # transformers: a usage error need not wait for it
 
+    disable_progress_bar()
     check_reader()
     out.mkdir(parents=True, exist_ok=True)
     (out / "manifest.json").unlink(missing_ok=True)

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
+from annotated_types import Interval
 
+from verl_kernel.data.yaml_file import read_yaml
 from verl_kernel.errors import ConfigError
+from verl_kernel.option_group import as_mapping, checked, nearest
 from verl_kernel.study.held_out import FIGURES
 
 _OPTIONAL = ("overrides", "seeded", "comparisons", "also")
@@ -53,8 +53,8 @@ class Comparison:
         for figure in (self.figure, *self.also):
             if figure not in FIGURES:
                 raise ConfigError(f"comparisons.{self.name}: {figure!r} is no figure; known are {', '.join(FIGURES)}")
-        if not isinstance(self.expected, int | float) or not self.expected:
-            raise ConfigError(f"comparisons.{self.name}.expected is {self.expected!r}; it is a size with its sign")
+        if not self.expected:
+            raise ConfigError(f"comparisons.{self.name}.expected is {self.expected:g}; it is a size with its sign")
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,11 @@ class Study:
     """For every run, with `{seed}` in place of the seed."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.steps, int) or self.steps < 1:
-            raise ConfigError(f"steps is {self.steps!r}; a run needs a whole number of steps, at least 1")
         for key in ("seeds", "arms"):
             if not getattr(self, key):
                 raise ConfigError(f"{key} is empty; a study needs at least one")
+        for item in self.seeded:
+            _check_seeded(item)
         names = [arm.name for arm in self.arms]
         for one in self.comparisons:
             if len(one.arms) != 2 or not set(one.arms) <= set(names):
@@ -127,51 +127,87 @@ class Run:
         return hashlib.sha256("\0".join((self.study.recipe, *self.overrides)).encode()).hexdigest()
 
 
+_Overrides = Annotated[tuple[str, ...], "a list of Hydra overrides, as in [trainer.save_freq=-1]"]
+_Figures = Annotated[tuple[str, ...], f"a list of figures, of {', '.join(FIGURES)}"]
+_TYPES: dict[type, dict[str, Any]] = {
+    Study: {
+        "recipe": Annotated[str, "the name of a configuration, as in cpu_quickstart"],
+        "steps": Annotated[int, Interval(ge=1)],
+        "seeds": Annotated[tuple[int, ...], "a list of whole numbers, as in [0, 1, 2]"],
+        "minutes": Annotated[float, Interval(gt=0)],
+        "overrides": _Overrides,
+        "seeded": _Overrides,
+    },
+    Arm: {"title": str, "overrides": _Overrides},
+    Comparison: {
+        "title": str,
+        "arms": Annotated[tuple[str, ...], "a list of two arms"],
+        "figure": str,
+        "expected": float,
+        "also": _Figures,
+    },
+}
+"""What the values of a plan must be; arms and comparisons of a study have keys of their own."""
+_LISTS = ("seeds", "overrides", "seeded", "also")
+
+
 def read_study(path: Path) -> Study:
     """Read a study.
 
     Raises:
         ConfigError: the file does not exist, is no YAML mapping, lacks a key or holds an unknown one.
     """
+    node = read_yaml(path, f"a study has the keys {', '.join(_keys(Study))}, as recipes/cpu_study/study.yaml has")
     try:
-        node = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-    except (OSError, OmegaConfBaseException, ValueError, YAMLError) as exc:
-        raise ConfigError(f"{path} cannot be read as a study: {exc}") from exc
-    if not isinstance(node, dict):
-        raise ConfigError(f"{path} is no mapping; a study has the keys {', '.join(_keys(Study))}")
-    try:
-        return _study({str(key): value for key, value in node.items()})
+        return _study(node)
     except ConfigError as exc:
         raise ConfigError(f"{path}: {exc}") from exc
 
 
 def _study(node: Mapping[str, Any]) -> Study:
-    _check_keys(node, Study, "")
-    arms = []
-    for name, arm in (node["arms"] or {}).items():
-        _check_keys({"name": name, **arm}, Arm, f"arms.{name}.")
-        arms.append(Arm(name, arm["title"], _tuple(arm.get("overrides"))))
-    comparisons = []
-    for name, one in (node.get("comparisons") or {}).items():
-        _check_keys({"name": name, **one}, Comparison, f"comparisons.{name}.")
-        pair, also = _tuple(one["arms"]), _tuple(one.get("also"))
-        comparisons.append(Comparison(name, one["title"], pair, one["figure"], one["expected"], also))
-    lists: dict[str, Any] = {key: _tuple(node.get(key)) for key in ("seeds", "overrides", "seeded")}
-    lists |= {"arms": tuple(arms), "comparisons": tuple(comparisons)}
-    return Study(node["recipe"], node["steps"], minutes=node["minutes"], **lists)
+    values = _values(node, Study, "")
+    values["arms"] = tuple(
+        Arm(name, **_values(arm, Arm, f"arms.{name}.")) for name, arm in _nodes("arms", node["arms"], Arm)
+    )
+    values["comparisons"] = tuple(
+        Comparison(name, **_values(one, Comparison, f"comparisons.{name}."))
+        for name, one in _nodes("comparisons", node.get("comparisons"), Comparison)
+    )
+    return Study(**values)
 
 
-def _check_keys(node: Mapping[str, Any], kind: type, prefix: str) -> None:
-    known, needed = _keys(kind), [key for key in _keys(kind) if key not in _OPTIONAL]
-    if unknown := sorted(set(node) - set(known)):
-        raise ConfigError(f"{prefix}{unknown[0]} is not a key of a study; known are {', '.join(known)}")
+def _check_seeded(item: str) -> None:
+    try:
+        item.format(seed=0)
+    except (KeyError, IndexError, ValueError):
+        raise ConfigError(f"seeded holds {item!r}; only {{seed}} may stand in braces") from None
+
+
+def _nodes(name: str, node: Any, kind: type) -> list[tuple[str, Mapping[str, Any]]]:
+    """The named parts of a node, each a mapping."""
+    parts = as_mapping(name, node, ("NAME",))
+    return [(str(key), as_mapping(f"{name}.{key}", part, _TYPES[kind])) for key, part in parts.items()]
+
+
+def _values(node: Mapping[str, Any], kind: type, prefix: str) -> dict[str, Any]:
+    """The values of a node, each of the type of its key; lists that are null are empty."""
+    known = [key for key in _keys(kind) if key != "name"]
+    _check_keys(prefix, node, known)
+    types = _TYPES[kind]
+    given = {key: () if value is None and key in _LISTS else value for key, value in node.items() if key in types}
+    return {key: checked(f"{prefix}{key}", value, types[key]) for key, value in given.items()}
+
+
+def _check_keys(prefix: str, node: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raise a ConfigError for a key that is not known, or that is missing."""
+    for key in node:
+        if key not in known:
+            near = nearest(key, known)
+            raise ConfigError(f"{prefix}{key} is not a key of a study; {near}known keys are {', '.join(known)}")
+    needed = [key for key in known if key not in _OPTIONAL]
     if missing := [key for key in needed if key not in node]:
-        raise ConfigError(f"{prefix}{missing[0]} is missing")
+        raise ConfigError(f"{prefix}{missing[0]} is missing: give it a value; needed are {', '.join(needed)}")
 
 
 def _keys(kind: type) -> list[str]:
     return [field.name for field in fields(kind)]
-
-
-def _tuple(items: Any) -> tuple[Any, ...]:
-    return tuple(items or ())

@@ -66,7 +66,7 @@ def test_a_corpus_is_deterministic_holds_out_and_parses():
         ("5: 0.08", "6: 0.08", "faultless: 6 is unknown"),
         ("full: 0.10}", "full: 0.60}", "the shares of extent add up to 1.50"),
         ("error: {repaired: 0.80}", "error: {}", "after.error: repaired is missing"),
-        ("single_turn: 0.15", "single_turn: [", "cannot be read as a table of answers"),
+        ("single_turn: 0.15", "single_turn: [", "is no valid YAML (line "),
     ],
 )
 def test_a_bad_table_is_refused_in_a_sentence(tmp_path, old, new, said):

@@ -8,10 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
-
+from verl_kernel.data.yaml_file import read_yaml
 from verl_kernel.errors import ConfigError
 from verl_kernel.quickstart.hard.answers import Extent
 from verl_kernel.quickstart.hard.tasks import LEVELS
@@ -70,14 +67,11 @@ def read_mix(path: Path = DEFAULT) -> Mix:
     Raises:
         ConfigError: the file cannot be read, or does not hold what `Mix` asks for; names file, key and remedy.
     """
-    try:
-        node = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-    except (OSError, OmegaConfBaseException, ValueError, YAMLError) as exc:
-        raise ConfigError(f"{path} cannot be read as a table of answers: {exc}") from exc
+    node = read_yaml(path, f"write a table of answers like {DEFAULT.name} of verl_kernel/config")
     try:
         known = [field.name for field in fields(Mix)]
         _check_keys("the table", node, known)
-        return Mix(**{str(key): value for key, value in dict(node).items()})
+        return Mix(**node)
     except ConfigError as exc:
         raise ConfigError(f"{path}: {exc} (compare {DEFAULT.name} of verl_kernel/config)") from exc
 

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What commands say to what cannot work: one sentence, an exit status, and no wait for what they do not need yet."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands.lines import Done, run_lines
+from tests.data import published_files as files
+from verl_kernel.data.rows import make_row, write_rows
+
+REFERENCE = files.programs()[0].reference
+TALKS = "name a parquet file of conversations"
+TASKS = "name a parquet file of tasks, a Python file, or a folder"
+RUN = "name the folder of a training run (it holds metrics.jsonl) or of `verl-kernel bench` (it holds run.json)"
+
+LINES = {
+    # eval
+    "eval none.py k.py": "none.py does not exist: name a Python file",
+    "eval empty k.py": "empty is a directory: name a Python file",
+    "eval ref.py none.py": "none.py does not exist: name a Python file",
+    "eval ref.py k.py ./k.py": "./k.py is named twice: name each kernel once",
+    "eval broken.py k.py": "broken.py is not valid Python: '(' was never closed (<unknown>, line 1): mend that file",
+    "eval k.py k.py": "k.py defines no `class Model` and no `get_inputs()` and no `get_init_inputs()`",
+    "eval ref.py k.py --device gpu": "--device is 'gpu'; it must be one of auto, cpu, cuda",
+    "eval ref.py k.py --trials 0": "--trials is 0; it must be a whole number of at least 1",
+    "eval ref.py k.py --timeout 0": "--timeout is 0.0; it must be a finite number of at least 0.1",
+    "eval ref.py k.py --compile-for sm_70": "--compile-for is 'sm_70'; it must be one of off, sm_80",
+    "eval ref.py k.py --num-judges 0": "--num-judges is 0",
+    # data
+    "data quickstart --out file": "--out file cannot be a folder, file is a file: name another folder",
+    "data quickstart --out file/sub": "--out file/sub cannot be a folder, {here}/file is a file",
+    "data quickstart --out /proc/x": "--out /proc/x cannot be written (No such file or directory)",
+    "data quickstart --out o --world big": "--world is 'big'; the worlds are easy and hard",
+    "data quickstart --out o --conversations 5": "--conversations is 5, less than a batch of the warm start",
+    "data quickstart --out o --world hard --mix bad.yaml": "bad.yaml is no valid YAML (line 3: ",
+    "data quickstart --out o --world hard --mix none.yaml": "none.yaml does not exist: write a table of answers",
+    "data quickstart --out o --mix list.yaml": "the easy world takes no table of answers",
+    "data smollm2 --out file": "--out file cannot be a folder",
+    "data smollm2 --out o --talks 1": "--talks is 1; it must be at least 2",
+    "data rows drkernel none --out o.parquet": "drkernel is no source of rows: choose kernelbench, drkernel-rl",
+    "data rows drkernel-rl none --out o.parquet": "none does not exist: on a machine with a network, fetch the file",
+    "data rows drkernel-rl cut.parquet --out o.parquet": "cut.parquet is cut off: make or fetch it anew",
+    "data rows drkernel-rl text.parquet --out o.parquet": "text.parquet is no parquet file: name a parquet file",
+    "data rows drkernel-rl cut.jsonl --out o.parquet": "cut.jsonl is cut off or damaged (line 2 is no JSON)",
+    "data rows drkernel-rl latin.jsonl --out o.parquet": "latin.jsonl is cut off or damaged (it is no UTF-8 text)",
+    "data rows drkernel-rl tasks.parquet --out empty": "--out empty is a folder: name a file in it, as in empty/tasks",
+    "data rows drkernel-rl tasks.parquet --out /proc/y.parquet": "--out /proc/y.parquet cannot be written (",
+    "data rows kernelbench cut.parquet --out o.parquet": "cut.parquet is cut off: give a checkout",
+    "data rows kernelbench tasks.parquet --levels x --out o.parquet": "--levels is 'x': give numbers with commas",
+    "data talks drkernel-coldstart text.parquet --out o.parquet": "text.parquet is no parquet file",
+    "data split cut.parquet --out o": "cut.parquet is cut off: make or fetch it anew",
+    "data split tasks.parquet --out file": "--out file cannot be a folder, file is a file: name another folder",
+    "data split tasks.parquet --out o --val 2": "--val is 2: give a share between 0 and 1",
+    "data split empty --out o": "empty is no parquet file: name a parquet file of tasks",
+    "data audit none": f"none does not exist: {TASKS}",
+    "data audit cut.parquet": "cut.parquet is cut off",
+    "data audit empty.parquet": "empty.parquet is empty: make or fetch it anew",
+    "data audit ref.py --out file": "file is no file of audits",
+    "data audit ref.py --true-size small": "--true-size is 'small'; it must be one of auto, off",
+    "data coldstart --suite tasks.parquet --run r --out o.parquet --keep all": "--keep is 'all': give best or last",
+    "data coldstart --suite tasks.parquet --run r --out empty": "--out empty is a folder",
+    "data coldstart --suite cut.parquet --run r --out o.parquet": "cut.parquet is cut off",
+    # aces
+    "aces none.parquet --candidates empty --out o.json": "none.parquet does not exist: give a parquet file",
+    "aces text.parquet --candidates empty --out o.json": "text.parquet is no parquet file",
+    "aces tasks.parquet --candidates empty --out o.json --method x": "the method of ACES is 'x': it must be c or o",
+    "aces tasks.parquet --candidates empty --out empty": "--out empty is a folder: name a file in it",
+    "aces tasks.parquet --candidates empty --out o.json --device gpu": "--device is 'gpu'",
+    # remix
+    "remix --data none --model model --out o": f"--data none does not exist: {TALKS}",
+    "remix --data text.parquet --model model --out o": f"text.parquet is no parquet file: {TALKS}",
+    "remix --data tasks.parquet --model model --out o": "tasks.parquet has no column 'messages'; it has data_source",
+    "remix --data talks.parquet --model empty --out o": "--model empty holds no config.json: name the folder",
+    "remix --data talks.parquet --model model --out file": "--out file cannot be a folder",
+    "remix --data talks.parquet --model model --out o --chosen 9": "--chosen is 9; there are only 8 LoRAs",
+    # watch
+    "watch w -- nosuchcommand": "nosuchcommand is no command that can be run here: name the trainer's command",
+    "watch w -- ./ref.py": "./ref.py is no command that can be run here",
+    "watch file -- true": "RUN_DIR file cannot be a folder, file is a file: name another folder",
+    # report
+    "report none": f"none does not exist: {RUN}",
+    "report file": f"file is a file: {RUN}",
+    "report empty": f"empty holds neither metrics.jsonl nor run.json: {RUN}",
+    "report garbage": "garbage/metrics.jsonl holds no step and no validation: name the folder of a run that",
+    "report cutrun": "cutrun/metrics.jsonl holds no step and no validation",
+    "report oddbench": "oddbench/run.json",
+    # study
+    "study none.yaml --out o": "none.yaml does not exist: a study has the keys recipe, steps, seeds",
+    "study bad.yaml --out o": "bad.yaml is no valid YAML (line 3: ",
+    "study list.yaml --out o": "list.yaml holds no keys: a study has the keys",
+    "study keys.yaml --out o": "keys.yaml: recipe is missing: give it a value; needed are recipe, steps",
+    "study plan.yaml --out file": "--out file cannot be a folder",
+    "study plan.yaml --out o --arms two": "--arms names 'two'; the study's arms are one",
+    "study plan.yaml --out o --rows none.jsonl": "none.jsonl cannot be read as a study's rows",
+    # pools
+    "serve-drain": "which judges are meant is unclear: name a node, or one judge with --judge",
+    "serve-drain node --address 127.0.0.1:1": "no Ray cluster answers at 127.0.0.1:1: start a run first",
+    "serve-status --address 127.0.0.1:1": "no Ray cluster answers at 127.0.0.1:1: start a run first",
+}  # fmt: skip
+"""Command lines by what they must say after `Error: `, or somewhere in the sentence."""
+
+PLAN = {"recipe": "r", "steps": 1, "seeds": [0], "minutes": 1, "arms": {"one": {"title": "1"}}}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files that are no tasks, no runs and no plans."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    root = tmp_path_factory.mktemp("bad")
+    for name in ("empty", "garbage", "cutrun", "oddbench", "model"):
+        (root / name).mkdir()
+    texts = {
+        "file": "text\n", "ref.py": REFERENCE, "k.py": "x = 1\n", "broken.py": "class Model(", "empty.parquet": "",
+        "text.parquet": "no parquet", "cut.jsonl": '{"a": 1}\n{"a": ', "bad.yaml": "a: 1\nb: [1, 2\n",
+        "list.yaml": "[1]", "keys.yaml": "steps: 3\n", "garbage/metrics.jsonl": "[1,2]\nfoo\n",
+        "model/config.json": "{}",
+        "cutrun/metrics.jsonl": '{"step": 1, "data": {"training/gl', "oddbench/run.json": '{"format": 99}',
+        "plan.yaml": json.dumps(PLAN),
+    }  # fmt: skip
+    for name, text in texts.items():
+        (root / name).write_text(text)
+    (root / "latin.jsonl").write_bytes(b'{"a": "\xff"}\n')
+    message = [{"role": "user", "content": "Write ModelNew."}]
+    write_rows(
+        [
+            make_row(message, program.reference, data_source="own", task_id=str(index), split="train", index=index)
+            for index, program in enumerate(files.programs(8))
+        ],
+        root / "tasks.parquet",
+    )
+    whole = (root / "tasks.parquet").read_bytes()
+    (root / "cut.parquet").write_bytes(whole[: len(whole) // 2])
+    pq.write_table(pa.table({"messages": [message]}), root / "talks.parquet")
+    return root
+
+
+@pytest.fixture(scope="module")
+def done(folder: Path) -> dict[str, Done]:
+    found = run_lines([line.split() for line in LINES], folder)
+    return dict(zip(LINES, found, strict=True))
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_it_is_one_sentence_that_says_what_is_wrong_and_what_to_do(folder: Path, done: dict[str, Done], line: str):
+    said = done[line].error
+    wanted = LINES[line].replace("{here}", str(folder))
+    assert said.startswith("Error: ") and said.count("\n") == 1 and wanted in said, said
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_the_exit_status_is_that_of_a_usage_error(done: dict[str, Done], line: str):
+    assert done[line].status == 2
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_nothing_heavy_was_imported_before_the_arguments_were_checked(done: dict[str, Done], line: str):
+    assert done[line].heavy == []
+
+
+def test_nothing_was_left_behind(folder: Path, done: dict[str, Done]):
+    assert not [name for name in ("o", "o.json", "o.parquet", "o.part", "w", "r") if (folder / name).exists()]
+
+
+def test_a_parquet_file_with_a_hole_is_told_to_be_damaged(tmp_path: Path, folder: Path):
+    from verl_kernel.data.rows import read_rows
+    from verl_kernel.errors import DataError
+
+    shutil.copy(folder / "tasks.parquet", tmp_path / "hole.parquet")
+    text = bytearray((tmp_path / "hole.parquet").read_bytes())
+    text[4:-8] = bytes(len(text) - 12)
+    (tmp_path / "hole.parquet").write_bytes(text)
+    with pytest.raises(DataError, match=r"hole\.parquet is damaged: make or fetch it anew"):
+        read_rows(tmp_path / "hole.parquet")
+
+
+def test_a_disk_without_space_is_no_usage_error_and_leaves_no_half_file(tmp_path: Path):
+    files.write(tmp_path, "drkernel-rl", 40)
+    (source,) = tmp_path.glob("*.parquet")
+    words = f"verl-kernel data rows drkernel-rl {source} --out {tmp_path}/small/o.parquet"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -f 1; {words}"], capture_output=True, text=True, env={**os.environ, "PATH": path}
+    )
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.startswith(f"Error: {tmp_path}/small/o.parquet cannot be written (File too large): free space")
+    assert done.stderr.count("\n") == 1 and not list((tmp_path / "small").iterdir())

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts as `verl-kernel eval` prints them: a row for each kernel, and below the table a line of remarks for each.
+
+Remarks are never cut for want of columns, because they hold what is to be done; names and figures are, by an ellipsis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from verl_kernel.env import EvalResult, EvalStatus
+
+_COLUMNS = ("status", "speedup", "ms", "ref. ms", "time cov.", "kernels")
+_LONGEST = 600
+_MEANING = {
+    "only_moves": "its kernels only copy what torch computes",
+    "launch_raised": "a launch of a kernel raised, and torch did the work",
+    "size_dependent": "it does something else at the task's true size",
+}
+"""What the flags of an `ok` verdict say."""
+
+
+def print_verdicts(reference: str, results: Sequence[EvalResult], console: Console) -> None:
+    """Print the table and the remarks on all results that have any."""
+    console.print(_table(reference, results))
+    for name, result in zip(_names(results), results, strict=True):
+        if remark := remarks(result):
+            console.print(Text.assemble((name, "bold"), f": {remark}"), soft_wrap=not console.is_terminal)
+
+
+def remarks(result: EvalResult) -> str:
+    """All that is to be said about a verdict besides its figures."""
+    text = "; ".join(_remarks(result))
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _remarks(result: EvalResult) -> Iterator[str]:
+    if result.error is not None:
+        yield f"{result.error.type}: {' '.join(result.error.message.split())}".removesuffix(": ")
+    if result.true_size is not None:
+        yield f"no time: {result.true_size.unknown}" if result.true_size.unknown else "judged at reduced sizes"
+    if result.unpriced_ops:
+        yield f"no time: no price for {', '.join(result.unpriced_ops)} (docs/clock.md)"
+    if result.task_flags:
+        yield f"task: {', '.join(result.task_flags)}" + " (never rewarded)" * ("constant_output" in result.task_flags)
+    for flag in result.hack_flags:
+        yield f"{flag} ({_MEANING[flag]})" if flag in _MEANING else flag
+    if result.fallback_ops and result.error is None:
+        yield "torch: " + ", ".join(f"{count} {name}" for name, count in result.fallback_ops.items())
+
+
+def _table(reference: str, results: Sequence[EvalResult]) -> Table:
+    sources = sorted({result.timing_source for result in results if result.timing_source})
+    title = f"{reference}, times: {', '.join(sources) or 'none'}"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("kernel", overflow="ellipsis")
+    for name in _COLUMNS:
+        table.add_column(name, no_wrap=True, overflow="ellipsis", justify="left" if name == "status" else "right")
+    for name, result in zip(_names(results), results, strict=True):
+        table.add_row(name, *_cells(result))
+    return table
+
+
+def _names(results: Sequence[EvalResult]) -> list[str]:
+    """The names of the files, with their folders where two are alike."""
+    short = [Path(result.kernel).name for result in results]
+    return short if len(set(short)) == len(short) else [result.kernel for result in results]
+
+
+def _cells(result: EvalResult) -> tuple[Text | str, ...]:
+    total = result.num_total_kernels
+    return (
+        Text(result.status.value, style=_style(result)),
+        _speedup(result),
+        "" if result.kernel_ms is None else f"{result.kernel_ms.median:.4f}",
+        "" if result.reference_ms is None else f"{result.reference_ms.median:.4f}",
+        "" if result.time_coverage is None else f"{result.time_coverage:.0%}",
+        "" if total is None else f"{result.num_custom_kernels} of {total}",
+    )
+
+
+def _style(result: EvalResult) -> str:
+    if result.status is EvalStatus.OK:
+        return "green" if result.rewarded else "yellow"
+    return "magenta" if result.status is EvalStatus.INFRA_ERROR else "red"
+
+
+def _speedup(result: EvalResult) -> str:
+    """The speedup, and where it was measured what it is at least."""
+    if result.speedup is None:
+        return ""
+    noisy = result.speedup_low is not None and result.timing_source != "simulated"
+    return f"{result.speedup:.2f}x" + (f" (>= {result.speedup_low:.2f}x)" if noisy else "")

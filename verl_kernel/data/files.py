@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that commands read and write: errors in our own words, and files that appear when they are complete."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from verl_kernel.errors import ConfigError, DataError, StorageError, VerlKernelError
+
+_MAGIC = b"PAR1"
+"""The first and the last four bytes of a parquet file."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def reading(path: Path, wanted: str = "") -> Iterator[None]:
+    """Tell errors of reading a parquet file in our own words.
+
+    Args:
+        path: the file.
+        wanted: what to name or to fetch instead, for the end of the sentence.
+
+    Raises:
+        DataError: it cannot be read; says what it is instead, and the remedy.
+    """
+    try:
+        yield
+    except VerlKernelError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as exc:
+        what, remedy = _what_is_wrong(path, exc)
+        raise DataError(f"{path} {what}: {wanted or remedy}") from exc
+
+
+def column_names(path: Path, wanted: str = "") -> list[str]:
+    """Names of a parquet file's columns (raises as `reading`)."""
+    with reading(path, wanted):
+        return list(pq.read_schema(path).names)
+
+
+def _what_is_wrong(path: Path, exc: Exception) -> tuple[str, str]:
+    other = "name a parquet file of tasks, as `verl-kernel data rows` or `verl-kernel data quickstart` writes one"
+    try:
+        with path.open("rb") as file:
+            first = file.read(len(_MAGIC))
+            file.seek(max(0, file.seek(0, os.SEEK_END) - len(_MAGIC)))
+            last = file.read()
+    except OSError as found:
+        return f"cannot be read ({found.strerror or found})", "see to its permissions, or name another file"
+    if not first:
+        return "is empty", "make or fetch it anew"
+    if first != _MAGIC:
+        return "is no parquet file", other
+    return f"is {'damaged' if last == _MAGIC else 'cut off'}", "make or fetch it anew"
+
+
+@contextmanager
+def writing(path: Path, option: str = "--out") -> Iterator[Path]:
+    """A file beside `path` to write into; it takes the place of `path` once the block has ended well.
+
+    Args:
+        path: the file that is wanted; its folder is made if need be.
+        option: what names the file on the command line.
+
+    Raises:
+        ConfigError: there can be no such file.
+        StorageError: the disk is full.
+    """
+    if path.is_dir():
+        raise ConfigError(f"{option} {path} is a folder: name a file in it, as in {path / 'tasks.parquet'}")
+    part = path.with_name(f"{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield part
+        part.replace(path)
+    except OSError as exc:
+        raise _told(exc, path, option) from exc
+    finally:
+        with suppress(OSError):
+            part.unlink()
+
+
+def check_file(path: Path, option: str = "--out") -> None:
+    """Refuse, before any work, a file that cannot be written (raises as `writing`); makes its folder."""
+    with suppress(_NotWrittenYet), writing(path, option) as part:
+        part.touch()
+        raise _NotWrittenYet
+
+
+class _NotWrittenYet(Exception):
+    pass
+
+
+@contextmanager
+def writing_folder(path: Path, option: str = "--out") -> Iterator[None]:
+    """A folder to write into, made if need be; errors that concern no file in it are left as they are.
+
+    Raises:
+        ConfigError: there can be no such folder, or a file in it cannot be written.
+        StorageError: the disk is full.
+    """
+    files = [each for each in (path, *path.absolute().parents) if each.exists() and not each.is_dir()]
+    if files:
+        raise ConfigError(f"{option} {path} cannot be a folder, {files[0]} is a file: name another folder")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise _told(exc, path, option) from exc
+    try:
+        yield
+    except OSError as exc:
+        name = exc.filename if isinstance(exc.filename, str) else ""
+        if _number(exc) in _FULL or path.absolute() in Path(name).absolute().parents:
+            raise _told(exc, path, option) from exc
+        raise
+
+
+def _told(exc: OSError, path: Path, option: str) -> ConfigError | StorageError:
+    """An error of writing in our own words."""
+    number = _number(exc)
+    reason = os.strerror(number) if number else " ".join(str(exc).split())[:200]
+    if number in _FULL:
+        return StorageError(
+            f"{path} cannot be written ({reason}): free space there, or name another place with {option}"
+        )
+    return ConfigError(f"{option} {path} cannot be written ({reason}): name another place")
+
+
+def _number(exc: OSError) -> int | None:
+    """The number of an error; pyarrow tells it in text alone."""
+    found = re.search(r"errno (\d+)", str(exc), re.IGNORECASE)
+    return exc.errno or (int(found[1]) if found else None)
