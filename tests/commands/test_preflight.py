@@ -47,10 +47,10 @@ def test_what_was_not_looked_at_is_listed():
         (("--machine", "many"), "--machine is 'many'"),
         (("kernelgym.gpus_per_judge=0", "--machine", "8xH100-80GB"), "kernelgym.gpus_per_judge is 0"),
         (("data.train_files=nowhere.parquet", "--machine", "8xH100-80GB"), "nowhere.parquet"),
-        (("gpus=8",), "kernel_trloo does not compose"),
-        (("gpus=nine",), "gpus/nine"),
-        (("--config-name=kernel_trlo",), "kernel_trlo does not compose"),
-        (("trainer.nonsense=1",), "trainer.nonsense"),
+        (("gpus=8",), "gpus is '8'; it must be one of eight, none, one, sixteen"),
+        (("gpus=nine",), "gpus is 'nine'; "),
+        (("--config-name=kernel_trlo",), "--config-name is 'kernel_trlo'; did you mean kernel_trloo?"),
+        (("trainer.nonsense=1",), "trainer.nonsense is no key of kernel_trloo; trainer holds "),
     ],
 )
 def test_an_objection_is_one_sentence_and_an_exit_status(words: tuple[str, ...], said: str):

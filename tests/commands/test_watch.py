@@ -92,3 +92,15 @@ def test_ending_the_watcher_ends_the_trainer(tmp_path):
     watcher.send_signal(signal.SIGTERM)
     assert watcher.wait(timeout=30) != 0
     assert not Path(f"/proc/{trainer}").exists()
+
+
+def test_what_hydra_refuses_is_explained_below_its_own_words(tmp_path):
+    """The program in verl's place says what Hydra says; what is wrong is found by composing the command's words."""
+    says = "print('Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.'); raise SystemExit(1)"
+    (tmp_path / "trainer.py").write_text(says)
+    command = (sys.executable, tmp_path / "trainer.py", "verl.trainer.main_ppo", "--config-name=kernel_trloo")
+    done = watch(tmp_path / "run", *command, "kernelgym.max_turnz=3")
+    assert done.returncode == 1
+    assert "Error: kernelgym.max_turnz is no key of kernel_trloo; did you mean kernelgym.max_turns?\n" in done.stderr
+    done = watch(tmp_path / "run", *command)
+    assert done.returncode == 1 and "Error" not in done.stderr

@@ -4,14 +4,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from verl_kernel.errors import ConfigError, VerlKernelError
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
+from verl_kernel.errors import VerlKernelError
 
 OVERRIDES = typer.Argument(metavar="[OVERRIDES]...", help="Hydra overrides, as the training gets them.")
 NAME = typer.Option("--config-name", "-cn", help="The recipe; verl's own configuration without it.")
@@ -33,10 +30,11 @@ def command(
     What can only be checked elsewhere is listed.
     """
     try:
+        from verl_kernel.preflight.composing import compose
         from verl_kernel.preflight.hardware import described
 
         where = described(machine) if machine else None
-        config = _composed(config_name, overrides or [], config_dir)
+        config = compose(config_name, overrides or [], config_dir)
         from verl_kernel.preflight import preflight
 
         notes = preflight(config, where)
@@ -46,24 +44,3 @@ def command(
     for note in notes:
         typer.echo(f"not checked here: {note}")
     typer.echo(f"{config_name}: no objection{f' on {machine}, a machine that is only described' if machine else ''}")
-
-
-def _composed(name: str, overrides: list[str], folder: Path | None) -> DictConfig:
-    """The configuration that Hydra composes for verl's main function.
-
-    Raises:
-        ConfigError: it composes none.
-    """
-    from hydra import compose, initialize_config_dir, initialize_config_module
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    verls = "verl.trainer.config"
-    try:
-        if folder is None:
-            with initialize_config_module(verls, version_base=None):
-                return compose(name, overrides=overrides)
-        with initialize_config_dir(str(folder.resolve()), version_base=None):
-            return compose(name, overrides=[*overrides, f"hydra.searchpath=[pkg://{verls}]"])
-    except (HydraException, OmegaConfBaseException, ValueError) as exc:
-        raise ConfigError(f"{name} does not compose: {' '.join(str(exc).split())}") from exc

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -30,6 +31,8 @@ _STAGES = {
     "Training Progress": "training",
 }
 _TAIL = 40
+_HYDRAS = "HYDRA_FULL_ERROR"
+"""Ends what Hydra says of a configuration that does not compose."""
 
 
 def command(
@@ -60,8 +63,19 @@ def _watch(run_dir: Path, argv: list[str], resume: bool) -> None:
     if code:
         console.print("\n".join(tail), markup=False, highlight=False)
         console.print(f"the trainer ended with exit code {code}; all of its output is in {run_dir / 'train.log'}")
+        _explain(argv, tail)
         raise typer.Exit(code if code > 0 else 128 - code)
     console.print(f"trained in {time.monotonic() - started:.0f} s")
+
+
+def _explain(argv: list[str], tail: Iterable[str]) -> None:
+    """Say in our words what Hydra refused, where it was Hydra."""
+    if not any(_HYDRAS in line for line in tail):
+        return
+    from verl_kernel.preflight.composing import why_refused
+
+    if why := why_refused(argv):
+        typer.echo(f"Error: {why}", err=True)
 
 
 def _make_way(metrics: Path, resume: bool) -> None:
@@ -80,10 +94,14 @@ def _follow(
 ) -> tuple[int, deque[str]]:
     tail: deque[str] = deque(maxlen=_TAIL)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    asked: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))  # while there is no trainer to end yet
     child = subprocess.Popen(
         argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+    if asked:
+        child.terminate()
     assert child.stdout is not None
     with child, Progress(*columns, console=console) as progress:
         task = progress.add_task("starting", total=None)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a configuration that does not compose is told: the key, the nearest name and the remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands.lines import run_lines
+from verl_kernel.errors import ConfigError
+from verl_kernel.preflight.composing import compose, why_refused
+
+RECIPE = "kernel_trloo"
+REFUSED = {
+    "kernelgym.max_turnz=3": "kernelgym.max_turnz is no key of kernel_trloo; did you mean kernelgym.max_turns?",
+    "algorithm.adv_estimatr=x": "algorithm.adv_estimatr is no key of kernel_trloo; did you mean algorithm.adv_",
+    "trainer.adv_estimator=x": "trainer.adv_estimator is no key of kernel_trloo; did you mean algorithm.adv_estimator?",
+    "kernelgym.compile_for=off": "it is an option that this recipe does not set: write +kernelgym.compile_for=off",
+    "kernelgym.nothing_like_it=1": "kernelgym holds max_turns, ",
+    "trainer.nothing_like_it=1": "a key that it lacks is added with a plus, as in +trainer.nothing_like_it=1",
+    "~trainer.save_frek": "trainer.save_frek is no key of kernel_trloo; did you mean trainer.save_freq?",
+    "trainer.save_freq.x=1": "trainer.save_freq.x is no key of kernel_trloo; did you mean trainer.save_freq?",
+    "+trainer.save_freq=1": "kernel_trloo has the key trainer.save_freq already: write trainer.save_freq=VALUE",
+    "mismatch=foo": "mismatch is 'foo'; it must be one of bypass, mrs, ",
+    "method=ropr": "method is 'ropr'; did you mean topr? it must be one of ",
+    "+mismatch=mrs": "kernel_trloo chooses a mismatch already: write mismatch=CHOICE",
+    "gpus=8": "gpus is '8'; it must be one of eight, none, one, sixteen",
+    "nonsense": "'nonsense' is no override that can be read: write key=value",
+    "trainer.logger=[a": "'trainer.logger=[a' is no override that can be read",
+    "hydra.run.dirr=x": "kernel_trloo does not compose: Could not override 'hydra.run.dirr'",
+}
+
+
+@pytest.mark.parametrize("override", REFUSED)
+def test_an_override_that_cannot_work_is_told_in_one_sentence(override: str):
+    with pytest.raises(ConfigError) as refused:
+        compose(RECIPE, ["trainer.test_freq=3", override])
+    assert REFUSED[override] in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_of_two_wrong_keys_the_first_is_told():
+    with pytest.raises(ConfigError, match="did you mean kernelgym.max_turns"):
+        compose(RECIPE, ["kernelgym.max_turnz=3", "algorithm.adv_estimatr=x"])
+
+
+def test_a_choice_that_verls_own_configuration_does_not_make_is_added():
+    with pytest.raises(ConfigError, match=r"ppo_trainer chooses no mismatch: add one, as in \+mismatch=CHOICE"):
+        compose("ppo_trainer", ["mismatch=mrs"])
+
+
+def test_a_recipe_of_ones_own_may_build_on_ours_and_is_named_where_it_does_not_exist(tmp_path: Path):
+    (tmp_path / "mine.yaml").write_text("defaults: [kernel_trloo, _self_]\nkernelgym: {num_judges: 5}\n")
+    assert compose("mine", [], tmp_path).kernelgym.num_judges == 5
+    with pytest.raises(ConfigError, match="--config-name is 'mein'; .*it must be one of .*mine"):
+        compose("mein", [], tmp_path)
+    (tmp_path / "torn.yaml").write_text("defaults: [mismatch: tiss]\n")
+    with pytest.raises(ConfigError, match="mismatch is 'tiss'; did you mean tis"):
+        compose("torn", [], tmp_path)
+
+
+TRAINER = ("python", "-m", "verl.trainer.main_ppo")
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ((*TRAINER, "--config-name=kernel_trloo", "gpus=8"), "gpus is '8'"),
+        ((*TRAINER, "-cn", "kernel_trloo", "method=foo"), "method is 'foo'"),
+        ((*TRAINER, "--config-name", "kernel_trlo"), "--config-name is 'kernel_trlo'"),
+        ((*TRAINER, "trainer.save_frek=1"), "trainer.save_frek is no key of ppo_trainer"),
+    ],
+)
+def test_the_command_of_a_trainer_is_explained(command: tuple[str, ...], why: str):
+    assert (why_refused(command) or "").startswith(why)
+
+
+def test_what_composes_and_what_is_no_trainer_has_nothing_to_explain():
+    assert why_refused((*TRAINER, "--config-name=kernel_trloo")) is None
+    assert why_refused(("true", "gpus=8")) is None
+
+
+def test_preflight_refuses_a_typo_before_anything_heavy_is_imported(tmp_path: Path):
+    lines = [["preflight", "--config-name=kernel_trloo", word] for word in ("kernelgym.max_turnz=3", "mismatch=foo")]
+    for done in run_lines(lines, tmp_path):
+        assert done.status == 1 and done.error.startswith("Error: ") and done.error.count("\n") == 1, done.error
+        assert done.heavy == []

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which key of a configuration is meant by one that it does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from verl_kernel.env import GymOptions
+from verl_kernel.option_group import nearest, option_names
+from verl_kernel.reward.options import RolloutOptions
+from verl_kernel.reward.profiling import ProfilingReward
+
+_OPTIONS = {
+    "kernelgym": (*option_names(RolloutOptions), *option_names(GymOptions)),
+    "kernelgym.reward": option_names(ProfilingReward),
+}
+"""Keys of nodes of ours that a recipe need not set."""
+
+
+def remedy(config: DictConfig, key: str, word: str) -> str:
+    """Say what to write instead of a key.
+
+    Args:
+        config: that lacks it.
+        key: its full name.
+        word: the override that names it.
+    """
+    node, name = _deepest(config, key)
+    if name in _OPTIONS.get(node, ()):
+        return f"it is an option that this recipe does not set: write +{word}"
+    known = [*dict.fromkeys((*map(str, _node(config, node)), *_OPTIONS.get(node, ())))]
+    inside = f"{node}." if node else ""
+    if near := nearest(name, known):
+        return near.replace("mean ", f"mean {inside}").strip()
+    elsewhere = [each for each in _keys(config) if each.endswith(f".{name}")]
+    if len(elsewhere) == 1:
+        return f"did you mean {elsewhere[0]}?"
+    is_fixed = node in _OPTIONS or word.startswith("~")
+    plus = "" if is_fixed else f"; a key that it lacks is added with a plus, as in +{word}"
+    return f"{node or 'it'} holds {', '.join(known)}{plus}"
+
+
+def _deepest(config: DictConfig, key: str) -> tuple[str, str]:
+    """The longest beginning of a key that is a node, and the name that this node lacks."""
+    names = key.split(".")
+    nodes = (".".join(names[:size]) for size in range(len(names)))
+    found = [node for node in nodes if isinstance(_at(config, node), DictConfig)]
+    return found[-1], names[len(found) - 1]
+
+
+def _node(config: DictConfig, name: str) -> DictConfig:
+    node = _at(config, name)
+    assert isinstance(node, DictConfig)
+    return node
+
+
+def _at(config: DictConfig, name: str) -> Any:
+    """A value of a configuration; None where there is none."""
+    return OmegaConf.select(config, name, throw_on_resolution_failure=False) if name else config
+
+
+def _keys(node: DictConfig, inside: str = "") -> Iterator[str]:
+    """All keys, with the names of the nodes that they are in."""
+    for name in map(str, node):
+        yield f"{inside}{name}"
+        if isinstance(inner := _at(node, name), DictConfig):
+            yield from _keys(inner, f"{inside}{name}.")
