@@ -60,6 +60,8 @@ def assert_is(program, variant, result):
 def assert_expected(program, variant, result, expected):
     types = [verdict.error and verdict.error.type for verdict in (result, expected)]
     assert result.status == expected.status and types[0] == types[1], (program, variant.flaw, result.error)
+    if result.status == "compile_error":
+        assert result.error == expected.error
     if result.status == "ok":
         # Verdicts are made from numbers of kernels; what each of them does takes some percent of its start.
         assert result.speedup == pytest.approx(expected.speedup, rel=0.1)

@@ -139,6 +139,40 @@ def test_errors_point_into_the_source_and_name_no_path(judge):
     assert error.stage == "correctness" and "/" not in error.message + error.traceback_tail
 
 
+INVENTED = """@triton.jit
+def helper(value):
+    return tl.math.tanhh(value)
+
+@triton.jit
+def invented(x, at: tl.constexpr):
+    value = tl.load(x)
+    tl.store(x, tl.tanhh(value))
+
+@triton.jit
+def caller(x):
+    value = tl.load(x)
+    tl.store(x, helper(value))
+"""
+
+
+@pytest.mark.parametrize(
+    ("launch", "lines"),
+    [
+        ("invented[(1,)](x, 0); return x", ["tl.store(x, tl.tanhh(value))"]),
+        ("caller[(1,)](x); return x", ["tl.store(x, helper(value))", "return tl.math.tanhh(value)"]),
+    ],
+    ids=["in the kernel", "in what it calls"],
+)
+def test_a_function_that_triton_lacks_is_told_at_the_line_that_names_it(judge, launch, lines):
+    source = candidate(launch, INVENTED)
+    result = judge.evaluate(TASK, source)
+    assert (result.status, result.error.type) == (EvalStatus.COMPILE_ERROR, "AttributeError")
+    frames = [frame.partition(": ") for frame in result.error.traceback_tail.splitlines()]
+    assert [text for *_, text in frames[1:]] == lines
+    named = source.splitlines()[int(frames[-1][0].split(",")[0].removeprefix("line ")) - 1]
+    assert named.strip() == lines[-1]
+
+
 def test_signals_are_reported_without_waiting_for_the_limit(judge):
     patient = sharing(judge, replace(OPTIONS, run_timeout_s=100_000))
     result = patient.evaluate(TASK, candidate(STATUSES["segfault"][0]))

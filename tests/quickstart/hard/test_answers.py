@@ -49,6 +49,8 @@ def test_every_answer_gets_the_verdict_it_is_made_for(pool, family):
         expected = expected_verdict(answer, rng)
         assert result.status == expected.status, context
         assert (result.error and result.error.type) == (expected.error and expected.error.type), context
+        if result.status == "compile_error":
+            assert result.error == expected.error, context
         if answer.outcome == "ok":
             assert result.true_size is not None and result.true_size.unknown is None, context
             is_full = answer.layout.extent is Extent.FULL

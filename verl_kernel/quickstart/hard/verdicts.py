@@ -78,15 +78,15 @@ def _broken(answer: Answer) -> EvalResult:
 
         found = check(answer.source)[0]
         return _refused(answer, EvalStatus.REJECTED_STATIC, found.rule, f"line {found.line}: {found.reason}")
-    number, text = _find(answer.source, "row_kernel[")
-    frame = f"line {number}, in forward: {text}"
+    frame = _frame(answer.source, "row_kernel[", "forward")
     if answer.flaw == "missing_argument":
         message = "row_kernel() missing 1 required positional argument: 'BLOCK'"
         return _refused(answer, EvalStatus.RUNTIME_ERROR, "TypeError", message, frame)
     calls = [step.op.invented.split("(")[0].removeprefix("tl.") for step in answer.layout.inside]
     name = next(call for call in calls if f"tl.{call}(" in answer.source)
     message = f"module 'triton.language' has no attribute '{name}'"
-    return _refused(answer, EvalStatus.COMPILE_ERROR, "AttributeError", message, frame)
+    tail = f"{frame}\n{_frame(answer.source, f'tl.{name}(', 'row_kernel')}"
+    return _refused(answer, EvalStatus.COMPILE_ERROR, "AttributeError", message, tail)
 
 
 def _refused(answer: Answer, status: EvalStatus, kind: str, message: str, tail: str | None = None) -> EvalResult:
@@ -99,6 +99,12 @@ def _refused(answer: Answer, status: EvalStatus, kind: str, message: str, tail: 
 
 def _error(kind: str, message: str, tail: str | None = None) -> EvalError:
     return EvalError(stage="correctness", type=kind, message=message, traceback_tail=tail)
+
+
+def _frame(source: str, text: str, function: str) -> str:
+    """A traceback's frame for the first line that holds `text`."""
+    number, line = _find(source, text)
+    return f"line {number}, in {function}: {line}"
 
 
 def _find(source: str, text: str) -> tuple[int, str]:

@@ -7,6 +7,7 @@ import ast
 import inspect
 import textwrap
 from types import FunctionType
+from typing import NoReturn
 
 import triton.language as tl
 
@@ -74,6 +75,13 @@ def check_attributes(kernel: str, node: ast.AST, names: list[str]) -> None:
     for name in names:
         if name not in _ATTRIBUTES:
             raise refusal(kernel, node, f"attribute {name}")
+
+
+def raise_at(error: Exception, fn: FunctionType, line: int) -> NoReturn:
+    """Raise an error as if a line of a function had raised it: tracebacks are what names the line to a reader."""
+    code = compile("raise error", fn.__code__.co_filename, "exec")
+    exec(code.replace(co_firstlineno=line, co_name=fn.__name__), {"error": error.with_traceback(None)})
+    raise error
 
 
 def body_of(fn: FunctionType) -> Body:

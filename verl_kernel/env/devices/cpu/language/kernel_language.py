@@ -18,7 +18,7 @@ from typing import Any
 import triton.language as tl
 from triton.runtime.jit import ConstexprFunction
 
-from verl_kernel.env.devices.cpu.language.kernel_body import body_of, check_attributes
+from verl_kernel.env.devices.cpu.language.kernel_body import body_of, check_attributes, raise_at
 from verl_kernel.env.devices.cpu.language.triton_objects import (
     BUILTINS,
     NotTriton,
@@ -104,10 +104,17 @@ class KernelText:
             raise NameError(f"line {root.lineno}, in kernel {self.function.__name__}: name {root.id!r} is not defined")
         while names and isinstance(value, ModuleType):
             path = f"{path}.{names[0]}"
-            value, names = member(value, names[0]), names[1:]
+            value, names = self._member(value, names[0], root), names[1:]
         if not (may_refer_to(value) or self._is_constant_function(value)):
             raise refusal(self.function.__name__, root, path)
         check_attributes(self.function.__name__, root, names)
+
+    def _member(self, module: ModuleType, name: str, node: ast.AST) -> Any:
+        """An attribute of a module; where it has none, the kernel's line is the last one of the traceback."""
+        try:
+            return member(module, name)
+        except AttributeError as exc:
+            raise_at(exc, self.function, getattr(node, "lineno", 0))
 
     def _is_constant_function(self, value: Any) -> bool:
         if type(value) is ConstexprFunction or id(value) in map(id, self._calls.values()):
