@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,10 @@ def test_what_a_long_block_names_exists(page, line):
         assert words[1] in COMMANDS
     elif words[0] == "hf":
         assert words[1] == "download" and words[2:] in [fetched(source) for source in SOURCES.values()], line
+    elif words[:3] == ["python", "-m", "verl.model_merger"]:
+        assert find_spec("verl.model_merger.__main__") and {"merge", "--backend", "--local_dir", "--target_dir"} <= {
+            *words
+        }
     elif words[:2] == ["python", "-m"]:
         assert words[2] == "verl.trainer.main_ppo"
         if not any(word.startswith("--config-dir") for word in words):

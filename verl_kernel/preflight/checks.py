@@ -72,7 +72,10 @@ def check_data(config: DictConfig) -> None:
     """Every dataset file is named and exists, and its rows can be prompted with and judged."""
     from verl_kernel.data.rows import check_rows
 
-    for split, what in (("train", "tasks to train on"), ("val", "held-out tasks, which verl reads at every start")):
+    for split, what in (
+        ("train", "tasks to train on"),
+        ("val", "tasks to validate on, which verl reads at every start"),
+    ):
         if not read(config, f"data.{split}_files"):
             raise DataError(f"data.{split}_files names no file: give a parquet file of {what}")
     for key, path in _dataset_files(config):

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures on the pages about evaluation are those of the answers in docs/evaluation/quickstart."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from tests.bench.page.runs import generated, header, write_run
+from verl_kernel.bench.attempts import score_run
+from verl_kernel.bench.score_tables import cell
+
+DOCS = Path(__file__).parents[2] / "docs"
+KEPT = DOCS / "evaluation" / "quickstart"
+FAST = "fast@1.2 (>=)"
+
+
+@pytest.fixture
+def kept_runs():
+    spec = importlib.util.spec_from_file_location("kept_runs", DOCS / "evaluation" / "kept_runs.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_table_is_made_of_the_answers(kept_runs):
+    assert (KEPT / "table.md").read_text() == kept_runs.table()
+
+
+def test_what_is_kept_gives_the_figures_of_the_run(kept_runs, tmp_path, monkeypatch):
+    monkeypatch.setattr(kept_runs, "KEPT", tmp_path / "kept")
+    run = write_run(tmp_path / "run", generated(tasks=3, samples=2, turns=2), header(3, turns=2))
+    kept_runs.keep(run, "short")
+    whole, short = score_run(run)[1], score_run(tmp_path / "kept" / "short")[1]
+    for name in ("correct", FAST, "speedup (all)", "hacking"):
+        assert [one.last_turn.values[name] for one in whole.by_turn] == [
+            one.last_turn.values[name] for one in short.by_turn
+        ]
+    assert whole.passes == short.passes and [one.tokens for one in whole.by_turn] == [
+        one.tokens for one in short.by_turn
+    ]
+    sizes = [(folder / "turns.jsonl").stat().st_size for folder in (run, tmp_path / "kept" / "short")]
+    assert sizes[1] < sizes[0] / 5
+
+
+def test_the_page_on_evaluation_has_the_rows_of_its_runs():
+    page = (DOCS / "evaluation.md").read_text()
+    parts = (KEPT / "table.md").read_text().split("\n## ")[1:]
+    by_run = {
+        part.partition("\n")[0]: [row for row in part.splitlines() if row[:3] in ("| 1", "| 2", "| 3")]
+        for part in parts
+    }
+    rows = [row for name in PAGES for row in by_run[name]]
+    assert len(rows) == 5 * len(PAGES) and [row for row in rows if row not in page] == []
+
+
+PAGES = ("three_turns", "three_turns_trained")
+"""Runs whose rows stand in docs/evaluation.md."""
+
+
+@pytest.mark.parametrize(("turn", "k"), [(1, 1), (2, 4), (4, 8), (8, 16)])
+def test_the_page_on_more_turns_compares_them_with_as_many_tokens_of_first_answers(turn, k):
+    _, turns = score_run(KEPT / "eight_turns")
+    _, first = score_run(KEPT / "first_answers")
+    views, tokens = turns.by_turn[turn - 1], first.by_turn[0].tokens
+    (passes,) = (one for one in first.passes if (one.k, one.criterion, one.view) == (k, FAST, "last turn"))
+    found = f"{cell(FAST, views.best_of_history.values[FAST])} | {views.tokens:.0f}"
+    row = f"| {turn} | {found} | {k} | {cell('pass', passes.estimate)} | {k * tokens:.0f} |"
+    assert row in (DOCS / "test_time_scaling.md").read_text(), row
