@@ -24,8 +24,7 @@ def test_report_prints_steps_and_changes_and_writes_the_page(tmp_path):
     assert "fast@1.2" in done.stdout and "3.500" in done.stdout
     assert "x 2.00" in done.stdout and "+0.250" in done.stdout and "times: unknown" in done.stdout
     page = (tmp_path / "report.html").read_text()
-    assert "the kernel" in page and "data:image/png;base64," in page
-    assert (tmp_path / "reward.png").exists()
+    assert "the kernel" in page and "<polyline" in page
 
 
 def test_a_run_that_only_validated_is_reported_without_a_change(tmp_path):

@@ -21,13 +21,33 @@ def test_facts_come_from_the_configuration_and_what_cannot_be_told_is_left_out(t
     facts = run_facts(tmp_path, [{"step": 7, "timing_s/step": 2.5}])
     assert facts["training data"] == "outputs/train.parquet" and facts["turns"] == "2"
     assert facts["steps"] == "7 of 20, not finished"
-    assert "held-out data" not in facts and "estimator" not in facts
+    assert "validation data" not in facts and "estimator" not in facts
+
+
+def test_values_of_the_configuration_are_said_in_words(tmp_path):
+    config(
+        tmp_path,
+        """
+algorithm: {rollout_correction: {rollout_rs: "seq_mean_k1,seq_max_k2", rollout_is: token}}
+actor_rollout_ref: {actor: {policy_loss: {loss_mode: vanilla}}}
+trainer: {v1: {sampler: {sampler_kwargs: {enabled: true}}}}
+""",
+    )
+    facts = run_facts(tmp_path, [])
+    words = "a trajectory's mean ratio and a trajectory's largest squared log ratio (seq_mean_k1,seq_max_k2)"
+    assert facts["mismatch rejects by"] == words and facts["mismatch weighs"] == "each token"
+    assert (facts["loss"], facts["PRS"]) == ("PPO's clip (vanilla)", "on")
+
+
+def test_what_there_are_no_words_for_stays_as_it_is(tmp_path):
+    config(tmp_path, "algorithm: {adv_estimator: mine, rollout_correction: {rollout_rs: 'seq_mean_mine'}}")
+    assert run_facts(tmp_path, []) == {"steps": "0", "estimator": "mine", "mismatch rejects by": "seq_mean_mine"}
 
 
 @pytest.mark.parametrize("text", ["", "a: [1", "- 1", "\x00"])
 def test_a_broken_configuration_leaves_what_the_steps_tell(tmp_path, text):
     config(tmp_path, text)
-    assert run_facts(tmp_path, [{"step": 7}]) == {"times": "unknown: no kernel was timed", "steps": "7"}
+    assert run_facts(tmp_path, [{"step": 7}]) == {"steps": "7"}
 
 
 @pytest.mark.parametrize(

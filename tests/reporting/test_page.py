@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import base64
+import hashlib
+import re
 from html.parser import HTMLParser
 
 import pytest
@@ -27,8 +29,8 @@ class Elements(HTMLParser):
         self.text += data
 
 
-def page(folder, steps=STEPS, validations=(), figure=None):
-    return Elements(write_page(folder, steps, validations, figure).read_text(encoding="utf-8"))
+def page(folder, steps=STEPS, validations=()):
+    return Elements(write_page(folder, steps, validations).read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("field", ["code", "reference", "task_id", "timing_source"])
@@ -55,14 +57,21 @@ def test_a_source_that_is_no_unicode_can_be_written(tmp_path):
     assert "x = \\ud800" in elements.text and "2x" in elements.text
 
 
-def test_the_page_holds_its_figure_and_asks_nobody_for_anything(tmp_path):
-    figure = tmp_path / "reward.png"
-    figure.write_bytes(b"\x89PNG pixels")
-    elements = page(tmp_path, figure=figure)
-    sources = [value for _, a in elements.found for name, value in a.items() if name in ("src", "href")]
-    assert [base64.b64decode(source.removeprefix("data:image/png;base64,")) for source in sources] == [
-        b"\x89PNG pixels"
-    ]
+def test_the_page_draws_its_curves_and_asks_nobody_for_anything(tmp_path):
+    text = write_page(tmp_path, STEPS, ()).read_text()
+    elements = Elements(text)
+    assert [attributes["points"] for tag, attributes in elements.found if tag == "polyline"]
+    assert not [value for _, a in elements.found for name, value in a.items() if name in ("src", "href")]
+    (policy,) = [a["content"] for tag, a in elements.found if a.get("http-equiv") == "Content-Security-Policy"]
+    style = re.search("<style>(.*?)</style>", text, re.S)[1]
+    assert base64.b64encode(hashlib.sha256(style.encode()).digest()).decode() in policy
+    assert policy.startswith("default-src 'none'") and "script-src" not in policy and "unsafe" not in policy
+
+
+def test_the_page_begins_with_what_changed(tmp_path):
+    steps = [{"step": n, "kernel/correct_rate": n / 4, "critic/score/mean": float(n)} for n in (1, 2)]
+    text = " ".join(page(tmp_path, steps).text.split())
+    assert "correct rate50% from 25%" in text and "reward2.00 from 1.00" in text
 
 
 def test_the_page_tells_what_changed_and_shows_the_best_kernels(tmp_path):

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from verl_kernel.errors import DataError
-from verl_kernel.reporting.curves import plot_run
 from verl_kernel.reporting.facts import timing_source
 from verl_kernel.reporting.page import write_page
 from verl_kernel.reporting.screen import counted, screen
@@ -21,18 +19,17 @@ from verl_kernel.reporting.summary import before_and_after, changes_table, first
 def command(
     run_dir: Annotated[Path, typer.Argument(help="Folder of the run; holds metrics.jsonl, or run.json of a bench.")],
 ) -> None:
-    """Print a run's steps and what they changed, and write report.html and reward.png into its folder."""
+    """Print a run's steps and what they changed, and write report.html into its folder."""
     if _is_bench(run_dir):
         typer.echo(f"report: {_bench_page(run_dir)}")
         return
     steps, validations = _read(run_dir)
     console = screen()
     console.print(steps_table(steps, f"{counted(len(steps), 'step')} of {run_dir}"))
-    figure = _figure(run_dir, steps, validations)
-    page = write_page(run_dir, steps, validations, figure)
-    if held_out := before_and_after(validations):
+    page = write_page(run_dir, steps, validations)
+    if validated := before_and_after(validations):
         when = [f"step {one['step']}" for one in (validations[0], *validations[1:][-1:])]
-        console.print(changes_table(held_out, "held-out tasks", *when))
+        console.print(changes_table(validated, "validation", *when))
     if changes := first_and_last(steps):
         size = counted(window(steps), "step")
         console.print(changes_table(changes, "training", f"first {size}", f"last {size}"))
@@ -71,14 +68,3 @@ def _bench_page(folder: Path) -> Path:
     from verl_kernel.bench.page.page import write_page as write_bench_page
 
     return write_bench_page(folder)
-
-
-def _figure(run_dir: Path, steps: Sequence[Step], validations: Sequence[Step]) -> Path | None:
-    if not steps:
-        return None
-    path = run_dir / "reward.png"
-    try:
-        plot_run(steps, validations, path, f"{run_dir.resolve().name}, times: {timing_source(steps)}")
-    except ModuleNotFoundError:
-        return None
-    return path

@@ -1,81 +1,143 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run's curves against its steps, as one PNG.
-
-Every panel shows metrics under their own names. `{}` stands for each turn number; `held:` for a figure of the held-out
-tasks, once per data source.
-"""
+"""A run's curves against its steps, as panels of its page; the metric's own name is said where the mouse rests."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
+from verl_kernel.reporting.axes import round_marks
+from verl_kernel.reporting.charts import Chart, Curve, Kind, Point, chart
 from verl_kernel.reporting.steps import Step, series
 
-PANELS = {
-    "reward": ("critic/score/mean", "kernel/turn_{}/reward/mean", "held:reward"),
-    "correct rate": ("kernel/correct_rate", "kernel/turn_{}/correct_rate", "kernel/best/correct_rate", "held:acc"),
-    "fast@1.2": (
-        *("kernel/fast@1.2", "kernel/fast@1.2_sure", "kernel/turn_{}/fast@1.2", "kernel/best/fast@1.2"),
-        "held:last_turn_fast@1.2",
-    ),
-    "time coverage of correct kernels": ("kernel/time_coverage/mean", "kernel/turn_{}/time_coverage/mean"),
-    "hacks and decoys": ("kernel/hack_rate", "kernel/decoy_rate", "kernel/hacked_rate"),
-    "entropy": ("actor/entropy",),
-    "mismatch of rollout and trainer": ("training/rollout_probs_diff_mean",),
-    "left out of the gradient": (
-        "prs/rejected_fraction",
-        "groups/zero_gradient_fraction",
-        "rollout_corr/rollout_rs_masked_fraction",
-    ),
-    "seconds": ("timing_s/step", "timing_s/gen", "kernel/gym_seconds/mean"),
-}
 _MOST_TURNS = 16
+_TONES = (2, 1, 3, 4, 5, 6)
+"""Colours of a panel's lines, in order."""
+_VALIDATION = "validation:"
 
 
-def plot_run(steps: Sequence[Step], validations: Sequence[Step], path: Path, title: str) -> None:
-    """Save the panels as a PNG.
+@dataclass(frozen=True)
+class Panel:
+    """What is drawn together.
 
-    Raises:
-        ModuleNotFoundError: matplotlib is not installed (extra `plot`).
+    `{}` stands for each turn's number; `validation:` begins a figure of the validation, of each data source.
     """
-    import matplotlib
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(3, 3, figsize=(14, 10), sharex=True, layout="constrained")
-    for axis, (name, keys) in zip(axes.flat, PANELS.items(), strict=True):
-        for label, points, style in _lines(steps, validations, keys):
-            axis.plot(*zip(*points, strict=True), style, label=label, markersize=4, linewidth=1.2)
-        axis.set_title(name)
-        axis.grid(alpha=0.3)
-        if axis.lines:
-            axis.legend(fontsize=7)
-    for axis in axes[-1]:
-        axis.set_xlabel("step")
-        axis.xaxis.get_major_locator().set_params(integer=True)
-    figure.suptitle(title, parse_math=False)
-    figure.savefig(path, dpi=100)
-    pyplot.close(figure)
+    title: str
+    lines: dict[str, str]
+    """Metric to its name in the legend."""
+    shares: bool = True
 
 
-def _lines(
-    steps: Sequence[Step], validations: Sequence[Step], keys: Sequence[str]
-) -> Iterator[tuple[str, list[tuple[int, float]], str]]:
-    """Label, points and style of each line of a panel that has points."""
+PANELS = (
+    Panel(
+        "Reward",
+        {"critic/score/mean": "trajectory", "kernel/turn_{}/reward/mean": "turn {}", "validation:reward": "validation"},
+        shares=False,
+    ),
+    Panel(
+        "Correct",
+        {
+            "kernel/correct_rate": "all turns",
+            "kernel/turn_{}/correct_rate": "turn {}",
+            "kernel/best/correct_rate": "best turn",
+            "validation:acc": "validation, last turn",
+        },
+    ),
+    Panel(
+        "Correct and 1.2 times as fast (fast@1.2)",
+        {
+            "kernel/fast@1.2": "all turns",
+            "kernel/fast@1.2_sure": "all turns, surely",
+            "kernel/turn_{}/fast@1.2": "turn {}",
+            "kernel/best/fast@1.2": "best turn",
+            "validation:last_turn_fast@1.2": "validation, last turn",
+        },
+    ),
+    Panel(
+        "Time coverage of correct kernels",
+        {"kernel/time_coverage/mean": "all turns", "kernel/turn_{}/time_coverage/mean": "turn {}"},
+    ),
+    Panel(
+        "Hacks and decoys",
+        {"kernel/hack_rate": "either", "kernel/decoy_rate": "decoys", "kernel/hacked_rate": "hacks"},
+    ),
+    Panel(
+        "Left out of the gradient",
+        {
+            "prs/rejected_fraction": "turns, by PRS",
+            "groups/zero_gradient_fraction": "groups without one",
+            "rollout_corr/rollout_rs_masked_fraction": "tokens, by mismatch",
+        },
+    ),
+    Panel("Entropy", {"actor/entropy": "actor"}, shares=False),
+    Panel(
+        "Mismatch of vLLM and trainer",
+        {"training/rollout_probs_diff_mean": "difference of a token's probability"},
+        shares=False,
+    ),
+    Panel(
+        "Seconds",
+        {"timing_s/step": "step", "timing_s/gen": "generation", "kernel/gym_seconds/mean": "a trajectory's judging"},
+        shares=False,
+    ),
+)
+
+
+def run_charts(steps: Sequence[Step], validations: Sequence[Step]) -> list[Chart]:
+    """The panels that have something to show."""
+    return [found for panel in PANELS if (found := _chart(panel, steps, validations)).lines]
+
+
+def _chart(panel: Panel, steps: Sequence[Step], validations: Sequence[Step]) -> Chart:
+    lines = [line for key, name in panel.lines.items() for line in _lines(key, name, steps, validations)]
+    shown = [line for number, line in enumerate(lines) if not _is_bound(line, lines[:number])]
+    curves = [_curve(line, number, shown[:number]) for number, line in enumerate(shown)]
+    numbers = [point.x for curve in curves for point in curve.points]
+    marks = round_marks(min(numbers), max(numbers), whole=True) if numbers else []
+    return chart(panel.title, "step", curves, marks, shares=panel.shares)
+
+
+_Line = tuple[str, str, Kind, list[tuple[int, float]]]
+"""Metric, name, kind and points."""
+
+
+def _lines(key: str, name: str, steps: Sequence[Step], validations: Sequence[Step]) -> Iterator[_Line]:
+    """The lines of a metric that have points."""
+    found: Iterator[_Line]
+    if key.startswith(_VALIDATION):
+        found = _validated(key.removeprefix(_VALIDATION), name, validations)
+    elif "{}" in key:
+        turns = range(1, _MOST_TURNS + 1)
+        found = ((key.format(n), name.format(n), "line", series(steps, key.format(n))) for n in turns)
+    else:
+        found = iter([(key, name, "line", series(steps, key))])
+    return (line for line in found if line[-1])
+
+
+def _validated(figure: str, name: str, validations: Sequence[Step]) -> Iterator[_Line]:
+    """A figure of each data source; validations are far apart, so nothing is drawn between them."""
+    keys = dict.fromkeys(key for one in validations for key in one if key.rpartition("/")[2] == figure and "/" in key)
     for key in keys:
-        if key.startswith("held:"):
-            found: Any = _held_out(validations, key.removeprefix("held:"))
-        elif "{}" in key:
-            turns = (key.format(turn) for turn in range(1, _MOST_TURNS + 1))
-            found = ((name, series(steps, name), ".--") for name in turns)
-        else:
-            found = ((key, series(steps, key), ".-"),)
-        yield from (line for line in found if line[1])
+        source = f" ({key.rpartition('/')[0]})" if len(keys) > 1 else ""
+        yield key, name + source, "points", series(validations, key)
 
 
-def _held_out(validations: Sequence[Step], figure: str) -> Iterator[tuple[str, list[tuple[int, float]], str]]:
-    names = dict.fromkeys(key for one in validations for key in one if key.rpartition("/")[2] == figure)
-    return ((f"held out: {name}", series(validations, name), "s-") for name in names if name != "step")
+def _is_bound(line: _Line, earlier: Sequence[_Line]) -> bool:
+    """Whether a lower bound is the value itself, as on a simulated clock."""
+    return line[0].endswith("_sure") and _repeats(line, earlier)
+
+
+def _repeats(line: _Line, earlier: Sequence[_Line]) -> bool:
+    return any(line[-1] == other[-1] for other in earlier)
+
+
+def _curve(line: _Line, number: int, earlier: Sequence[_Line]) -> Curve:
+    """The line in its colour; it is dashed where it would hide an equal one."""
+    key, name, kind, points = line
+    hides = kind == "line" and _repeats(line, earlier)
+    return Curve(name, _points(name, points), "dashed" if hides else kind, _TONES[number % len(_TONES)], key)
+
+
+def _points(name: str, points: Sequence[tuple[int, float]]) -> list[Point]:
+    return [Point(step, value, f"{name}, step {step}: {value:.4g}") for step, value in points]

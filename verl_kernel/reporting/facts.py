@@ -16,7 +16,7 @@ _KEYS = {
     "experiment": "trainer.experiment_name",
     "model": "actor_rollout_ref.model.path",
     "training data": "data.train_files",
-    "held-out data": "data.val_files",
+    "validation data": "data.val_files",
     "seed of the data": "data.seed",
     "estimator": "algorithm.adv_estimator",
     "turns": "kernelgym.max_turns",
@@ -24,25 +24,36 @@ _KEYS = {
     "rollouts a prompt": "actor_rollout_ref.rollout.n",
     "learning rate": "actor_rollout_ref.actor.optim.lr",
     "loss": "actor_rollout_ref.actor.policy_loss.loss_mode",
-    "mismatch rejection": "algorithm.rollout_correction.rollout_rs",
-    "mismatch weights": "algorithm.rollout_correction.rollout_is",
-    "reward": "kernelgym.reward.variant",
+    "mismatch rejects by": "algorithm.rollout_correction.rollout_rs",
+    "mismatch weighs": "algorithm.rollout_correction.rollout_is",
+    "speedup in the reward": "kernelgym.reward.variant",
     "coverage in the reward": "kernelgym.reward.coverage_weight",
     "PRS": "trainer.v1.sampler.sampler_kwargs.enabled",
     "trainer": "trainer.v1.trainer_mode",
+}
+_PARTS = {
+    "token": "a token's", "seq": "a trajectory's", "group": "a prompt's", "mean": "mean", "max": "largest",
+    "sum": "summed", "k1": "ratio", "k2": "squared log ratio", "k3": "divergence",
+}  # fmt: skip
+"""Parts of the names of verl's rules for mismatch."""
+_WORDS = {
+    "loss": {"vanilla": "PPO's clip (vanilla)", "gpg": "policy gradient without a ratio (gpg)"},
+    "mismatch weighs": {"token": "each token", "sequence": "each trajectory"},
+    "speedup in the reward": {"sum": "itself, capped", "weighted": "whether it is one", "milestone": "by milestones"},
+    "PRS": {"True": "on", "False": "off"},
 }
 
 
 def run_facts(folder: Path, steps: Sequence[Step]) -> dict[str, str]:
     """Facts by name, in the order of display; what is not known is left out."""
     config = _config(folder / ".hydra" / "config.yaml")
-    facts = {"times": timing_source(steps), "steps": _length(steps, _select(config, "trainer.total_training_steps"))}
+    facts = {"steps": _length(steps, _select(config, "trainer.total_training_steps"))}
     seconds = [value for _, value in series(steps, "timing_s/step")]
     if seconds:
         facts["training"] = f"{sum(seconds):.0f} s, without start-up and validation before it"
     for name, key in _KEYS.items():
         if (value := _select(config, key)) is not None:
-            facts[name] = value
+            facts[name] = _plain(name, value)
     return facts
 
 
@@ -62,6 +73,15 @@ def _length(steps: Sequence[Step], planned: str | None) -> str:
     if planned is None or not planned.isdigit():
         return str(last)
     return f"{last} of {planned}" + ("" if last >= int(planned) else ", not finished")
+
+
+def _plain(name: str, value: str) -> str:
+    """A value of the configuration in words, as far as there are some."""
+    if name != "mismatch rejects by":
+        return _WORDS.get(name, {}).get(value, value)
+    rules = [[_PARTS.get(part) for part in rule.strip().split("_")] for rule in value.split(",")]
+    known = all(part is not None for rule in rules for part in rule)
+    return f"{' and '.join(' '.join(map(str, rule)) for rule in rules)} ({value})" if known else value
 
 
 def _config(path: Path) -> DictConfig:

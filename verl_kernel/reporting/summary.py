@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run changed: its first steps against its last, and the held-out tasks before and after."""
+"""What a run changed: its first steps against its last, and the validation before and after."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TRAINING = {
     "time coverage": ("kernel/time_coverage/mean", False),
     "hack rate": ("kernel/hack_rate", False),
 }
-_HELD_OUT = {
+_VALIDATION = {
     "reward": "reward",
     "acc": "correct rate, last turn",
     "best_turn_acc": "correct rate, best turn",
@@ -56,6 +56,28 @@ class Change:
         return f"x {self.after / self.before:.2f}" if self.is_factor else f"{self.after - self.before:+.3f}"
 
 
+@dataclass(frozen=True)
+class Headline:
+    """A change as a reader quotes it."""
+
+    name: str
+    before: str
+    after: str
+
+
+def headlines(changes: Sequence[Change]) -> list[Headline]:
+    """The changes of which both ends are known: shares in percent, the reward as it is."""
+    return [
+        Headline(one.name, _quoted(one.before, one.is_factor), _quoted(one.after, one.is_factor))
+        for one in changes
+        if one.before is not None and one.after is not None and not one.name.endswith("sure")
+    ]
+
+
+def _quoted(value: float, is_factor: bool) -> str:
+    return f"{value:.2f}" if is_factor else f"{value:.0%}"
+
+
 def window(steps: Sequence[Step]) -> int:
     """How many steps `first_and_last` averages over at either end: 5, or half of a shorter run."""
     return min(WINDOW, len(steps) // 2)
@@ -86,7 +108,7 @@ def before_and_after(validations: Sequence[Step]) -> list[Change]:
             number(last.get(f"{source}/{figure}")) if len(validations) > 1 else None,
         )
         for source in sources
-        for figure, name in _HELD_OUT.items()
+        for figure, name in _VALIDATION.items()
         if f"{source}/{figure}" in first or f"{source}/{figure}" in last
     ]
 
