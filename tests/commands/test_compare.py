@@ -31,6 +31,12 @@ def test_figures_settings_and_tasks_that_changed_sides(runs):
     assert "-0.750" in done.output and "0 of 2" in done.output
 
 
+def test_output_that_is_no_terminal_is_not_squeezed(runs, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    said = CliRunner().invoke(app, ["compare", *map(str, runs)]).output
+    assert "1.000 [1.000, 1.000]" in said and max(map(len, said.splitlines())) > 80
+
+
 def test_json_holds_all_of_it(runs):
     found = json.loads(compare(*runs, "--json", "--resamples", "200").output)
     assert found["comparison"]["resamples"] == 200 and found["settings"]["model"] == ["toy", "other"]

@@ -81,6 +81,13 @@ def test_a_step_is_one_line_where_the_output_is_no_terminal(tmp_path):
     assert line.endswith("seconds 0.512") and len(line) > 80
 
 
+def test_a_step_says_that_its_times_are_simulated(tmp_path):
+    body = TRAINER.replace('"critic/score/mean": 0.5', '"kernel/fast@1.2": 0.5, "kernel/simulated_clock": 1.0')
+    command = [VERL_KERNEL, "watch", tmp_path, "--", sys.executable, "-c", body]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "step 2: fast@1.2 0.5, simulated times\n" in done.stdout
+
+
 def test_ending_the_watcher_ends_the_trainer(tmp_path):
     body = "import os, time; print('pid', os.getpid(), flush=True); time.sleep(60)"
     watcher = subprocess.Popen([VERL_KERNEL, "watch", tmp_path, "--", sys.executable, "-c", body])

@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from rich.console import Console
-
 from verl_kernel.bench.attempts import score_run
 from verl_kernel.bench.clock import clock, times, timing_sources
 from verl_kernel.bench.page.page import write_page
@@ -18,10 +16,8 @@ from verl_kernel.bench.records import BenchTurn, RunHeader
 from verl_kernel.bench.run_files import read_turns
 from verl_kernel.bench.score_tables import all_tables, conventions, main_table, notes
 from verl_kernel.errors import StorageError
+from verl_kernel.reporting.screen import screen
 from verl_kernel.scores.record import Scores
-
-_WIDTH = 160
-"""Columns where the output is no terminal."""
 
 
 def report_run(folder: Path, out: IO[str], as_json: bool = False, everything: bool = False) -> int:
@@ -50,7 +46,7 @@ def report_run(folder: Path, out: IO[str], as_json: bool = False, everything: bo
 
 def _print(header: RunHeader, scores: Scores, turns: Sequence[BenchTurn], out: IO[str], everything: bool) -> None:
     title = f"{header.model} on {header.suite}, against {header.baseline}, {header.device}, {times(turns)}"
-    console = Console(file=out, width=None if out.isatty() else _WIDTH)
+    console = screen(out)
     for table in all_tables(scores, title) if everything else [main_table(scores, title)]:
         console.print(table)
     said = (f"times: {clock(turns)}", *notes(scores), *(conventions() if everything else ()), *_without_program(turns))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from verl_kernel.bench.attempts import asked_of, attempt
@@ -19,6 +18,7 @@ from verl_kernel.bench.curves import FIGURE, Curves, curves
 from verl_kernel.bench.run_files import read_run, read_tasks
 from verl_kernel.bench.validation import read_validation
 from verl_kernel.errors import DataError
+from verl_kernel.reporting.screen import screen
 from verl_kernel.scores.asked import Asked
 from verl_kernel.scores.figures import FIGURES
 from verl_kernel.scores.record import Estimate
@@ -42,7 +42,7 @@ def command(
     except DataError as exc:
         typer.echo(f"Error: {exc}", err=True)
         raise typer.Exit(2) from exc
-    Console().print(_table(found))
+    screen().print(_table(found))
     out.parent.mkdir(parents=True, exist_ok=True)
     data = [run.model_dump(mode="json") for run in found]
     out.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from verl_kernel.bench.best_kernels import BestKernel, best_of_run
 from verl_kernel.bench.kernel_files import KernelFile, write_kernel
 from verl_kernel.errors import DataError
+from verl_kernel.reporting.screen import screen
 
 
 def command(
@@ -29,7 +29,7 @@ def command(
     except DataError as exc:
         typer.echo(f"Error: {exc}", err=True)
         raise typer.Exit(2) from None
-    Console().print(_table(kernels, files))
+    screen().print(_table(kernels, files))
 
 
 def _table(kernels: list[BestKernel], files: list[KernelFile]) -> Table:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from verl_kernel.bench.comparison import RunComparison, compare_runs
 from verl_kernel.bench.score_tables import VIEWS, changes_table, differences_table
 from verl_kernel.errors import DataError
+from verl_kernel.reporting.screen import screen
 from verl_kernel.scores.bootstrap import RESAMPLES, SEED, Bootstrap
 
 
@@ -35,7 +35,7 @@ def command(
 
 
 def _print(found: RunComparison) -> None:
-    console, comparison = Console(), found.comparison
+    console, comparison = screen(), found.comparison
     console.print(f"A: {found.a}\nB: {found.b}\ntimes: {found.times}", markup=False, highlight=False, soft_wrap=True)
     for name, (ours, theirs) in found.settings.items():
         console.print(f"{name}: {ours} in A, {theirs} in B", markup=False, highlight=False, soft_wrap=True)
