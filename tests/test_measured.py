@@ -104,12 +104,21 @@ def test_a_printed_number_is_an_exact_one_rounded(printed, exact, holds):
     assert rounded_alike(printed, exact) == holds
 
 
-def test_the_quickstarts_page_has_the_means_of_its_steps():
-    rows = [json.loads(line) for line in (ROOT / "recipes/cpu_quickstart/steps.jsonl").read_text().splitlines()]
+@pytest.mark.parametrize("file", ["steps.jsonl", "steps_second.jsonl"])
+def test_the_quickstarts_page_has_the_means_of_its_steps(file):
+    rows = [json.loads(line) for line in (ROOT / "recipes/cpu_quickstart" / file).read_text().splitlines()]
     page = (ROOT / "recipes/cpu_quickstart/README.md").read_text()
     for key in ("kernel/correct_rate", "kernel/fast@1.2", "kernel/hack_rate"):
         first, last = (statistics.fmean(row[key] for row in some) for some in (rows[:5], rows[-5:]))
         assert f"| {first:.2f} | {last:.2f} |" in page
+
+
+def test_the_quickstarts_page_has_the_validation_of_its_second_run():
+    folder = ROOT / "recipes/cpu_quickstart"
+    before, after = (json.loads(line) for line in (folder / "validation_second.jsonl").read_text().splitlines())
+    page = (folder / "README.md").read_text()
+    for figure, name in (("acc", "correct, last turn"), ("best_turn_acc", "correct, best turn")):
+        assert re.search(rf"^\| {name} .*\| {before[figure]:.2f} \| {after[figure]:.2f} \|$", page, re.M)
 
 
 def test_the_studys_page_has_the_lines_of_its_table():
