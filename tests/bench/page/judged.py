@@ -87,7 +87,13 @@ def main(folder: Path, tasks: int) -> None:
     programs = draw_distinct(tasks, Random(14))
     named = [Task(program.reference, program.task_id) for program in programs]
     lines = [
-        SuiteTask(task_id=task.task_id, task_hash=task.text_hash, level=program.level, family=program.family)
+        SuiteTask(
+            task_id=task.task_id,
+            task_hash=task.text_hash,
+            level=program.level,
+            family=program.family,
+            reference=program.reference,
+        )
         for task, program in zip(named, programs, strict=True)
     ]
     (folder / "run.json").write_text(header(named).model_dump_json(indent=1) + "\n")
