@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Photograph the page of a training: python -m docs.images.training_page RUN_DIR, after `verl-kernel report RUN_DIR`."""
+"""Photograph the page that `verl-kernel report` wrote of a training: python -m docs.images.training_page RUN_DIR."""
 
 from __future__ import annotations
 
