@@ -39,20 +39,47 @@ def single_turns(rewards: list[float], uids: list[str]) -> Batch:
     return build([[reward] for reward in rewards], [[(0, 2)] for _ in rewards], uids)
 
 
-@given(batches(), st.floats(0.5, 1.0), st.sampled_from([1e-6, 0.01, 1.0]))
-def test_ada_est_divides_by_the_root_of_the_mean(batch: Batch, gamma: float, epsilon: float) -> None:
+@given(batches(), st.floats(0.5, 1.0), st.sampled_from([1e-6, 0.01, 1.0]), st.data())
+def test_ada_est_divides_by_the_root_of_the_pass_rate(
+    batch: Batch, gamma: float, epsilon: float, data: st.DataObject
+) -> None:
+    """Uids a and b may have rates that the sampler left; another prompt's is the share of positive returns."""
+    own = run_state.current()
+    assert own is not None
+    own.pass_rates = data.draw(st.dictionaries(st.sampled_from(["a", "b", "none"]), st.floats(0, 1)))
+    root = data.draw(st.sampled_from(["pass_rate", "mean_return"]))
     returns = [returns_to_go(rewards, gamma) for rewards in batch.turn_rewards]
     expected = naive_turn_grpo(batch.turn_rewards, batch.uids, gamma)
     for i, row in enumerate(returns):
         for t in range(len(row)):
             group = [g[t] for g, uid in zip(returns, batch.uids, strict=True) if uid == batch.uids[i] and len(g) > t]
-            expected[i][t] /= math.sqrt(max(sum(group) / len(group), 0) + epsilon)
-    assert_close(estimate("ada_est", batch, {"epsilon": epsilon}, gamma=gamma), expected)
+            share = sum(value > 0 for value in group) / len(group)
+            share = own.pass_rates.get(batch.uids[i], share)
+            share = max(sum(group) / len(group), 0) if root == "mean_return" else share
+            expected[i][t] /= math.sqrt(share + epsilon)
+    assert_close(estimate("ada_est", batch, {"epsilon": epsilon, "root": root}, gamma=gamma), expected)
+
+
+@given(st.lists(st.sampled_from([0.0, 1.0]), min_size=2, max_size=9), st.booleans())
+def test_with_rewards_of_0_and_1_ada_est_is_the_papers(rewards: list[float], is_known: bool) -> None:
+    own, mean = run_state.current(), sum(rewards) / len(rewards)
+    assert own is not None
+    own.pass_rates = {"a": mean} if is_known else {}
+    batch = single_turns(rewards, ["a"] * len(rewards))
+    assert_close(estimate("ada_est", batch), [[(r - mean) / math.sqrt(mean + 0.01)] for r in rewards])
+
+
+@given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.5]), min_size=2, max_size=9), st.sampled_from([0.25, 2.0, 8.0]))
+def test_the_weight_of_a_prompt_does_not_depend_on_the_scale_of_rewards(rewards: list[float], scale: float) -> None:
+    uids = ["a"] * len(rewards)
+    plain = estimate("ada_est", single_turns(rewards, uids))
+    scaled = estimate("ada_est", single_turns([scale * reward for reward in rewards], uids))
+    assert_close(scaled, [[scale * value] for [value] in plain])
 
 
 def test_ada_est_by_hand() -> None:
     batch = single_turns([1.0, 0.0, 0.0, 0.0, -1.0, -3.0], ["a"] * 4 + ["b"] * 2)
-    # Group a: mean 1/4. Group b: mean -2, which counts as 0 under the root.
+    # Group a: one of four passed. Group b: none of two.
     root = math.sqrt(0.26)
     expected = [0.75 / root, -0.25 / root, -0.25 / root, -0.25 / root, 10.0, -10.0]
     assert_close(estimate("ada_est", batch, {"epsilon": 0.01}), [[value] for value in expected])

@@ -53,7 +53,9 @@ class AdaOptions(OptionGroup):
     prior_negative: Annotated[float, Interval(gt=0, lt=math.inf)] = 1.0
     """Negatives that every prompt is taken to have had (beta of the Beta prior)."""
     epsilon: Annotated[float, Interval(gt=0, lt=math.inf)] = 0.01
-    """Added to the pass rate in `est`'s budgets, and to the mean under `ada_est`'s root."""
+    """Added to the pass rate in `est`'s budgets, and under `ada_est`'s root."""
+    root: Literal["pass_rate", "mean_return"] = "pass_rate"
+    """What stands under `ada_est`'s root: the prompt's share of positives, or the mean return of the group."""
     counts_file: str | None = None
     """File of `est`'s counts, a line per step, which a resumed run reads; null keeps them in memory."""
     weight: Literal["none", "inverse_p"] = "none"

@@ -26,6 +26,8 @@ class RunState:
     count_log: CountLog | None
     pools: dict[str, PoolStatistics] = field(default_factory=dict)
     """By uid, the pools of the batch that is trained on."""
+    pass_rates: dict[str, float] = field(default_factory=dict)
+    """By uid, with budgets: the share of positives among the judged rollouts of the batch that is trained on."""
 
     def restore(self, step: int) -> None:
         """Read, once, what an earlier run counted before this step."""

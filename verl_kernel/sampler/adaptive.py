@@ -73,16 +73,20 @@ def pool_metrics(pools: Sequence[PoolStatistics], std: float) -> dict[str, float
 
 
 def _count(batch: tq.KVBatchMeta, rows: Sequence[Row], step: int, state: RunState) -> dict[str, float]:
-    """Add what the prompts of a batch got to the run's counts; metrics of their budgets."""
+    """Add what the prompts of a batch got to the run's counts and keep their pass rates; metrics of their budgets."""
     names = [PROMPT_NAME, "extra_fields"]
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
     prompts = [str(getattr(name, "data", name)) for name in data[PROMPT_NAME]]
     found: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    passed: dict[str, list[bool]] = defaultdict(list)
     for row, name, entry in zip(rows, prompts, data["extra_fields"], strict=True):
         if not row.unjudged:
             rollouts, positives = found[name]
             info = fields_of(fields_of(entry).get("reward_extra_info"))
-            found[name] = rollouts + 1, positives + state.options.is_positive(info)
+            is_positive = state.options.is_positive(info)
+            found[name] = rollouts + 1, positives + is_positive
+            passed[prompt_of(row.key)].append(is_positive)
+    state.pass_rates = {uid: sum(own) / len(own) for uid, own in passed.items()}
     before = [state.counts.share(name) for name in found]
     state.count(step, found)
     per_prompt: dict[str, int] = defaultdict(int)
