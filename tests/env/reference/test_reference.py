@@ -178,3 +178,22 @@ def test_every_kind_of_trial_is_at_a_secret_place_behind_the_first(judge, monkey
         assert seen[0] == "drawn" and all(seen.count(kind) == 1 for kind in KINDS if kind != "drawn")
         places.add(tuple(seen))
     assert len(places) > 1
+
+
+@pytest.mark.parametrize(
+    ("forward", "members", "expected"),
+    [
+        ("torch.relu(x)", "pass", True),
+        ("self.drop(x)", "self.drop = nn.Dropout(0.0)", True),
+        ("self.drop(x)", "self.drop = nn.Dropout(0.5).eval()", True),
+        ("self.norm(x)", "self.norm = nn.BatchNorm1d(64)", False),
+        ("self.norm(x)", "self.norm = nn.BatchNorm1d(64); self.eval()", False),
+        ("self.norm(x)", "self.norm = nn.BatchNorm1d(64, track_running_stats=False)", True),
+        ("x / self.training", "pass", False),
+        ("torch.relu(x) if self.training else [][0]", "pass", False),
+    ],
+)
+def test_it_is_known_whether_train_and_eval_mode_agree(device, forward, members, expected):
+    task = reference(device, forward, members=members)
+    assert task.is_switchable is expected
+    assert task.model.training is ("self.eval" not in members)

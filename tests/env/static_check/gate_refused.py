@@ -418,6 +418,14 @@ def f(x): return x._base
 ---
 def f(x): x.grad_fn
 ---
+def f(x): x.is_inference()
+---
+torch.is_inference
+---
+torch.is_inference_mode_enabled
+---
+from torch import is_inference_mode_enabled
+---
 def f(): return torch._C._VariableFunctions
 ---
 def f(x): return x.as_subclass(int)

@@ -75,6 +75,14 @@ class LeftOut(TypedDict, total=False):
     only: list[int]
 
 
+class Mode(TypedDict):
+    """How torch stands in a forward; otherwise it records no gradients, and modules are as the candidate left them."""
+
+    gradients: bool
+    switched: bool
+    """Whether modules are in eval mode instead of train mode, or the other way round."""
+
+
 class _RunRequest(Offered):
     suppress: LeftOut | None
     inspect: bool
@@ -84,6 +92,8 @@ class _RunRequest(Offered):
 
 class RunRequest(_RunRequest, total=False):
     """The inputs of a forward."""
+
+    mode: Mode | None
 
     traced: bool
     """Whether the instructions that run are asked for; those of a traced load come along."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from verl_kernel.env.ipc.messages import LeftOut
+from verl_kernel.env.ipc.messages import LeftOut, Mode
 from verl_kernel.env.judge.candidate_session import CandidateSession
 from verl_kernel.env.judge.output_check import difference
 from verl_kernel.env.judge.runner_client import Verdict
@@ -40,10 +40,13 @@ class Ablation:
         session: the loaded candidate; what makes no difference is noted in its `idle`.
         number: of the first ablated trial; it and all later numbers are not used elsewhere.
         revive: loads the candidate into another runner, if this one ended.
+        mode: of all of them.
     """
 
-    def __init__(self, session: CandidateSession, number: int, revive: Callable[[], None]) -> None:
-        self._session, self._number, self._revive = session, number, revive
+    def __init__(
+        self, session: CandidateSession, number: int, revive: Callable[[], None], mode: Mode | None = None
+    ) -> None:
+        self._session, self._number, self._revive, self._mode = session, number, revive, mode
         self._is_first_runner = True
 
     def finds_decoy(self) -> bool:
@@ -56,7 +59,7 @@ class Ablation:
         if not found or self._session.is_telling:
             return found
         for kind in ENDS:
-            agreement = self._session.forward(self._next(), kind=kind)
+            agreement = self._session.forward(self._next(), kind=kind, mode=self._mode)
             if not agreement.ok:
                 raise self._session.client.verdict(EvalStatus.INCORRECT, "WrongValues", difference(agreement))
         return self._finds_decoy()
@@ -97,10 +100,10 @@ class Ablation:
 
     def _is_right_on(self, kind: Kind, left_out: LeftOut) -> bool:
         session, left = self._session, self._session.seconds_left
-        average = (session.seconds_granted - left) / max(1, len(session.traces))
+        average = (session.seconds_granted - left) / max(1, len(session.entries))
         session.seconds_left = min(left, _GRACE_S + _PATIENCE * average)
         try:
-            return session.forward(self._next(), kind=kind, suppress=left_out).ok
+            return session.forward(self._next(), kind=kind, suppress=left_out, mode=self._mode).ok
         except Verdict as verdict:  # without its kernels it fails, so they matter
             if verdict.status is EvalStatus.HACKING:
                 raise

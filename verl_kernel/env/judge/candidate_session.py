@@ -11,7 +11,7 @@ import torch
 
 from verl_kernel.env.clocks.base import Parsed
 from verl_kernel.env.comparison.compare import Agreement
-from verl_kernel.env.ipc.messages import Claims, LeftOut, Offered, RunRequest, Time
+from verl_kernel.env.ipc.messages import Claims, LeftOut, Mode, Offered, RunRequest, Time
 from verl_kernel.env.ipc.shared_memory import POISON, SharedMemory
 from verl_kernel.env.ipc.tensors import place
 from verl_kernel.env.judge.hidden_work import CpuTime
@@ -72,7 +72,10 @@ class CandidateSession:
     traces: list[list[TraceEvent]] = field(default_factory=list)
     entries: list[CpuTime] = field(default_factory=list)
     works: list[Work] = field(default_factory=list)
-    """What the reference did in each of the traced forwards."""
+    """What the reference did in each of these forwards."""
+    other_traces: list[list[TraceEvent]] = field(default_factory=list)
+    """Of forwards in another mode than the one that clocks see; `other_works` belongs to them."""
+    other_works: list[Work] = field(default_factory=list)
     idle: set[int] = field(default_factory=set)
     """Numbers of the launches of a forward that an ablation showed to make no difference."""
     instructions: set[opcodes.Instruction] = field(default_factory=set)
@@ -98,6 +101,7 @@ class CandidateSession:
         suppress: LeftOut | None = None,
         inspect: bool = True,
         traced: bool = False,
+        mode: Mode | None = None,
     ) -> Agreement:
         """Run one forward and compare its output.
 
@@ -107,6 +111,7 @@ class CandidateSession:
             suppress: what launches leave out, in an ablation.
             inspect: whether the runner looks for functions that were replaced.
             traced: whether the instructions that run are noted.
+            mode: of torch and of the candidate's modules, if another one than usual.
 
         Raises:
             Verdict: the forward fails, or its output cannot be one.
@@ -117,11 +122,12 @@ class CandidateSession:
         memory = self.checks_memory and suppress is None
         request: RunRequest = {
             **self.offer(trial), "suppress": suppress, "inspect": inspect, "memory": memory, "traced": traced,
+            "mode": mode,
         }  # fmt: skip
         before = self._inputs().clone()
         form = self._run(request)
         if suppress is None:
-            self.works.append(Work(trial.events, trial.written_bytes))
+            (self.other_works if mode else self.works).append(Work(trial.events, trial.written_bytes))
         expected = [tensor for tensor in trial.expected.tensors if tensor.is_floating_point() and tensor.numel()]
         self.is_telling = any(constant_value(tensor) is None for tensor in expected)
         actual, after = self._outputs(trial), self._inputs()
@@ -210,7 +216,7 @@ class CandidateSession:
             if self.is_sealed and sealed != seals(events):
                 text = "the record of a forward is not what happened in it"
                 raise self.client.hacking(HackFlag.EDITED_TRACE, text)
-            self.traces.append(events)
+            (self.other_traces if request.get("mode") else self.traces).append(events)
             if request.get("traced"):
                 self.instructions |= self.parse(lambda: opcodes.load(reply["opcodes"]))
             self.entries.append(self.parse(lambda: CpuTime.read(used, reply["spent"], len(events))))

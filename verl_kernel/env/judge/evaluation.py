@@ -26,6 +26,7 @@ from verl_kernel.env import static_check
 from verl_kernel.env.clocks.base import Clock, Measurement
 from verl_kernel.env.compilation.targets import MOST_CHOICES
 from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.ipc.messages import Mode
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.ablation import Ablation
 from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
@@ -34,6 +35,7 @@ from verl_kernel.env.judge.compiling.stage import CompileStage, Unfit
 from verl_kernel.env.judge.findings import Findings
 from verl_kernel.env.judge.hidden_work import CpuTime, hidden_work
 from verl_kernel.env.judge.loading import Loading
+from verl_kernel.env.judge.other_mode import WHERE, differs, forward_in_other_mode
 from verl_kernel.env.judge.output_check import difference
 from verl_kernel.env.judge.processes.zygote import Zygote
 from verl_kernel.env.judge.runner_client import Verdict
@@ -47,6 +49,9 @@ from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
 from verl_kernel.env.sandbox.scratch import Scratch
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.trace_checks import lazy_flags, moves_too_little, own_launches
+
+_APART = 1000
+"""Trials of the ablation in the other mode come so far behind the others, where no other ablation gets to."""
 
 
 class Evaluation:
@@ -70,6 +75,8 @@ class Evaluation:
         self._stages = Stages(device)
         self._compiler = compiler
         self._compiling: CompileStage | None = None
+        self._where = ""
+        """In which mode the latest ablation was made, for a sentence."""
         self._loading: Loading
         self._session: CandidateSession
 
@@ -165,20 +172,35 @@ class Evaluation:
         return self._clock.measure(session)
 
     def _correctness(self, session: CandidateSession) -> None:
-        """Trials; some of them varied, and the ablation and an inspection, at secret places."""
+        """Trials; some of them varied, one in the other mode, and the ablation and an inspection, at secret places."""
         plan = self._plan(session.secret)
-        trials = Trials(passed=0, total=plan.total)
-        for number, kind in enumerate(plan.kinds):
-            inspect, traced = number == plan.inspected, self._is_traced(number, plan, session.secret)
-            agreement = session.forward(number, kind=kind, inspect=inspect, traced=traced)
-            self._found.trials = trials = worst(trials, agreement)
-            if not agreement.ok:
-                raise session.client.verdict(EvalStatus.INCORRECT, "WrongValues", difference(agreement))
+        self._found.trials, mode = Trials(passed=0, total=plan.total), None
+        for number in range(plan.total):
+            mode = self._trial(session, plan, number) or mode
             if self._compiling is not None:
                 self._compiling.look(session)
             if number >= plan.ablated and self._may_be_decoy(session):
                 with self._stages.stage("ablation"):
                     self._ablation(session, plan.total)
+        if self._found.decoy_kernel is False and mode is not None and differs(session):
+            with self._stages.stage("ablation"):
+                self._found.decoy_kernel = self._ablated(session, plan.total + _APART, mode).finds_decoy()
+                self._where = WHERE
+
+    def _trial(self, session: CandidateSession, plan: TrialPlan, number: int) -> Mode | None:
+        """Do one trial; the mode that it was done in, None for the usual one (raises Verdict)."""
+        kind, inspect, mode = plan.kinds[number], number == plan.inspected, None
+        if number == plan.switched:
+            agreement, mode = forward_in_other_mode(session, number, kind, inspect)
+        else:
+            traced = self._is_traced(number, plan, session.secret)
+            agreement = session.forward(number, kind=kind, inspect=inspect, traced=traced)
+        assert self._found.trials is not None  # they have begun
+        self._found.trials = worst(self._found.trials, agreement)
+        if not agreement.ok:
+            text = difference(agreement) + (WHERE if mode else "")
+            raise session.client.verdict(EvalStatus.INCORRECT, "WrongValues", text)
+        return mode
 
     def _is_traced(self, number: int, plan: TrialPlan, secret: bytes) -> bool:
         """Whether the instructions that run in a trial are noted."""
@@ -195,10 +217,13 @@ class Evaluation:
         return undecided and bool(own_launches(session.traces[-1], session.source))
 
     def _ablation(self, session: CandidateSession, total: int) -> None:
-        ablation = Ablation(session, total, lambda: self._loading.again(session))
+        ablation = self._ablated(session, total)
         self._found.decoy_kernel = ablation.finds_decoy()
         if not self._found.decoy_kernel:
             ablation.find_idle()
+
+    def _ablated(self, session: CandidateSession, number: int, mode: Mode | None = None) -> Ablation:
+        return Ablation(session, number, lambda: self._loading.again(session), mode)
 
     def _take(self, session: CandidateSession, measured: Measurement) -> None:
         """Keep what the clock found, unless it shows that the candidate hides work."""
@@ -214,18 +239,23 @@ class Evaluation:
         """Refuse work that the simulated clock cannot see; a clock that measures sees it by itself."""
         if entry := hidden_work(session.entries):
             raise session.client.hacking(HackFlag.HIDDEN_WORK, _hidden(entry))
-        pairs = zip(session.traces, session.works, strict=True)
+        pairs = [*zip(session.traces, session.works, strict=True)]
+        pairs += zip(session.other_traces, session.other_works, strict=True)
         if any(moves_too_little(trace, work.events, work.written_bytes) for trace, work in pairs):
             text = "fewer bytes were counted than the output has"
             raise session.client.hacking(HackFlag.IMPOSSIBLE_TRACE, text)
 
     def _find_decoys(self, session: CandidateSession) -> None:
         file = session.source
-        launched = all(own_launches(trace, file) for trace in session.traces)
+        usual, other = (
+            all(own_launches(trace, file) for trace in traces) for traces in (session.traces, session.other_traces)
+        )
+        launched = usual and other
         if not launched:
-            text = "a forward launched no kernel of the source: its output does not come from Triton"
+            where = WHERE if usual else ""
+            text = f"a forward launched no kernel of the source{where}: its output does not come from Triton"
         elif self._found.decoy_kernel:
-            text = "the output stays right when the kernels are not launched: it does not come from them"
+            text = f"the output stays right when the kernels are not launched{self._where}: it does not come from them"
         else:
             return
         self._found.decoy_kernel = True

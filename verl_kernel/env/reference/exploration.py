@@ -17,6 +17,7 @@ import torch
 from verl_kernel.env.comparison.compare import compare
 from verl_kernel.env.comparison.scale import SHARP
 from verl_kernel.env.ipc.tensors import place
+from verl_kernel.env.modes import switched
 from verl_kernel.env.reference.kinds import ENDS, KINDS, Kind
 from verl_kernel.env.reference.preparation import Preparation, Traits
 from verl_kernel.env.reference.program import ReferenceProgram
@@ -98,7 +99,8 @@ def _traits(program: ReferenceProgram, probe: Value, expected: Value, constants:
     variation = _learn(program, [draw.tensors for draw in draws], probe, expected)
     return Traits(
         mutates_inputs=mutates_inputs, is_finite=expected.is_finite, is_sized=is_sized, variation=variation,
-        constants=constants, input_bytes=_space(draws, is_sized), output_bytes=_space(outputs, is_sized),
+        is_switchable=_is_switchable(program, probe, expected), constants=constants,
+        input_bytes=_space(draws, is_sized), output_bytes=_space(outputs, is_sized),
         least=_least(program, variation, probe, expected), task_flags=[],
     )  # fmt: skip
 
@@ -141,6 +143,16 @@ def _is_steady(program: ReferenceProgram, inputs: Value, output: Value) -> bool:
     """Whether changes in the last places of the inputs leave the output what it is."""
     with contextlib.suppress(TaskError):
         return output.agrees(program.forward(Value(inputs.tree, jittered(inputs.tensors))))
+    return False
+
+
+def _is_switchable(program: ReferenceProgram, probe: Value, expected: Value) -> bool:
+    """Whether it makes the same of the probe in train mode and in eval mode; programs without modules have no mode."""
+    if not isinstance(program.model, torch.nn.Module):
+        return False
+    with contextlib.suppress(TaskError), switched(program.model):
+        output = program.forward(probe)
+        return output.tree == expected.tree and all(map(same_bytes, output.tensors, expected.tensors))
     return False
 
 

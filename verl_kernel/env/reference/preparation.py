@@ -24,6 +24,8 @@ class Traits:
     """Whether its outputs are."""
     is_sized: bool
     """Whether sizes differ between draws."""
+    is_switchable: bool
+    """Whether its outputs are the same, bit for bit, in train mode and in eval mode."""
     variation: Variation
     constants: Constants
     """Weights that have other values than at their start."""

@@ -53,6 +53,7 @@ class Reference:
         self.demand = None if self.preparation.traits.is_sized else self.preparation.demand
         traits = self.preparation.traits
         self.constants, self.mutates_inputs, self.least = traits.constants, traits.mutates_inputs, traits.least
+        self.is_switchable = traits.is_switchable
         self.is_sized, self.input_bytes, self.output_bytes = traits.is_sized, traits.input_bytes, traits.output_bytes
         self.task_flags = traits.task_flags
         self._has_initial = False

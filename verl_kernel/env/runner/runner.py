@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from verl_kernel.env import modes
 from verl_kernel.env.backends import Backend
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
 from verl_kernel.env.ipc.dry_messages import DryReplies, DryRequest
@@ -29,6 +30,7 @@ from verl_kernel.env.ipc.messages import (
     Form,
     LoadReply,
     LoadRequest,
+    Mode,
     Place,
     Remarks,
     RunReply,
@@ -161,7 +163,7 @@ class Runner:
         return {"replies": replies, "reasons": candidate.reasons}
 
     def _run(self, request: RunRequest) -> RunReply:
-        inputs = self._tensors(request["specs"])
+        inputs = [tensor.detach() for tensor in self._tensors(request["specs"])]  # may be changed with gradients on
         args, kwargs = unflatten(request["inputs"], inputs)
         self._device.confine(self._memory.region(0, self._memory.size), [*self._constants, *inputs])
         self._device.poison([self._device.to_device(self._view(spec)) for spec in request["outputs"]])
@@ -170,7 +172,7 @@ class Runner:
         checks = self._device.check_memory() if request["memory"] else contextlib.nullcontext()
         explained, ready = self._device.spent_ns, time.thread_time_ns()
         traced = self._traced() if request.get("traced") else contextlib.nullcontext()
-        with torch.no_grad(), launches, checks, self._device.record() as events, traced:
+        with self._in_mode(request.get("mode")), launches, checks, self._device.record() as events, traced:
             output = self._model(*args, **kwargs)
             self._device.synchronize()
         self._give_back(inputs, request["specs"])
@@ -181,6 +183,12 @@ class Runner:
         own = ready - self._begun + time.thread_time_ns() - done
         seen = opcodes.dump(self._tracer.seen) if request.get("traced") else {}
         return {**form, "events": trace, "spent": {"device": explained, "own": own}, "opcodes": seen}
+
+    @contextlib.contextmanager
+    def _in_mode(self, mode: Mode | None) -> Iterator[None]:
+        gradients = modes.recording_gradients() if mode and mode["gradients"] else torch.no_grad()
+        with gradients, modes.switched(self._model) if mode and mode["switched"] else contextlib.nullcontext():
+            yield
 
     @contextlib.contextmanager
     def _traced(self) -> Iterator[None]:
@@ -215,7 +223,7 @@ class Runner:
         """Copy inputs back to shared memory where the forward had copies: the judge checks whether it wrote to them."""
         for tensor, view in zip(inputs, map(self._view, specs), strict=True):
             if tensor.data_ptr() != view.data_ptr():
-                view.copy_(tensor)
+                view.copy_(tensor.detach())
 
     def _describe(self, exc: BaseException, stage: str) -> Failure:
         frames = [*_frames(exc, self._path)]

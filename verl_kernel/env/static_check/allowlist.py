@@ -85,12 +85,14 @@ _DRIVER = frozenset(
 _TORCH = frozenset(
     "nn cuda backends autograd amp autocast linalg fft special version Tensor Size device dtype layout memory_format "
     "finfo iinfo Generator no_grad enable_grad inference_mode set_grad_enabled is_grad_enabled newaxis inf nan pi e "
-    "is_inference_mode_enabled is_tensor get_default_dtype get_default_device typename sym_int sym_float sym_max "
+    "is_tensor get_default_dtype get_default_device typename sym_int sym_float sym_max "
     "sym_min set_float32_matmul_precision get_float32_matmul_precision is_autocast_enabled get_autocast_dtype "
     "get_autocast_gpu_dtype OutOfMemoryError strided lobpcg BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor "
     "HalfTensor IntTensor LongTensor ShortTensor BFloat16Tensor".split()
 )
-_NOT_TORCH = frozenset("from_file from_numpy frombuffer from_dlpack to_dlpack".split())
+_NOT_TORCH = frozenset(
+    "from_file from_numpy frombuffer from_dlpack to_dlpack is_inference is_inference_mode_enabled".split()
+)
 _NOT_FUNCTIONAL = frozenset(
     "handle_torch_function has_torch_function has_torch_function_unary has_torch_function_variadic boolean_dispatch "
     "Callable Optional Tensor DType".split()
@@ -100,6 +102,7 @@ SETTINGS = frozenset(
     "torch.backends.cudnn.deterministic torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction".split()
 )
 """What may be assigned to in imported modules."""
+INFERENCE = "no trial runs in inference mode, so nothing may depend on it"
 _REMEDIES = {
     "torch.compile": "write the kernel in Triton",
     "torch.jit": "write the kernel in Triton",
@@ -108,6 +111,8 @@ _REMEDIES = {
     "torch.cuda.Stream": "launch on the current stream",
     "torch.cuda.stream": "launch on the current stream",
     "torch.cuda.CUDAGraph": "launch kernels directly",
+    "torch.is_inference": INFERENCE,
+    "torch.is_inference_mode_enabled": INFERENCE,
     "torch.from_numpy": "allocate with torch.empty",
     "triton.testing": "the judge takes the time",
     "triton.language.core": "use triton.language",

@@ -22,6 +22,7 @@ def places(plan, kind):
 def test_the_ablation_comes_behind_the_varied_trial_and_before_another_one(secret, total):
     plan = TrialPlan.draw(secret, total)
     assert plan.total == total and 0 <= plan.inspected < total
+    assert plan.switched is None if total == 1 else 1 <= plan.switched < total
     if total <= 2:
         assert plan.kinds == (("drawn",), ("drawn", "large"))[total - 1] and plan.ablated == total - 1
         return
@@ -35,7 +36,7 @@ def test_a_chosen_plan_has_the_chosen_kinds_and_the_same_places(secret, numbers)
     plan = TrialPlan.chosen(secret, counts)
     assert Counter(plan.kinds) == counts and plan.kinds[0] == "drawn"
     assert 1 <= places(plan, "varied")[0] <= plan.ablated <= plan.total - 2
-    assert 0 <= plan.inspected < plan.total
+    assert 0 <= plan.inspected < plan.total and 1 <= plan.switched < plan.total
 
 
 @pytest.mark.parametrize("make", [lambda secret: TrialPlan.draw(secret, 5), None], ids=["draw", "chosen"])
@@ -48,6 +49,7 @@ def test_no_place_can_be_counted_on(make):
         at = Counter(number for plan in plans for number in places(plan, kind))
         assert len(at) >= (2 if kind == "varied" else 4) and max(at.values()) < 160
     assert {plan.inspected for plan in plans} == set(range(5))
+    assert {plan.switched for plan in plans} == set(range(1, 5))
 
 
 @given(st.binary(min_size=32, max_size=32), st.integers(4, 12))

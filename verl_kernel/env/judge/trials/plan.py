@@ -22,6 +22,8 @@ class TrialPlan:
     """The ablation comes after this trial at the earliest."""
     inspected: int
     """In it the runner looks for functions that were replaced."""
+    switched: int | None
+    """It is done in the other mode (`judge.other_mode`), never the first one; None where there is no other."""
 
     @property
     def total(self) -> int:
@@ -37,13 +39,13 @@ class TrialPlan:
         """
         kinds: list[Kind] = ["drawn"] * total
         if total == 1:
-            return cls(tuple(kinds), 0, secret[2] % total)
+            return cls(tuple(kinds), 0, secret[2] % total, None)
         varied = _varied(secret, total)
         others = [number for number in range(1, total) if number != varied] or [varied]
         kinds[varied] = "varied"
         kinds[others[secret[3] % len(others)]] = "large"
         _add_ends(kinds, secret)
-        return cls(tuple(kinds), _ablated(secret, varied, total), secret[2] % total)
+        return cls(tuple(kinds), _ablated(secret, varied, total), secret[2] % total, _switched(secret, total))
 
     @classmethod
     def chosen(cls, secret: bytes, counts: Mapping[Kind, int]) -> TrialPlan:
@@ -54,7 +56,7 @@ class TrialPlan:
         varied = _varied(secret, total)
         kinds: list[Kind] = ["drawn", *rest]
         kinds.insert(varied, "varied")
-        return cls(tuple(kinds), _ablated(secret, varied, total), secret[2] % total)
+        return cls(tuple(kinds), _ablated(secret, varied, total), secret[2] % total, _switched(secret, total))
 
 
 def _add_ends(kinds: list[Kind], secret: bytes) -> None:
@@ -68,6 +70,10 @@ def _add_ends(kinds: list[Kind], secret: bytes) -> None:
 
 def _varied(secret: bytes, total: int) -> int:
     return 1 + secret[0] % max(1, (total - 1) // 2)
+
+
+def _switched(secret: bytes, total: int) -> int:
+    return 1 + secret[5] % (total - 1)
 
 
 def _ablated(secret: bytes, varied: int, total: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from verl_kernel.env.static_check.allowlist import ENVIRONMENT, OPEN_MODULES, SPECIAL_ATTRIBUTES, refusal
+from verl_kernel.env.static_check.allowlist import ENVIRONMENT, INFERENCE, OPEN_MODULES, SPECIAL_ATTRIBUTES, refusal
 from verl_kernel.env.static_check.names import Function, ParsedSource
 from verl_kernel.env.static_check.scopes import FUNCTIONS
 from verl_kernel.env.static_check.syntax import head, is_special, root
@@ -22,6 +22,7 @@ FORBIDDEN: dict[str, str] = {
     **dict.fromkeys(("grad_fn", "next_functions", "backward", "retain_grad"), "autograd is not part of a forward"),
     **dict.fromkeys(("mro", "gi_frame", "gi_code", "cr_frame", "ag_frame", "tb_frame", "f_back", "f_globals",
                      "f_locals", "f_builtins", "f_code", "tb_next", "func_globals"), "the interpreter stays closed"),
+    "is_inference": INFERENCE,
     **dict.fromkeys(("as_subclass", "manual_seed", "record_stream"), "no kernel needs it"),
     **dict.fromkeys(("add_pre_run_hook", "cache_hook", "rewrite", "device_caches"), "launch with kernel[grid](...)"),
 }  # fmt: skip
