@@ -68,6 +68,7 @@ KEYS: dict[str, Any] = {
         custom_chat_template=str | None,
         trust_remote_code=bool,
         use_remove_padding=bool,
+        use_fused_kernels=bool,
         enable_gradient_checkpointing=bool,
     ),
     **_under("actor_rollout_ref.model.override_config", attn_implementation=str | None),
@@ -156,6 +157,7 @@ KEYS: dict[str, Any] = {
     ),
     **_under(
         "algorithm",
+        _target_=str | None,
         adv_estimator=str,
         gamma=Annotated[float, Interval(ge=0, le=1)],
         use_kl_in_reward=bool,

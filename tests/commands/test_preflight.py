@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`verl-kernel preflight` says what a training would be refused for, and starts nothing."""
 
+import os
+import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,10 +15,15 @@ from tests.preflight.test_checks import row
 from verl_kernel.cli import app
 from verl_kernel.data.rows import write_rows
 
-RECIPE = (
-    "--config-name=kernel_trloo", "actor_rollout_ref.model.path=Qwen/Qwen3-8B", "data.train_files=train.parquet",
-    "data.val_files=val.parquet",
-)  # fmt: skip
+README = (Path(__file__).parents[2] / "README.md").read_text()
+_COMMAND = re.search(
+    r"^```sh gpu\npython -m verl\.trainer\.main_ppo (--config-name=kernel_trloo .*)$", README, re.MULTILINE
+)
+RECIPE = tuple(shlex.split(_COMMAND[1] if _COMMAND else ""))
+"""README's command for GPUs."""
+ONE_NODE = ("--machine", "8xH100-80GB")
+LOSS = "actor_rollout_ref.actor.policy_loss.loss_mode"
+LOOP = "actor_rollout_ref.rollout.agent.default_agent_loop"
 
 
 @pytest.fixture(autouse=True)
@@ -31,12 +41,38 @@ def preflight(*words: str) -> tuple[int, str, str]:
 
 
 def test_the_recipe_fits_8_gpus():
-    status, out, _ = preflight(*RECIPE, "--machine", "8xH100-80GB")
+    status, out, _ = preflight(*RECIPE, *ONE_NODE)
     assert status == 0 and "no objection on 8xH100-80GB, a machine that is only described" in out
 
 
+@pytest.mark.parametrize(
+    ("key", "name", "meant"),
+    [
+        ("algorithm.adv_estimator", "trllo", "trloo"),
+        (LOSS, "rec_onesided_is", "rec_one_side_is"),
+        ("reward.reward_manager.name", "kernelgm", "kernelgym"),
+        (LOOP, "kernel_agnt", "kernel_agent"),
+        ("trainer.v1.trainer_mode", "separate_asinc", "separate_async"),
+    ],
+)
+def test_a_misspelt_name_is_refused_for_gpus_without_any(
+    key: str, name: str, meant: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("VERL_PLATFORM", raising=False)
+    status, _, err = preflight(*RECIPE, f"{key}={name}", *ONE_NODE)
+    assert status == 1 and f"{key} is '{name}'; did you mean {meant}? " in " ".join(err.split())
+
+
+@pytest.mark.slow
+def test_a_process_of_its_own_tells_its_own_lines_only(folder: Path):
+    environment = {key: value for key, value in os.environ.items() if key != "VERL_PLATFORM"}
+    command = [sys.executable, "-m", "verl_kernel", "preflight", *RECIPE, *ONE_NODE]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "is not available: ModuleNotFoundError" not in done.stderr, done.stderr
+
+
 def test_what_was_not_looked_at_is_listed():
-    lines = preflight(*RECIPE, "--machine", "8xH100-80GB")[1].splitlines()
+    lines = preflight(*RECIPE, *ONE_NODE)[1].splitlines()
     assert [line for line in lines if line.startswith("not checked here: ")] == lines[:-1] and len(lines) == 3
 
 
@@ -45,8 +81,8 @@ def test_what_was_not_looked_at_is_listed():
     [
         (("--machine", "2xH100-80GB"), "8 GPUs (4 the trainer, 4 the judges)"),
         (("--machine", "many"), "--machine is 'many'"),
-        (("kernelgym.gpus_per_judge=0", "--machine", "8xH100-80GB"), "kernelgym.gpus_per_judge is 0"),
-        (("data.train_files=nowhere.parquet", "--machine", "8xH100-80GB"), "nowhere.parquet"),
+        (("kernelgym.gpus_per_judge=0", *ONE_NODE), "kernelgym.gpus_per_judge is 0"),
+        (("data.train_files=nowhere.parquet", *ONE_NODE), "nowhere.parquet"),
         (("gpus=8",), "gpus is '8'; it must be one of eight, none, one, sixteen"),
         (("gpus=nine",), "gpus is 'nine'; "),
         (("--config-name=kernel_trlo",), "--config-name is 'kernel_trlo'; did you mean kernel_trloo?"),
@@ -75,7 +111,7 @@ def test_a_recipe_of_ones_own_is_found_in_its_folder(folder: Path):
     lines = ["defaults: [kernel_trloo, _self_]", "kernelgym: {num_judges: 5}"]
     (folder / "mine.yaml").write_text("\n".join(lines))
     mine = ("--config-name=mine", "--config-dir", str(folder), *RECIPE[1:])
-    status, _, err = preflight(*mine, "--machine", "8xH100-80GB")
+    status, _, err = preflight(*mine, *ONE_NODE)
     assert status == 1 and "5 the judges" in " ".join(err.split())
 
 

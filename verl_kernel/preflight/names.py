@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import logging
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -58,6 +59,7 @@ DOTTED = (
     (f"{_ACTOR}.optim.optimizer_impl", f"{_ACTOR}.optim.optimizer"),
     (f"{_ROLLOUT}.agent.agent_loop_manager_class", None),
     (f"{_ACTOR}.policy_loss._target_", None),
+    ("algorithm._target_", None),
 )
 """Keys of a module and of what verl takes from it; where one key holds both, it ends with the name."""
 
@@ -127,7 +129,9 @@ def _registered(config: DictConfig) -> Iterator[tuple[str, Iterable[str]]]:
     for key, (module, path) in REGISTRIES.items():
         if key == _BACKEND and (own := find(config, _BACKEND_MODULE)):
             _load(_BACKEND_MODULE, f"{PKG}{own}")
-        entries = functools.reduce(getattr, path.split("."), importlib.import_module(module))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # verl warns of every engine that is not installed
+            entries = functools.reduce(getattr, path.split("."), importlib.import_module(module))
         yield key, {*entries, *(NEED_AN_ACCELERATOR if key == _BACKEND else ())}
 
 
