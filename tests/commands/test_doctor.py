@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
 import socket
+from collections import Counter
 
 import pytest
 from typer.testing import CliRunner
@@ -31,7 +32,7 @@ def test_a_sound_machine_has_no_remedies():
     assert {"python", "verl", "torch", "triton", "vLLM", "ray", "transformers", "TransferQueue"} <= set(found)
     assert set(doctor.PROBES) <= set(found)
     assert all(line["value"] and not line["remedy"] for line in found.values())
-    assert "trloo (own)" in found["names"]["value"] and "rlimits" in found["isolation"]["value"]
+    assert found["names"]["value"].count("are ours") == 1 and "rlimits" in found["isolation"]["value"]
 
 
 def test_the_table_shows_every_finding():
@@ -53,13 +54,21 @@ def test_what_is_missing_comes_with_a_remedy_and_exit_1(monkeypatch, tmp_path):
     assert not found["verl"]["remedy"]
 
 
-def test_every_name_is_listed_with_its_state_and_a_lost_one_that_the_recipe_needs_not_is_no_fault(monkeypatch):
+def test_names_are_counted_by_kind_in_a_line():
     expected = plugin.expected()
-    listed = findings(exit_code=0)["names"]["value"]
-    assert all(f"{name} (own)" in listed for _, name in expected)
+    kinds = Counter(kind for kind, _ in expected)
+    counted = ", ".join(f"{kind} {number}" for kind, number in kinds.items())
+    value = findings(exit_code=0)["names"]["value"]
+    assert value == f"{len(expected)} of {len(expected)} are ours ({counted})" and len(value) < 120
+    assert set(kinds) == {"advantage estimator", "policy loss", "reward manager", "agent loop"}
+
+
+def test_a_lost_name_is_told_and_is_no_fault_where_the_recipe_does_not_need_it(monkeypatch):
+    expected = plugin.expected()
     monkeypatch.setitem(registration._registry("advantage estimator"), "topr_signed", findings)
     found = findings(exit_code=0)
-    assert f"topr_signed (held by {__name__}.findings)" in found["names"]["value"]
+    assert found["names"]["value"].startswith(f"{len(expected) - 1} of {len(expected)} are ours")
+    assert f"; advantage estimator topr_signed (held by {__name__}.findings)" in found["names"]["value"]
     assert not found["registries"]["remedy"]
     monkeypatch.delitem(registration._registry("advantage estimator"), "topr_signed")
     found = findings(exit_code=1)

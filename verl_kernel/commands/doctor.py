@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import platform
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -80,13 +81,14 @@ def _device() -> str:
 
 
 def _names() -> str:
-    """Every name of ours with its state; one that somebody else holds concerns only the recipes that use it."""
+    """How many names of ours verl has, by kind; those that it has not for us concern only the recipes that use them."""
     from verl_kernel import plugin
 
-    found: dict[str, list[str]] = {}
-    for (kind, name), state in plugin.states().items():
-        found.setdefault(kind, []).append(f"{name} ({state})")
-    return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in found.items())
+    states = plugin.states()
+    kinds = Counter(kind for (kind, _), state in states.items() if state == "own")
+    counted = ", ".join(f"{kind} {number}" for kind, number in kinds.items())
+    others = [f"{kind} {name} ({state})" for (kind, name), state in states.items() if state != "own"]
+    return "; ".join([f"{kinds.total()} of {len(states)} are ours ({counted})", *others])
 
 
 def _registries() -> str:
