@@ -91,6 +91,17 @@ def test_the_algorithm_node_takes_a_node_of_ours_and_has_the_keys_we_read(verl_c
         assert compose("ppo_trainer", overrides=["+algorithm.trloo.gamma=0.5"]).algorithm.trloo.gamma == 0.5
 
 
+def test_the_algorithm_node_names_a_closed_class_hence_ours(verl_config: DictConfig) -> None:
+    from verl.trainer.config import AlgoConfig
+    from verl.utils.config import omega_conf_to_dataclass
+
+    assert verl_config.algorithm._target_ == "verl.trainer.config.AlgoConfig"
+    assert isinstance(omega_conf_to_dataclass(verl_config.algorithm), AlgoConfig)
+    with pytest.raises(TypeError):
+        AlgoConfig(trloo={})
+    assert AlgoConfig().get("trloo", None) is None and AlgoConfig().get("gamma") == 1.0
+
+
 def test_loss_aggregation_takes_the_scale_of_the_recipe() -> None:
     from verl.trainer.ppo.core_algos import agg_loss
 

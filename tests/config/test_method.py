@@ -7,6 +7,7 @@ import copy
 import functools
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,11 +22,12 @@ from verl.workers.config import ActorConfig
 
 import verl_kernel.config
 import verl_kernel.plugin  # registers what the methods name
-from tests.advantage.batches import build
+from tests.advantage.batches import Batch, build
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss import LOSSES
 from verl_kernel.loss.preflight import check_mismatch
 from verl_kernel.loss.topr_options import ToprOptions
+from verl_kernel.plugin.algorithm import KernelAlgoConfig
 from verl_kernel.preflight.checks import check_adaptive, check_options, check_sampler
 from verl_kernel.preflight.combinations import ESTIMATOR, GROUPED, LOSS, TWICE, check_combination
 from verl_kernel.preflight.names import check_registries
@@ -115,22 +117,32 @@ def nodes(method: str) -> tuple[DictConfig, ActorConfig]:
     return algorithm, omega_conf_to_dataclass(actor)
 
 
-def gradient(method: str, drift: float = 0.1) -> torch.Tensor:
-    """Of the loss by log pi, through verl's own call of the estimator, on four rollouts of two turns."""
-    rewards = [[1.0, 3.0], [0.0, 0.5], [0.0, 0.0], [0.0, 0.0]]
-    batch = build(rewards, [[(0, i + 2), (i + 3, i + 5)] for i in range(4)], ["a"] * 4)
-    algorithm, actor = nodes(method)
+def advantages(algorithm: Any) -> torch.Tensor:
+    """Of four rollouts of two turns, through verl's own call of the estimator."""
+    batch = rollouts()
     data = DataProto.from_dict(
         {"token_level_rewards": batch.rewards, "response_mask": batch.mask}, non_tensors={"uid": batch.index}
     )
-    advantages = compute_advantage(data, algorithm.adv_estimator, config=algorithm).batch["advantages"]
-    old = torch.full_like(advantages, -2.0)
+    return compute_advantage(data, algorithm.adv_estimator, config=algorithm).batch["advantages"]
+
+
+def rollouts() -> Batch:
+    rewards = [[1.0, 3.0], [0.0, 0.5], [0.0, 0.0], [0.0, 0.0]]
+    return build(rewards, [[(0, i + 2), (i + 3, i + 5)] for i in range(4)], ["a"] * 4)
+
+
+def gradient(method: str, drift: float = 0.1) -> torch.Tensor:
+    """Of the loss by log pi, on the same rollouts."""
+    batch = rollouts()
+    algorithm, actor = nodes(method)
+    worth = advantages(algorithm)
+    old = torch.full_like(worth, -2.0)
     noise = torch.from_numpy(np.random.default_rng(0).normal(0, drift, old.shape)).float()
     policy = (old + noise).requires_grad_()
     loss, _ = get_policy_loss_fn(actor.policy_loss.loss_mode)(
         old_log_prob=old,
         log_prob=policy,
-        advantages=advantages,
+        advantages=worth,
         response_mask=batch.mask.bool(),
         loss_agg_mode=actor.loss_agg_mode,
         config=actor,
@@ -145,6 +157,15 @@ def test_a_method_learns(method):
     found = gradient(method, drift=1e-4)
     # A token whose likelihood should rise, and one whose likelihood should fall.
     assert found.isfinite().all() and (found < 0).any() and (found > 0).any()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_verl_can_type_the_algorithm_node_and_our_nodes_in_it(method):
+    node, _ = nodes(method)
+    typed = omega_conf_to_dataclass(node)
+    assert isinstance(typed, KernelAlgoConfig) and typed.trloo == OmegaConf.to_container(node.trloo)
+    if method in OURS:
+        torch.testing.assert_close(advantages(typed), advantages(node), rtol=0, atol=0)
 
 
 def test_asymre_is_the_same_as_estimator_and_as_loss():
