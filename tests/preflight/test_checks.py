@@ -114,6 +114,8 @@ def test_a_sound_configuration_passes(quickstart):
         ("trainer.device=cuda", "trainer.device", "VERL_PLATFORM"),
         ("data.train_files=/nowhere/train.parquet", "data.train_files", "verl-kernel data quickstart"),
         ("actor_rollout_ref.model.path=/nowhere", "actor_rollout_ref.model.path", "verl-kernel data quickstart"),
+        ("actor_rollout_ref.model.path='0/'", "actor_rollout_ref.model.path is 0/", "folder or hub name"),
+        ("actor_rollout_ref.model.path='a b/c'", "actor_rollout_ref.model.path is a b/c", "folder or hub name"),
         ("+kernelgym.require_isolation=[moat]", "kernelgym.require_isolation", "verl-kernel doctor"),
         (
             "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=999999999",

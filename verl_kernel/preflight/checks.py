@@ -107,7 +107,7 @@ def check_measured(config: DictConfig) -> None:
 def check_model(config: DictConfig) -> None:
     """A model path that names a folder holds a model."""
     path = read(config, "actor_rollout_ref.model.path")
-    named_folder = path.startswith((".", "/", "~")) or path.count("/") != 1
+    named_folder = path.startswith((".", "/", "~")) or path.count("/") != 1 or not _may_be_on_the_hub(path)
     if named_folder and "://" not in path and not (Path(path).expanduser() / "config.json").is_file():
         raise ConfigError(
             f"actor_rollout_ref.model.path is {path}, which holds no config.json: give a model's folder or hub "
@@ -152,6 +152,17 @@ CHECKS: tuple[Callable[[DictConfig], None], ...] = (
     check_verls_own,
 )
 """In order: cheap ones, whose failures explain the others, first."""
+
+
+def _may_be_on_the_hub(path: str) -> bool:
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        try_to_load_from_cache(path, "config.json")
+    except HFValidationError:
+        return False
+    return True
 
 
 def _plays_ours(config: DictConfig) -> bool:

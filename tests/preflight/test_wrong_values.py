@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever a key holds, a start is refused in a sentence or goes on: no check fails by itself."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+from hydra import compose, initialize_config_module
+from hypothesis import HealthCheck, assume, find, given, settings
+from hypothesis import strategies as st
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from tests.preflight.test_checks import row
+from verl_kernel import plugin
+from verl_kernel.adaptive import AdaOptions
+from verl_kernel.advantage import RecOptions, ToprOptions
+from verl_kernel.advantage.options import TrlooOptions
+from verl_kernel.data.rows import write_rows
+from verl_kernel.env import GymOptions
+from verl_kernel.errors import VerlKernelError
+from verl_kernel.loss import rec_options, topr_options
+from verl_kernel.loss.options import TurnCorrectionOptions
+from verl_kernel.option_group import option_names
+from verl_kernel.preflight import preflight
+from verl_kernel.preflight.hardware import described
+from verl_kernel.reward.options import RolloutOptions
+from verl_kernel.reward.profiling import ProfilingReward
+from verl_kernel.sampler.options import PRSOptions
+from verl_kernel.verl_keys import KEYS
+
+GROUPS = (
+    *(GymOptions, RolloutOptions, ProfilingReward, TrlooOptions, RecOptions, ToprOptions, AdaOptions, PRSOptions),
+    *(TurnCorrectionOptions, rec_options.RecOptions, topr_options.ToprOptions),
+)
+OURS = {f"{group.NODE}.{key}": group._hints()[key] for group in GROUPS for key in option_names(group)}
+NODES = sorted({key.rpartition(".")[0] for key in (*OURS, *KEYS)} | {"algorithm", "trainer.v1", "reward", "kernelgym"})
+EVERY_KEY = sorted({*OURS, *KEYS, *NODES} - {""})
+
+NAMES_OF_OURS = [name for _, name in plugin.expected()] + ["grpo", "remax", "vanilla", "single_turn_agent", "naive"]
+
+BASES: tuple[tuple[str, ...], ...] = (
+    ("cpu_quickstart",),
+    ("cpu_quickstart", "method=topr"),
+    ("cpu_quickstart", "method=rec_ring"),
+    ("cpu_quickstart", "method=opmd_k2", "trainer_mode=separate_async"),
+    ("cpu_quickstart", "method=ada_est"),
+    ("cpu_quickstart", "method=ada_seq_balance", "trainer_mode=colocate_async"),
+    ("cpu_quickstart", "mismatch=turn_mrs"),
+    ("cpu_quickstart", "mismatch=mrs_tis", "trainer.v1.sampler.sampler_kwargs.group_filter=refill"),
+    ("cpu_quickstart", "kernelgym.context=top_w", "trainer.val_only=true"),
+    ("kernel_trloo",),
+)
+WORDS = (
+    *(
+        "",
+        " ",
+        "abc",
+        "none",
+        "auto",
+        "5",
+        "1e400",
+        "0.5_2.0",
+        "a,b",
+        "token",
+        "sequence",
+        "geometric",
+        "/nowhere",
+        ".",
+    ),
+    *("/", "~", "pkg://", "pkg://nothing", "a/b", "a b/c d", "://", "${nothing}", "${trainer.nnodes}", "???", "Ä"),
+)
+SCALARS = (
+    st.sampled_from([None, True, False, -1, 0, 1, 2, 1.5, -0.5, 10**30, float("nan"), float("inf"), -float("inf")])
+    | st.sampled_from(WORDS)
+    | st.text("ab0_./:-,=$ {}[]", max_size=6)
+)
+VALUES = (
+    SCALARS
+    | st.lists(SCALARS, max_size=2)
+    | st.dictionaries(st.sampled_from(["a", "path", "name", "_target_"]), SCALARS, max_size=2)
+)
+
+
+def fitting(key: str) -> st.SearchStrategy[Any]:
+    """Values of the type that a key asks for: the first checks let them through to those behind."""
+    hint = (OURS | KEYS).get(key)
+    arms = [arm for arm in (hint, *get_args(hint)) if arm is not type(None)]
+    words = next((get_args(arm) for arm in arms if get_origin(arm) is Literal), ())
+    kinds = {kind for arm in arms for kind in (arm, *get_args(arm)) if isinstance(kind, type)}
+    found = [*words, *([True, False] if bool in kinds else []), *([0, 1, 2, 3, 8, 64] if kinds & {int, float} else [])]
+    found += [0.0, 0.1, 0.5, 1.0, 2.5] if float in kinds else []
+    return st.sampled_from([*found, *(NAMES_OF_OURS if str in kinds else []), None])
+
+
+@functools.cache
+def composed(folder: Path, recipe: str, *overrides: str) -> DictConfig:
+    files = [f"data.{split}_files={folder}/{split}.parquet" for split in ("train", "val")]
+    if recipe == "cpu_quickstart":
+        files.append(f"quickstart_dir={folder}")
+    else:
+        files.append(f"actor_rollout_ref.model.path={folder}/model")
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return compose(recipe, overrides=[*files, *overrides])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("wrong")
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text("{}")
+    for split in ("train", "val"):
+        write_rows([row()], folder / f"{split}.parquet")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VERL_PLATFORM", "cpu")
+        patch.chdir(folder)
+        yield folder
+
+
+def start(folder: Path, base: tuple[str, ...], wrong: dict[str, Any]) -> str | None:
+    """The sentence by which a start is refused; any other exception is the failure that is looked for."""
+    config = composed(folder, *base).copy()
+    for key, value in wrong.items():
+        try:
+            OmegaConf.update(config, key, value, merge=False, force_add=True)
+        except (OmegaConfBaseException, TypeError, AttributeError, ValueError):
+            assume(False)  # no configuration: Hydra refuses it, or a node above holds no keys by now
+    try:
+        preflight(config, described("8xH100-80GB") if base[0] == "kernel_trloo" else None)
+    except VerlKernelError as exc:
+        return str(exc)
+    return None
+
+
+def check_sentence(sentence: str | None) -> None:
+    assert sentence is None or (sentence.strip() and "\n" not in sentence), sentence
+
+
+@pytest.mark.parametrize("base", BASES, ids=" ".join)
+def test_every_base_passes_as_it_is_or_is_refused_in_a_sentence(folder: Path, base: tuple[str, ...]) -> None:
+    check_sentence(start(folder, base, {}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", EVERY_KEY)
+@settings(max_examples=2, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much])
+@given(base=st.sampled_from(BASES), value=VALUES)
+def test_a_wrong_value_ends_in_a_sentence(folder: Path, key: str, base: tuple[str, ...], value: Any) -> None:
+    check_sentence(start(folder, base, {key: value}))
+
+
+@pytest.mark.slow
+@given(base=st.sampled_from(BASES), keys=st.lists(st.sampled_from(EVERY_KEY), min_size=2, max_size=4), data=st.data())
+def test_values_that_contradict_each_other_end_in_a_sentence(
+    folder: Path, base: tuple[str, ...], keys: list[str], data: st.DataObject
+) -> None:
+    check_sentence(start(folder, base, {key: data.draw(fitting(key), label=key) for key in keys}))
+
+
+def test_what_fits_a_key_passes_its_type() -> None:
+    assert find(fitting("trainer.nnodes"), lambda value: value == 8) == 8
+    assert find(fitting("kernelgym.device"), lambda value: value == "cuda") == "cuda"
+    assert find(fitting("algorithm.adv_estimator"), lambda value: value == "trloo") == "trloo"
+    assert find(fitting("kernelgym.ablation"), lambda value: value is False) is False
