@@ -10,12 +10,11 @@ import time
 from random import Random
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from tests.bench.stub_endpoint import StubEndpoint, answers_by_reference
 from verl_kernel.bench.run_files import read_run, read_tasks
-from verl_kernel.commands.bench import command
+from verl_kernel.cli import app
 
 pytestmark = pytest.mark.processes
 
@@ -31,9 +30,7 @@ def words(stub, out, *more, tasks=3, turns=2):
 
 
 def bench(*arguments):
-    app = typer.Typer()
-    app.command()(command)
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(app, ["bench", *arguments])
 
 
 def process(*arguments):

@@ -105,5 +105,5 @@ async def test_a_file_of_something_else_is_refused_by_line(monkeypatch, tmp_path
         path.write_text(good + bad)
         with pytest.raises(DataError, match=r"0.jsonl, line 7 is no row of a validation.*validation_data_dir"):
             read_validation(path)
-    with pytest.raises(DataError, match=r"missing.jsonl cannot be read.*validation_data_dir"):
+    with pytest.raises(DataError, match=r"missing.jsonl does not exist: .*validation_data_dir"):
         read_validation(tmp_path / "missing.jsonl")

@@ -14,17 +14,20 @@ HEAVY = ("torch", "ray", "triton", "vllm", "verl", "transformers", "matplotlib")
 """Packages whose import takes seconds."""
 
 _SCRIPT = """
-import json, os, sys, traceback
+import importlib, json, os, sys, traceback
 from pathlib import Path
 
 import omegaconf, pyarrow.parquet, pydantic, rich.table  # light, and shared by all forks
 
-from verl_kernel.cli import app
+from verl_kernel.cli import COMMANDS, app
 
 folder, lines, heavy = Path(sys.argv[1]), json.loads(sys.argv[2]), json.loads(sys.argv[3])
+for name in COMMANDS.keys() & {words[0] for words in lines}:  # what forks share is imported once
+    importlib.import_module("verl_kernel.commands." + name.replace("-", "_"))
 for number, words in enumerate(lines):
     if pid := os.fork():
-        os.waitpid(pid, 0)
+        _, _, used = os.wait4(pid, 0)
+        (folder / f"{number}.cpu").write_text(str(used.ru_utime + used.ru_stime))
         continue
     for target, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(folder / f"{number}.{name}", os.O_WRONLY | os.O_CREAT), target)
@@ -53,6 +56,8 @@ class Done:
     error: str
     heavy: list[str]
     """Of `HEAVY`, what the process had imported at its end."""
+    seconds: float
+    """Of processors, without what all commands import: `_SCRIPT` names it."""
 
 
 def run_lines(lines: Sequence[Sequence[str]], folder: Path) -> list[Done]:
@@ -70,4 +75,4 @@ def run_lines(lines: Sequence[Sequence[str]], folder: Path) -> list[Done]:
 def _done(words: tuple[str, ...], base: Path) -> Done:
     status, heavy = json.loads(base.with_suffix(".json").read_text())
     out, error = (base.with_suffix(f".{name}").read_text() for name in ("out", "err"))
-    return Done(words, status, out, error, heavy)
+    return Done(words, status, out, error, heavy, float(base.with_suffix(".cpu").read_text()))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -12,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands.bad_files import bad_files
 from tests.commands.lines import Done, run_lines
 from tests.data import published_files as files
-from verl_kernel.data.rows import make_row, write_rows
 
-REFERENCE = files.programs()[0].reference
 TALKS = "name a parquet file of conversations"
 TASKS = "name a parquet file of tasks, a Python file, or a folder"
 RUN = "name the folder of a training run (it holds metrics.jsonl) or of `verl-kernel bench` (it holds run.json)"
@@ -34,6 +32,30 @@ LINES = {
     "eval ref.py k.py --timeout 0": "--timeout is 0.0; it must be a finite number of at least 0.1",
     "eval ref.py k.py --compile-for sm_70": "--compile-for is 'sm_70'; it must be one of off, sm_80",
     "eval ref.py k.py --num-judges 0": "--num-judges is 0",
+    # bench
+    "bench --suite cpu": "name one model: --base-url URL --model NAME, --vllm FOLDER, or --kernels FOLDER",
+    "bench --suite cpu --base-url 127.0.0.1:8101 --model m": "'127.0.0.1:8101', without a scheme: begin it with http",
+    "bench --suite cpu --vllm none --out o": "--vllm is none, which is no folder",
+    "bench --suite cpu --kernels none": "--kernels is none, which is no folder",
+    "bench --suite cpu --kernels empty -n 0": "-n is 0; it must be a whole number of at least 1",
+    "bench --suite cpu --kernels empty --trials 0": "--trials is 0; it must be a whole number of at least 1",
+    "bench --suite cpu --kernels empty --device gpu": "--device is 'gpu'; it must be one of auto, cpu, cuda",
+    "bench --suite cpu --kernels empty --context all": "--context is 'all'; it must be one of concat, last",
+    "bench --suite cpu --kernels empty --levels 1": "--levels chooses problems of KernelBench",
+    "bench --suite cpu --kernels empty --out file": "--out is file, and file is a file: name a folder",
+    "bench --suite none --kernels empty": "--suite is 'none'; it must be cpu, kernelbench:PATH, a parquet file or a",
+    "bench --suite cut.parquet --kernels empty": "cut.parquet is cut off: make or fetch it anew",
+    "bench --suite text.parquet --kernels empty": "text.parquet is no parquet file: name a parquet file of tasks",
+    "bench --suite empty --kernels empty": "empty holds no Python files: name a folder of reference programs",
+    "bench --suite cpu --self-check --kernels empty": "--self-check asks no model: leave --base-url, --vllm and",
+    "bench-curves none": "none does not exist: name the folder of `verl-kernel bench --out`, or a file of trainer.val",
+    "bench-curves empty": "empty holds no run.json: name the folder that `verl-kernel bench --out` wrote",
+    "bench-curves file": "file, line 1 is no row of a validation with the agent loop kernel_agent (",
+    "bench-curves none --out c.txt": "--out is c.txt: name a file that ends in .svg, .png, .pdf",
+    "bench-curves none --figure fast": "--figure is 'fast': name one of correct",
+    "bench-curves none --out file/c.svg": "--out file/c.svg cannot be written (",
+    "compare none empty": "none holds no run.json: name the folder that `verl-kernel bench --out` wrote",
+    "best none": "none holds neither run.json of a bench nor kernels.jsonl of a training run: name a run's folder",
     # data
     "data quickstart --out file": "--out file cannot be a folder, file is a file: name another folder",
     "data quickstart --out file/sub": "--out file/sub cannot be a folder, {here}/file is a file",
@@ -107,41 +129,10 @@ LINES = {
 }  # fmt: skip
 """Command lines by what they must say after `Error: `, or somewhere in the sentence."""
 
-PLAN = {"recipe": "r", "steps": 1, "seeds": [0], "minutes": 1, "arms": {"one": {"title": "1"}}}
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files that are no tasks, no runs and no plans."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    root = tmp_path_factory.mktemp("bad")
-    for name in ("empty", "garbage", "cutrun", "oddbench", "model"):
-        (root / name).mkdir()
-    texts = {
-        "file": "text\n", "ref.py": REFERENCE, "k.py": "x = 1\n", "broken.py": "class Model(", "empty.parquet": "",
-        "text.parquet": "no parquet", "cut.jsonl": '{"a": 1}\n{"a": ', "bad.yaml": "a: 1\nb: [1, 2\n",
-        "list.yaml": "[1]", "keys.yaml": "steps: 3\n", "garbage/metrics.jsonl": "[1,2]\nfoo\n",
-        "model/config.json": "{}",
-        "cutrun/metrics.jsonl": '{"step": 1, "data": {"training/gl', "oddbench/run.json": '{"format": 99}',
-        "plan.yaml": json.dumps(PLAN),
-    }  # fmt: skip
-    for name, text in texts.items():
-        (root / name).write_text(text)
-    (root / "latin.jsonl").write_bytes(b'{"a": "\xff"}\n')
-    message = [{"role": "user", "content": "Write ModelNew."}]
-    write_rows(
-        [
-            make_row(message, program.reference, data_source="own", task_id=str(index), split="train", index=index)
-            for index, program in enumerate(files.programs(8))
-        ],
-        root / "tasks.parquet",
-    )
-    whole = (root / "tasks.parquet").read_bytes()
-    (root / "cut.parquet").write_bytes(whole[: len(whole) // 2])
-    pq.write_table(pa.table({"messages": [message]}), root / "talks.parquet")
-    return root
+    return bad_files(tmp_path_factory.mktemp("bad"))
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +156,11 @@ def test_the_exit_status_is_that_of_a_usage_error(done: dict[str, Done], line: s
 @pytest.mark.parametrize("line", LINES)
 def test_nothing_heavy_was_imported_before_the_arguments_were_checked(done: dict[str, Done], line: str):
     assert done[line].heavy == []
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_it_takes_less_than_two_seconds(done: dict[str, Done], line: str):
+    assert done[line].seconds < 2
 
 
 def test_nothing_was_left_behind(folder: Path, done: dict[str, Done]):

@@ -120,7 +120,7 @@ def test_the_table_names_defects_and_reasons(folder):
 def test_a_file_none_of_whose_tasks_can_be_judged_is_an_error(folder):
     done = CliRunner().invoke(app, ["data", "audit", str(folder / "e_syntax.py")])
     assert done.exit_code == 2 and "1 task, 0 without a finding; 1 no task" in done.stdout
-    assert done.stderr.startswith("Error: ") and "holds no task that can be judged; of e_syntax: " in done.stderr
+    assert done.stderr.startswith("Error: ") and "holds no task that can be judged (e_syntax: " in done.stderr
 
 
 @pytest.mark.processes

@@ -8,7 +8,7 @@ from pathlib import Path
 from verl_kernel.bench.attempts import asked_of, attempt
 from verl_kernel.bench.clock import clock, timing_sources
 from verl_kernel.bench.records import BenchTurn, RunHeader, SuiteTask
-from verl_kernel.bench.run_files import read_run, read_tasks
+from verl_kernel.bench.run_files import read_answers, read_tasks
 from verl_kernel.errors import DataError
 from verl_kernel.scores.bootstrap import Bootstrap
 from verl_kernel.scores.comparison import Comparison, Side, compare
@@ -37,7 +37,7 @@ def compare_runs(a: Path, b: Path, bootstrap: Bootstrap | None = None) -> RunCom
     Raises:
         DataError: a folder holds no run, or the runs are of different suites, baselines or clocks.
     """
-    runs = [(folder, *read_run(folder)) for folder in (a, b)]
+    runs = [(folder, *read_answers(folder)) for folder in (a, b)]
     _refuse_different(*runs)
     known = [*read_tasks(a), *read_tasks(b), *(_task(one) for _, _, turns in runs for one in turns)]
     sides = [Side([attempt(one) for one in turns], asked_of(header, known, turns)) for _, header, turns in runs]

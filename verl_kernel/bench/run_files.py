@@ -30,6 +30,18 @@ def read_run(folder: Path) -> tuple[RunHeader, list[BenchTurn]]:
     return read_header(folder), read_turns(folder)
 
 
+def read_answers(folder: Path) -> tuple[RunHeader, list[BenchTurn]]:
+    """As `read_run`, for what has something to show only where a run has judged answers.
+
+    Raises:
+        DataError: it has none; and as `read_run` does.
+    """
+    header, turns = read_run(folder)
+    if not turns:
+        raise DataError(f"{folder} holds no judged answer: its command of `verl-kernel bench`, given again, goes on")
+    return header, turns
+
+
 def read_turns(folder: Path) -> list[BenchTurn]:
     """The judged answers of a run; see `read_run`."""
     turns = {(one.task_id, one.sample, one.turn): one for one in _lines(folder / TURNS, BenchTurn)}

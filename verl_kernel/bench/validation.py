@@ -18,6 +18,8 @@ from verl_kernel.bench.records import BenchTurn
 from verl_kernel.errors import DataError
 from verl_kernel.reward.record import HASH_COLUMN, TURNS_COLUMN, TurnRecord, load_turns
 
+_WANTED = "name the folder of `verl-kernel bench --out`, or a file of trainer.validation_data_dir"
+
 
 @dataclass(frozen=True)
 class Row:
@@ -67,15 +69,22 @@ def _turns(rows: Sequence[Row]) -> Iterator[BenchTurn]:
 
 
 def _rows(path: Path) -> Iterator[Row]:
+    if not path.exists():
+        raise DataError(f"{path} does not exist: {_WANTED}")
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
-        raise DataError(f"{path} cannot be read ({exc}): name a file of trainer.validation_data_dir") from None
-    for number, line in enumerate(text.split("\n")[:-1], 1):
+    except OSError as exc:
+        raise DataError(f"{path} cannot be read ({exc.strerror or exc}): {_WANTED}") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is no text: {_WANTED}") from None
+    *whole, _cut = text.split("\n")
+    if not whole:
+        raise DataError(f"{path} holds no row of a validation: {_WANTED}")
+    for number, line in enumerate(whole, 1):
         try:
             yield Row.of(json.loads(line))
         except (ValueError, KeyError, TypeError) as exc:
             raise DataError(
                 f"{path}, line {number} is no row of a validation with the agent loop kernel_agent ({exc!r:.200}): "
-                "name a file of trainer.validation_data_dir"
+                f"{_WANTED}"
             ) from None

@@ -17,20 +17,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from verl_kernel.commands.sentences import INFRA_ERROR, INTERRUPTED
 from verl_kernel.env import GymOptions
-from verl_kernel.errors import ConfigError, EndpointError, InfraError, StorageError, VerlKernelError
+from verl_kernel.errors import ConfigError
 
 if TYPE_CHECKING:
     from verl_kernel.bench.model_choice import ModelChoice
     from verl_kernel.bench.session import Request
     from verl_kernel.bench.suites import Suite
 
-CHECK_FAILED, USAGE_ERROR, INFRA_ERROR, INTERRUPTED = 1, 2, 3, 130
-_FLAGS = {
-    "samples": "-n", "correctness_trials": "--trials", "reference_mode": "--baseline",
-    "reference_timeout_s": "--timeout", "load_timeout_s": "--timeout", "run_timeout_s": "--timeout",
-}  # fmt: skip
-"""Options of this command whose names are not those of their keys."""
+CHECK_FAILED = 1
 
 
 def command(
@@ -95,10 +91,6 @@ def command(
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         code = _self_check(given) if self_check else _bench(given)
-    except VerlKernelError as exc:
-        typer.echo(f"Error: {_sentence(exc)}", err=True)
-        failed = isinstance(exc, (InfraError, EndpointError, StorageError))
-        raise typer.Exit(INFRA_ERROR if failed else USAGE_ERROR) from None
     except KeyboardInterrupt:
         typer.echo("Interrupted: what was finished stays, and the same command goes on.", err=True)
         raise typer.Exit(INTERRUPTED) from None
@@ -202,12 +194,3 @@ def _gym(given: dict[str, Any]) -> GymOptions:
 
 def _folder(suite: str, model: str) -> Path:
     return Path("outputs") / "bench" / re.sub(r"[^\w.,-]+", "_", f"{suite}-{model}")
-
-
-def _sentence(exc: VerlKernelError) -> str:
-    """The error on one line, in the words of this command."""
-
-    def flag(match: re.Match[str]) -> str:
-        return _FLAGS.get(match[1], f"--{match[1].replace('_', '-')}")
-
-    return re.sub(r"\b(?:kernelgym|bench)\.([a-z]\w+)", flag, " ".join(str(exc).split()))

@@ -15,8 +15,9 @@ from verl_kernel.bench.attempts import asked_of, attempt
 from verl_kernel.bench.clock import times
 from verl_kernel.bench.curve_plot import plot_curves, title
 from verl_kernel.bench.curves import FIGURE, Curves, curves
-from verl_kernel.bench.run_files import read_run, read_tasks
+from verl_kernel.bench.run_files import read_answers, read_tasks
 from verl_kernel.bench.validation import read_validation
+from verl_kernel.data.files import check_file, writing
 from verl_kernel.errors import DataError
 from verl_kernel.reporting.screen import screen
 from verl_kernel.scores.asked import Asked
@@ -36,16 +37,12 @@ def command(
     figure: Annotated[str, typer.Option(help="What to show, a name in the table of scores.")] = FIGURE,
 ) -> None:
     """Show a score of the last and the best answer at every turn, and draw it over turns and over tokens."""
-    try:
-        _check(out, figure)
-        found = [_curves(name, run, figure) for name, run in zip(_names(runs), runs, strict=True)]
-    except DataError as exc:
-        typer.echo(f"Error: {exc}", err=True)
-        raise typer.Exit(2) from exc
+    _check(out, figure)
+    found = [_curves(name, run, figure) for name, run in zip(_names(runs), runs, strict=True)]
     screen().print(_table(found))
-    out.parent.mkdir(parents=True, exist_ok=True)
     data = [run.model_dump(mode="json") for run in found]
-    out.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    with writing(out.with_suffix(".json")) as part:
+        part.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     try:
         plot_curves(found, out)
     except ModuleNotFoundError as exc:
@@ -58,6 +55,7 @@ def _check(out: Path, figure: str) -> None:
         raise DataError(f"--out is {out}: name a file that ends in {', '.join(SUFFIXES)}")
     if figure not in FIGURES:
         raise DataError(f"--figure is {figure!r}: name one of {', '.join(FIGURES)}")
+    check_file(out)
 
 
 def _names(runs: Sequence[Path]) -> list[str]:
@@ -69,7 +67,7 @@ def _names(runs: Sequence[Path]) -> list[str]:
 
 def _curves(name: str, run: Path, figure: str) -> Curves:
     if run.is_dir():
-        header, turns = read_run(run)
+        header, turns = read_answers(run)
         asked = asked_of(header, read_tasks(run), turns)
     else:
         turns = read_validation(run)

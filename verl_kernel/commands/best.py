@@ -12,6 +12,7 @@ from rich.table import Table
 
 from verl_kernel.bench.best_kernels import BestKernel, best_of_run
 from verl_kernel.bench.kernel_files import KernelFile, write_kernel
+from verl_kernel.data.files import writing_folder
 from verl_kernel.errors import DataError
 from verl_kernel.reporting.screen import screen
 
@@ -21,14 +22,11 @@ def command(
     out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("best_kernels"),
 ) -> None:
     """Write the best verified kernel of each task; a better file of the same task stays."""
-    try:
-        kernels = best_of_run(run)
-        if not kernels:
-            raise DataError(f"{run} has no verified kernel: nothing is written")
+    kernels = best_of_run(run)
+    if not kernels:
+        raise DataError(f"{run} has no verified kernel: nothing is written")
+    with writing_folder(out):
         files = [write_kernel(out, one.provenance, one.code) for one in kernels]
-    except DataError as exc:
-        typer.echo(f"Error: {exc}", err=True)
-        raise typer.Exit(2) from None
     screen().print(_table(kernels, files))
 
 

@@ -10,7 +10,6 @@ import typer
 
 from verl_kernel.bench.comparison import RunComparison, compare_runs
 from verl_kernel.bench.score_tables import VIEWS, changes_table, differences_table
-from verl_kernel.errors import DataError
 from verl_kernel.reporting.screen import screen
 from verl_kernel.scores.bootstrap import RESAMPLES, SEED, Bootstrap
 
@@ -23,11 +22,7 @@ def command(
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = SEED,
 ) -> None:
     """Say what differs between two runs and which tasks changed sides."""
-    try:
-        found = compare_runs(a, b, Bootstrap(resamples=resamples, seed=seed))
-    except DataError as exc:
-        typer.echo(f"Error: {exc}", err=True)
-        raise typer.Exit(2) from None
+    found = compare_runs(a, b, Bootstrap(resamples=resamples, seed=seed))
     if json:
         typer.echo(found.model_dump_json())
     else:

@@ -52,7 +52,8 @@ def command(
         raise typer.Exit(INTERRUPTED) from None
     _print(audits, json)
     if all(audit.unfit is not None for audit in audits):
-        raise DataError(f"{path} holds no task that can be judged; of {audits[0].task_id}: {audits[0].unfit}")
+        first = f"{audits[0].task_id}: {audits[0].unfit}"
+        raise DataError(f"{path} holds no task that can be judged ({first}): mend their references, or name others")
 
 
 def _print(audits: Sequence[Audit], json: bool) -> None:

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from verl_kernel.data.files import writing_folder
 from verl_kernel.errors import DataError
 from verl_kernel.reporting.facts import timing_source
 from verl_kernel.reporting.page import write_page
@@ -20,6 +22,11 @@ def command(
     run_dir: Annotated[Path, typer.Argument(help="Folder of the run; holds metrics.jsonl, or run.json of a bench.")],
 ) -> None:
     """Print a run's steps and what they changed, and write report.html into its folder."""
+    with writing_folder(run_dir, "RUN_DIR") if run_dir.is_dir() else nullcontext():
+        _report(run_dir)
+
+
+def _report(run_dir: Path) -> None:
     if _is_bench(run_dir):
         typer.echo(f"report: {_bench_page(run_dir)}")
         return
@@ -66,5 +73,7 @@ def _read(run_dir: Path) -> tuple[list[Step], list[Step]]:
 
 def _bench_page(folder: Path) -> Path:
     from verl_kernel.bench.page.page import write_page as write_bench_page
+    from verl_kernel.bench.run_files import read_answers
 
+    read_answers(folder)  # a page of no answers would show nothing
     return write_bench_page(folder)

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 
 from pydantic import ValidationError
 
-from verl_kernel.data.files import writing_folder
+from verl_kernel.data.files import check_file, writing_folder
 from verl_kernel.data.task_list import Listed
 from verl_kernel.env import Audit, GymOptions, JudgeProcess
 from verl_kernel.errors import DataError, InfraError, TaskError
@@ -37,6 +37,7 @@ class AuditFile:
     """
 
     def __init__(self, path: Path) -> None:
+        check_file(path)
         self._path = path
         self.known: Known = {audit.task_hash: audit for audit in self._read()}
         self._write("w", list(self.known.values()))

@@ -44,6 +44,8 @@ def compose(name: str, overrides: Sequence[str], folder: Path | None = None) -> 
     from hydra.errors import HydraException, MissingConfigException, OverrideParseException
     from omegaconf.errors import OmegaConfBaseException
 
+    if folder is not None and not folder.is_dir():
+        raise ConfigError(f"--config-dir is {folder}, which is no folder: name the folder of your recipes")
     try:
         return _composed(name, overrides, folder)
     except OverrideParseException as exc:
