@@ -53,7 +53,7 @@ LINES = {
     "bench-curves file": "file, line 1 is no row of a validation with the agent loop kernel_agent (",
     "bench-curves none --out c.txt": "--out is c.txt: name a file that ends in .svg, .png, .pdf",
     "bench-curves none --figure fast": "--figure is 'fast': name one of correct",
-    "bench-curves none --out file/c.svg": "--out file/c.svg cannot be written (",
+    "bench-curves none --out file/c.svg": "--out file/c.svg cannot be written, file is a file: name another folder",
     "compare none empty": "none holds no run.json: name the folder that `verl-kernel bench --out` wrote",
     "best none": "none holds neither run.json of a bench nor kernels.jsonl of a training run: name a run's folder",
     # data

@@ -155,4 +155,4 @@ def test_a_text_that_is_no_unicode_stops_no_other_kernel(tmp_path):
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "out").write_text("")
     done = best(write_run(tmp_path / "run", [turn("a", 0, 1, timed(2.0))]), tmp_path / "out")
-    assert done.exit_code == 2 and "--out" in done.output and "a.py cannot be written" in done.output
+    assert done.exit_code == 2 and "--out" in done.output and "is a file: name another folder" in done.output

@@ -76,6 +76,8 @@ def writing(path: Path, option: str = "--out") -> Iterator[Path]:
     """
     if path.is_dir():
         raise ConfigError(f"{option} {path} is a folder: name a file in it, as in {path / 'tasks.parquet'}")
+    if file := _file_at(path.parent):
+        raise ConfigError(f"{option} {path} cannot be written, {file} is a file: name another folder")
     part = path.with_name(f"{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -107,9 +109,8 @@ def writing_folder(path: Path, option: str = "--out") -> Iterator[None]:
         ConfigError: there can be no such folder, or a file in it cannot be written.
         StorageError: the disk is full.
     """
-    files = [each for each in (path, *path.absolute().parents) if each.exists() and not each.is_dir()]
-    if files:
-        raise ConfigError(f"{option} {path} cannot be a folder, {files[0]} is a file: name another folder")
+    if file := _file_at(path):
+        raise ConfigError(f"{option} {path} cannot be a folder, {file} is a file: name another folder")
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
@@ -121,6 +122,11 @@ def writing_folder(path: Path, option: str = "--out") -> Iterator[None]:
         if _number(exc) in _FULL or path.absolute() in Path(name).absolute().parents:
             raise _told(exc, path, option) from exc
         raise
+
+
+def _file_at(folder: Path) -> Path | None:
+    """What is no folder of a path that should be one, and of those above it."""
+    return next((each for each in (folder, *folder.absolute().parents) if each.exists() and not each.is_dir()), None)
 
 
 def _told(exc: OSError, path: Path, option: str) -> ConfigError | StorageError:
