@@ -71,5 +71,5 @@ def test_what_is_positive_is_named_by_a_key() -> None:
     assert not AdaOptions(positive="acc").is_positive(info) and AdaOptions(positive="best_turn_acc").is_positive(info)
     # A right but slow kernel is negative, so that negatives stay common.
     assert not AdaOptions().is_positive(info | {"best_turn_speedup": 0.9})
-    with pytest.raises(ConfigError, match=r"positive is .speedup., .*it must be one of acc, best_turn_acc, best_turn_speedup$"):
+    with pytest.raises(ConfigError, match=r"is .speedup., .*must be one of acc, best_turn_acc, best_turn_speedup$"):
         AdaOptions(positive="speedup").is_positive(info)
