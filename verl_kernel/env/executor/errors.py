@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the executor fails."""
+
+from __future__ import annotations
+
+
+class NotKnown(Exception):
+    """PTX that the executor has no definition for; the message quotes it. Never a guess, never a candidate's fault."""
+
+
+class Fault(Exception):
+    """A launch did what no GPU defines, or did not end; the message says what, where, by which lane."""
+
+    def __init__(self, kind: str, message: str, line: tuple[str, int] | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        """One of the keys of `launch.FAULTS`."""
+        self.line = line
+        """File and line of the source, where the PTX names one."""

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel made ready to be launched."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from verl_kernel.env.executor import jit
+from verl_kernel.env.executor.errors import Fault
+from verl_kernel.env.executor.library import context, grid
+from verl_kernel.env.executor.lowering import sites
+from verl_kernel.env.executor.lowering.function import Module, module
+from verl_kernel.env.executor.lowering.writer import LANES
+from verl_kernel.env.executor.ptx.parser import parse
+from verl_kernel.env.executor.ptx.program import BITS, Program
+
+FAULTS = {
+    context.OUT_OF_BOUNDS: "out_of_bounds", context.MISALIGNED: "misaligned", context.OUT_OF_SHARED: "out_of_shared",
+    context.OUT_OF_LOCAL: "out_of_local", context.DIVERGENT: "divergent", context.OUT_OF_FUEL: "endless",
+    context.STOPPED: "stopped",
+}  # fmt: skip
+_SENTENCES = {
+    "out_of_bounds": "accesses address {place:#x}, which lies in none of the launch's tensors",
+    "misaligned": "accesses address {place:#x}, which is no multiple of its {bytes} bytes",
+    "out_of_shared": "accesses byte {place} of shared memory, which ends before it",
+    "out_of_local": "accesses byte {place} of a lane's local memory, which ends before it",
+    "divergent": "needs all lanes of a warp, and some are elsewhere",
+    "endless": "ran for longer than the launch may",
+    "stopped": "stopped by itself (`trap`, or an assertion)",
+}
+_ROUNDS, _RESIDENT = 64, 1024
+"""How many barriers a block passes before others have their turn, where blocks may wait for each other, and how many of
+them take turns."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory that a launch may access."""
+
+    address: int
+    bytes: int
+    written: int = 0
+    """Address of a byte for each of its bytes, 1 where it was written; 0 if all was."""
+
+
+@dataclass(frozen=True)
+class SiteCount:
+    """What an instruction that accesses memory did in a launch."""
+
+    site: sites.Site
+    accesses: int
+    """By lanes."""
+    sectors: int
+    """Of 32 bytes, by warps; of global memory only."""
+    unwritten: int
+    """Lanes, or whole warps where their lanes read one after the other, that read bytes nobody had written."""
+
+
+class Kernel:
+    """A kernel's native code.
+
+    Args:
+        ptx: as Triton's compiler writes it.
+        warps: of a block.
+        shared_bytes: of a block, as the compiler says.
+
+    Raises:
+        NotKnown: the PTX has something that the executor has no definition for.
+    """
+
+    def __init__(self, ptx: str, warps: int, shared_bytes: int) -> None:
+        self.program: Program = parse(ptx)
+        self._tables = {name: np.frombuffer(data + bytes(64), np.uint8) for name, data in self.program.constants.items()}
+        self.module: Module = module(self.program, warps, {name: int(data.ctypes.data) for name, data in self._tables.items()})
+        self._code = jit.compiled(self.module.text)
+        self._warps, self._shared_bytes = warps, max(shared_bytes, self.program.shared_bytes)
+        self.block_counts = np.zeros(len(self.module.blocks) + 1, np.int64)
+        """How many lanes entered each block of instructions, over all launches."""
+        self._site_words = np.zeros(max(1, len(self.module.sites)) * sites.WORDS, np.int64)
+
+    def launch(
+        self, shape: Sequence[int], arguments: Sequence[int | float], buffers: Sequence[Buffer], *,
+        order: Sequence[int] | None = None, fuel: int = 1 << 40,
+    ) -> None:  # fmt: skip
+        """Run blocks of a grid.
+
+        Args:
+            shape: of the grid, one to three numbers.
+            arguments: values of the PTX's parameters, in order; those that it has beyond them are 0.
+            buffers: all that it may access.
+            order: numbers of the blocks to run, in order; all of them, by their numbers, if None.
+            fuel: how many jumps back may be taken, over all warps.
+
+        Raises:
+            Fault: the first thing that no GPU defines; the launch stopped there.
+        """
+        x, y, z = (*shape, 1, 1)[:3]
+        numbers = np.arange(x * y * z, dtype=np.int64) if order is None else np.asarray(order, dtype=np.int64)
+        run = _Run(self, (x, y, z), arguments, buffers, fuel)
+        if self.module.may_wait:
+            run.by_turns(numbers)
+        else:
+            run.in_order(numbers)
+
+    def instruction_counts(self) -> Counter[str]:
+        """How many lanes executed each opcode, over all launches; those that a guard held back count too."""
+        found: Counter[str] = Counter()
+        for number, (start, end) in enumerate(self.module.blocks):
+            for item in self.program.instructions[start:end]:
+                found[item.opcode] += int(self.block_counts[number])
+        return found
+
+    def site_counts(self) -> list[SiteCount]:
+        """What each access to memory did, over all launches."""
+        rows = self._site_words.reshape(-1, sites.WORDS)
+        return [
+            SiteCount(site, int(row[sites.ACCESSES]), int(row[sites.SECTORS]), int(row[sites.UNWRITTEN]))
+            for site, row in zip(self.module.sites, rows, strict=False)
+        ]
+
+
+class _Run:
+    """Memory of one launch."""
+
+    def __init__(
+        self, kernel: Kernel, shape: tuple[int, int, int], arguments: Sequence[int | float], buffers: Sequence[Buffer], fuel: int
+    ) -> None:
+        self._kernel, self._shape = kernel, shape
+        self._parameters = _parameters(kernel.program, arguments)
+        tables = [Buffer(int(data.ctypes.data), data.nbytes - 64) for data in kernel._tables.values()]
+        rows = [(item.address, item.bytes, item.written - item.address if item.written else 0, 0) for item in (*buffers, *tables)]
+        self._table = np.array(rows or [(0, 0, 0, 0)], np.int64)
+        self._fault, self._fuel = np.zeros(context.FAULT_WORDS, np.int64), np.array([fuel], np.int64)
+        self._local = _local_memory(kernel.program.local_bytes, kernel._warps)
+        words = kernel._site_words.reshape(-1, sites.WORDS)
+        words[:, [sites.BUFFER, sites.ROOM, sites.SHADOW]] = (1 << 62, 0, 0)  # the buffers are others than last time
+        self._context = self._new_context(self._new_shared())
+
+    def _new_shared(self) -> np.ndarray:
+        return np.full(self._kernel._shared_bytes + 64, 0xFF, np.uint8)
+
+    def _new_context(self, shared: np.ndarray) -> np.ndarray:
+        kernel, words = self._kernel, np.zeros(context.CONTEXT_WORDS, np.int64)
+        for word, array in (
+            (context.PARAMETERS, self._parameters), (context.SHARED, shared), (context.TABLE, self._table),
+            (context.SITES, kernel._site_words), (context.COUNTS, kernel.block_counts), (context.FAULT, self._fault),
+            (context.LOCAL, self._local), (context.FUEL, self._fuel),
+        ):  # fmt: skip
+            words[word] = array.ctypes.data
+        words[context.SHARED_BYTES], words[context.BUFFERS] = kernel._shared_bytes, len(self._table)
+        words[[context.GRID_X, context.GRID_Y, context.GRID_Z]] = self._shape
+        self._kept = (*getattr(self, "_kept", ()), shared)
+        return words
+
+    def in_order(self, numbers: np.ndarray) -> None:
+        """One block after the other."""
+        kernel = self._kernel
+        frames, states = _aligned(kernel.module.frame_bytes * kernel._warps), np.zeros(kernel._warps, np.int32)
+        call = jit.GRID(kernel._code.grid)
+        call(self._context.ctypes.data, frames.ctypes.data, states.ctypes.data, numbers.ctypes.data, len(numbers), *self._shape[:2])
+        self._check()
+
+    def by_turns(self, numbers: np.ndarray) -> None:
+        """As many blocks as a GPU might hold, by turns."""
+        waiting, running = list(map(int, numbers)), []
+        while waiting or running:
+            while waiting and len(running) < _RESIDENT:
+                running.append(self._start(waiting.pop(0)))
+            running = [block for block in running if block() == grid.WAITING]
+            self._check()
+            self._fuel -= _ROUNDS
+
+    def _start(self, number: int):  # type: ignore[no-untyped-def]
+        kernel, (x, y, _) = self._kernel, self._shape
+        shared = self._new_shared()
+        words = self._new_context(shared)
+        frames, states = _aligned(kernel.module.frame_bytes * kernel._warps), np.zeros(kernel._warps, np.int32)
+        call = jit.BLOCK(kernel._code.block)
+        place = (number % x, number // x % y, number // x // y)
+
+        def turn() -> int:
+            return int(call(words.ctypes.data, frames.ctypes.data, states.ctypes.data, *place, number, _ROUNDS))
+
+        return turn
+
+    def _check(self) -> None:
+        """Raise what went wrong."""
+        if not self._fault[context.KIND]:
+            return
+        kernel = self._kernel
+        kind = FAULTS[int(self._fault[context.KIND])]
+        number = (int(self._fault[context.SITE]) - kernel._site_words.ctypes.data) // 8 // sites.WORDS
+        site = kernel.module.sites[number]
+        place = site.item.place
+        line = (kernel.program.files.get(place.file, "?"), place.line) if place else None
+        sentence = _SENTENCES[kind].format(place=int(self._fault[context.PLACE]) & (1 << 64) - 1, bytes=site.bytes)
+        who = f"block {int(self._fault[context.BLOCK])}, warp {int(self._fault[context.WARP])}, lane {int(self._fault[context.LANE])}"
+        raise Fault(kind, f"`{site.item.text}` {sentence} ({who})", line)
+
+
+def _parameters(program: Program, arguments: Sequence[int | float]) -> np.ndarray:
+    data = bytearray(program.parameter_bytes + 64)
+    for item, value in zip(program.parameters, arguments, strict=False):
+        data[item.offset : item.offset + item.bytes] = _bytes(value, item.type, item.bytes)
+    return np.frombuffer(bytes(data), np.uint8)
+
+
+def _bytes(value: int | float, kind: str, size: int) -> bytes:
+    """A value as a parameter holds it."""
+    if isinstance(value, float):
+        dtype = {16: np.float16, 32: np.float32, 64: np.float64}[BITS[kind]]
+        return np.array(value, dtype).tobytes()
+    return (int(value) & (1 << 8 * size) - 1).to_bytes(size, "little")
+
+
+def _local_memory(size: int, warps: int) -> np.ndarray:
+    """Length of a lane's local memory in front, then that of all lanes."""
+    words = np.zeros((64 + size * warps * LANES + 64) // 8 + 1, np.int64)
+    words[0] = size
+    return words
+
+
+def _aligned(size: int) -> np.ndarray:
+    """Zeroed memory that begins at a multiple of 64."""
+    raw = np.zeros(size + 64, np.uint8)
+    start = -int(raw.ctypes.data) % 64
+    return raw[start : start + size]
+
+

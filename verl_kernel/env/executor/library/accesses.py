@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads and stores of a warp: as one piece where lanes follow each other, else lane by lane."""
+
+from __future__ import annotations
+
+from verl_kernel.env.executor.library import checks, context
+from verl_kernel.env.executor.library.function import MASK, POINTERS, Function, Key
+from verl_kernel.env.executor.lowering import sites
+from verl_kernel.env.executor.lowering.writer import LANES, WIDE
+
+ADDRESSES = WIDE.int(64)
+
+
+def gather_text(key: Key) -> tuple[Function, str]:
+    """`gather_<bits>(pointers, mask)`: zeros in the other lanes."""
+    made, bits = Function(), int(key[1])
+    made.do(f"ret {WIDE.int(bits)} {gathered(made, '%pointers', '%mask', bits)}")
+    return made, made.text(WIDE.int(bits), key, (f"{POINTERS} %pointers", f"{MASK} %mask"))
+
+
+def gathered(made: Function, pointers: str, mask: str, bits: int, default: str = "zeroinitializer") -> str:
+    """What pointers of lanes point to."""
+    kind = WIDE.int(bits)
+    return made.intrinsic(
+        f"masked.gather.v{LANES}i{bits}.v{LANES}p0", kind, (POINTERS, pointers), ("i32", "1"), (MASK, mask), (kind, default)
+    )
+
+
+def scatter(made: Function, value: str, pointers: str, mask: str, bits: int) -> None:
+    """Store values of lanes where their pointers point to; of lanes with the same address the last one's stays."""
+    kind = WIDE.int(bits)
+    name = f"masked.scatter.v{LANES}i{bits}.v{LANES}p0"
+    made.intrinsics[name] = f"declare void @llvm.{name}({kind}, {POINTERS}, i32, {MASK})"
+    made.do(f"call void @llvm.{name}({kind} {value}, {POINTERS} {pointers}, i32 1, {MASK} {mask})")
+
+
+def access_text(key: Key) -> tuple[Function, str]:
+    """`<room>_<load|store>_<bits>_<count>(addresses, lanes, ctx, site[, warp][, values...])`."""
+    room, verb, bits, count = str(key[0]), str(key[1]), int(key[2]), int(key[3])
+    made = Function()
+    width = 32 if room == "shared" else 64
+    if room == "global":
+        lanes = checks.check_global(made, bits * count // 8)
+        _global(made, verb, bits, count, lanes)
+    elif room == "shared":
+        _shared(made, verb, bits, count)
+    else:
+        _local(made, verb, bits, count)
+    result = "void" if verb == "store" else result_type(bits, count)
+    arguments = [f"{WIDE.int(width)} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site"]
+    arguments += ["i32 %warp"] * (room == "local")
+    arguments += [f"{WIDE.int(bits)} %x{place}" for place in range(count)] if verb == "store" else []
+    return made, made.text(result, key, arguments)
+
+
+def result_type(bits: int, count: int) -> str:
+    """What a load of several registers gives back."""
+    return "{" + ", ".join([WIDE.int(bits)] * count) + "}"
+
+
+def _global(made: Function, verb: str, bits: int, count: int, lanes: str) -> None:
+    size = bits * count // 8
+    first, is_dense = checks.are_dense(made, "%addresses", lanes, size, 64)
+    written = made.site(sites.SHADOW)
+    is_watched = made.op(f"icmp ne i64 {written}, 0")
+    made.branch(is_dense, "dense", "sparse")
+    made.label("dense")
+    made.branch(is_watched, "watched", "plain")
+    made.label("watched")
+    _watch_dense(made, verb, first, written, size)
+    made.do("br label %plain")
+    made.label("plain")
+    _dense(made, verb, bits, count, made.op(f"inttoptr i64 {first} to ptr"))
+    made.label("sparse")
+    aligned = checks.check_alignment(made, "%addresses", lanes, size)
+    made.branch(is_watched, "watched_lanes", "by_lane")
+    made.label("watched_lanes")
+    _watch_lanes(made, verb, aligned, written, bits, count)
+    made.do("br label %by_lane")
+    made.label("by_lane")
+    pointers = made.op(f"inttoptr {ADDRESSES} %addresses to {POINTERS}")
+    _sparse(made, verb, bits, count, pointers, made.mask(aligned))
+
+
+def _dense(made: Function, verb: str, bits: int, count: int, pointer: str) -> None:
+    """One access of all lanes, and the function's end."""
+    element, lanes = f"i{bits}", LANES * count
+    kind = f"<{lanes} x {element}>"
+    if verb == "store":
+        made.do(f"store {kind} {_interleaved(made, element, count)}, ptr {pointer}, align 1")
+        made.do("ret void")
+        return
+    value = made.op(f"load {kind}, ptr {pointer}, align 1")
+    parts = [made.shuffle(element, value, range(place, lanes, count), lanes) if count > 1 else value for place in range(count)]
+    give_back(made, bits, parts)
+
+
+def give_back(made: Function, bits: int, parts: list[str]) -> None:
+    """End a function that loads, with a value for each register."""
+    kind, result = result_type(bits, len(parts)), "poison"
+    for place, part in enumerate(parts):
+        result = made.op(f"insertvalue {kind} {result}, {WIDE.int(bits)} {part}, {place}")
+    made.do(f"ret {kind} {result}")
+
+
+def _interleaved(made: Function, element: str, count: int) -> str:
+    """Values `%x0`, `%x1`, ... of lanes in the order of memory."""
+    joined, lanes = [f"%x{place}" for place in range(count)], LANES
+    while len(joined) > 1:
+        joined = [
+            made.shuffle(element, left, range(2 * lanes), lanes, right) for left, right in zip(joined[::2], joined[1::2], strict=True)
+        ]
+        lanes *= 2
+    if count == 1:
+        return joined[0]
+    return made.shuffle(element, joined[0], [part * LANES + lane for lane in range(LANES) for part in range(count)], lanes)
+
+
+def _sparse(made: Function, verb: str, bits: int, count: int, pointers: str, mask: str) -> None:
+    """An access for each lane, and the function's end."""
+    parts = []
+    for place in range(count):
+        moved = made.op(f"getelementptr i8, {POINTERS} {pointers}, i64 {place * bits // 8}") if place else pointers
+        if verb == "store":
+            scatter(made, f"%x{place}", moved, mask, bits)
+        else:
+            parts.append(gathered(made, moved, mask, bits))
+    if verb == "store":
+        made.do("ret void")
+    else:
+        give_back(made, bits, parts)
+
+
+def _watch_dense(made: Function, verb: str, first: str, written: str, size: int) -> None:
+    """Mark the bytes of all lanes as written, or count those that are read unwritten."""
+    pointer = made.op(f"inttoptr i64 {made.op(f'add i64 {first}, {written}')} to ptr")
+    length = LANES * size
+    kind = f"<{length} x i8>"
+    if verb == "store":
+        made.do(f"store {kind} splat (i8 1), ptr {pointer}, align 1")
+        return
+    marks = made.op(f"load {kind}, ptr {pointer}, align 1")
+    least = made.intrinsic(f"vector.reduce.umin.v{length}i8", "i8", (kind, marks))
+    missing = made.op(f"zext i1 {made.op(f'icmp eq i8 {least}, 0')} to i64")
+    made.add_to(made.word("%site", sites.UNWRITTEN), missing)
+
+
+def _watch_lanes(made: Function, verb: str, lanes: str, written: str, bits: int, count: int) -> None:
+    """As `_watch_dense`, for single lanes."""
+    moved = made.op(f"add {ADDRESSES} %addresses, {made.splat('i64', written)}")
+    pointers, mask = made.op(f"inttoptr {ADDRESSES} {moved} to {POINTERS}"), made.mask(lanes)
+    marks = int("01" * (bits // 8), 16)
+    missing = "0"
+    for place in range(count):
+        there = made.op(f"getelementptr i8, {POINTERS} {pointers}, i64 {place * bits // 8}") if place else pointers
+        if verb == "store":
+            scatter(made, WIDE.const(bits, marks), there, mask, bits)
+        else:
+            found = gathered(made, there, mask, bits, WIDE.const(bits, marks))
+            absent = made.bits(made.op(f"icmp ne {WIDE.int(bits)} {found}, {WIDE.const(bits, marks)}"))
+            missing = made.op(f"or i32 {missing}, {absent}")
+    if verb == "load":
+        count_of = made.op(f"zext i32 {made.overloaded('ctpop', 'i32', missing)} to i64")
+        made.add_to(made.word("%site", sites.UNWRITTEN), count_of)
+
+
+def shared_lanes(made: Function, size: int) -> tuple[str, str]:
+    """Shared memory's first byte, and the lanes whose access fits into it and is aligned."""
+    base = made.context(context.SHARED)
+    limit = made.op(f"trunc i64 {made.context(context.SHARED_BYTES, 'i64')} to i32")
+    good = checks.check_room(made, "%addresses", "%lanes", limit, size, context.OUT_OF_SHARED)
+    checks.count_lanes(made, good)
+    return base, good
+
+
+def _shared(made: Function, verb: str, bits: int, count: int) -> None:
+    size = bits * count // 8
+    base, good = shared_lanes(made, size)
+    first, is_dense = checks.are_dense(made, "%addresses", good, size, 32)
+    made.branch(is_dense, "dense", "sparse")
+    made.label("dense")
+    _dense(made, verb, bits, count, made.op(f"getelementptr i8, ptr {base}, i32 {first}"))
+    made.label("sparse")
+    aligned = checks.check_alignment(made, "%addresses", good, size, 32)
+    offsets = made.op(f"zext {WIDE.int(32)} %addresses to {ADDRESSES}")
+    _sparse(made, verb, bits, count, made.op(f"getelementptr i8, ptr {base}, {ADDRESSES} {offsets}"), made.mask(aligned))
+
+
+def _local(made: Function, verb: str, bits: int, count: int) -> None:
+    """Local memory: each lane's own piece, one after the other. Its length is told by the context's word after it."""
+    size = bits * count // 8
+    base = made.context(context.LOCAL)
+    length = made.op(f"load i64, ptr {made.word(base, 0)}")
+    low = made.op(f"trunc {ADDRESSES} %addresses to {WIDE.int(32)}")
+    limit = made.op(f"trunc i64 {length} to i32")
+    good = checks.check_room(made, low, "%lanes", limit, size, context.OUT_OF_LOCAL)
+    checks.count_lanes(made, good)
+    aligned = checks.check_alignment(made, low, good, size, 32)
+    lane = made.op(f"mul i32 %warp, {LANES}")
+    lane = made.op(f"add {WIDE.int(32)} {made.splat('i32', lane)}, {checks.stride(1, 32)}")
+    own = made.op(f"mul {WIDE.int(32)} {lane}, {made.splat('i32', limit)}")
+    offset = made.op(f"add {WIDE.int(32)} {own}, {low}")
+    offset = made.op(f"zext {WIDE.int(32)} {offset} to {ADDRESSES}")
+    start = made.op(f"getelementptr i8, ptr {base}, i64 64")
+    _sparse(made, verb, bits, count, made.op(f"getelementptr i8, ptr {start}, {ADDRESSES} {offset}"), made.mask(aligned))
+
+
+def copy_text(key: Key) -> tuple[Function, str]:
+    """`copy_<size>(targets, addresses, read, lanes0, ctx, site)`: from global to shared memory, zeros beyond `read`."""
+    made, size = Function(), int(key[1])
+    words = WIDE.int(32)
+    reads = made.bits(made.op(f"icmp ne {words} %read, zeroinitializer"))
+    partial = made.bits(made.op(f"icmp ne {words} %read, {WIDE.const(32, size)}"))
+    partial = made.op(f"and i32 {made.op(f'and i32 {partial}, {reads}')}, %all_lanes")
+    made.fault(context.STOPPED, partial, "%addresses")  # Triton reads all of a piece or nothing
+    lanes = made.op(f"and i32 {reads}, %all_lanes")
+    made.do("br label %check")
+    made.label("check")
+    loaded = made.op(
+        made.call(
+            result_type(32, size // 4), ("global", "load", 32, size // 4),
+            f"{ADDRESSES} %addresses", f"i32 {lanes}", "ptr %ctx", "ptr %site",
+        )
+    )  # fmt: skip
+    parts = [made.op(f"extractvalue {result_type(32, size // 4)} {loaded}, {place}") for place in range(size // 4)]
+    values = [f"{words} {part}" for part in parts]
+    made.do(
+        made.call("void", ("shared", "store", 32, size // 4), f"{words} %targets", "i32 %all_lanes", "ptr %ctx", "ptr %scratch", *values)
+    )
+    made.do("ret void")
+    arguments = (f"{words} %targets", f"{ADDRESSES} %addresses", f"{words} %read", "i32 %all_lanes", "ptr %ctx", "ptr %site", "ptr %scratch")
+    return made, made.text("void", key, arguments)
+
+
+def matrices_text(key: Key) -> tuple[Function, str]:
+    """`matrices_<count>_<transposed>(addresses, ctx, site)`: `ldmatrix`; rows of 16 bytes at the addresses of lanes."""
+    made, count, is_transposed = Function(), int(key[1]), bool(key[2])
+    used = (1 << 8 * count) - 1
+    made.do(f"%lanes = add i32 0, {used - (1 << 32) if used >> 31 else used}")
+    base, good = shared_lanes(made, 16)
+    aligned = checks.check_alignment(made, "%addresses", good, 16, 32)
+    is_bad = made.op(f"icmp ne i32 {aligned}, %lanes")
+    places = made.op(f"select i1 {is_bad}, {WIDE.int(32)} zeroinitializer, {WIDE.int(32)} %addresses")
+    limit = made.context(context.SHARED_BYTES, "i64")
+    made.branch(made.op(f"icmp ult i64 {limit}, 16"), "none", "some")
+    made.label("none")
+    give_back(made, 32, [WIDE.const(32, 0)] * count)
+    made.label("some")
+    give_back(made, 32, [_matrix(made, base, places, number, is_transposed) for number in range(count)])
+    return made, made.text(result_type(32, count), key, (f"{WIDE.int(32)} %addresses", "ptr %ctx", "ptr %site"))
+
+
+def _matrix(made: Function, base: str, places: str, number: int, is_transposed: bool) -> str:
+    rows, lanes = [], 4
+    for row in range(8):
+        place = made.op(f"extractelement {WIDE.int(32)} {places}, i32 {8 * number + row}")
+        rows.append(made.op(f"load <4 x i32>, ptr {made.op(f'getelementptr i8, ptr {base}, i32 {place}')}, align 1"))
+    while len(rows) > 1:
+        rows = [made.shuffle("i32", left, range(2 * lanes), lanes, right) for left, right in zip(rows[::2], rows[1::2], strict=True)]
+        lanes *= 2
+    if not is_transposed:
+        return rows[0]
+    halves = made.op(f"bitcast {WIDE.int(32)} {rows[0]} to <{2 * LANES} x i16>")
+    order = [(2 * (lane % 4) + part) * 8 + lane // 4 for lane in range(LANES) for part in range(2)]
+    halves = made.shuffle("i16", halves, order, 2 * LANES)
+    return made.op(f"bitcast <{2 * LANES} x i16> {halves} to {WIDE.int(32)}")

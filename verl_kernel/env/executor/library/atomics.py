@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Atomics: lane after lane, as no other lane of the launch runs at the same time."""
+
+from __future__ import annotations
+
+from verl_kernel.env.executor.errors import NotKnown
+from verl_kernel.env.executor.library import accesses, checks
+from verl_kernel.env.executor.library.function import Function, Key
+from verl_kernel.env.executor.lowering import floats, sites
+from verl_kernel.env.executor.lowering.writer import FLOATS, SCALAR, WIDE, Form
+from verl_kernel.env.executor.ptx.program import BITS
+
+_LOGIC = ("and", "or", "xor")
+
+
+def atomic_text(key: Key) -> tuple[Function, str]:
+    """`<room>_atomic_<change>_<kind>(addresses, lanes, ctx, site, value, other) -> old values`."""
+    room, change, kind = str(key[0]), str(key[2]), str(key[3])
+    bits = BITS[kind]
+    made, numbers = Function(), WIDE.int(bits)
+    if room == "global":
+        lanes = checks.check_global(made, bits // 8)
+        lanes = checks.check_alignment(made, "%addresses", lanes, bits // 8)
+        base = "null"
+    else:
+        base, lanes = accesses.shared_lanes(made, bits // 8)
+        lanes = checks.check_alignment(made, "%addresses", lanes, bits // 8, 32)
+    made.do(f"%result = alloca {numbers}, align 64")
+    made.do(f"store {numbers} zeroinitializer, ptr %result")
+    made.do("br label %begin")
+    made.label("begin")
+    written = made.site(sites.SHADOW) if room == "global" else "0"
+
+    def each(lane: str) -> None:
+        width = 64 if room == "global" else 32
+        address = made.op(f"extractelement {WIDE.int(width)} %addresses, i32 {lane}")
+        pointer = made.op(f"inttoptr i64 {address} to ptr") if room == "global" else made.op(f"getelementptr i8, ptr {base}, i32 {address}")
+        old = made.op(f"load i{bits}, ptr {pointer}, align 1")
+        value, other = (made.op(f"extractelement {numbers} {name}, i32 {lane}") for name in ("%value", "%other"))
+        made.do(f"store i{bits} {_changed(made, change, kind, old, value, other)}, ptr {pointer}, align 1")
+        before = made.op(f"load {numbers}, ptr %result")
+        made.do(f"store {numbers} {made.op(f'insertelement {numbers} {before}, i{bits} {old}, i32 {lane}')}, ptr %result")
+
+    made.each_lane(lanes, "begin", each)
+    if room == "global":
+        _mark(made, written, lanes, bits)
+    made.do(f"ret {numbers} {made.op(f'load {numbers}, ptr %result')}")
+    addresses = WIDE.int(64 if room == "global" else 32)
+    arguments = (f"{addresses} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site", f"{numbers} %value", f"{numbers} %other")
+    return made, made.text(numbers, key, arguments)
+
+
+def _mark(made: Function, written: str, lanes: str, bits: int) -> None:
+    """Mark as written what was changed, where that is watched."""
+    made.branch(made.op(f"icmp ne i64 {written}, 0"), "mark", "marked")
+    made.label("mark")
+    moved = made.op(f"add {WIDE.int(64)} %addresses, {made.splat('i64', written)}")
+    pointers = made.op(f"inttoptr {WIDE.int(64)} {moved} to <32 x ptr>")
+    accesses.scatter(made, WIDE.const(bits, int("01" * (bits // 8), 16)), pointers, made.mask(lanes), bits)
+    made.do("br label %marked")
+    made.label("marked")
+
+
+def _changed(made: Function, change: str, kind: str, old: str, value: str, other: str) -> str:
+    """The new value."""
+    bits = BITS[kind]
+    number = f"i{bits}"
+    if change == "exch":
+        return value
+    if change == "cas":
+        return made.op(f"select i1 {made.op(f'icmp eq {number} {old}, {value}')}, {number} {other}, {number} {old}")
+    if change in _LOGIC:
+        return made.op(f"{change} {number} {old}, {value}")
+    if kind in FLOATS or kind in ("f16x2", "bf16x2"):
+        return _changed_float(made, change, kind, old, value)
+    if change == "add":
+        return made.op(f"add {number} {old}, {value}")
+    if change in ("min", "max"):
+        return made.overloaded(("s" if kind.startswith("s") else "u") + change, number, old, value)
+    return _counted(made, change, number, old, value)
+
+
+def _counted(made: Function, change: str, number: str, old: str, value: str) -> str:
+    """`inc` and `dec`, which wrap at the operand."""
+    if change == "inc":
+        wraps = made.op(f"icmp uge {number} {old}, {value}")
+        return made.op(f"select i1 {wraps}, {number} 0, {number} {made.op(f'add {number} {old}, 1')}")
+    is_zero, is_above = made.op(f"icmp eq {number} {old}, 0"), made.op(f"icmp ugt {number} {old}, {value}")
+    wraps = made.op(f"or i1 {is_zero}, {is_above}")
+    return made.op(f"select i1 {wraps}, {number} {value}, {number} {made.op(f'sub {number} {old}, 1')}")
+
+
+def _changed_float(made: Function, change: str, kind: str, old: str, value: str) -> str:
+    form, element = (Form(2), FLOATS[kind[:-2]]) if kind.endswith("x2") else (SCALAR, FLOATS[kind])
+    number, own = f"i{BITS[kind]}", form.type(element)
+    left, right = (made.op(f"bitcast {number} {item} to {own}") for item in (old, value))
+    if change not in ("add", "min", "max"):
+        raise NotKnown(f"the executor does not know the atomic {change} of {kind}")
+    if element in ("half", "bfloat"):
+        left, right = (floats.widen(made, item, element, "float", form) for item in (left, right))
+    wide = "float" if element in ("half", "bfloat") else element
+    if change == "add":
+        total = made.op(f"fadd {form.type(wide)} {left}, {right}")
+    else:
+        total = made.overloaded(f"{change}num", form.type(wide), left, right)
+    if element in ("half", "bfloat"):
+        total = floats.narrow(made, total, "float", element, form)
+    return made.op(f"bitcast {own} {total} to {number}")

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What accesses are checked and counted with."""
+
+from __future__ import annotations
+
+from verl_kernel.env.executor.library import context
+from verl_kernel.env.executor.library.function import Function, Key, stride
+from verl_kernel.env.executor.lowering import sites
+from verl_kernel.env.executor.lowering.writer import LANES, WIDE
+
+ADDRESSES = WIDE.int(64)
+
+
+def fault_text(key: Key) -> tuple[Function, str]:
+    """`fault(kind, lanes, addresses, ctx, site)`: keep the first fault of a launch, with its first lane."""
+    made = Function()
+    place = made.context(context.FAULT)
+    old = made.op(f"load i64, ptr {place}")
+    lanes = made.op("icmp ne i32 %lanes, 0")
+    is_first = made.op(f"and i1 {lanes}, {made.op(f'icmp eq i64 {old}, 0')}")
+    made.branch(is_first, "note", "done")
+    made.label("note")
+    lane = made.intrinsic("cttz.i32", "i32", ("i32", "%lanes"), ("i1", "false"))
+    lane = made.op(f"and i32 {lane}, 31")
+    address = made.op(f"extractelement {ADDRESSES} %addresses, i32 {lane}")
+    values = {
+        context.KIND: made.op("zext i32 %kind to i64"), context.SITE: made.op("ptrtoint ptr %site to i64"),
+        context.PLACE: address, context.LANE: made.op(f"zext i32 {lane} to i64"),
+    }  # fmt: skip
+    for word, value in values.items():
+        made.do(f"store i64 {value}, ptr {made.word(place, word)}")
+    made.do("br label %done")
+    made.label("done")
+    made.do("ret void")
+    return made, made.text("void", key, ("i32 %kind", "i32 %lanes", f"{ADDRESSES} %addresses", "ptr %ctx", "ptr %site"))
+
+
+def resolve_text(key: Key) -> tuple[Function, str]:
+    """`resolve(addresses, lanes, ctx, site, size) -> lanes`: find each lane's buffer in the table; those that have none
+    are faults and left out. The last buffer found is what the site looks at first next time."""
+    made = Function()
+    table, rows = made.context(context.TABLE), made.context(context.BUFFERS, "i64")
+    made.do("br label %lane")
+    made.label("lane")
+    lane = made.op("phi i32 [ 0, %entry ], [ %next_lane, %lane_end ]")
+    good = made.op("phi i32 [ 0, %entry ], [ %good_after, %lane_end ]")
+    chosen = made.op(f"trunc i32 {made.op(f'lshr i32 %lanes, {lane}')} to i1")
+    made.branch(chosen, "look", "lane_end")
+    made.label("look")
+    address = made.op(f"extractelement {ADDRESSES} %addresses, i32 {lane}")
+    made.do("br label %row")
+    made.label("row")
+    row = made.op("phi i64 [ 0, %look ], [ %next_row, %other_row ]")
+    made.branch(made.op(f"icmp ult i64 {row}, {rows}"), "test", "lane_end")
+    made.label("test")
+    words = made.op(f"getelementptr i64, ptr {table}, i64 {made.op(f'mul i64 {row}, {context.ROW_WORDS}')}")
+    start, size, written = (
+        made.op(f"load i64, ptr {made.word(words, word)}") for word in (context.START, context.SIZE, context.WRITTEN)
+    )
+    room = made.op(f"sub i64 {size}, %size")
+    offset = made.op(f"sub i64 {address}, {start}")
+    is_long = made.op(f"icmp uge i64 {size}, %size")
+    fits = made.op(f"and i1 {is_long}, {made.op(f'icmp ule i64 {offset}, {room}')}")
+    made.branch(fits, "found", "other_row")
+    made.label("found")
+    for word, value in ((sites.BUFFER, start), (sites.ROOM, room), (sites.SHADOW, written)):
+        made.do(f"store i64 {value}, ptr {made.word('%site', word)}")
+    better = made.op(f"or i32 {good}, {made.op(f'shl i32 1, {lane}')}")
+    made.do("br label %lane_end")
+    made.label("other_row")
+    made.do(f"%next_row = add i64 {row}, 1")
+    made.do("br label %row")
+    made.label("lane_end")
+    made.do(f"%good_after = phi i32 [ {good}, %lane ], [ {good}, %row ], [ {better}, %found ]")
+    made.do(f"%next_lane = add i32 {lane}, 1")
+    made.branch(made.op(f"icmp ult i32 %next_lane, {LANES}"), "lane", "done")
+    made.label("done")
+    bad = made.op("xor i32 %good_after, %lanes")
+    made.fault(context.OUT_OF_BOUNDS, bad, "%addresses")
+    made.do("ret i32 %good_after")
+    arguments = (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site", "i64 %size")
+    return made, made.text("i32", key, arguments)
+
+
+def sectors_text(key: Key) -> tuple[Function, str]:
+    """`sectors(addresses, lanes, site)`: count distinct sectors of 32 bytes that a warp's access touches.
+
+    Of an access longer than 4 bytes a lane, the sector of the first byte counts: a sector holds it wholly if aligned.
+    """
+    made = Function()
+    sector = made.op(f"lshr {ADDRESSES} %addresses, {WIDE.const(64, 5)}")
+    before = made.shuffle("i64", sector, [0, *range(LANES - 1)])
+    falls = made.bits(made.op(f"icmp ult {ADDRESSES} {sector}, {before}"))
+    is_full = made.op("icmp eq i32 %lanes, -1")
+    is_easy = made.op(f"and i1 {is_full}, {made.op(f'icmp eq i32 {falls}, 0')}")
+    made.branch(is_easy, "easy", "loop")
+    made.label("easy")
+    steps = made.bits(made.op(f"icmp ne {ADDRESSES} {sector}, {before}"))
+    count = made.op(f"zext i32 {made.overloaded('ctpop', 'i32', steps)} to i64")
+    made.add_to(made.word("%site", sites.SECTORS), made.op(f"add i64 {count}, 1"))
+    made.do("ret void")
+    made.label("loop")
+    left = made.op("phi i32 [ %lanes, %entry ], [ %less, %more ]")
+    total = made.op("phi i64 [ 0, %entry ], [ %one_more, %more ]")
+    made.branch(made.op(f"icmp eq i32 {left}, 0"), "done", "more")
+    made.label("more")
+    lane = made.intrinsic("cttz.i32", "i32", ("i32", left), ("i1", "false"))
+    first = made.op(f"extractelement {ADDRESSES} {sector}, i32 {made.op(f'and i32 {lane}, 31')}")
+    others = made.bits(made.op(f"icmp ne {ADDRESSES} {sector}, {made.splat('i64', first)}"))
+    made.do(f"%less = and i32 {left}, {others}")
+    made.do(f"%one_more = add i64 {total}, 1")
+    made.do("br label %loop")
+    made.label("done")
+    made.add_to(made.word("%site", sites.SECTORS), total)
+    made.do("ret void")
+    return made, made.text("void", key, (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %site"))
+
+
+def converged_text(key: Key) -> tuple[Function, str]:
+    """`converged(active, alive, ctx, site)`: a fault where lanes that have not ended are elsewhere."""
+    made = Function()
+    absent = made.op("xor i32 %active, %alive")
+    made.fault(context.DIVERGENT, absent, "zeroinitializer")
+    made.do("ret void")
+    return made, made.text("void", key, ("i32 %active", "i32 %alive", "ptr %ctx", "ptr %site"))
+
+
+def check_global(made: Function, size: int) -> str:
+    """Check `%addresses` of the lanes `%lanes` against the table, and count; returns the lanes that may go on."""
+    offset = made.op(f"sub {ADDRESSES} %addresses, {made.splat('i64', made.site(sites.BUFFER))}")
+    beyond = made.bits(made.op(f"icmp ugt {ADDRESSES} {offset}, {made.splat('i64', made.site(sites.ROOM))}"))
+    bad = made.op(f"and i32 {beyond}, %lanes")
+    made.branch(made.op(f"icmp eq i32 {bad}, 0"), "fine", "slow")
+    made.label("slow")
+    found = made.op(
+        made.call("i32", ("resolve",), f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site", f"i64 {size}")
+    )
+    made.do("br label %fine")
+    made.label("fine")
+    lanes = made.op(f"phi i32 [ %lanes, %entry ], [ {found}, %slow ]")
+    count_lanes(made, lanes)
+    made.do(made.call("void", ("sectors",), f"{ADDRESSES} %addresses", f"i32 {lanes}", "ptr %site"))
+    return lanes
+
+
+def check_alignment(made: Function, addresses: str, lanes: str, size: int, bits: int = 64) -> str:
+    """Note lanes whose address is no multiple of what they access; returns the others."""
+    if size == 1:
+        return lanes
+    kind = WIDE.int(bits)
+    low = made.op(f"and {kind} {addresses}, {WIDE.const(bits, size - 1)}")
+    odd = made.bits(made.op(f"icmp ne {kind} {low}, {WIDE.const(bits, 0)}"))
+    odd = made.op(f"and i32 {odd}, {lanes}")
+    wide = addresses if bits == 64 else made.op(f"zext {kind} {addresses} to {ADDRESSES}")
+    made.fault(context.MISALIGNED, odd, wide)
+    return made.op(f"xor i32 {lanes}, {odd}")
+
+
+def count_lanes(made: Function, lanes: str) -> None:
+    """Add to the accesses of the site."""
+    count = made.op(f"zext i32 {made.overloaded('ctpop', 'i32', lanes)} to i64")
+    made.add_to(made.word("%site", sites.ACCESSES), count)
+
+
+def check_room(made: Function, places: str, lanes: str, limit: str, size: int, kind: int) -> str:
+    """Check offsets (32 bits) of lanes against the length of shared or local memory; returns the lanes that fit."""
+    words = WIDE.int(32)
+    room = made.op(f"sub i32 {limit}, {size}")
+    fits = made.bits(made.op(f"icmp ule {words} {places}, {made.splat('i32', room)}"))
+    is_long = made.op(f"icmp uge i32 {limit}, {size}")
+    fits = made.op(f"select i1 {is_long}, i32 {fits}, i32 0")
+    good = made.op(f"and i32 {fits}, {lanes}")
+    made.fault(kind, made.op(f"xor i32 {good}, {lanes}"), made.op(f"zext {words} {places} to {ADDRESSES}"))
+    return good
+
+
+def are_dense(made: Function, places: str, lanes: str, size: int, bits: int) -> tuple[str, str]:
+    """The first lane's address, and whether all lanes access one after the other from an aligned one on."""
+    kind = WIDE.int(bits)
+    first = made.op(f"extractelement {kind} {places}, i32 0")
+    steps = made.op(f"sub {kind} {places}, {made.splat(f'i{bits}', first)}")
+    equal = made.bits(made.op(f"icmp eq {kind} {steps}, {stride(size, bits)}"))
+    both = made.op(f"and i32 {equal}, {lanes}")
+    is_aligned = made.op(f"icmp eq i{bits} {made.op(f'and i{bits} {first}, {size - 1}')}, 0")
+    return first, made.op(f"and i1 {is_aligned}, {made.op(f'icmp eq i32 {both}, -1')}")

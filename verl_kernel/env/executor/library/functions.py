@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions that a GPU approximates, and 8-bit floats: sequences of IEEE operations, the same on every machine.
+
+Errors allowed by the PTX ISA: ex2 2 ulp; lg2 2^-22 between 1/2 and 2, relative elsewhere; sin and cos 2^-20.5 between
+-pi and pi; tanh 2^-11 relative. All of these stay below two units in float32's last place.
+"""
+
+from __future__ import annotations
+
+import math
+
+from verl_kernel.env.executor.library.function import Function, Key
+from verl_kernel.env.executor.lowering import floats
+from verl_kernel.env.executor.lowering.writer import WIDE, real
+
+SINGLES, DOUBLES, WORDS, LONGS = WIDE.type("float"), WIDE.type("double"), WIDE.int(32), WIDE.int(64)
+_LN2 = math.log(2)
+_PI_HALF = (1.5707963267948966, 6.123233995736766e-17)
+"""Half of pi, and what float64 loses of it."""
+_MAGIC = {"float": 12582912.0, "double": 6755399441055744.0}
+"""Added to a small whole number, they leave it in the lowest bits."""
+
+
+class Real(Function):
+    """Arithmetic on vectors of one float type."""
+
+    def __init__(self, element: str) -> None:
+        super().__init__()
+        self.element, self.kind = element, WIDE.type(element)
+
+    def const(self, value: float) -> str:
+        """A constant."""
+        return f"splat ({self.element} {real(self.element, value)})"
+
+    def calc(self, code: str, left: str, right: str) -> str:
+        """`fadd`, `fsub`, `fmul`, `fdiv`."""
+        return self.op(f"{code} {self.kind} {left}, {right}")
+
+    def fma(self, left: str, right: str, addend: str) -> str:
+        """A fused product and sum."""
+        return self.overloaded("fma", self.kind, left, right, addend)
+
+    def polynomial(self, x: str, coefficients: list[float]) -> str:
+        """Coefficients from the constant one on."""
+        value = self.const(coefficients[-1])
+        for coefficient in reversed(coefficients[:-1]):
+            value = self.fma(value, x, self.const(coefficient))
+        return value
+
+    def choose(self, condition: str, yes: str, no: str) -> str:
+        """One of two, a lane."""
+        return self.op(f"select {WIDE.int(1)} {condition}, {self.kind} {yes}, {self.kind} {no}")
+
+    def test(self, relation: str, left: str, right: str) -> str:
+        """A comparison."""
+        return self.op(f"fcmp {relation} {self.kind} {left}, {right}")
+
+    def whole(self, value: str) -> str:
+        """A small whole number as an integer of the same width."""
+        kind = WORDS if self.element == "float" else LONGS
+        moved = self.op(f"bitcast {self.kind} {self.calc('fadd', value, self.const(_MAGIC[self.element]))} to {kind}")
+        base = self.op(f"bitcast {self.kind} {self.const(_MAGIC[self.element])} to {kind}")
+        return self.op(f"sub {kind} {moved}, {base}")
+
+    def power_of_two(self, exponent: str) -> str:
+        """2 to an integer within the range of normal numbers."""
+        bits, bias, mantissa = (32, 127, 23) if self.element == "float" else (64, 1023, 52)
+        kind = WIDE.int(bits)
+        biased = self.op(f"add {kind} {exponent}, {WIDE.const(bits, bias)}")
+        return self.op(f"bitcast {kind} {self.op(f'shl {kind} {biased}, {WIDE.const(bits, mantissa)}')} to {self.kind}")
+
+
+def ex2_text(key: Key) -> tuple[Function, str]:
+    """2 to the power of x: its whole part by the exponent, the rest, at most 1/2, by Taylor's polynomial."""
+    made = Real("float")
+    x = made.choose(made.test("ogt", "%x", made.const(130.0)), made.const(130.0), "%x")
+    x = made.choose(made.test("olt", x, made.const(-160.0)), made.const(-160.0), x)
+    nearest = made.overloaded("roundeven", SINGLES, x)
+    value = made.polynomial(made.calc("fsub", x, nearest), [_LN2**n / math.factorial(n) for n in range(8)])
+    exponent = made.whole(nearest)
+    half = made.op(f"ashr {WORDS} {exponent}, {WIDE.const(32, 1)}")
+    for part in (half, made.op(f"sub {WORDS} {exponent}, {half}")):  # in two steps, or 2^-149 would be out of range
+        value = made.calc("fmul", value, made.power_of_two(part))
+    made.do(f"ret {SINGLES} {value}")
+    return made, made.text(SINGLES, key, [f"{SINGLES} %x"])
+
+
+def lg2_text(key: Key) -> tuple[Function, str]:
+    """The binary logarithm: the exponent and, of the rest m between 0.7 and 1.42, 2 atanh((m - 1) / (m + 1))."""
+    made = Real("double")
+    wide = made.op(f"fpext {SINGLES} %x to {DOUBLES}")
+    bits = made.op(f"bitcast {DOUBLES} {wide} to {LONGS}")
+    # the exponent of m / 0.707 is that of m, less one where m is small
+    moved = made.op(f"sub {LONGS} {bits}, {WIDE.const(64, 0x3FE6A09E667F3BCD)}")
+    exponent = made.op(f"ashr {LONGS} {moved}, {WIDE.const(64, 52)}")
+    mantissa = made.op(f"sub {LONGS} {bits}, {made.op(f'shl {LONGS} {exponent}, {WIDE.const(64, 52)}')}")
+    m = made.op(f"bitcast {LONGS} {mantissa} to {DOUBLES}")
+    ratio = made.calc("fdiv", made.calc("fsub", m, made.const(1.0)), made.calc("fadd", m, made.const(1.0)))
+    series = made.polynomial(made.calc("fmul", ratio, ratio), [2 / _LN2 / (2 * n + 1) for n in range(8)])
+    narrow = made.op(f"trunc {LONGS} {exponent} to {WORDS}")
+    whole = made.op(f"sitofp {WORDS} {narrow} to {DOUBLES}")
+    value = made.op(f"fptrunc {DOUBLES} {made.fma(ratio, series, whole)} to {SINGLES}")
+    made.element, made.kind = "float", SINGLES
+    value = made.choose(made.test("oeq", "%x", made.const(0.0)), made.const(-math.inf), value)
+    value = made.choose(made.test("olt", "%x", made.const(0.0)), made.const(math.nan), value)
+    value = made.choose(made.test("oeq", "%x", made.const(math.inf)), made.const(math.inf), value)
+    value = made.choose(made.test("uno", "%x", "%x"), "%x", value)
+    made.do(f"ret {SINGLES} {value}")
+    return made, made.text(SINGLES, key, [f"{SINGLES} %x"])
+
+
+def circular_text(key: Key) -> tuple[Function, str]:
+    """`sin` and `cos`: x less the nearest multiple of pi / 2, in float64, and a polynomial for its quarter."""
+    made, quarter = Real("double"), 0 if key[0] == "sin" else 1
+    x = made.op(f"fpext {SINGLES} %x to {DOUBLES}")
+    turns = made.overloaded("roundeven", DOUBLES, made.calc("fmul", x, made.const(2 / math.pi)))
+    minus = made.op(f"fneg {DOUBLES} {turns}")
+    r = made.fma(minus, made.const(_PI_HALF[1]), made.fma(minus, made.const(_PI_HALF[0]), x))
+    square = made.calc("fmul", r, r)
+    signs = [(-1) ** n for n in range(7)]
+    sine = made.calc("fmul", r, made.polynomial(square, [signs[n] / math.factorial(2 * n + 1) for n in range(7)]))
+    cosine = made.polynomial(square, [signs[n] / math.factorial(2 * n) for n in range(7)])
+    place = made.calc("fadd", turns, made.const(quarter))
+    rest = made.calc("fsub", place, made.calc("fmul", made.const(4.0), made.overloaded("floor", DOUBLES, made.calc("fmul", place, made.const(0.25)))))
+    is_one, is_two, is_three = (made.test("oeq", rest, made.const(value)) for value in (1.0, 2.0, 3.0))
+    value = made.choose(made.op(f"or {WIDE.int(1)} {is_one}, {is_three}"), cosine, sine)
+    negative = made.op(f"or {WIDE.int(1)} {is_two}, {is_three}")
+    value = made.choose(negative, made.op(f"fneg {DOUBLES} {value}"), value)
+    made.do(f"ret {SINGLES} {made.op(f'fptrunc {DOUBLES} {value} to {SINGLES}')}")
+    return made, made.text(SINGLES, key, [f"{SINGLES} %x"])
+
+
+def tanh_text(key: Key) -> tuple[Function, str]:
+    """(1 - e) / (1 + e) with e = exp(-2 |x|), in float64; of a tiny x, itself."""
+    made = Real("double")
+    x = made.op(f"fpext {SINGLES} %x to {DOUBLES}")
+    size = made.overloaded("fabs", DOUBLES, x)
+    bounded = made.choose(made.test("ogt", size, made.const(20.0)), made.const(20.0), size)
+    power = made.calc("fmul", bounded, made.const(-2 / _LN2))
+    nearest = made.overloaded("roundeven", DOUBLES, power)
+    part = made.polynomial(made.calc("fsub", power, nearest), [_LN2**n / math.factorial(n) for n in range(12)])
+    e = made.calc("fmul", part, made.power_of_two(made.whole(nearest)))
+    value = made.calc("fdiv", made.calc("fsub", made.const(1.0), e), made.calc("fadd", made.const(1.0), e))
+    value = made.choose(made.test("olt", size, made.const(1e-4)), size, value)
+    value = made.overloaded("copysign", DOUBLES, value, x)
+    value = made.choose(made.test("uno", x, x), x, value)
+    made.do(f"ret {SINGLES} {made.op(f'fptrunc {DOUBLES} {value} to {SINGLES}')}")
+    return made, made.text(SINGLES, key, [f"{SINGLES} %x"])
+
+
+def from_eight_text(key: Key) -> tuple[Function, str]:
+    """`from_eight_<kind>(pairs)`: two 8-bit floats as two halves, exactly."""
+    made = Function()
+    kind, shorts = str(key[1]), WIDE.int(16)
+    pair = made.op(f"zext {shorts} %pair to {WORDS}")
+    if kind == "e5m2":  # the upper half of float16
+        upper = made.op(f"shl {WORDS} {made.op(f'and {WORDS} {pair}, {WIDE.const(32, 0xFF00)}')}, {WIDE.const(32, 16)}")
+        lower = made.op(f"shl {WORDS} {made.op(f'and {WORDS} {pair}, {WIDE.const(32, 0xFF)}')}, {WIDE.const(32, 8)}")
+    else:
+        upper, lower = (_from_e4m3(made, pair, shift) for shift in (8, 0))
+        upper = made.op(f"shl {WORDS} {upper}, {WIDE.const(32, 16)}")
+    made.do(f"ret {WORDS} {made.op(f'or {WORDS} {upper}, {lower}')}")
+    return made, made.text(WORDS, key, [f"{shorts} %pair"])
+
+
+def _from_e4m3(made: Function, pair: str, shift: int) -> str:
+    """Bits of the half that a byte stands for: exponent and mantissa in their places, times what the bias lacks."""
+    byte = made.op(f"lshr {WORDS} {pair}, {WIDE.const(32, shift)}")
+    size = made.op(f"and {WORDS} {byte}, {WIDE.const(32, 0x7F)}")
+    bits = made.op(f"shl {WORDS} {size}, {WIDE.const(32, 20)}")
+    value = made.op(f"bitcast {WORDS} {bits} to {SINGLES}")
+    value = made.op(f"fmul {SINGLES} {value}, {WIDE.real('float', 2.0**120)}")
+    half = floats.narrow(made, value, "float", "half", WIDE)
+    half = made.resized(made.op(f"bitcast {WIDE.type('half')} {half} to {WIDE.int(16)}"), 16, 32, WIDE)
+    is_nan = made.op(f"icmp eq {WORDS} {size}, {WIDE.const(32, 0x7F)}")
+    half = made.op(f"select {WIDE.int(1)} {is_nan}, {WORDS} {WIDE.const(32, 0x7FFF)}, {WORDS} {half}")
+    sign = made.op(f"shl {WORDS} {made.op(f'and {WORDS} {byte}, {WIDE.const(32, 0x80)}')}, {WIDE.const(32, 8)}")
+    return made.op(f"or {WORDS} {half}, {sign}")
+
+
+def to_eight_text(key: Key) -> tuple[Function, str]:
+    """`to_eight_<kind>(bits of float32)`: the nearest 8-bit float, ties to even; what is too large is the largest."""
+    made = Function()
+    mantissa, bias, largest = (3, 7, 448.0) if key[1] == "e4m3" else (2, 15, 57344.0)
+    size = made.op(f"and {WORDS} %bits, {WIDE.const(32, 0x7FFFFFFF)}")
+    is_nan = made.op(f"icmp ugt {WORDS} {size}, {WIDE.const(32, 0x7F800000)}")
+    value = made.op(f"bitcast {WORDS} {size} to {SINGLES}")
+    value = made.overloaded("minnum", SINGLES, value, WIDE.real("float", largest))
+    size = made.op(f"bitcast {SINGLES} {value} to {WORDS}")
+    lowest = made.op(f"and {WORDS} {made.op(f'lshr {WORDS} {size}, {WIDE.const(32, 23 - mantissa)}')}, {WIDE.const(32, 1)}")
+    rounded = made.op(f"add {WORDS} {size}, {made.op(f'add {WORDS} {lowest}, {WIDE.const(32, (1 << 22 - mantissa) - 1)}')}")
+    rebased = made.op(f"sub {WORDS} {rounded}, {WIDE.const(32, 127 - bias << 23)}")
+    normal = made.op(f"lshr {WORDS} {rebased}, {WIDE.const(32, 23 - mantissa)}")
+    scaled = made.op(f"fmul {SINGLES} {value}, {WIDE.real('float', 2.0 ** (bias - 1 + mantissa))}")
+    moved = made.op(f"fadd {SINGLES} {scaled}, {WIDE.real('float', _MAGIC['float'])}")
+    tiny = made.op(f"and {WORDS} {made.op(f'bitcast {SINGLES} {moved} to {WORDS}')}, {WIDE.const(32, 0xFF)}")
+    is_tiny = made.op(f"fcmp olt {SINGLES} {value}, {WIDE.real('float', 2.0 ** (1 - bias))}")
+    byte = made.op(f"select {WIDE.int(1)} {is_tiny}, {WORDS} {tiny}, {WORDS} {normal}")
+    byte = made.op(f"select {WIDE.int(1)} {is_nan}, {WORDS} {WIDE.const(32, 0x7F)}, {WORDS} {byte}")
+    sign = made.op(f"and {WORDS} {made.op(f'lshr {WORDS} %bits, {WIDE.const(32, 24)}')}, {WIDE.const(32, 0x80)}")
+    made.do(f"ret {WORDS} {made.op(f'or {WORDS} {byte}, {sign}')}")
+    return made, made.text(WORDS, key, [f"{WORDS} %bits"])

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of matrices that the lanes of a warp hold together (PTX ISA, "mma.sync").
+
+Of an m16n8 product lane l has, in `c0 c1 c2 c3`, rows l / 4 and l / 4 + 8, columns 2 (l % 4) and one more. A's registers
+come in pairs for these two rows, B's hold column l / 4; both hold elements along k, 32 bits at a time, first those of
+the lower half of k. Products are exact; sums are float32 (or float16, float64, int32), in the order of k. TF32 factors
+lose their lowest 13 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from verl_kernel.env.executor.errors import NotKnown
+from verl_kernel.env.executor.library.accesses import result_type
+from verl_kernel.env.executor.library.function import Function, Key
+from verl_kernel.env.executor.lowering import floats
+from verl_kernel.env.executor.lowering.writer import LANES, WIDE
+
+WORDS, FLOATS32 = WIDE.int(32), WIDE.type("float")
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A type of factors: how many a register holds, and what takes one out, as float32 or int32."""
+
+    count: int
+    element: Callable[[Function, str, int], str]
+
+
+def _half(made: Function, register: str, place: int) -> str:
+    shifted = made.op(f"lshr {WORDS} {register}, {WIDE.const(32, 16 * place)}")
+    bits = made.resized(shifted, 32, 16, WIDE)
+    half = made.op(f"bitcast {WIDE.int(16)} {bits} to {WIDE.type('half')}")
+    return floats.widen(made, half, "half", "float", WIDE)
+
+
+def _brain(made: Function, register: str, place: int) -> str:
+    code = "and" if place else "shl"
+    bits = made.op(f"{code} {WORDS} {register}, {WIDE.const(32, 0xFFFF0000 if place else 16)}")
+    return made.op(f"bitcast {WORDS} {bits} to {FLOATS32}")
+
+
+def _tensor(made: Function, register: str, place: int) -> str:
+    bits = made.op(f"and {WORDS} {register}, {WIDE.const(32, 0xFFFFE000)}")
+    return made.op(f"bitcast {WORDS} {bits} to {FLOATS32}")
+
+
+def _eight(kind: str) -> Callable[[Function, str, int], str]:
+    def element(made: Function, register: str, place: int) -> str:
+        byte = made.op(f"lshr {WORDS} {register}, {WIDE.const(32, 8 * place)}")
+        pair = made.resized(byte, 32, 16, WIDE)
+        halves = made.op(made.call(WORDS, ("from_eight", kind), f"{WIDE.int(16)} {pair}"))
+        return _half(made, halves, 0)
+
+    return element
+
+
+def _byte(is_signed: bool) -> Callable[[Function, str, int], str]:
+    def element(made: Function, register: str, place: int) -> str:
+        top = made.op(f"shl {WORDS} {register}, {WIDE.const(32, 24 - 8 * place)}")
+        return made.op(f"{'ashr' if is_signed else 'lshr'} {WORDS} {top}, {WIDE.const(32, 24)}")
+
+    return element
+
+
+FACTORS = {
+    "f16": Factor(2, _half), "bf16": Factor(2, _brain), "tf32": Factor(1, _tensor), "e4m3": Factor(4, _eight("e4m3")),
+    "e5m2": Factor(4, _eight("e5m2")), "s8": Factor(4, _byte(True)), "u8": Factor(4, _byte(False)),
+}  # fmt: skip
+SUMS = {"f32": ("f16", "bf16", "tf32", "e4m3", "e5m2"), "f16": ("f16", "e4m3", "e5m2"), "s32": ("s8", "u8")}
+"""Types of factors for each type of sums."""
+
+
+def product_text(key: Key) -> tuple[Function, str]:
+    """`product_<shape>_<a>_<b>_<sum>(a..., b..., c...) -> d...`."""
+    _, shape, first, second, total = map(str, key)
+    if (shape, first, total) == ("m8n8k4", "f64", "f64"):
+        return _doubles(key)
+    if not shape.startswith("m16n8") or first not in SUMS.get(total, ()) or second not in SUMS[total]:
+        raise NotKnown(f"the executor does not know the product of matrices {shape} of {first} and {second} as {total}")
+    depth, made = int(shape.removeprefix("m16n8k")), Function()
+    span = 4 * FACTORS[first].count
+    halves = depth // span
+    names = [f"%a{place}" for place in range(2 * halves)], [f"%b{place}" for place in range(halves)]
+    results = 2 if total == "f16" else 4
+    sums = _addends(made, total)
+    factors = [[[FACTORS[kind].element(made, name, place) for place in range(FACTORS[kind].count)] for name in group] for kind, group in zip((first, second), names, strict=True)]
+    element = "i32" if total == "s32" else "float"
+    for step in range(depth):
+        half, rest = divmod(step, span)
+        column, place = divmod(rest, FACTORS[first].count)
+        rows = [_picked(made, element, factors[0][2 * half + lower][place], lambda lane, c=column: lane // 4 * 4 + c) for lower in (0, 1)]
+        columns = [_picked(made, element, factors[1][half][place], lambda lane, c=column, odd=odd: (2 * (lane % 4) + odd) * 4 + c) for odd in (0, 1)]
+        sums = [_added(made, total, rows[number // 2], columns[number % 2], sums[number]) for number in range(4)]
+    _results(made, total, sums)
+    arguments = [f"{WORDS} {name}" for name in (*names[0], *names[1], *(f"%c{place}" for place in range(results)))]
+    return made, made.text(result_type(32, results), key, arguments)
+
+
+def _addends(made: Function, total: str) -> list[str]:
+    if total == "s32":
+        return [f"%c{place}" for place in range(4)]
+    if total == "f32":
+        return [made.op(f"bitcast {WORDS} %c{place} to {FLOATS32}") for place in range(4)]
+    return [_half(made, f"%c{pair}", place) for pair in (0, 1) for place in (0, 1)]
+
+
+def _picked(made: Function, element: str, value: str, place: Callable[[int], int]) -> str:
+    return made.shuffle(element, value, [place(lane) for lane in range(LANES)])
+
+
+def _added(made: Function, total: str, row: str, column: str, addend: str) -> str:
+    if total == "s32":
+        return made.op(f"add {WORDS} {made.op(f'mul {WORDS} {row}, {column}')}, {addend}")
+    return made.overloaded("fma", FLOATS32, row, column, addend)
+
+
+def _results(made: Function, total: str, sums: list[str]) -> None:
+    if total == "s32":
+        parts = sums
+    elif total == "f32":
+        parts = [made.op(f"bitcast {FLOATS32} {value} to {WORDS}") for value in sums]
+    else:
+        parts = [_paired(made, sums[place], sums[place + 1]) for place in (0, 2)]
+    kind, value = result_type(32, len(parts)), "poison"
+    for place, part in enumerate(parts):
+        value = made.op(f"insertvalue {kind} {value}, {WORDS} {part}, {place}")
+    made.do(f"ret {kind} {value}")
+
+
+def _paired(made: Function, lower: str, upper: str) -> str:
+    """Two float32 rounded to float16 and packed."""
+    bits = []
+    for value in (lower, upper):
+        half = floats.narrow(made, value, "float", "half", WIDE)
+        bits.append(made.resized(made.op(f"bitcast {WIDE.type('half')} {half} to {WIDE.int(16)}"), 16, 32, WIDE))
+    return made.op(f"or {WORDS} {made.op(f'shl {WORDS} {bits[1]}, {WIDE.const(32, 16)}')}, {bits[0]}")
+
+
+def _doubles(key: Key) -> tuple[Function, str]:
+    """m8n8k4 of float64: A row l / 4, B column l / 4, element l % 4 of k; C row l / 4, columns 2 (l % 4) and one more."""
+    made, longs, doubles = Function(), WIDE.int(64), WIDE.type("double")
+    left, right = (made.op(f"bitcast {longs} {name} to {doubles}") for name in ("%a0", "%b0"))
+    sums = [made.op(f"bitcast {longs} {name} to {doubles}") for name in ("%c0", "%c1")]
+    for step in range(4):
+        row = _picked(made, "double", left, lambda lane, s=step: lane // 4 * 4 + s)
+        for odd in (0, 1):
+            column = _picked(made, "double", right, lambda lane, s=step, odd=odd: (2 * (lane % 4) + odd) * 4 + s)
+            sums[odd] = made.overloaded("fma", doubles, row, column, sums[odd])
+    kind, value = result_type(64, 2), "poison"
+    for place, item in enumerate(sums):
+        value = made.op(f"insertvalue {kind} {value}, {longs} {made.op(f'bitcast {doubles} {item} to {longs}')}, {place}")
+    made.do(f"ret {kind} {value}")
+    return made, made.text(kind, key, [f"{longs} {name}" for name in ("%a0", "%b0", "%c0", "%c1")])

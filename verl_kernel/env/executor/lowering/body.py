@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading and writing PTX's registers while a function is written."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from verl_kernel.env.executor.flow.graph import CARRY, Graph
+from verl_kernel.env.executor.flow.lanes import Lanes
+from verl_kernel.env.executor.lowering.sites import Sites
+from verl_kernel.env.executor.lowering.writer import FLOATS, LANES, SCALAR, WIDE, Form, Writer
+from verl_kernel.env.executor.ptx.program import (
+    BITS, Address, Constant, Group, Instruction, Not, Operand, Pair, Program, Register, Special, Symbol, Unused,
+)  # fmt: skip
+
+SPECIALS = {
+    "%ctaid.x": "%ctaid_x", "%ctaid.y": "%ctaid_y", "%ctaid.z": "%ctaid_z", "%nctaid.x": "%nctaid_x",
+    "%nctaid.y": "%nctaid_y", "%nctaid.z": "%nctaid_z", "%warpid": "%warpid", "%tid.y": "0", "%tid.z": "0",
+    "%ntid.y": "1", "%ntid.z": "1",
+}  # fmt: skip
+"""What each special register is in the function; those of the lane are `%tid_x` and `%laneid`."""
+
+
+class Body(Writer):
+    """The function of one kernel while it is written.
+
+    Args:
+        program, graph, lanes: the kernel and what is known of it.
+        warps: of a block.
+        crossing: registers that outlive a block.
+        tables: addresses of the kernel's constant tables.
+    """
+
+    def __init__(
+        self, graph: Graph, lanes: Lanes, warps: int, crossing: frozenset[str], tables: dict[str, int]
+    ) -> None:
+        super().__init__()
+        self.graph, self.lanes, self.warps, self.tables = graph, lanes, warps, tables
+        self.program: Program = graph.program
+        self.sites = Sites()
+        self.library: set[tuple[str | int | bool, ...]] = set()
+        """Functions of the library that are called."""
+        self.item: Instruction
+        self._crossing = crossing
+
+    # what an instruction is made in: one value for the warp where its result is one
+    def form(self) -> Form:
+        """`SCALAR` where all that the instruction writes is uniform, else `WIDE`."""
+        names = [name for operand in self.item.operands[:1] for name in _names(operand)]
+        return SCALAR if names and all(name in self.lanes.uniform for name in names) else WIDE
+
+    def pointer(self, name: str) -> str:
+        """Where a register lives."""
+        return f"%R.{name.replace('%', '').replace('$', '_')}"
+
+    def register_type(self, name: str) -> str:
+        """LLVM's type of a register."""
+        return self.register_form(name).int(self.width(name))
+
+    def register_form(self, name: str) -> Form:
+        """Whether it is one for the warp."""
+        return SCALAR if name in self.lanes.uniform else WIDE
+
+    def width(self, name: str) -> int:
+        """Bits of a register."""
+        return 32 if name == CARRY else BITS[self.program.registers[name]]
+
+    def read(self, operand: Operand, bits: int, form: Form) -> str:
+        """An operand as an integer of so many bits."""
+        if isinstance(operand, Register):
+            return self._register(operand.name, bits, form)
+        if isinstance(operand, Not):
+            value = self._register(operand.register.name, bits, form)
+            return self.op(f"xor {form.int(bits)} {value}, {form.const(bits, -1)}")
+        if isinstance(operand, Special):
+            return self._special(operand, bits, form)
+        if isinstance(operand, Constant):
+            return form.const(bits, self.literal(operand.text, bits))
+        if isinstance(operand, Symbol):
+            return form.const(bits, self.symbol(operand.name))
+        raise self.item.unknown("an operand of another kind is expected")
+
+    def read_float(self, operand: Operand, kind: str, form: Form) -> str:
+        """An operand as a float of one of the kinds of `FLOATS`."""
+        value = self.read(operand, BITS[kind], form)
+        return self.as_float(value, kind, form)
+
+    def as_float(self, value: str, kind: str, form: Form) -> str:
+        """Bits as a float."""
+        return self.op(f"bitcast {form.int(BITS[kind])} {value} to {form.type(FLOATS[kind])}")
+
+    def as_bits(self, value: str, kind: str, form: Form) -> str:
+        """A float's bits."""
+        return self.op(f"bitcast {form.type(FLOATS[kind])} {value} to {form.int(BITS[kind])}")
+
+    def write_float(self, operand: Operand, value: str, kind: str, form: Form) -> None:
+        """Put a float into a register."""
+        self.write(operand, self.as_bits(value, kind, form), BITS[kind], form)
+
+    def write(self, operand: Operand, value: str, bits: int, form: Form) -> None:
+        """Put an integer into a register, in the lanes that run the instruction."""
+        if isinstance(operand, Unused):
+            return
+        if not isinstance(operand, Register):
+            raise self.item.unknown("its result is no register")
+        self.put(operand.name, value, bits, form)
+
+    def put(self, name: str, value: str, bits: int, form: Form) -> None:
+        """As `write`, by the register's name."""
+        width, own = self.width(name), self.register_form(name)
+        value = self.resized(value, bits, width, form)
+        if own is WIDE and form is SCALAR:
+            value = self.splat(f"i{width}", value)
+        elif own is SCALAR and form is WIDE:
+            value = self.op(f"extractelement {WIDE.int(width)} {value}, i32 0")
+        self._store(name, value, own)
+
+    def _store(self, name: str, value: str, own: Form) -> None:
+        kind, pointer = self.register_type(name), self.pointer(name)
+        condition = None
+        if self.item.guard:
+            condition = self.condition(own)
+        elif self.lanes.may_part and own is WIDE and name in self._crossing:
+            condition = self.active()
+        if condition is not None:
+            old = self.op(f"load {kind}, ptr {pointer}")
+            value = self.op(f"select {own.int(1)} {condition}, {kind} {value}, {kind} {old}")
+        self.do(f"store {kind} {value}, ptr {pointer}")
+
+    def condition(self, form: Form) -> str:
+        """Which lanes run the instruction: those that are active and whose guard says so."""
+        guard = self.item.guard
+        if guard is None:
+            return self.active() if form is WIDE else "true"
+        holds = self.read(guard, 1, form)
+        if self.item.is_negated:
+            holds = self.op(f"xor {form.int(1)} {holds}, {form.const(1, 1)}")
+        if form is SCALAR or not self.lanes.may_part:
+            return holds
+        return self.op(f"and {WIDE.int(1)} {self.active()}, {holds}")
+
+    def active(self) -> str:
+        """The lanes that are at this place."""
+        return self.op(f"load {WIDE.int(1)}, ptr %active") if self.lanes.may_part else WIDE.const(1, 1)
+
+    def active_bits(self) -> str:
+        """The same as an integer."""
+        return self.bits(self.active()) if self.lanes.may_part else "-1"
+
+    def condition_bits(self) -> str:
+        """The lanes that run the instruction, as an integer."""
+        if self.item.guard is None:
+            return self.active_bits()
+        return self.bits(self.condition(WIDE))
+
+    def address(self, operand: Operand, bits: int) -> str:
+        """An address operand, one a lane."""
+        if not isinstance(operand, Address):
+            raise self.item.unknown("an address is expected")
+        is_shared = isinstance(operand.base, Register) and operand.base.name in self.lanes.uniform
+        form = SCALAR if is_shared or not isinstance(operand.base, Register) else WIDE
+        value = self.read(operand.base, bits, form)
+        if operand.offset:
+            value = self.op(f"add {form.int(bits)} {value}, {form.const(bits, operand.offset)}")
+        return value if form is WIDE else self.splat(f"i{bits}", value)
+
+    def site(self, kind: str, size: int) -> str:
+        """A new place in the code that accesses memory: a pointer to its counters."""
+        return self.op(f"getelementptr i64, ptr %sites, i64 {self.sites.add(self.item, kind, size)}")
+
+    def call(self, result: str, key: tuple[str | int | bool, ...], arguments: Sequence[str]) -> str:
+        """Call a function of the library, which is then part of the module."""
+        self.library.add(key)
+        return f"call {result} @{'_'.join(map(str, key))}({', '.join(arguments)})"
+
+    def literal(self, text: str, bits: int) -> int:
+        """The bits of a literal."""
+        if text in ("true", "false"):
+            return int(text == "true")
+        if text[:2] in ("0f", "0F"):
+            value = int(text[2:], 16)
+            if bits == 64:
+                return int(struct.unpack("<Q", struct.pack("<d", struct.unpack("<f", struct.pack("<I", value))[0]))[0])
+            return value
+        if text[:2] in ("0d", "0D"):
+            return int(text[2:], 16)
+        return int(text.rstrip("U"), 0) if not text.startswith("0") or text[:2] in ("0x", "0X") else int(text.rstrip("U"), 8)
+
+    def symbol(self, name: str) -> int:
+        """Address of a variable, in its own space (raises NotKnown if there is none)."""
+        for places in (self.program.shared, self.program.local, self.tables):
+            if name in places:
+                return places[name]
+        raise self.item.unknown(f"nothing is named {name}")
+
+    def _register(self, name: str, bits: int, form: Form) -> str:
+        own, width = self.register_form(name), self.width(name)
+        value = self.op(f"load {own.int(width)}, ptr {self.pointer(name)}")
+        value = self.resized(value, width, bits, own)
+        if own is form:
+            return value
+        if own is SCALAR:
+            return self.splat(f"i{bits}", value)
+        return self.op(f"extractelement {WIDE.int(bits)} {value}, i32 0")
+
+    def _special(self, operand: Special, bits: int, form: Form) -> str:
+        if operand.name in ("%tid.x", "%laneid"):
+            name = "%tid_x" if operand.name == "%tid.x" else "%laneid"
+            value = self.resized(name, 32, bits, WIDE)
+            return value if form is WIDE else self.op(f"extractelement {WIDE.int(bits)} {value}, i32 0")
+        if operand.name == "%ntid.x":
+            return form.const(bits, LANES * self.warps)
+        if operand.name not in SPECIALS:
+            raise self.item.unknown(f"{operand.name} depends on the machine")
+        name = SPECIALS[operand.name]
+        value = self.resized(name, 32, bits, SCALAR) if name.startswith("%") else name
+        return value if form is SCALAR else self.splat(f"i{bits}", value)
+
+
+def _names(operand: Operand) -> list[str]:
+    """Registers that an operand stands for."""
+    if isinstance(operand, Register):
+        return [operand.name]
+    if isinstance(operand, Pair):
+        return [operand.first.name, operand.second.name]
+    if isinstance(operand, Group):
+        return [name for item in operand.items for name in _names(item)]
+    return []

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Branches, barriers and ends.
+
+Where lanes may part, each keeps the number of the block that it waits for. The lowest one runs first, with the lanes
+that wait for it, so lanes come together again at the first block that all of them reach.
+"""
+
+from __future__ import annotations
+
+from verl_kernel.env.executor.library import context
+from verl_kernel.env.executor.library.grid import ENDED, YIELDS
+from verl_kernel.env.executor.lowering.body import Body
+from verl_kernel.env.executor.lowering.frame import ALIVE, PLACES, Frame
+from verl_kernel.env.executor.lowering.modifiers import Modifiers
+from verl_kernel.env.executor.lowering.moves import converged
+from verl_kernel.env.executor.lowering.writer import LANES, SCALAR, WIDE
+from verl_kernel.env.executor.ptx.program import Constant, Instruction
+
+NOWHERE = 2**31 - 1
+"""Number of the block that ended lanes wait for."""
+SLICE = 64
+"""How often a warp goes round a loop in which it may wait for others before it gives up its turn."""
+_ORDERED_LOADS = ("volatile", "acquire", "relaxed")
+
+
+class Control:
+    """Ends of blocks of one kernel.
+
+    Args:
+        body: the function.
+        live: registers that are read from each block on.
+        frame: where they are kept.
+    """
+
+    def __init__(self, body: Body, live: list[frozenset[str]], frame: Frame) -> None:
+        self._body, self._live, self._frame = body, live, frame
+        self._end = len(body.graph.blocks)
+        self.resumed: set[int] = set()
+        """Blocks at which a warp goes on."""
+        self.may_wait = False
+        """Whether some loop may wait for other warps."""
+
+    def begin(self, number: int) -> None:
+        """Begin a block: where lanes are at several places, its lanes wait for their turn first."""
+        body = self._body
+        body.label(f"B{number}")
+        if body.lanes.may_part:
+            waiting = body.op("load i1, ptr %waiting")
+            body.do(f"br i1 {waiting}, label %Q{number}, label %X{number}")
+            body.label(f"Q{number}")
+            self._wait_for(number, body.active())
+            body.do("br label %schedule")
+            body.label(f"X{number}")
+            lanes = body.op(f"zext i32 {body.overloaded('ctpop', 'i32', body.active_bits())} to i64")
+        else:
+            lanes = str(LANES)
+        body.add_to(body.op(f"getelementptr i64, ptr %counts, i64 {number}"), lanes)
+
+    def _wait_for(self, number: int, lanes: str) -> None:
+        """Let lanes wait for a block."""
+        body, words = self._body, WIDE.int(32)
+        places = body.op(f"load {words}, ptr %places")
+        places = body.op(f"select {WIDE.int(1)} {lanes}, {words} {WIDE.const(32, number)}, {words} {places}")
+        body.do(f"store {words} {places}, ptr %places")
+
+    def finish(self, number: int, last: Instruction) -> bool:
+        """Lower the instruction that ends a block, if it is one of these; returns whether it was."""
+        body = self._body
+        if last.root == "bra":
+            modifiers = Modifiers(last)
+            modifiers.take("uni")
+            modifiers.close()
+            self._branch(number, last, body.graph.target(last))
+        elif last.root in ("ret", "exit"):
+            Modifiers(last).close()
+            self._branch(number, last, self._end)
+        elif last.root in ("bar", "barrier") and not last.opcode.startswith(("bar.warp", "barrier.warp")):
+            self._barrier(number, last)
+        elif last.root == "trap":
+            self._fault(context.STOPPED, body.condition_bits(), "stop")
+            body.do(f"br label %{self._label(number + 1 if last.guard else self._end)}")
+        else:
+            return False
+        return True
+
+    def _label(self, number: int) -> str:
+        return f"B{number}" if number < self._end else "END"
+
+    def _branch(self, number: int, item: Instruction, target: int) -> None:
+        body = self._body
+        yes, no = (target, number + 1) if not item.is_negated else (number + 1, target)
+        if target <= number:
+            self._burn(number)
+            if self._waits(target, number):
+                self.may_wait = True
+                self._give_way(number, target, yes, no)
+        if item.guard is None:
+            body.do(f"br label %{self._label(target)}")
+        elif item.guard.name in body.lanes.uniform:
+            body.do(f"br i1 {body.read(item.guard, 1, SCALAR)}, label %{self._label(yes)}, label %{self._label(no)}")
+        else:
+            self._part(number, yes, no)
+
+    def _part(self, number: int, yes: int, no: int) -> None:
+        """Go to one block with all lanes, or let them wait for both."""
+        body = self._body
+        active = body.active()
+        taken = body.op(f"and {WIDE.int(1)} {active}, {self._holds()}")
+        taken_bits, all_bits = body.bits(taken), body.bits(active)
+        body.do(f"br i1 {body.op(f'icmp eq i32 {taken_bits}, {all_bits}')}, label %{self._label(yes)}, label %N{number}")
+        body.label(f"N{number}")
+        body.do(f"br i1 {body.op(f'icmp eq i32 {taken_bits}, 0')}, label %{self._label(no)}, label %D{number}")
+        body.label(f"D{number}")
+        self._wait_for_both(yes, no)
+        body.do("br label %schedule")
+
+    def _holds(self) -> str:
+        """The guard of the current branch, not negated; true without one."""
+        guard = self._body.item.guard
+        return WIDE.const(1, 1) if guard is None else self._body.read(guard, 1, WIDE)
+
+    def _wait_for_both(self, yes: int, no: int) -> None:
+        """Let active lanes wait for one block or the other, by the guard."""
+        body, words = self._body, WIDE.int(32)
+        both = [WIDE.const(32, block if block < self._end else NOWHERE - 1) for block in (yes, no)]
+        chosen = body.op(f"select {WIDE.int(1)} {self._holds()}, {words} {both[0]}, {words} {both[1]}")
+        places = body.op(f"load {words}, ptr %places")
+        places = body.op(f"select {WIDE.int(1)} {body.active()}, {words} {chosen}, {words} {places}")
+        body.do(f"store {words} {places}, ptr %places")
+
+    def _burn(self, number: int) -> None:
+        """Take one from the jumps back that are left."""
+        body = self._body
+        left = body.op(f"sub i64 {body.op('load i64, ptr %fuel')}, 1")
+        body.do(f"store i64 {left}, ptr %fuel")
+        body.do(f"br i1 {body.op(f'icmp slt i64 {left}, 0')}, label %F{number}, label %G{number}")
+        body.label(f"F{number}")
+        self._fault(context.OUT_OF_FUEL, "1", "loop")
+        body.do(f"ret i32 {ENDED}")
+        body.label(f"G{number}")
+
+    def _fault(self, kind: int, lanes: str, place: str) -> None:
+        body = self._body
+        body.library.add(("fault",))
+        address = f"{WIDE.int(64)} zeroinitializer"
+        body.do(f"call void @fault(i32 {kind}, i32 {lanes}, {address}, ptr %ctx, ptr {body.site(place, 0)})")
+
+    def _waits(self, first: int, last: int) -> bool:
+        """Whether a loop reads what other warps may change."""
+        blocks = self._body.graph.blocks
+        items = self._body.program.instructions[blocks[first].start : blocks[last].end]
+        return any(
+            item.root == "atom" or (item.root == "ld" and any(word in item.modifiers for word in _ORDERED_LOADS))
+            for item in items
+        )
+
+    def _give_way(self, number: int, target: int, yes: int, no: int) -> None:
+        """After some rounds, return, to go on at the loop's first block."""
+        body = self._body
+        turns = body.op(f"sub i32 {body.op('load i32, ptr %turns')}, 1")
+        body.do(f"store i32 {turns}, ptr %turns")
+        spent = body.op(f"icmp eq i32 {turns}, 0")
+        guard = body.item.guard
+        if guard is not None and not body.lanes.may_part:
+            spent = body.op(f"and i1 {spent}, {body.condition(SCALAR)}")
+        body.do(f"br i1 {spent}, label %Y{number}, label %Z{number}")
+        body.label(f"Y{number}")
+        if body.lanes.may_part:
+            self._wait_for_both(yes, no)
+            self._keep_places()
+            body.do(f"ret i32 {YIELDS + self._end + 1}")
+        else:
+            self._keep(target)
+            body.do(f"ret i32 {YIELDS + target}")
+        body.label(f"Z{number}")
+
+    def _keep_places(self) -> None:
+        body, words = self._body, WIDE.int(32)
+        body.do(f"store {words} {body.op(f'load {words}, ptr %places')}, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {PLACES}')}")
+        body.do(f"store i32 {body.op('load i32, ptr %alive')}, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {ALIVE}')}")
+
+    def _barrier(self, number: int, item: Instruction) -> None:
+        """`bar.sync`: all warps of the block, all lanes of the warp."""
+        body, modifiers = self._body, Modifiers(item)
+        modifiers.take("cta")
+        modifiers.need("sync")
+        modifiers.take("aligned")
+        modifiers.close()
+        if item.guard or len(item.operands) > 2:
+            raise item.unknown("a barrier under a guard")
+        if len(item.operands) == 2:
+            threads = item.operands[1]
+            if not isinstance(threads, Constant) or body.literal(threads.text, 32) != LANES * body.warps:
+                raise item.unknown("a barrier of a part of the block")
+        converged(body)
+        self._keep(number + 1)
+        if body.lanes.may_part:
+            body.do(f"store i32 {body.op('load i32, ptr %alive')}, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {ALIVE}')}")
+        body.do(f"ret i32 {number + 1}")
+
+    def _keep(self, number: int) -> None:
+        """Store what a block reads into the frame."""
+        self.resumed.add(number)
+        body = self._body
+        if body.lanes.may_part:  # they are there already
+            return
+        names = sorted(self._live[number])
+        self._frame.add((name, body.width(name), name in body.lanes.uniform) for name in names)
+        for name in names:
+            form, width = body.register_form(name), body.width(name)
+            value = body.op(f"load {form.int(width)}, ptr {body.pointer(name)}")
+            value = body.resized(value, width, max(8, width), form)
+            pointer = body.op(f"getelementptr i8, ptr %frame, i64 {self._frame.places[name]}")
+            body.do(f"store {form.int(max(8, width))} {value}, ptr {pointer}, align 8")
+
+    def restore(self, number: int) -> None:
+        """Load what `_keep` stored, and go on."""
+        body = self._body
+        body.label(f"RESUME{number}")
+        for name in sorted(self._live[number]) if not body.lanes.may_part else ():
+            form, width = body.register_form(name), body.width(name)
+            pointer = body.op(f"getelementptr i8, ptr %frame, i64 {self._frame.places[name]}")
+            value = body.op(f"load {form.int(max(8, width))}, ptr {pointer}, align 8")
+            body.do(f"store {form.int(width)} {body.resized(value, max(8, width), width, form)}, ptr {body.pointer(name)}")
+        if body.lanes.may_part:
+            alive = body.op(f"load i32, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {ALIVE}')}")
+            body.do(f"store i32 {alive}, ptr %alive")
+            body.do(f"store {WIDE.int(1)} {body.op(f'bitcast i32 {alive} to {WIDE.int(1)}')}, ptr %active")
+        body.do(f"br label %{self._label(number)}")
+
+    def end(self) -> None:
+        """The end of the function, and what chooses the next block where lanes may part."""
+        body, words = self._body, WIDE.int(32)
+        body.label("END")
+        if not body.lanes.may_part:
+            body.do(f"ret i32 {ENDED}")
+            return
+        active = body.active()
+        self._wait_for(NOWHERE, active)
+        alive = body.op(f"and i32 {body.op('load i32, ptr %alive')}, {body.op(f'xor i32 {body.bits(active)}, -1')}")
+        body.do(f"store i32 {alive}, ptr %alive")
+        body.do("br label %schedule")
+        body.label("schedule")
+        places = body.op(f"load {words}, ptr %places")
+        lowest = body.intrinsic(f"vector.reduce.umin.v{LANES}i32", "i32", (words, places))
+        chosen = body.op(f"icmp eq {words} {places}, {body.splat('i32', lowest)}")
+        body.do(f"store {WIDE.int(1)} {chosen}, ptr %active")
+        rest = body.op(f"select {WIDE.int(1)} {chosen}, {words} {WIDE.const(32, NOWHERE)}, {words} {places}")
+        body.do(f"store {words} {rest}, ptr %places")
+        least = body.intrinsic(f"vector.reduce.umin.v{LANES}i32", "i32", (words, rest))
+        body.do(f"store i1 {body.op(f'icmp ne i32 {least}, {NOWHERE}')}, ptr %waiting")
+        cases = " ".join(f"i32 {number}, label %X{number}" for number in range(self._end))
+        body.do(f"switch i32 {lowest}, label %FINISHED [{cases} i32 {NOWHERE - 1}, label %END]")
+        body.label("FINISHED")
+        body.do(f"ret i32 {ENDED}")

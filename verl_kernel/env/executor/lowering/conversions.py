@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conversions between types (PTX ISA, "cvt")."""
+
+from __future__ import annotations
+
+from verl_kernel.env.executor.lowering.body import Body
+from verl_kernel.env.executor.lowering.floats import bfloat_bits, flush, narrow, stepped, to_odd, widen
+from verl_kernel.env.executor.lowering.integers import is_signed
+from verl_kernel.env.executor.lowering.modifiers import Modifiers
+from verl_kernel.env.executor.lowering.opcodes import opcode
+from verl_kernel.env.executor.lowering.writer import FLOATS, WIDE, Form, mangled
+from verl_kernel.env.executor.ptx.program import BITS, Register
+
+_WHOLE = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
+_EIGHT = ("e4m3x2", "e5m2x2")
+
+
+@opcode("cvt")
+def convert(body: Body, modifiers: Modifiers) -> None:
+    """`cvt` from any type to any other, with rounding, flushing and saturation."""
+    source, target = modifiers.type(), modifiers.type()
+    if target in ("f16x2", "bf16x2") and source == "f32":
+        _pack(body, modifiers, target)
+    elif target in _EIGHT or source in _EIGHT:
+        _eight_bits(body, modifiers, source, target)
+    elif target == "tf32":
+        _tensor_float(body, modifiers)
+    elif source in FLOATS and target in FLOATS:
+        _float_to_float(body, modifiers, source, target)
+    elif source in FLOATS:
+        _float_to_integer(body, modifiers, source, target)
+    elif target in FLOATS:
+        _integer_to_float(body, modifiers, source, target)
+    else:
+        _integer_to_integer(body, modifiers, source, target)
+
+
+def _pack(body: Body, modifiers: Modifiers, target: str) -> None:
+    """Two float32 as a pair of halves; the first operand is the upper one."""
+    rounding, clips, is_flushed = modifiers.need("rn", "rz"), modifiers.has("relu"), modifiers.has("ftz")
+    element = FLOATS[target[:-2]]
+    halves = []
+    for operand in body.item.operands[1:3]:
+        value = body.read_float(operand, "f32", WIDE)
+        if is_flushed:
+            value = flush(body, value, WIDE)
+        if clips:
+            value = body.overloaded("maxnum", WIDE.type("float"), value, WIDE.real("float", 0.0))
+        halves.append(body.resized(_half_bits(body, value, element, rounding, WIDE), 16, 32, WIDE))
+    upper = body.op(f"shl {WIDE.int(32)} {halves[0]}, {WIDE.const(32, 16)}")
+    body.write(body.item.operands[0], body.op(f"or {WIDE.int(32)} {upper}, {halves[1]}"), 32, WIDE)
+
+
+def _half_bits(body: Body, value: str, element: str, rounding: str, form: Form) -> str:
+    """Bits of a float32 in half precision."""
+    if rounding == "rz":
+        return _truncated_half(body, value, element, form)
+    if element == "bfloat":
+        return bfloat_bits(body, value, form)
+    return body.op(f"bitcast {form.type('half')} {narrow(body, value, 'float', 'half', form)} to {form.int(16)}")
+
+
+def _truncated_half(body: Body, value: str, element: str, form: Form) -> str:
+    """As `_half_bits`, rounded towards zero: one step back where the nearest one is larger in magnitude."""
+    if element == "bfloat":
+        bits = body.op(f"bitcast {form.type('float')} {value} to {form.int(32)}")
+        return body.resized(body.op(f"lshr {form.int(32)} {bits}, {form.const(32, 16)}"), 32, 16, form)
+    floats, shorts = form.type("float"), form.int(16)
+    nearest = narrow(body, value, "float", "half", form)
+    back = body.op(f"fpext {form.type('half')} {nearest} to {floats}")
+    sizes = [body.overloaded("fabs", floats, item) for item in (back, value)]
+    is_larger = body.op(f"fcmp ogt {floats} {sizes[0]}, {sizes[1]}")
+    bits = body.op(f"bitcast {form.type('half')} {nearest} to {shorts}")
+    lower = body.op(f"sub {shorts} {bits}, {form.const(16, 1)}")
+    return body.op(f"select {form.int(1)} {is_larger}, {shorts} {lower}, {shorts} {bits}")
+
+
+def _tensor_float(body: Body, modifiers: Modifiers) -> None:
+    """float32 to TF32: `rna` to nearest, ties away from zero; `rn` ties to even."""
+    rounding, form = modifiers.need("rna", "rn"), body.form()
+    modifiers.take("satfinite")
+    words = form.int(32)
+    bits = body.read(body.item.operands[1], 32, form)
+    half = form.const(32, 0x1000)
+    if rounding == "rn":
+        lowest = body.op(f"and {words} {body.op(f'lshr {words} {bits}, {form.const(32, 13)}')}, {form.const(32, 1)}")
+        half = body.op(f"add {words} {lowest}, {form.const(32, 0xFFF)}")
+    kept = body.op(f"and {words} {body.op(f'add {words} {bits}, {half}')}, {form.const(32, 0xFFFFE000)}")
+    magnitude = body.op(f"and {words} {bits}, {form.const(32, 0x7FFFFFFF)}")
+    is_nan = body.op(f"icmp ugt {words} {magnitude}, {form.const(32, 0x7F800000)}")
+    chosen = body.op(f"select {form.int(1)} {is_nan}, {words} {form.const(32, 0x7FFFFFFF)}, {words} {kept}")
+    body.write(body.item.operands[0], chosen, 32, form)
+
+
+def _eight_bits(body: Body, modifiers: Modifiers, source: str, target: str) -> None:
+    """Pairs of 8-bit floats from float32 or halves, and back to halves."""
+    modifiers.need("rn")
+    clips = modifiers.has("relu")
+    if clips:
+        raise body.item.unknown()
+    words, shorts = WIDE.int(32), WIDE.int(16)
+    if source in _EIGHT:
+        if target != "f16x2":
+            raise body.item.unknown()
+        both = body.read(body.item.operands[1], 16, WIDE)
+        value = body.op(body.call(words, ("from_eight", source[:-2]), [f"{shorts} {both}"]))
+        body.write(body.item.operands[0], value, 32, WIDE)
+        return
+    modifiers.need("satfinite")
+    if source == "f32":
+        upper, lower = (body.read(item, 32, WIDE) for item in body.item.operands[1:3])
+    elif source == "f16x2":
+        both = body.read(body.item.operands[1], 32, WIDE)
+        upper, lower = (_half_as_float(body, both, shift) for shift in (16, 0))
+    else:
+        raise body.item.unknown()
+    bytes_ = [body.op(body.call(words, ("to_eight", target[:-2]), [f"{words} {item}"])) for item in (upper, lower)]
+    both = body.op(f"or {words} {body.op(f'shl {words} {bytes_[0]}, {WIDE.const(32, 8)}')}, {bytes_[1]}")
+    body.write(body.item.operands[0], body.resized(both, 32, 16, WIDE), 16, WIDE)
+
+
+def _half_as_float(body: Body, both: str, shift: int) -> str:
+    """Bits of one of two packed halves as those of a float32."""
+    words = WIDE.int(32)
+    bits = body.resized(body.op(f"lshr {words} {both}, {WIDE.const(32, shift)}"), 32, 16, WIDE)
+    half = body.op(f"bitcast {WIDE.int(16)} {bits} to {WIDE.type('half')}")
+    return body.as_bits(widen(body, half, "half", "float", WIDE), "f32", WIDE)
+
+
+def _float_to_float(body: Body, modifiers: Modifiers, source: str, target: str) -> None:
+    form, is_flushed = body.form(), modifiers.has("ftz")
+    whole, rounding = modifiers.take(*_WHOLE), modifiers.take("rn", "rz", "rm", "rp")
+    saturates, clips = modifiers.has("sat"), modifiers.has("relu")
+    before, after = FLOATS[source], FLOATS[target]
+    value = body.read_float(body.item.operands[1], source, form)
+    if is_flushed and source == "f32":
+        value = flush(body, value, form)
+    if whole:
+        value = body.overloaded(_WHOLE[whole], form.type(before), value)
+    value = _resized_float(body, value, before, after, rounding or "rn", form)
+    if saturates or clips:
+        value = body.overloaded("maxnum", form.type(after), value, form.real(after, 0.0))
+    if saturates:
+        value = body.overloaded("minnum", form.type(after), value, form.real(after, 1.0))
+    if is_flushed and target == "f32":
+        value = flush(body, value, form)
+    body.write_float(body.item.operands[0], value, target, form)
+
+
+def _resized_float(body: Body, value: str, before: str, after: str, rounding: str, form: Form) -> str:
+    if before == after:
+        return value
+    widths = {"half": 11, "bfloat": 8, "float": 24, "double": 53}
+    if before in ("half", "bfloat") and after in ("float", "double"):
+        return widen(body, value, before, after, form)
+    if widths[after] > widths[before] and after in ("float", "double"):
+        return body.op(f"fpext {form.type(before)} {value} to {form.type(after)}")
+    if after == "float":
+        if rounding != "rn":
+            return stepped(body, value, None, rounding, form)
+        return body.op(f"fptrunc {form.type('double')} {value} to {form.type('float')}")
+    if before in ("half", "bfloat"):
+        value, before = widen(body, value, before, "float", form), "float"
+    if before == "double":
+        value = to_odd(body, value, form)
+    if rounding not in ("rn", "rz"):
+        raise body.item.unknown()
+    bits = _half_bits(body, value, after, rounding, form)
+    return body.op(f"bitcast {form.int(16)} {bits} to {form.type(after)}")
+
+
+def _float_to_integer(body: Body, modifiers: Modifiers, source: str, target: str) -> None:
+    """Out of range goes to the nearest end of the range, NaN to 0 (PTX: for 64 bits the top bit alone)."""
+    form, is_flushed = body.form(), modifiers.has("ftz")
+    whole = modifiers.need(*_WHOLE)
+    modifiers.take("sat")
+    value, element = body.read_float(body.item.operands[1], source, form), FLOATS[source]
+    if is_flushed and source == "f32":
+        value = flush(body, value, form)
+    if element in ("half", "bfloat"):
+        value, element = widen(body, value, element, "float", form), "float"
+    floats, bits = form.type(element), BITS[target]
+    value = body.overloaded(_WHOLE[whole], floats, value)
+    name = f"fpto{'s' if is_signed(target) else 'u'}i.sat.{mangled(form.int(bits))}.{mangled(floats)}"
+    _put_extended(body, body.intrinsic(name, form.int(bits), (floats, value)), target, form)
+
+
+def _put_extended(body: Body, value: str, kind: str, form: Form) -> None:
+    """Put an integer into a register that may be wider; it is extended by its sign where it has one."""
+    target, bits = body.item.operands[0], BITS[kind]
+    width = body.width(target.name) if isinstance(target, Register) else bits
+    if is_signed(kind) and width > bits:
+        value, bits = body.op(f"sext {form.int(bits)} {value} to {form.int(width)}"), width
+    body.write(target, value, bits, form)
+
+
+def _integer_to_float(body: Body, modifiers: Modifiers, source: str, target: str) -> None:
+    form, rounding = body.form(), modifiers.take("rn", "rz", "rm", "rp")
+    bits, element = BITS[source], FLOATS[target]
+    code = "sitofp" if is_signed(source) else "uitofp"
+    value = body.read(body.item.operands[1], bits, form)
+    if rounding not in (None, "rn"):
+        if target != "f32" or bits > 32:
+            raise body.item.unknown()
+        wide = body.op(f"{code} {form.int(bits)} {value} to {form.type('double')}")
+        body.write_float(body.item.operands[0], stepped(body, wide, None, rounding or "", form), target, form)
+        return
+    if element in ("half", "bfloat"):  # float64 holds 32 bits; 64 would be rounded twice
+        if bits > 32:
+            raise body.item.unknown()
+        wide = body.op(f"{code} {form.int(bits)} {value} to {form.type('double')}")
+        body.write_float(body.item.operands[0], _resized_float(body, wide, "double", element, "rn", form), target, form)
+        return
+    body.write_float(body.item.operands[0], body.op(f"{code} {form.int(bits)} {value} to {form.type(element)}"), target, form)
+
+
+def _integer_to_integer(body: Body, modifiers: Modifiers, source: str, target: str) -> None:
+    saturates, form = modifiers.has("sat"), body.form()
+    before, after = BITS[source], BITS[target]
+    value = body.read(body.item.operands[1], before, form)
+    if saturates:
+        value = _clamped(body, value, source, target, form)
+    if after > before:
+        how = "sext" if is_signed(source) else "zext"
+        value = body.op(f"{how} {form.int(before)} {value} to {form.int(after)}")
+    elif after < before:
+        value = body.op(f"trunc {form.int(before)} {value} to {form.int(after)}")
+    _put_extended(body, value, target, form)
+
+
+def _clamped(body: Body, value: str, source: str, target: str, form: Form) -> str:
+    """An integer limited to what another type holds."""
+    before, after, prefix = BITS[source], BITS[target], "s" if is_signed(source) else "u"
+    least = -(1 << after - 1) if is_signed(target) else 0
+    most = (1 << after - 1) - 1 if is_signed(target) else (1 << after) - 1
+    numbers = form.int(before)
+    if most < (1 << before - (prefix == "s")):
+        value = body.overloaded(f"{prefix}min", numbers, value, form.const(before, most))
+    if prefix == "s" and least > -(1 << before - 1):
+        value = body.overloaded("smax", numbers, value, form.const(before, least))
+    return value
+
+

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Floating-point arithmetic (PTX ISA, "Floating Point", "Half Precision Floating Point").
+
+Half-precision sums and products are computed in float32 and rounded once more, which is exact for them; fused
+multiply-adds of half precision are computed in float64. `.ftz` takes subnormal operands and results for zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from verl_kernel.env.executor.lowering.body import Body
+from verl_kernel.env.executor.lowering.modifiers import Modifiers
+from verl_kernel.env.executor.lowering.opcodes import opcode
+from verl_kernel.env.executor.lowering.writer import FLOATS, LANES, WIDE, Form, Writer
+from verl_kernel.env.executor.ptx.program import BITS
+
+_CODES = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_DIRECTED = ("rz", "rm", "rp")
+PAIRS = Form(2 * LANES)
+"""Two halves a lane."""
+
+
+def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
+    """`add sub mul div min max abs neg fma` of one type."""
+    root = body.item.root
+    is_flushed = modifiers.has("ftz")
+    rounding = modifiers.take("rn", *_DIRECTED)
+    if root == "div":  # correctly rounded, which is within the error of the other two
+        modifiers.take("full", "approx")
+    saturates = root in ("add", "sub", "mul", "fma") and modifiers.has("sat")
+    knows_nan = root in ("min", "max") and modifiers.has("NaN")
+    clips = root == "fma" and modifiers.has("relu")
+    form, element, width = _shape(body, kind)
+    operands = [_operand(body, number, kind, form, is_flushed) for number in range(1, len(body.item.operands))]
+    if rounding in _DIRECTED:
+        if kind != "f32":
+            raise body.item.unknown(f"rounding .{rounding} is defined for f32 only")
+        value = _directed(body, root, rounding, operands, form)
+    else:
+        value = _computed(body, root, element, form, operands, knows_nan)
+    if saturates:
+        value = _saturated(body, value, element, form)
+    if clips:
+        value = _maximum(body, form.type(element), value, form.real(element, 0.0))
+    if is_flushed and width == 32:
+        value = flush(body, value, form)
+    bits = body.op(f"bitcast {form.type(element)} {value} to {body_form(body, kind).int(BITS[kind])}")
+    body.write(body.item.operands[0], bits, BITS[kind], body_form(body, kind))
+
+
+def body_form(body: Body, kind: str) -> Form:
+    """How registers of a type are held: packed halves always one a lane."""
+    return WIDE if kind.endswith("x2") else body.form()
+
+
+def _shape(body: Body, kind: str) -> tuple[Form, str, int]:
+    """How values are computed: form, element and its bits."""
+    if kind.endswith("x2"):
+        return PAIRS, FLOATS[kind[:-2]], 16
+    return body.form(), FLOATS[kind], BITS[kind]
+
+
+def _operand(body: Body, number: int, kind: str, form: Form, is_flushed: bool) -> str:
+    own = body_form(body, kind)
+    value = body.read(body.item.operands[number], BITS[kind], own)
+    value = body.op(f"bitcast {own.int(BITS[kind])} {value} to {form.type(_shape(body, kind)[1])}")
+    return flush(body, value, form) if is_flushed and kind == "f32" else value
+
+
+def _computed(body: Body, root: str, element: str, form: Form, operands: list[str], knows_nan: bool) -> str:
+    kind = form.type(element)
+    if root == "neg":
+        return body.op(f"fneg {kind} {operands[0]}")
+    if root == "abs":
+        return body.overloaded("fabs", kind, operands[0])
+    if element in ("half", "bfloat"):
+        return _in_wider(body, root, element, form, operands, knows_nan)
+    return _plain(body, root, kind, operands, knows_nan)
+
+
+def _plain(body: Body, root: str, kind: str, operands: list[str], knows_nan: bool) -> str:
+    if root == "fma":
+        return body.overloaded("fma", kind, *operands)
+    if root in ("min", "max"):
+        return body.overloaded(f"{root}imum" if knows_nan else f"{root}num", kind, *operands)
+    return body.op(f"{_CODES[root]} {kind} {operands[0]}, {operands[1]}")
+
+
+def _in_wider(body: Body, root: str, element: str, form: Form, operands: list[str], knows_nan: bool) -> str:
+    """Half precision, computed in a wider type and rounded."""
+    wide = "double" if root == "fma" else "float"
+    widened = [widen(body, value, element, wide, form) for value in operands]
+    return narrow(body, _plain(body, root, form.type(wide), widened, knows_nan), wide, element, form)
+
+
+def widen(body: Writer, value: str, element: str, wide: str, form: Form) -> str:
+    """Half precision as float32 or float64, by integers for bfloat16: hosts flush its subnormals."""
+    if element == "bfloat":
+        bits = body.op(f"bitcast {form.type(element)} {value} to {form.int(16)}")
+        bits = body.op(f"shl {form.int(32)} {body.resized(bits, 16, 32, form)}, {form.const(32, 16)}")
+        value, element = body.op(f"bitcast {form.int(32)} {bits} to {form.type('float')}"), "float"
+    return value if element == wide else body.op(f"fpext {form.type(element)} {value} to {form.type(wide)}")
+
+
+def narrow(body: Writer, value: str, wide: str, element: str, form: Form) -> str:
+    """Round to half precision, to nearest, ties to even."""
+    if wide == "double":
+        value = to_odd(body, value, form)
+    if element == "half":
+        return body.op(f"fptrunc {form.type('float')} {value} to {form.type('half')}")
+    return body.op(f"bitcast {form.int(16)} {bfloat_bits(body, value, form)} to {form.type('bfloat')}")
+
+
+def to_odd(body: Writer, value: str, form: Form) -> str:
+    """float64 as float32, rounded to odd where inexact, so that a second rounding to fewer bits is right."""
+    nearest = body.op(f"fptrunc {form.type('double')} {value} to {form.type('float')}")
+    back = body.op(f"fpext {form.type('float')} {nearest} to {form.type('double')}")
+    bits = body.op(f"bitcast {form.type('float')} {nearest} to {form.int(32)}")
+    magnitudes = [body.overloaded("fabs", form.type("double"), item) for item in (value, back)]
+    above = body.op(f"fcmp ogt {form.type('double')} {magnitudes[1]}, {magnitudes[0]}")
+    differs = body.op(f"fcmp one {form.type('double')} {value}, {back}")
+    lower = body.op(f"sub {form.int(32)} {bits}, {form.const(32, 1)}")
+    bits = body.op(f"select {form.int(1)} {above}, {form.int(32)} {lower}, {form.int(32)} {bits}")
+    odd = body.op(f"or {form.int(32)} {bits}, {form.const(32, 1)}")
+    bits = body.op(f"select {form.int(1)} {differs}, {form.int(32)} {odd}, {form.int(32)} {bits}")
+    return body.op(f"bitcast {form.int(32)} {bits} to {form.type('float')}")
+
+
+def bfloat_bits(body: Writer, value: str, form: Form) -> str:
+    """Bits of the bfloat16 nearest to a float32; NaN is 0x7fff."""
+    words = form.int(32)
+    is_nan = body.op(f"fcmp uno {form.type('float')} {value}, {value}")
+    bits = body.op(f"bitcast {form.type('float')} {value} to {words}")
+    lowest = body.op(f"and {words} {body.op(f'lshr {words} {bits}, {form.const(32, 16)}')}, {form.const(32, 1)}")
+    half = body.op(f"add {words} {lowest}, {form.const(32, 0x7FFF)}")
+    rounded = body.op(f"lshr {words} {body.op(f'add {words} {bits}, {half}')}, {form.const(32, 16)}")
+    chosen = body.op(f"select {form.int(1)} {is_nan}, {words} {form.const(32, 0x7FFF)}, {words} {rounded}")
+    return body.resized(chosen, 32, 16, form)
+
+
+def flush(body: Writer, value: str, form: Form) -> str:
+    """A float32 with subnormals replaced by a zero of the same sign."""
+    words, floats = form.int(32), form.type("float")
+    bits = body.op(f"bitcast {floats} {value} to {words}")
+    exponent = body.op(f"and {words} {bits}, {form.const(32, 0x7F800000)}")
+    is_small = body.op(f"icmp eq {words} {exponent}, {form.const(32, 0)}")
+    zero = body.op(f"and {words} {bits}, {form.const(32, 0x80000000)}")
+    chosen = body.op(f"select {form.int(1)} {is_small}, {words} {zero}, {words} {bits}")
+    return body.op(f"bitcast {words} {chosen} to {floats}")
+
+
+def _maximum(body: Body, kind: str, left: str, right: str) -> str:
+    return body.overloaded("maxnum", kind, left, right)
+
+
+def _saturated(body: Body, value: str, element: str, form: Form) -> str:
+    """Clamped to 0 and 1; NaN becomes 0."""
+    kind = form.type(element)
+    if element not in ("float", "double"):
+        raise body.item.unknown("`.sat` is defined for f32 only")
+    return body.overloaded("minnum", kind, _maximum(body, kind, value, form.real(element, 0.0)), form.real(element, 1.0))
+
+
+def _directed(body: Body, root: str, rounding: str, operands: list[str], form: Form) -> str:
+    """float32 sums, products and fused ones that are rounded to zero, down or up.
+
+    The exact result is a sum of two float64, whose rounding to nearest is corrected by a unit in the last place.
+    """
+    doubles = form.type("double")
+    wide = [body.op(f"fpext {form.type('float')} {value} to {doubles}") for value in operands]
+    if root == "sub":
+        wide[1] = body.op(f"fneg {doubles} {wide[1]}")
+    if root == "mul":
+        return stepped(body, body.op(f"fmul {doubles} {wide[0]}, {wide[1]}"), None, rounding, form)
+    if root == "fma":
+        wide = [body.op(f"fmul {doubles} {wide[0]}, {wide[1]}"), wide[2]]
+    elif root not in ("add", "sub"):
+        raise body.item.unknown(f"rounding .{rounding} is defined for add, sub, mul and fma only")
+    return stepped(body, *_two_sum(body, *wide, form), rounding, form)
+
+
+def _two_sum(body: Body, left: str, right: str, form: Form) -> tuple[str, str]:
+    """The float64 sum of two float64 and what rounding took from it (Knuth's two-sum)."""
+    op: Callable[[str, str, str], str] = lambda code, a, b: body.op(f"{code} {form.type('double')} {a}, {b}")  # noqa: E731
+    total = op("fadd", left, right)
+    part = op("fsub", total, left)
+    error = op("fadd", op("fsub", left, op("fsub", total, part)), op("fsub", right, part))
+    return total, error
+
+
+def stepped(body: Writer, value: str, error: str | None, rounding: str, form: Form) -> str:
+    """A float64, with an error that it lacks, as float32 rounded to zero, down or up."""
+    doubles, floats, words = form.type("double"), form.type("float"), form.int(32)
+    nearest = body.op(f"fptrunc {doubles} {value} to {floats}")
+    missing = body.op(f"fsub {doubles} {value}, {body.op(f'fpext {floats} {nearest} to {doubles}')}")
+    if error is not None:
+        none = body.op(f"fcmp oeq {doubles} {missing}, {form.real('double', 0.0)}")
+        missing = body.op(f"select {form.int(1)} {none}, {doubles} {error}, {doubles} {missing}")
+    bits = body.op(f"bitcast {floats} {nearest} to {words}")
+    is_negative = body.op(f"icmp slt {words} {bits}, {form.const(32, 0)}")
+    too_high = body.op(f"fcmp olt {doubles} {missing}, {form.real('double', 0.0)}")
+    too_low = body.op(f"fcmp ogt {doubles} {missing}, {form.real('double', 0.0)}")
+    down = {"rm": too_high, "rp": form.const(1, 0)}.get(rounding)
+    up = {"rm": form.const(1, 0), "rp": too_low}.get(rounding)
+    if down is None or up is None:  # towards zero
+        down = body.op(f"select {form.int(1)} {is_negative}, {form.int(1)} {form.const(1, 0)}, {form.int(1)} {too_high}")
+        up = body.op(f"select {form.int(1)} {is_negative}, {form.int(1)} {too_low}, {form.int(1)} {form.const(1, 0)}")
+    step = body.op(f"sub {words} {body.op(f'zext {form.int(1)} {up} to {words}')}, {body.op(f'zext {form.int(1)} {down} to {words}')}")
+    back = body.op(f"sub {words} {form.const(32, 0)}, {step}")
+    step = body.op(f"select {form.int(1)} {is_negative}, {words} {back}, {words} {step}")
+    return body.op(f"bitcast {words} {body.op(f'add {words} {bits}, {step}')} to {floats}")
+
+
+@opcode("fma")
+def fused(body: Body, modifiers: Modifiers) -> None:
+    """A product and a sum, rounded once."""
+    float_arithmetic(body, modifiers, modifiers.type())
+
+
+@opcode("copysign")
+def copy_sign(body: Body, modifiers: Modifiers) -> None:
+    """The sign of the first operand with the magnitude of the second."""
+    kind, form = modifiers.type(), body.form()
+    sign, magnitude = (body.read_float(item, kind, form) for item in body.item.operands[1:])
+    body.write_float(body.item.operands[0], body.overloaded("copysign", form.type(FLOATS[kind]), magnitude, sign), kind, form)
+
+
+@opcode("testp")
+def classify(body: Body, modifiers: Modifiers) -> None:
+    """Whether a float is finite, infinite, a number, none, normal or subnormal."""
+    kind, form = modifiers.type(), body.form()
+    tests = {"notanumber": 3, "infinite": 516, "finite": 504, "number": 1020, "normal": 264, "subnormal": 144}
+    test = tests[modifiers.need(*tests)]
+    value, floats = body.read_float(body.item.operands[1], kind, form), form.type(FLOATS[kind])
+    name = f"is.fpclass.{'v32' if form is WIDE else ''}{kind}"
+    body.write(body.item.operands[0], body.intrinsic(name, form.int(1), (floats, value), ("i32", str(test))), 1, form)
+
+
+@opcode("sqrt", "rcp", "rsqrt")
+def roots(body: Body, modifiers: Modifiers) -> None:
+    """Square root, reciprocal and their combination, correctly rounded: within the error of `.approx` (1 and 2 ulp)."""
+    kind, form, is_flushed = modifiers.type(), body.form(), modifiers.has("ftz")
+    modifiers.take("rn", "approx")
+    value, floats = body.read_float(body.item.operands[1], kind, form), form.type(FLOATS[kind])
+    if is_flushed and kind == "f32":
+        value = flush(body, value, form)
+    if body.item.root != "rcp":
+        value = body.overloaded("sqrt", floats, value)
+    if body.item.root != "sqrt":
+        value = body.op(f"fdiv {floats} {form.real(FLOATS[kind], 1.0)}, {value}")
+    if is_flushed and kind == "f32":
+        value = flush(body, value, form)
+    body.write_float(body.item.operands[0], value, kind, form)
+
+
+@opcode("ex2", "lg2", "sin", "cos", "tanh")
+def approximated(body: Body, modifiers: Modifiers) -> None:
+    """Functions that a GPU approximates: here one polynomial of IEEE operations on every machine (`library/functions`)."""
+    kind, is_flushed = modifiers.type(), modifiers.has("ftz")
+    modifiers.need("approx")
+    if kind not in ("f32", "f16", "bf16", "f16x2", "bf16x2"):
+        raise body.item.unknown()
+    if kind.endswith("x2"):
+        raise body.item.unknown("packed halves have no definition here yet")
+    element, form = FLOATS[kind], WIDE
+    value = body.read_float(body.item.operands[1], kind, form)
+    value = value if kind == "f32" else widen(body, value, element, "float", form)
+    if is_flushed:
+        value = flush(body, value, form)
+    floats = form.type("float")
+    value = body.op(body.call(floats, (body.item.root,), [f"{floats} {value}"]))
+    if is_flushed:
+        value = flush(body, value, form)
+    value = value if kind == "f32" else narrow(body, value, "float", element, form)
+    body.write_float(body.item.operands[0], value, kind, form)

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The LLVM module of a kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from verl_kernel.env.executor.flow.graph import CARRY, Graph
+from verl_kernel.env.executor.flow.lanes import lanes
+from verl_kernel.env.executor.flow.liveness import live
+from verl_kernel.env.executor.library import context
+from verl_kernel.env.executor.library.all import texts
+from verl_kernel.env.executor.library.grid import grid_text
+from verl_kernel.env.executor.lowering import conversions, floats, integers, memory, moves  # noqa: F401  they declare opcodes
+from verl_kernel.env.executor.lowering.body import Body
+from verl_kernel.env.executor.lowering.control import NOWHERE, SLICE, Control
+from verl_kernel.env.executor.lowering.frame import ALIVE, PLACES, Frame
+from verl_kernel.env.executor.lowering.opcodes import lower
+from verl_kernel.env.executor.lowering.sites import Site
+from verl_kernel.env.executor.lowering.writer import LANES, WIDE, lane_list
+from verl_kernel.env.executor.ptx.program import Program
+
+
+@dataclass(frozen=True)
+class Module:
+    """LLVM IR of a kernel, and what is needed to launch it and to read its counters."""
+
+    text: str
+    frame_bytes: int
+    """Of each warp."""
+    may_wait: bool
+    """Whether blocks may wait for each other, so that they must take turns."""
+    sites: list[Site]
+    blocks: list[tuple[int, int]]
+    """Instructions of each block that is counted."""
+
+
+def module(program: Program, warps: int, tables: dict[str, int]) -> Module:
+    """Lower a kernel (raises NotKnown).
+
+    Args:
+        warps: of a block.
+        tables: addresses of its constant tables.
+    """
+    graph = Graph(program)
+    living = live(graph)
+    crossing = frozenset().union(*living)
+    body, frame = Body(graph, lanes(graph), warps, crossing, tables), Frame()
+    if body.lanes.may_part:  # as values they would be joined in the block that chooses the next one
+        frame.add((name, body.width(name), name in body.lanes.uniform) for name in sorted(crossing))
+    control = Control(body, living, frame)
+    _blocks(body, control)
+    control.end()
+    rest, body.lines = body.lines, []
+    _entry(body, control, frame)
+    for number in sorted(control.resumed):
+        control.restore(number)
+    if body.lanes.may_part:
+        _resume_parted(body)
+    found, intrinsics = texts(body.library)
+    intrinsics |= body.intrinsics
+    text = "\n".join(
+        [grid_text(warps, frame.bytes), *body.lines, *rest, "}", *found, *sorted(set(intrinsics.values())), ""]
+    )
+    return Module(text, frame.bytes, control.may_wait, body.sites.all, [(block.start, block.end) for block in graph.blocks])
+
+
+def _blocks(body: Body, control: Control) -> None:
+    instructions = body.program.instructions
+    for number, block in enumerate(body.graph.blocks):
+        control.begin(number)
+        ended = False
+        for place in range(block.start, block.end):
+            body.item = instructions[place]
+            ended = place == block.end - 1 and control.finish(number, body.item)
+            if not ended:
+                lower(body)
+        if not ended:
+            following = number + 1
+            body.do(f"br label %B{following}" if following < len(body.graph.blocks) else "br label %END")
+
+
+def _entry(body: Body, control: Control, frame: Frame) -> None:
+    """The function's head: its arguments, places for registers, and where it begins."""
+    words = WIDE.int(32)
+    body.lines.append(
+        "define internal i32 @warp(ptr noalias %ctx, ptr noalias %frame, i32 %warpid, i32 %ctaid_x, i32 %ctaid_y, "
+        "i32 %ctaid_z, i32 %resume) nounwind {\nentry:"
+    )
+    for name, word in (("params", context.PARAMETERS), ("sites", context.SITES), ("counts", context.COUNTS), ("fuel", context.FUEL)):
+        body.do(f"%{name} = load ptr, ptr {body.word('%ctx', word)}")
+    for name, word in zip("xyz", (context.GRID_X, context.GRID_Y, context.GRID_Z), strict=True):
+        body.do(f"%nctaid_{name} = load i32, ptr {body.word('%ctx', word)}")
+    first = body.op(f"mul i32 %warpid, {LANES}")
+    body.do(f"%laneid = add {words} zeroinitializer, {lane_list(lambda lane: lane)}")
+    body.do(f"%tid_x = add {words} %laneid, {body.splat('i32', first)}")
+    body.do(f"%exchange = alloca {words}, align 64")
+    body.do("%turns = alloca i32")
+    body.do(f"store i32 {SLICE}, ptr %turns")
+    used = sorted({name for names in (*body.graph.reads, *body.graph.writes) for name in names})
+    for name in used:
+        if body.lanes.may_part and name in frame.places:
+            body.do(f"{body.pointer(name)} = getelementptr i8, ptr %frame, i64 {frame.places[name]}")
+        else:
+            body.do(f"{body.pointer(name)} = alloca {body.register_type(name)}, align 64")
+            if name == CARRY:
+                body.do(f"store {words} zeroinitializer, ptr {body.pointer(name)}")
+    if body.lanes.may_part:
+        for line in (
+            f"%active = alloca {WIDE.int(1)}, align 8", f"%places = alloca {words}, align 64", "%waiting = alloca i1",
+            "%alive = alloca i32", "store i1 false, ptr %waiting", f"store {words} {WIDE.const(32, NOWHERE)}, ptr %places",
+            f"store {WIDE.int(1)} {WIDE.const(1, 1)}, ptr %active", "store i32 -1, ptr %alive",
+        ):  # fmt: skip
+            body.do(line)
+    count = len(body.graph.blocks)
+    cases = [f"i32 {number}, label %RESUME{number}" for number in sorted(control.resumed)]
+    if body.lanes.may_part:
+        cases.append(f"i32 {count + 1}, label %RESUME_PARTED")
+    body.do(f"switch i32 %resume, label %B0 [{' '.join(cases)}]")
+
+
+def _resume_parted(body: Body) -> None:
+    """Go on where each lane was."""
+    words = WIDE.int(32)
+    body.label("RESUME_PARTED")
+    places = body.op(f"load {words}, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {PLACES}')}")
+    body.do(f"store {words} {places}, ptr %places")
+    alive = body.op(f"load i32, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {ALIVE}')}")
+    body.do(f"store i32 {alive}, ptr %alive")
+    body.do("br label %schedule")

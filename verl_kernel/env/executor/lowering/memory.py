@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads, stores, asynchronous copies and atomics. Every access goes through a function of the library that checks it."""
+
+from __future__ import annotations
+
+from verl_kernel.env.executor.lowering.body import Body
+from verl_kernel.env.executor.lowering.modifiers import Modifiers
+from verl_kernel.env.executor.lowering.moves import converged, load_parameter
+from verl_kernel.env.executor.lowering.opcodes import opcode
+from verl_kernel.env.executor.lowering.writer import WIDE
+from verl_kernel.env.executor.ptx.program import BITS, Constant, Group, Operand
+
+_HINTS = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "weak", "relaxed", "acquire", "release", "volatile", "cta", "gpu", "sys", "cluster")
+_ORDERS = ("relaxed", "acquire", "release", "acq_rel")
+_SCOPES = ("cta", "gpu", "sys", "cluster")
+
+
+def _space(modifiers: Modifiers) -> str | None:
+    """The space of an access."""
+    return modifiers.take("global", "shared", "shared::cta", "local", "param", "const")
+
+
+def _take_hints(body: Body, modifiers: Modifiers) -> int:
+    """Take what says how to cache; returns how many operands at the end belong to it."""
+    while modifiers.take(*_HINTS):
+        pass
+    has_policy = False
+    while hint := modifiers.take_prefix("L1::") or modifiers.take_prefix("L2::"):
+        has_policy |= hint == "L2::cache_hint"
+    return int(has_policy)
+
+
+def _items(operand: Operand) -> tuple[Operand, ...]:
+    return operand.items if isinstance(operand, Group) else (operand,)
+
+
+@opcode("ld")
+def load(body: Body, modifiers: Modifiers) -> None:
+    """A load of one register or several."""
+    kind, space = modifiers.type(), _space(modifiers)
+    _take_hints(body, modifiers)
+    modifiers.take("v2", "v4", "v8")
+    if space == "param":
+        load_parameter(body, kind)
+        return
+    if space is None:
+        raise body.item.unknown("generic addresses have no definition here")
+    bits, targets = BITS[kind], _items(body.item.operands[0])
+    if bits == 128:
+        raise body.item.unknown()
+    result = "{" + ", ".join([WIDE.int(bits)] * len(targets)) + "}"
+    value = body.op(_access(body, "load", space, bits, len(targets), result, ()))
+    for place, target in enumerate(targets):
+        part = body.op(f"extractvalue {result} {value}, {place}")
+        width = body.width(getattr(target, "name", "")) if hasattr(target, "name") else bits
+        if kind.startswith("s") and width > bits:
+            part, part_bits = body.op(f"sext {WIDE.int(bits)} {part} to {WIDE.int(width)}"), width
+        else:
+            part_bits = bits
+        body.write(target, part, part_bits, WIDE)
+
+
+@opcode("st")
+def store(body: Body, modifiers: Modifiers) -> None:
+    """A store of one register or several."""
+    kind, space = modifiers.type(), _space(modifiers)
+    _take_hints(body, modifiers)
+    modifiers.take("v2", "v4", "v8")
+    if space not in ("global", "shared", "shared::cta", "local"):
+        raise body.item.unknown("generic addresses have no definition here")
+    bits, sources = BITS[kind], _items(body.item.operands[1])
+    if bits == 128:
+        raise body.item.unknown()
+    values = tuple(body.read(item, bits, WIDE) for item in sources)
+    body.do(_access(body, "store", space, bits, len(sources), "void", values))
+
+
+def _access(body: Body, verb: str, space: str, bits: int, count: int, result: str, values: tuple[str, ...]) -> str:
+    """The call of the library's function for an access."""
+    operand = body.item.operands[1 if verb == "load" else 0]
+    room = "shared" if space.startswith("shared") else "local" if space == "local" else "global"
+    width = 32 if room == "shared" else 64
+    address = body.address(operand, width)
+    arguments = [f"{WIDE.int(width)} {address}", f"i32 {body.condition_bits()}", "ptr %ctx"]
+    arguments.append(f"ptr {body.site(f'{room} {verb}', bits * count // 8)}")
+    if room == "local":
+        arguments.append("i32 %warpid")
+    arguments += [f"{WIDE.int(bits)} {value}" for value in values]
+    return body.call(result, (room, verb, bits, count), arguments)
+
+
+@opcode("cp")
+def copy_asynchronously(body: Body, modifiers: Modifiers) -> None:
+    """`cp.async`, done at once; lanes with a source size of 0 write zeros and read nothing."""
+    modifiers.need("async")
+    if modifiers.take("commit_group", "wait_group", "wait_all"):
+        return
+    modifiers.need("ca", "cg")
+    modifiers.need("shared", "shared::cta")
+    modifiers.need("global")
+    hints = _take_hints(body, modifiers)
+    operands = body.item.operands[: len(body.item.operands) - hints]
+    target, source = body.address(operands[0], 32), body.address(operands[1], 64)
+    if not isinstance(operands[2], Constant):
+        raise body.item.unknown("its size must be a constant")
+    size = body.literal(operands[2].text, 32)
+    read = body.read(operands[3], 32, WIDE) if len(operands) > 3 else WIDE.const(32, size)
+    words = WIDE.int(32)
+    places = [f"{words} {target}", f"{WIDE.int(64)} {source}", f"{words} {read}", f"i32 {body.condition_bits()}", "ptr %ctx"]
+    places += [f"ptr {body.site('global load', size)}", f"ptr {body.site('shared store', size)}"]
+    body.do(body.call("void", ("copy", size), places))
+
+
+@opcode("atom", "red")
+def atomic(body: Body, modifiers: Modifiers) -> None:
+    """A read, a change and a write that no other lane comes between, lane after lane."""
+    kind, space = modifiers.type(), modifiers.need("global", "shared", "shared::cta")
+    modifiers.take(*_ORDERS)
+    modifiers.take(*_SCOPES)
+    modifiers.take("noftz")
+    _take_hints(body, modifiers)
+    change = modifiers.need("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
+    count = {"v2": 2, "v4": 4, "v8": 8, None: 1}[modifiers.take("v2", "v4", "v8")]
+    is_red, bits = body.item.root == "red", BITS[kind]
+    operands = body.item.operands if is_red else body.item.operands[1:]
+    room = "shared" if space.startswith("shared") else "global"
+    width = 32 if room == "shared" else 64
+    address = body.address(operands[0], width)
+    site = body.site(f"{room} atomic", bits // 8)
+    lanes = body.condition_bits()
+    for place in range(count):
+        value = _items(operands[1])[place]
+        moved = address if not place else body.op(f"add {WIDE.int(width)} {address}, {WIDE.const(width, place * bits // 8)}")
+        new = body.read(value, bits, WIDE)
+        other = body.read(operands[2], bits, WIDE) if change == "cas" else new
+        numbers = WIDE.int(bits)
+        arguments = [f"{WIDE.int(width)} {moved}", f"i32 {lanes}", "ptr %ctx", f"ptr {site}", f"{numbers} {new}", f"{numbers} {other}"]
+        old = body.op(body.call(numbers, (room, "atomic", change, kind), arguments))
+        if not is_red:
+            body.write(_items(body.item.operands[0])[place], old, bits, WIDE)
+
+
+@opcode("ldmatrix")
+def load_matrices(body: Body, modifiers: Modifiers) -> None:
+    """One, two or four 8 x 8 matrices of 16-bit elements from shared memory; lane 8 j + i has the address of row i of j."""
+    modifiers.need("sync")
+    modifiers.need("aligned")
+    modifiers.need("m8n8")
+    count = {"x1": 1, "x2": 2, "x4": 4}[modifiers.need("x1", "x2", "x4")]
+    is_transposed = modifiers.has("trans")
+    modifiers.need("shared", "shared::cta")
+    modifiers.need("b16")
+    converged(body)
+    result = "{" + ", ".join([WIDE.int(32)] * count) + "}"
+    address = body.address(body.item.operands[1], 32)
+    arguments = [f"{WIDE.int(32)} {address}", "ptr %ctx", f"ptr {body.site('shared load', 16)}"]
+    value = body.op(body.call(result, ("matrices", count, is_transposed), arguments))
+    for place, target in enumerate(_items(body.item.operands[0])):
+        body.write(target, body.op(f"extractvalue {result} {value}, {place}"), 32, WIDE)
+
+
+@opcode("mma")
+def multiply_matrices(body: Body, modifiers: Modifiers) -> None:
+    """A product of matrices that the lanes of a warp hold together (PTX ISA, "mma.sync")."""
+    modifiers.need("sync")
+    modifiers.need("aligned")
+    shape = modifiers.need("m16n8k4", "m16n8k8", "m16n8k16", "m16n8k32", "m8n8k4")
+    modifiers.need("row")
+    modifiers.need("col")
+    third, second, first, result_kind = (modifiers.type() for _ in range(4))
+    saturates = modifiers.has("satfinite")
+    if third != result_kind or saturates:
+        raise body.item.unknown()
+    converged(body)
+    groups = [_items(operand) for operand in body.item.operands]
+    width = 64 if result_kind == "f64" else 32
+    numbers = WIDE.int(width)
+    values = [f"{numbers} {body.read(item, width, WIDE)}" for group in groups[1:] for item in group]
+    result = "{" + ", ".join([numbers] * len(groups[0])) + "}"
+    key = ("product", shape, first, second, result_kind)
+    value = body.op(body.call(result, key, values))
+    for place, target in enumerate(groups[0]):
+        body.write(target, body.op(f"extractvalue {result} {value}, {place}"), width, WIDE)
+
+

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moves, parameters and exchanges between lanes."""
+
+from __future__ import annotations
+
+from verl_kernel.env.executor.lowering.body import Body
+from verl_kernel.env.executor.lowering.integers import is_signed
+from verl_kernel.env.executor.lowering.modifiers import Modifiers
+from verl_kernel.env.executor.lowering.opcodes import opcode
+from verl_kernel.env.executor.lowering.writer import LANES, SCALAR, WIDE, Form
+from verl_kernel.env.executor.ptx.program import BITS, Address, Constant, Group, Operand, Pair, Symbol
+
+
+@opcode("mov")
+def move(body: Body, modifiers: Modifiers) -> None:
+    """A copy; of a group of registers, their bits joined or taken apart, the first one being the lowest."""
+    bits, form = BITS[modifiers.type()], body.form()
+    target, source = body.item.operands
+    if isinstance(target, Group):
+        _take_apart(body, target, body.read(source, bits, form), bits, form)
+    elif isinstance(source, Group):
+        body.write(target, _joined(body, source, bits, form), bits, form)
+    else:
+        body.write(target, body.read(source, bits, form), bits, form)
+
+
+def _take_apart(body: Body, target: Group, value: str, bits: int, form: Form) -> None:
+    part = bits // len(target.items)
+    for place, item in enumerate(target.items):
+        shifted = body.op(f"lshr {form.int(bits)} {value}, {form.const(bits, place * part)}")
+        body.write(item, body.resized(shifted, bits, part, form), part, form)
+
+
+def _joined(body: Body, source: Group, bits: int, form: Form) -> str:
+    part = bits // len(source.items)
+    value = form.const(bits, 0)
+    for place, item in enumerate(source.items):
+        piece = body.resized(body.read(item, part, form), part, bits, form)
+        piece = body.op(f"shl {form.int(bits)} {piece}, {form.const(bits, place * part)}")
+        value = body.op(f"or {form.int(bits)} {value}, {piece}")
+    return value
+
+
+@opcode("cvta")
+def convert_address(body: Body, modifiers: Modifiers) -> None:
+    """An address of a space as a generic one, or back: global ones are the same; others have no generic address here."""
+    modifiers.take("to")
+    modifiers.need("global", "local", "const")
+    modifiers.need("u64")
+    form = body.form()
+    body.write(body.item.operands[0], body.read(body.item.operands[1], 64, form), 64, form)
+
+
+def load_parameter(body: Body, kind: str) -> None:
+    """`ld.param`: of the block of parameters, which all lanes share."""
+    target, source = body.item.operands
+    if not isinstance(source, Address) or not isinstance(source.base, Symbol):
+        raise body.item.unknown("parameters are read by name")
+    name = source.base.name
+    begin = next((item.offset for item in body.program.parameters if item.name == name), None)
+    if begin is None:
+        raise body.item.unknown(f"the kernel has no parameter {name}")
+    targets = target.items if isinstance(target, Group) else (target,)
+    for place, item in enumerate(targets):
+        offset = begin + source.offset + place * BITS[kind] // 8
+        pointer = body.op(f"getelementptr i8, ptr %params, i64 {offset}")
+        body.write(item, body.op(f"load i{BITS[kind]}, ptr {pointer}, align 1"), BITS[kind], SCALAR)
+
+
+@opcode("shfl")
+def shuffle(body: Body, modifiers: Modifiers) -> None:
+    """Values of other lanes (PTX ISA, "shfl.sync"): by constant places a shuffle, else a gather from memory."""
+    modifiers.need("sync")
+    mode = modifiers.need("up", "down", "bfly", "idx")
+    modifiers.need("b32")
+    converged(body)
+    target, source, place, clamp = body.item.operands[:4]
+    value = body.read(source, 32, WIDE)
+    results = (target.first, target.second) if isinstance(target, Pair) else (target, None)
+    if isinstance(place, Constant) and isinstance(clamp, Constant):
+        sources = [_source(lane, mode, body.literal(place.text, 32), body.literal(clamp.text, 32)) for lane in range(LANES)]
+        shuffled = body.shuffle("i32", value, [lane if other is None else other for lane, other in enumerate(sources)])
+        holds = "<" + ", ".join(f"i1 {'false' if other is None else 'true'}" for other in sources) + ">"
+    else:
+        shuffled, holds = _gathered(body, value, mode, place, clamp)
+    if results[1] is not None:
+        body.write(results[1], holds, 1, WIDE)
+    body.write(results[0], shuffled, 32, WIDE)
+
+
+def _source(lane: int, mode: str, amount: int, clamp: int) -> int | None:
+    """Lane whose value a lane gets; None where it keeps its own."""
+    segment, limit, amount = clamp >> 8 & 31, clamp & 31, amount & 31
+    highest, lowest = lane & segment | limit & ~segment, lane & segment
+    other = {"bfly": lane ^ amount, "up": lane - amount, "down": lane + amount, "idx": lowest | amount & ~segment & 31}[mode]
+    return other if (other >= highest if mode == "up" else other <= highest) else None
+
+
+def _gathered(body: Body, value: str, mode: str, place: Operand, clamp: Operand) -> tuple[str, str]:
+    """As `_source`, computed when it runs."""
+    words = WIDE.int(32)
+
+    def op(code: str, left: str, right: str) -> str:
+        return body.op(f"{code} {words} {left}, {right}")
+
+    amount = op("and", body.read(place, 32, WIDE), WIDE.const(32, 31))
+    packed = body.read(clamp, 32, WIDE)
+    segment = op("and", op("lshr", packed, WIDE.const(32, 8)), WIDE.const(32, 31))
+    outside = op("xor", segment, WIDE.const(32, 31))
+    lowest = op("and", "%laneid", segment)
+    highest = op("or", lowest, op("and", op("and", packed, WIDE.const(32, 31)), outside))
+    if mode == "idx":
+        other = op("or", lowest, op("and", amount, outside))
+    else:
+        other = op({"bfly": "xor", "up": "sub", "down": "add"}[mode], "%laneid", amount)
+    holds = body.op(f"icmp {'sge' if mode == 'up' else 'sle'} {words} {other}, {highest}")
+    other = body.op(f"select {WIDE.int(1)} {holds}, {words} {other}, {words} %laneid")
+    body.do(f"store {words} {value}, ptr %exchange")
+    pointers = body.op(f"getelementptr i32, ptr %exchange, {words} {op('and', other, WIDE.const(32, 31))}")
+    return gather(body, pointers, WIDE.const(1, 1), 32), holds
+
+
+def gather(body: Body, pointers: str, mask: str, bits: int) -> str:
+    """Load what each lane points to; lanes outside of the mask get 0."""
+    numbers = WIDE.int(bits)
+    body.library.add(("gather", bits))
+    return body.op(f"call {numbers} @gather_{bits}(<{LANES} x ptr> {pointers}, {WIDE.int(1)} {mask})")
+
+
+def converged(body: Body) -> None:
+    """Report a fault where lanes that still run are elsewhere: what follows exchanges values between all of them."""
+    if body.lanes.may_part:
+        places = [f"i32 {body.active_bits()}", f"i32 {alive(body)}", "ptr %ctx", f"ptr {body.site('warp', 0)}"]
+        body.do(body.call("void", ("converged",), places))
+
+
+def alive(body: Body) -> str:
+    """The lanes that have not ended, as an integer."""
+    return body.op("load i32, ptr %alive") if body.lanes.may_part else "-1"
+
+
+@opcode("vote")
+def vote(body: Body, modifiers: Modifiers) -> None:
+    """What lanes say together."""
+    modifiers.need("sync")
+    mode = modifiers.need("ballot", "any", "all", "uni")
+    modifiers.need("b32" if mode == "ballot" else "pred")
+    converged(body)
+    present = body.active_bits()
+    said = body.bits(body.read(body.item.operands[1], 1, WIDE))
+    said = body.op(f"and i32 {said}, {present}")
+    if mode == "ballot":
+        body.write(body.item.operands[0], body.splat("i32", said), 32, WIDE)
+        return
+    some = body.op(f"icmp ne i32 {said}, 0")
+    every = body.op(f"icmp eq i32 {said}, {present}")
+    holds = some if mode == "any" else every
+    if mode == "uni":
+        holds = body.op(f"or i1 {every}, {body.op(f'xor i1 {some}, true')}")
+    body.write(body.item.operands[0], body.splat("i1", holds), 1, WIDE)
+
+
+@opcode("redux")
+def reduce(body: Body, modifiers: Modifiers) -> None:
+    """One value of all lanes."""
+    modifiers.need("sync")
+    mode, kind = modifiers.need("add", "min", "max", "and", "or", "xor"), modifiers.type()
+    converged(body)
+    name = ("s" if is_signed(kind) else "u") + mode if mode in ("min", "max") else mode
+    value = body.read(body.item.operands[1], 32, WIDE)
+    total = body.intrinsic(f"vector.reduce.{name}.v{LANES}i32", "i32", (WIDE.int(32), value))
+    body.write(body.item.operands[0], body.splat("i32", total), 32, WIDE)
+
+
+@opcode("activemask")
+def active_mask(body: Body, modifiers: Modifiers) -> None:
+    """The lanes that are at this place."""
+    modifiers.need("b32")
+    body.write(body.item.operands[0], body.splat("i32", body.active_bits()), 32, WIDE)
+
+
+@opcode("createpolicy")
+def cache_policy(body: Body, modifiers: Modifiers) -> None:
+    """A hint for caches, which changes no value."""
+    modifiers.need("fractional")
+    while modifiers.take_prefix("L2::"):
+        pass
+    modifiers.need("b64")
+    body.write(body.item.operands[0], SCALAR.const(64, 0), 64, SCALAR)
+
+
+@opcode("membar", "fence", "prefetch", "discard", "griddepcontrol", "nanosleep", "applypriority")
+def hint(body: Body, modifiers: Modifiers) -> None:
+    """Orders memory that is never out of order here, or moves data between caches."""
+    while modifiers.take(*body.item.modifiers):
+        pass
+

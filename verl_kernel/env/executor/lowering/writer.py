@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text of LLVM IR, and the types of values that are one for a warp or one a lane."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+LANES = 32
+FLOATS = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double"}
+_SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
+
+
+@dataclass(frozen=True)
+class Form:
+    """How many values of a kind an LLVM value holds: `lanes` of them, or one if 0."""
+
+    lanes: int
+
+    def type(self, element: str) -> str:
+        """LLVM's type of such values of an element type."""
+        return f"<{self.lanes} x {element}>" if self.lanes else element
+
+    def int(self, bits: int) -> str:
+        """Type of integers."""
+        return self.type(f"i{bits}")
+
+    def const(self, bits: int, value: int) -> str:
+        """The same integer in each place."""
+        return self._each(f"i{bits}", str(_signed(value, bits)) if bits > 1 else ("true" if value & 1 else "false"))
+
+    def real(self, element: str, value: float) -> str:
+        """The same float in each place."""
+        return self._each(element, real(element, value))
+
+    def _each(self, element: str, text: str) -> str:
+        return f"splat ({element} {text})" if self.lanes else text
+
+
+SCALAR, WIDE = Form(0), Form(LANES)
+
+
+def real(element: str, value: float) -> str:
+    """LLVM's spelling of a float or double constant that its type holds exactly, or rounds to."""
+    if element == "float":
+        value = struct.unpack("<f", struct.pack("<f", value))[0]
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+
+
+class Writer:
+    """Collects instructions of a function."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.intrinsics: dict[str, str] = {}
+        """Declarations of what was called of LLVM's, by name."""
+        self._count = 0
+
+    def op(self, code: str) -> str:
+        """Add an instruction; returns the name of its result."""
+        self._count += 1
+        name = f"%v{self._count}"
+        self.lines.append(f"  {name} = {code}")
+        return name
+
+    def do(self, code: str) -> None:
+        """Add an instruction without a result."""
+        self.lines.append(f"  {code}")
+
+    def label(self, name: str) -> None:
+        """Begin a block."""
+        self.lines.append(f"{name}:")
+
+    def intrinsic(self, name: str, result: str, *arguments: tuple[str, str]) -> str:
+        """Call one of LLVM's functions with typed arguments; its name is completed by the types that overload it."""
+        return self.op(self._call(name, result, arguments))
+
+    def overloaded(self, name: str, kind: str, *arguments: str) -> str:
+        """Call one of LLVM's functions whose arguments and result are all of one type."""
+        return self.intrinsic(f"{name}.{mangled(kind)}", kind, *((kind, argument) for argument in arguments))
+
+    def _call(self, name: str, result: str, arguments: Iterable[tuple[str, str]]) -> str:
+        typed = list(arguments)
+        self.intrinsics[name] = f"declare {result} @llvm.{name}({', '.join(kind for kind, _ in typed)})"
+        return f"call {result} @llvm.{name}({', '.join(f'{kind} {value}' for kind, value in typed)})"
+
+    def splat(self, element: str, value: str, lanes: int = LANES) -> str:
+        """A vector that holds a scalar in each lane."""
+        kind = f"<{lanes} x {element}>"
+        if not value.startswith("%"):
+            return f"splat ({element} {value})"
+        first = self.op(f"insertelement {kind} poison, {element} {value}, i32 0")
+        return self.op(f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer")
+
+    def shuffle(self, element: str, source: str, places: Iterable[int], lanes: int = LANES, other: str = "poison") -> str:
+        """A vector of the elements of one or two others at constant places."""
+        kind, picked = f"<{lanes} x {element}>", list(places)
+        mask = ", ".join(f"i32 {place}" for place in picked)
+        return self.op(f"shufflevector {kind} {source}, {kind} {other}, <{len(picked)} x i32> <{mask}>")
+
+    def resized(self, value: str, bits: int, width: int, form: Form) -> str:
+        """An integer cut or filled up with zeros."""
+        if bits == width:
+            return value
+        how = "zext" if width > bits else "trunc"
+        return self.op(f"{how} {form.int(bits)} {value} to {form.int(width)}")
+
+    def bits(self, mask: str, lanes: int = LANES) -> str:
+        """A vector of truth values as an integer, lane 0 being its lowest bit."""
+        return self.op(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
+
+    def add_to(self, pointer: str, amount: str) -> None:
+        """Add to a 64-bit counter in memory."""
+        old = self.op(f"load i64, ptr {pointer}")
+        self.do(f"store i64 {self.op(f'add i64 {old}, {amount}')}, ptr {pointer}")
+
+    def word(self, base: str, number: int) -> str:
+        """Address of a 64-bit word of a structure."""
+        return self.op(f"getelementptr i64, ptr {base}, i64 {number}")
+
+
+def mangled(kind: str) -> str:
+    """A type as it stands in the names of LLVM's functions: `v32f32` for `<32 x float>`."""
+    if kind.startswith("<"):
+        lanes, _, element = kind.strip("<>").partition(" x ")
+        return f"v{lanes}{_SUFFIX.get(element, element)}"
+    return _SUFFIX.get(kind, kind)
+
+
+def lane_list(place: Callable[[int], int], bits: int = 32, lanes: int = LANES) -> str:
+    """A constant vector that holds a function of the lane."""
+    return "<" + ", ".join(f"i{bits} {place(lane)}" for lane in range(lanes)) + ">"
+
+
+def _signed(value: int, bits: int) -> int:
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value

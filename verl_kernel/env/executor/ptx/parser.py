@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the PTX of one kernel, as LLVM's NVPTX backend writes it, inline assembly included."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from verl_kernel.env.executor.errors import NotKnown
+from verl_kernel.env.executor.ptx.program import (
+    BITS, Address, Constant, Group, Instruction, Not, Operand, Pair, Parameter, Place, Program, Register, Special,
+    Symbol, Unused,
+)  # fmt: skip
+
+_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
+_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?', re.M)
+_ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\((.*?)\)", re.S)
+_PARAMETER = re.compile(r"\s*\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)(?:\s+\.ptr\S*(?:\s+\.\w+)*(?:\s+\.align\s+\d+)?)?\s+([\w$]+)(?:\[(\d+)\])?\s*$")
+_VARIABLE = re.compile(r"\.(shared|local)\s+(?:\.align\s+(\d+)\s+)?\.b(\d+)\s+([\w$]+)(?:\[(\d*)\])?")
+_TABLE = re.compile(r"\.(?:global|const)\s+(?:\.align\s+\d+\s+)?\.[bu](\d+)\s+([\w$.]+)(?:\[(\d*)\])?\s*=\s*(\{[^}]*\}|[\w-]+)")
+_EXTERN = re.compile(r"\.extern\s+\.shared\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[\]")
+_REGISTERS = re.compile(r"\.reg\s*\.(\w+)\s+(.*)", re.S)
+_RANGE = re.compile(r"(%?[\w$]+)<(\d+)>")
+_GUARD = re.compile(r"@(!?)\s*(%?[\w$]+)\s+(.*)", re.S)
+_LABEL = re.compile(r"([\w$]+)\s*:(?!:)")
+_LINE = re.compile(r"\.(?:loc|file)\s")
+_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
+_THREADS = re.compile(r"\.(?:reqntid|maxntid)\s+(\d+)")
+_ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*(-?\w+)\s*)?\]")
+_NAME = re.compile(r"%?[A-Za-z_$][\w$]*$")
+_NUMBER = re.compile(r"-?(0[fFdD][0-9a-fA-F]+|0[xX][0-9a-fA-F]+U?|\d+U?)$")
+_SPECIAL = re.compile(r"%(tid|ntid|ctaid|nctaid)\.[xyz]$|%(laneid|warpid|clock|clock64|globaltimer|smid|nsmid)$")
+_IGNORED = (".file", ".loc", ".section", ".version", ".target", ".address_size", ".pragma")
+
+
+def parse(text: str) -> Program:
+    """Read a module that holds one kernel (raises NotKnown for what it has no reading for)."""
+    text = _COMMENT.sub("", text).partition("\n\t.section")[0]
+    entries = list(_ENTRY.finditer(text))
+    if len(entries) != 1:
+        raise NotKnown(f"the executor runs modules of one kernel, and this one has {len(entries)}")
+    entry = entries[0]
+    head, tail = text[: entry.start()], text[entry.end() :]
+    return _Reader(entry[1], _parameters(entry[2]), head, tail).program()
+
+
+def _parameters(text: str) -> list[Parameter]:
+    found: list[Parameter] = []
+    offset = 0
+    for item in filter(str.strip, text.split(",")):
+        match = _PARAMETER.match(item)
+        if match is None:
+            raise NotKnown(f"the executor does not know the parameter `{item.strip()}`")
+        size = int(match[4]) if match[4] else BITS[match[2]] // 8
+        step = max(8, int(match[1] or 8))
+        offset = -(-offset // step) * step
+        found.append(Parameter(match[3], match[2], offset, size))
+        offset += size
+    return found
+
+
+class _Reader:
+    """Goes through a kernel's body once."""
+
+    def __init__(self, name: str, parameters: list[Parameter], head: str, tail: str) -> None:
+        start = tail.index("{")
+        files = {int(number): f"{folder}/{file}" if file else folder for number, folder, file in _FILE.findall(head + tail)}
+        self._made = Program(name, parameters, {}, [], {}, {}, 0, {}, 0, {}, files)
+        if threads := _THREADS.search(tail[:start]):
+            self._made.threads = int(threads[1])
+        self._scopes: list[dict[str, str]] = []
+        self._labels: list[str] = []
+        self._scope_count = 0
+        self._place: Place | None = None
+        if ".func" in head:
+            raise NotKnown("the executor does not know functions that are called (`.func`)")
+        self._read_head(head)
+        for kind, text in _statements(tail[start:]):
+            self._read(kind, text)
+
+    def program(self) -> Program:
+        """What was read."""
+        return self._made
+
+    def _read_head(self, head: str) -> None:
+        for width, name, _, values in _TABLE.findall(head):
+            self._made.constants[name] = _table(int(width) // 8, values.strip("{} "))
+        for item in re.findall(r"^\s*(\.(?:extern\s+)?\.?shared[^;]*);", head, re.M):
+            self._declare(item.replace(".extern", "").strip())
+
+    def _declare(self, text: str) -> None:
+        """Give a variable of shared or local memory its place."""
+        match = _VARIABLE.match(text)
+        if match is None:
+            raise NotKnown(f"the executor does not know the declaration `{text}`")
+        made, (space, align, width, name, count) = self._made, match.groups()
+        size = int(width) // 8 * (1 if count is None else int(count or 0))
+        used, places = (made.shared_bytes, made.shared) if space == "shared" else (made.local_bytes, made.local)
+        step = int(align or int(width) // 8)
+        places[name] = -(-used // step) * step
+        if space == "shared":
+            made.shared_bytes = places[name] + size
+        else:
+            made.local_bytes = places[name] + size
+
+    def _read(self, kind: str, text: str) -> None:
+        if kind == "{":
+            self._scopes.append({})
+            self._scope_count += 1
+        elif kind == "}":
+            self._scopes.pop()
+        elif kind == "label":
+            self._made.labels[self._scoped(text, declare=False)] = len(self._made.instructions)
+        elif text.startswith(".loc "):
+            if place := _LOC.match(text):
+                self._place = Place(int(place[1]), int(place[2]))
+        elif text.startswith(".reg"):
+            self._read_registers(text)
+        elif text.startswith((".shared", ".local")):
+            self._declare(text)
+        elif text.startswith("."):
+            if not text.startswith(_IGNORED):
+                raise NotKnown(f"the executor does not know the directive `{text}`")
+        else:
+            self._made.instructions.append(self._instruction(text))
+
+    def _read_registers(self, text: str) -> None:
+        match = _REGISTERS.match(text)
+        if match is None or match[1] not in BITS:
+            raise NotKnown(f"the executor does not know the declaration `{text}`")
+        for item in match[2].split(","):
+            many = _RANGE.match(item.strip())
+            names = [f"{many[1]}{number}" for number in range(int(many[2]) + 1)] if many else [item.strip()]
+            for name in names:
+                self._made.registers[self._scoped(name, declare=True)] = match[1]
+
+    def _scoped(self, name: str, *, declare: bool) -> str:
+        """The kernel-wide name of a register that a scope declares."""
+        if declare:
+            self._scopes[-1][name] = name if len(self._scopes) == 1 else f"{name}.{self._scope_count}"
+            return self._scopes[-1][name]
+        return next((scope[name] for scope in reversed(self._scopes) if name in scope), name)
+
+    def _instruction(self, text: str) -> Instruction:
+        guard, is_negated, body = None, False, text
+        if match := _GUARD.match(text):
+            guard, is_negated, body = Register(self._scoped(match[2], declare=False)), match[1] == "!", match[3]
+        opcode, _, rest = body.partition(" ")
+        operands = tuple(self._operand(item, text) for item in _split(rest))
+        return Instruction(opcode, operands, guard, is_negated, self._place, text)
+
+    def _operand(self, text: str, whole: str) -> Operand:
+        if text == "_":
+            return Unused()
+        if text.startswith("{"):
+            return Group(tuple(self._operand(item, whole) for item in _split(text[1:-1])))
+        if text.startswith("["):
+            return self._address(text, whole)
+        if "|" in text:
+            first, second = (self._register(item.strip(), whole) for item in text.split("|"))
+            return Pair(first, second)
+        if text.startswith("!"):
+            return Not(self._register(text[1:].strip(), whole))
+        return self._plain(text, whole)
+
+    def _plain(self, text: str, whole: str) -> Register | Special | Constant | Symbol:
+        if text in ("true", "false") or _NUMBER.match(text):
+            return Constant(text)
+        if _SPECIAL.match(text):
+            return Special(text)
+        name = self._scoped(text, declare=False)
+        if name in self._made.registers:
+            return Register(name)
+        if _NAME.match(text):
+            return Symbol(name)
+        raise NotKnown(f"the executor does not know the operand `{text}` in `{whole}`")
+
+    def _register(self, text: str, whole: str) -> Register:
+        found = self._plain(text, whole)
+        if not isinstance(found, Register):
+            raise NotKnown(f"the executor expects a register in place of `{text}` in `{whole}`")
+        return found
+
+    def _address(self, text: str, whole: str) -> Address:
+        match = _ADDRESS.fullmatch(text)
+        if match is None:
+            raise NotKnown(f"the executor does not know the address `{text}` in `{whole}`")
+        base = self._plain(match[1], whole)
+        if isinstance(base, Special):
+            raise NotKnown(f"the executor does not know the address `{text}` in `{whole}`")
+        return Address(base, int(match[2] or "0", 0))
+
+
+def _statements(body: str) -> Iterator[tuple[str, str]]:
+    """Braces of scopes, labels and statements of a body, up to the end of its outermost scope."""
+    depth, position = 0, 0
+    while position < len(body):
+        if body[position].isspace():
+            position += 1
+        elif body[position] in "{}":
+            depth += 1 if body[position] == "{" else -1
+            yield body[position], ""
+            position += 1
+            if not depth:
+                return
+        elif label := _LABEL.match(body, position):
+            yield "label", label[1]
+            position = label.end()
+        elif _LINE.match(body, position):  # the only directives that end with their line
+            end = body.find("\n", position)
+            yield "statement", " ".join(body[position:end].split())
+            position = end
+        else:
+            end = body.index(";", position)
+            if statement := " ".join(body[position:end].split()):
+                yield "statement", statement
+            position = end + 1
+
+
+def _split(text: str) -> list[str]:
+    """Operands between commas that stand outside of brackets."""
+    found, depth, begun = [], 0, 0
+    for position, letter in enumerate(text):
+        depth += (letter in "[{(") - (letter in "]})")
+        if letter == "," and not depth:
+            found.append(text[begun:position].strip())
+            begun = position + 1
+    last = text[begun:].strip()
+    return [*found, last] if last else found
+
+
+def _table(width: int, values: str) -> bytes:
+    mask = (1 << 8 * width) - 1
+    return b"".join((int(item.strip(), 0) & mask).to_bytes(width, "little") for item in values.split(",") if item.strip())
