@@ -1,73 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LLVM IR to native code, by llvmlite."""
+"""LLVM IR to native code, by llvmlite.
+
+Functions of the library are compiled once in a process, each by itself, and found by their names.
+"""
 
 from __future__ import annotations
 
 import ctypes
-import functools
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
 import llvmlite.binding as llvm
 
 from verl_kernel.env.executor.errors import NotKnown
-
-_FEATURES = "-prefer-256-bit"
-_PROVIDED = frozenset({"memset", "memcpy", "fmod", "fmodf"})
-"""Symbols outside of the module that the C library has."""
-
-
-@dataclass(eq=False)
-class Code:
-    """Native code of a module; it lives as long as this does."""
-
-    engine: Any
-    block: int
-    grid: int
-    """Addresses of the functions `block` and `grid` (library/grid.py)."""
-
-
-@functools.cache
-def _machine() -> Any:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    features = llvm.get_host_cpu_features().flatten() + f",{_FEATURES}"
-    target = llvm.Target.from_default_triple()
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=1, jit=True)
-
-
-def compiled(text: str) -> Code:
-    """Compile a module (raises NotKnown where it would call what is not there).
-
-    PTX is optimised already: only variables become values, and code is generated at level 1. Level 0 gives every value
-    a place in the stack, which is slower to run by far and overflows it.
-    """
-    machine = _machine()
-    module = llvm.parse_assembly(text)
-    module.triple = llvm.get_process_triple()
-    module.data_layout = str(machine.target_data)
-    _check_symbols(module)
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0))
-    passes = llvm.create_new_function_pass_manager()
-    passes.add_sroa_pass()
-    for function in module.functions:
-        if not function.is_declaration:
-            passes.run(function, builder)
-    engine = llvm.create_mcjit_compiler(module, _own_machine())
-    engine.finalize_object()
-    return Code(engine, engine.get_function_address("block"), engine.get_function_address("grid"))
-
-
-def _own_machine() -> Any:
-    """A target machine for one engine, which takes it over."""
-    return _machine.__wrapped__()
-
-
-def _check_symbols(module: Any) -> None:
-    outside = {item.name for item in module.functions if item.is_declaration and not item.name.startswith("llvm.")}
-    if missing := outside - _PROVIDED:
-        raise NotKnown(f"the executor has no definition of {', '.join(sorted(missing))}")
-
+from verl_kernel.env.executor.library.all import text
+from verl_kernel.env.executor.library.grid import grid_text
+from verl_kernel.env.executor.lowering.writer import Key, symbol
 
 BLOCK = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32,
@@ -77,3 +25,71 @@ GRID = ctypes.CFUNCTYPE(
     ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32,
     ctypes.c_int32,
 )  # fmt: skip
+_FEATURES = "-prefer-256-bit"
+_C = frozenset({"memset", "memcpy"})
+"""What generated code may call of the C library."""
+
+
+class Library:
+    """Functions of the library that this process has compiled."""
+
+    def __init__(self) -> None:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        self._engines: list[Any] = []
+        self._known: set[Key] = set()
+        engine = compiled(grid_text())
+        self._engines.append(engine)
+        self.block, self.grid = (engine.get_function_address(name) for name in ("vk_block", "vk_grid"))
+        """Addresses of the functions of library/grid.py."""
+        llvm.add_symbol("vk_block", self.block)
+
+    def need(self, keys: Iterable[Key]) -> None:
+        """Compile functions, and those that they call first."""
+        for key in keys:
+            if key not in self._known:
+                written, calls = text(key)
+                self.need(calls)
+                engine = compiled(written)
+                self._engines.append(engine)
+                llvm.add_symbol(symbol(key), engine.get_function_address(symbol(key)))
+                self._known.add(key)
+
+
+def compiled(written: str) -> Any:
+    """The engine that holds a module's native code, which lives as long as the engine does.
+
+    PTX is optimised already: only variables become values, and code is generated at level 1. Level 0 gives every value
+    a place in the stack, which is slower to run by far and overflows it.
+
+    Raises:
+        NotKnown: it would call what is not there.
+    """
+    machine = _machine()
+    module = llvm.parse_assembly(written)
+    module.triple = llvm.get_process_triple()
+    module.data_layout = str(machine.target_data)
+    _check_symbols(module)
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0))
+    passes = llvm.create_new_function_pass_manager()
+    passes.add_sroa_pass()
+    for function in module.functions:
+        if not function.is_declaration:
+            passes.run(function, builder)
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    return engine
+
+
+def _machine() -> Any:
+    """A target machine, which the engine that is made with it takes over."""
+    features = llvm.get_host_cpu_features().flatten() + f",{_FEATURES}"
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=1, jit=True)
+
+
+def _check_symbols(module: Any) -> None:
+    outside = {item.name for item in module.functions if item.is_declaration}
+    missing = {name for name in outside - _C if not name.startswith(("llvm.", "vk_"))}
+    if missing:
+        raise NotKnown(f"the executor has no definition of {', '.join(sorted(missing))}")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import ctypes
+import functools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,7 +77,10 @@ class Kernel:
         self.program: Program = parse(ptx)
         self._tables = {name: np.frombuffer(data + bytes(64), np.uint8) for name, data in self.program.constants.items()}
         self.module: Module = module(self.program, warps, {name: int(data.ctypes.data) for name, data in self._tables.items()})
-        self._code = jit.compiled(self.module.text)
+        self.library = _library()
+        self.library.need(self.module.library)
+        self._engine = jit.compiled(self.module.text)
+        self._entry = int(self._engine.get_function_address("warp"))
         self._warps, self._shared_bytes = warps, max(shared_bytes, self.program.shared_bytes)
         self.block_counts = np.zeros(len(self.module.blocks) + 1, np.int64)
         """How many lanes entered each block of instructions, over all launches."""
@@ -124,6 +127,12 @@ class Kernel:
         ]
 
 
+@functools.cache
+def _library() -> jit.Library:
+    """The process's."""
+    return jit.Library()
+
+
 class _Run:
     """Memory of one launch."""
 
@@ -153,6 +162,7 @@ class _Run:
         ):  # fmt: skip
             words[word] = array.ctypes.data
         words[context.SHARED_BYTES], words[context.BUFFERS] = kernel._shared_bytes, len(self._table)
+        words[[context.ENTRY, context.WARPS, context.FRAME]] = (kernel._entry, kernel._warps, kernel.module.frame_bytes)
         words[[context.GRID_X, context.GRID_Y, context.GRID_Z]] = self._shape
         self._kept = (*getattr(self, "_kept", ()), shared)
         return words
@@ -161,7 +171,7 @@ class _Run:
         """One block after the other."""
         kernel = self._kernel
         frames, states = _aligned(kernel.module.frame_bytes * kernel._warps), np.zeros(kernel._warps, np.int32)
-        call = jit.GRID(kernel._code.grid)
+        call = jit.GRID(kernel.library.grid)
         call(self._context.ctypes.data, frames.ctypes.data, states.ctypes.data, numbers.ctypes.data, len(numbers), *self._shape[:2])
         self._check()
 
@@ -180,7 +190,7 @@ class _Run:
         shared = self._new_shared()
         words = self._new_context(shared)
         frames, states = _aligned(kernel.module.frame_bytes * kernel._warps), np.zeros(kernel._warps, np.int32)
-        call = jit.BLOCK(kernel._code.block)
+        call = jit.BLOCK(kernel.library.block)
         place = (number % x, number // x % y, number // x // y)
 
         def turn() -> int:

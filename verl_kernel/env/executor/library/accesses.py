@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from verl_kernel.env.executor.library import checks, context
-from verl_kernel.env.executor.library.function import MASK, POINTERS, Function, Key
+from verl_kernel.env.executor.library.function import MASK, POINTERS, Function
 from verl_kernel.env.executor.lowering import sites
-from verl_kernel.env.executor.lowering.writer import LANES, WIDE
+from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 
 ADDRESSES = WIDE.int(64)
 

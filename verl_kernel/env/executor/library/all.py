@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which functions of the library a kernel needs, and their text."""
+"""Which functions the library has."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from verl_kernel.env.executor.library import accesses, atomics, checks, functions, matrices
-from verl_kernel.env.executor.library.function import Function, Key
+from verl_kernel.env.executor.library.function import Function
+from verl_kernel.env.executor.lowering.writer import Key
 
 _MADE_BY: dict[str, Callable[[Key], tuple[Function, str]]] = {
     "fault": checks.fault_text, "resolve": checks.resolve_text, "sectors": checks.sectors_text,
@@ -18,23 +19,10 @@ _MADE_BY: dict[str, Callable[[Key], tuple[Function, str]]] = {
 _ROOMS = ("global", "shared", "local")
 
 
-def texts(keys: Iterable[Key]) -> tuple[list[str], dict[str, str]]:
-    """The functions with these keys and all that they call, and the declarations of LLVM's that they need."""
-    waiting, known = sorted(keys, key=str), set(keys)
-    found: list[str] = []
-    intrinsics: dict[str, str] = {}
-    while waiting:
-        made, text = _made(waiting.pop(0))
-        found.append(text)
-        intrinsics.update(made.intrinsics)
-        for key in made.calls:
-            if key not in known:
-                known.add(key)
-                waiting.append(key)
-    return found, intrinsics
-
-
-def _made(key: Key) -> tuple[Function, str]:
+def text(key: Key) -> tuple[str, list[Key]]:
+    """The module that holds a function of the library, and which others it calls."""
     if key[0] in _ROOMS:
-        return atomics.atomic_text(key) if key[1] == "atomic" else accesses.access_text(key)
-    return _MADE_BY[str(key[0])](key)
+        made, written = atomics.atomic_text(key) if key[1] == "atomic" else accesses.access_text(key)
+    else:
+        made, written = _MADE_BY[str(key[0])](key)
+    return written, list(made.calls)

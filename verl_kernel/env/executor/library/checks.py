@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from verl_kernel.env.executor.library import context
-from verl_kernel.env.executor.library.function import Function, Key, stride
+from verl_kernel.env.executor.library.function import Function, stride
 from verl_kernel.env.executor.lowering import sites
-from verl_kernel.env.executor.lowering.writer import LANES, WIDE
+from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 
 ADDRESSES = WIDE.int(64)
 

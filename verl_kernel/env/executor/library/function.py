@@ -4,32 +4,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
 from verl_kernel.env.executor.library import context
-from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Writer, lane_list
+from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key, Writer, lane_list, symbol
 
-Key: TypeAlias = "tuple[str | int | bool, ...]"
 MASK = f"<{LANES} x i1>"
 POINTERS = f"<{LANES} x ptr>"
 
 
 class Function(Writer):
-    """Instructions of one function, and which others it calls."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[Key] = []
-
-    def call(self, result: str, key: Key, *arguments: str) -> str:
-        """A call of another function of the library."""
-        self.calls.append(key)
-        return f"call {result} @{name(key)}({', '.join(arguments)})"
+    """Instructions of one function."""
 
     def text(self, result: str, key: Key, arguments: Sequence[str]) -> str:
         """The whole function."""
-        head = f"define internal {result} @{name(key)}({', '.join(arguments)}) noinline nounwind {{\nentry:\n"
-        return head + "\n".join(self.lines) + "\n}\n"
+        head = f"define {result} @{symbol(key)}({', '.join(arguments)}) nounwind {{\nentry:"
+        declared = {**self.calls, **self.intrinsics}
+        return "\n".join([head, *self.lines, "}", *sorted(declared.values()), ""])
 
     def context(self, word: int, kind: str = "ptr") -> str:
         """A word of the launch's context."""
@@ -66,11 +56,6 @@ class Function(Writer):
         self.do(f"%next_lane = add i32 {lane}, 1")
         self.branch(self.op(f"icmp ult i32 %next_lane, {LANES}"), "lane", "lanes_done")
         self.label("lanes_done")
-
-
-def name(key: Key) -> str:
-    """Name of a function in the module."""
-    return "_".join(map(str, key))
 
 
 def stride(size: int, bits: int) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 
-from verl_kernel.env.executor.library.function import Function, Key
+from verl_kernel.env.executor.library.function import Function
 from verl_kernel.env.executor.lowering import floats
-from verl_kernel.env.executor.lowering.writer import WIDE, real
+from verl_kernel.env.executor.lowering.writer import WIDE, Key, real
 
 SINGLES, DOUBLES, WORDS, LONGS = WIDE.type("float"), WIDE.type("double"), WIDE.int(32), WIDE.int(64)
 _LN2 = math.log(2)

@@ -15,10 +15,16 @@ DONE, WAITING, FAULTED = 0, 1, 2
 """What `block` returns."""
 
 _TEXT = """
-define i32 @block(ptr %ctx, ptr %frames, ptr %states, i32 %x, i32 %y, i32 %z, i64 %id, i64 %rounds) nounwind {
+define i32 @vk_block(ptr %ctx, ptr %frames, ptr %states, i32 %x, i32 %y, i32 %z, i64 %id, i64 %rounds) nounwind {
 entry:
   %fault.p = getelementptr i64, ptr %ctx, i64 @FAULT@
   %fault = load ptr, ptr %fault.p
+  %entry.p = getelementptr i64, ptr %ctx, i64 @ENTRY@
+  %warp = load ptr, ptr %entry.p
+  %warps.p = getelementptr i64, ptr %ctx, i64 @WARPS@
+  %warps = load i32, ptr %warps.p
+  %frame.p = getelementptr i64, ptr %ctx, i64 @FRAME@
+  %frame.bytes = load i32, ptr %frame.p
   br label %round
 round:
   %left = phi i64 [ %rounds, %entry ], [ %left.next, %again ]
@@ -31,7 +37,7 @@ look:
   %l.y = icmp sge i32 %l.s, @YIELDS@
   %some.next = or i1 %some, %l.y
   %l.next = add i32 %l, 1
-  %l.more = icmp ult i32 %l.next, @WARPS@
+  %l.more = icmp ult i32 %l.next, %warps
   br i1 %l.more, label %look, label %turn
 turn:
   %w = phi i32 [ 0, %look ], [ %w.next, %skip ]
@@ -48,9 +54,9 @@ turn:
 run:
   %place = select i1 %yielded, i32 @YIELDS@, i32 0
   %resume = sub i32 %s, %place
-  %offset = mul i32 %w, @FRAME@
+  %offset = mul i32 %w, %frame.bytes
   %frame = getelementptr i8, ptr %frames, i32 %offset
-  %got = call i32 @warp(ptr %ctx, ptr %frame, i32 %w, i32 %x, i32 %y, i32 %z, i32 %resume)
+  %got = call i32 %warp(ptr %ctx, ptr %frame, i32 %w, i32 %x, i32 %y, i32 %z, i32 %resume)
   store i32 %got, ptr %p
   %kind = load i64, ptr %fault
   %bad = icmp ne i64 %kind, 0
@@ -62,7 +68,7 @@ skip:
   %still = icmp sge i32 %now, @YIELDS@
   %waits.next = or i1 %waits, %still
   %w.next = add i32 %w, 1
-  %more = icmp ult i32 %w.next, @WARPS@
+  %more = icmp ult i32 %w.next, %warps
   br i1 %more, label %turn, label %rest
 rest:
   br i1 %alive.next, label %again, label %finished
@@ -84,12 +90,15 @@ faulted:
   ret i32 @FAULTED@
 }
 
-define i64 @grid(ptr %ctx, ptr %frames, ptr %states, ptr %order, i64 %count, i32 %gx, i32 %gy) nounwind {
+define i64 @vk_grid(ptr %ctx, ptr %frames, ptr %states, ptr %order, i64 %count, i32 %gx, i32 %gy) nounwind {
 entry:
   %shared.p = getelementptr i64, ptr %ctx, i64 @SHARED@
   %shared = load ptr, ptr %shared.p
   %length.p = getelementptr i64, ptr %ctx, i64 @SHARED_BYTES@
   %length = load i64, ptr %length.p
+  %warps.p = getelementptr i64, ptr %ctx, i64 @WARPS@
+  %warps = load i64, ptr %warps.p
+  %state.bytes = mul i64 %warps, 4
   br label %next
 next:
   %i = phi i64 [ 0, %entry ], [ %i.next, %ran ]
@@ -104,8 +113,8 @@ start:
   %y = urem i32 %r, %gy
   %z = udiv i32 %r, %gy
   call void @llvm.memset.p0.i64(ptr %shared, i8 -1, i64 %length, i1 false)
-  call void @llvm.memset.p0.i64(ptr %states, i8 0, i64 @STATE_BYTES@, i1 false)
-  %got = call i32 @block(ptr %ctx, ptr %frames, ptr %states, i32 %x, i32 %y, i32 %z, i64 %id, i64 9223372036854775807)
+  call void @llvm.memset.p0.i64(ptr %states, i8 0, i64 %state.bytes, i1 false)
+  %got = call i32 @vk_block(ptr %ctx, ptr %frames, ptr %states, i32 %x, i32 %y, i32 %z, i64 %id, i64 9223372036854775807)
   %bad = icmp ne i32 %got, @DONE@
   br i1 %bad, label %out, label %ran
 ran:
@@ -118,11 +127,11 @@ declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 """
 
 
-def grid_text(warps: int, frame_bytes: int) -> str:
-    """The functions for a kernel of so many warps, each with a frame of so many bytes."""
+def grid_text() -> str:
+    """The module that holds both."""
     values = {
         "FAULT": context.FAULT, "SHARED": context.SHARED, "SHARED_BYTES": context.SHARED_BYTES, "BLOCK": context.BLOCK,
-        "WARP": context.WARP, "YIELDS": YIELDS, "WARPS": warps, "FRAME": frame_bytes, "STATE_BYTES": 4 * warps,
+        "WARP": context.WARP, "YIELDS": YIELDS, "ENTRY": context.ENTRY, "WARPS": context.WARPS, "FRAME": context.FRAME,
         "DONE": DONE, "WAITING": WAITING, "FAULTED": FAULTED,
     }  # fmt: skip
     text = _TEXT

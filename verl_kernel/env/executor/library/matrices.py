@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.library.accesses import result_type
-from verl_kernel.env.executor.library.function import Function, Key
+from verl_kernel.env.executor.library.function import Function
 from verl_kernel.env.executor.lowering import floats
-from verl_kernel.env.executor.lowering.writer import LANES, WIDE
+from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 
 WORDS, FLOATS32 = WIDE.int(32), WIDE.type("float")
 

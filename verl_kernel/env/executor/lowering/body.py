@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 
 from verl_kernel.env.executor.flow.graph import CARRY, Graph
 from verl_kernel.env.executor.flow.lanes import Lanes
@@ -39,8 +38,6 @@ class Body(Writer):
         self.graph, self.lanes, self.warps, self.tables = graph, lanes, warps, tables
         self.program: Program = graph.program
         self.sites = Sites()
-        self.library: set[tuple[str | int | bool, ...]] = set()
-        """Functions of the library that are called."""
         self.item: Instruction
         self._crossing = crossing
 
@@ -168,11 +165,6 @@ class Body(Writer):
     def site(self, kind: str, size: int) -> str:
         """A new place in the code that accesses memory: a pointer to its counters."""
         return self.op(f"getelementptr i64, ptr %sites, i64 {self.sites.add(self.item, kind, size)}")
-
-    def call(self, result: str, key: tuple[str | int | bool, ...], arguments: Sequence[str]) -> str:
-        """Call a function of the library, which is then part of the module."""
-        self.library.add(key)
-        return f"call {result} @{'_'.join(map(str, key))}({', '.join(arguments)})"
 
     def literal(self, text: str, bits: int) -> int:
         """The bits of a literal."""

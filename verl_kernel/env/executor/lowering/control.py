@@ -141,9 +141,9 @@ class Control:
 
     def _fault(self, kind: int, lanes: str, place: str) -> None:
         body = self._body
-        body.library.add(("fault",))
-        address = f"{WIDE.int(64)} zeroinitializer"
-        body.do(f"call void @fault(i32 {kind}, i32 {lanes}, {address}, ptr %ctx, ptr {body.site(place, 0)})")
+        site = body.site(place, 0)
+        lane_addresses = f"{WIDE.int(64)} zeroinitializer"
+        body.do(body.call("void", ("fault",), f"i32 {kind}", f"i32 {lanes}", lane_addresses, "ptr %ctx", f"ptr {site}"))
 
     def _waits(self, first: int, last: int) -> bool:
         """Whether a loop reads what other warps may change."""

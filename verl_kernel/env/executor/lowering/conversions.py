@@ -103,7 +103,7 @@ def _eight_bits(body: Body, modifiers: Modifiers, source: str, target: str) -> N
         if target != "f16x2":
             raise body.item.unknown()
         both = body.read(body.item.operands[1], 16, WIDE)
-        value = body.op(body.call(words, ("from_eight", source[:-2]), [f"{shorts} {both}"]))
+        value = body.op(body.call(words, ("from_eight", source[:-2]), f"{shorts} {both}"))
         body.write(body.item.operands[0], value, 32, WIDE)
         return
     modifiers.need("satfinite")
@@ -114,7 +114,7 @@ def _eight_bits(body: Body, modifiers: Modifiers, source: str, target: str) -> N
         upper, lower = (_half_as_float(body, both, shift) for shift in (16, 0))
     else:
         raise body.item.unknown()
-    bytes_ = [body.op(body.call(words, ("to_eight", target[:-2]), [f"{words} {item}"])) for item in (upper, lower)]
+    bytes_ = [body.op(body.call(words, ("to_eight", target[:-2]), f"{words} {item}")) for item in (upper, lower)]
     both = body.op(f"or {words} {body.op(f'shl {words} {bytes_[0]}, {WIDE.const(32, 8)}')}, {bytes_[1]}")
     body.write(body.item.operands[0], body.resized(both, 32, 16, WIDE), 16, WIDE)
 

@@ -269,7 +269,7 @@ def approximated(body: Body, modifiers: Modifiers) -> None:
     if is_flushed:
         value = flush(body, value, form)
     floats = form.type("float")
-    value = body.op(body.call(floats, (body.item.root,), [f"{floats} {value}"]))
+    value = body.op(body.call(floats, (body.item.root,), f"{floats} {value}"))
     if is_flushed:
         value = flush(body, value, form)
     value = value if kind == "f32" else narrow(body, value, "float", element, form)

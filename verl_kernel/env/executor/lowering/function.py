@@ -9,15 +9,13 @@ from verl_kernel.env.executor.flow.graph import CARRY, Graph
 from verl_kernel.env.executor.flow.lanes import lanes
 from verl_kernel.env.executor.flow.liveness import live
 from verl_kernel.env.executor.library import context
-from verl_kernel.env.executor.library.all import texts
-from verl_kernel.env.executor.library.grid import grid_text
 from verl_kernel.env.executor.lowering import conversions, floats, integers, memory, moves  # noqa: F401  they declare opcodes
 from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.control import NOWHERE, SLICE, Control
 from verl_kernel.env.executor.lowering.frame import ALIVE, PLACES, Frame
 from verl_kernel.env.executor.lowering.opcodes import lower
 from verl_kernel.env.executor.lowering.sites import Site
-from verl_kernel.env.executor.lowering.writer import LANES, WIDE, lane_list
+from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key, lane_list
 from verl_kernel.env.executor.ptx.program import Program
 
 
@@ -26,6 +24,8 @@ class Module:
     """LLVM IR of a kernel, and what is needed to launch it and to read its counters."""
 
     text: str
+    library: tuple[Key, ...]
+    """Functions that it calls."""
     frame_bytes: int
     """Of each warp."""
     may_wait: bool
@@ -57,12 +57,10 @@ def module(program: Program, warps: int, tables: dict[str, int]) -> Module:
         control.restore(number)
     if body.lanes.may_part:
         _resume_parted(body)
-    found, intrinsics = texts(body.library)
-    intrinsics |= body.intrinsics
-    text = "\n".join(
-        [grid_text(warps, frame.bytes), *body.lines, *rest, "}", *found, *sorted(set(intrinsics.values())), ""]
-    )
-    return Module(text, frame.bytes, control.may_wait, body.sites.all, [(block.start, block.end) for block in graph.blocks])
+    declared = {**body.calls, **body.intrinsics}
+    text = "\n".join([*body.lines, *rest, "}", *sorted(declared.values()), ""])
+    counted = [(block.start, block.end) for block in graph.blocks]
+    return Module(text, tuple(body.calls), frame.bytes, control.may_wait, body.sites.all, counted)
 
 
 def _blocks(body: Body, control: Control) -> None:
@@ -84,7 +82,7 @@ def _entry(body: Body, control: Control, frame: Frame) -> None:
     """The function's head: its arguments, places for registers, and where it begins."""
     words = WIDE.int(32)
     body.lines.append(
-        "define internal i32 @warp(ptr noalias %ctx, ptr noalias %frame, i32 %warpid, i32 %ctaid_x, i32 %ctaid_y, "
+        "define i32 @warp(ptr noalias %ctx, ptr noalias %frame, i32 %warpid, i32 %ctaid_x, i32 %ctaid_y, "
         "i32 %ctaid_z, i32 %resume) nounwind {\nentry:"
     )
     for name, word in (("params", context.PARAMETERS), ("sites", context.SITES), ("counts", context.COUNTS), ("fuel", context.FUEL)):

@@ -86,7 +86,7 @@ def _access(body: Body, verb: str, space: str, bits: int, count: int, result: st
     if room == "local":
         arguments.append("i32 %warpid")
     arguments += [f"{WIDE.int(bits)} {value}" for value in values]
-    return body.call(result, (room, verb, bits, count), arguments)
+    return body.call(result, (room, verb, bits, count), *arguments)
 
 
 @opcode("cp")
@@ -108,7 +108,7 @@ def copy_asynchronously(body: Body, modifiers: Modifiers) -> None:
     words = WIDE.int(32)
     places = [f"{words} {target}", f"{WIDE.int(64)} {source}", f"{words} {read}", f"i32 {body.condition_bits()}", "ptr %ctx"]
     places += [f"ptr {body.site('global load', size)}", f"ptr {body.site('shared store', size)}"]
-    body.do(body.call("void", ("copy", size), places))
+    body.do(body.call("void", ("copy", size), *places))
 
 
 @opcode("atom", "red")
@@ -135,7 +135,7 @@ def atomic(body: Body, modifiers: Modifiers) -> None:
         other = body.read(operands[2], bits, WIDE) if change == "cas" else new
         numbers = WIDE.int(bits)
         arguments = [f"{WIDE.int(width)} {moved}", f"i32 {lanes}", "ptr %ctx", f"ptr {site}", f"{numbers} {new}", f"{numbers} {other}"]
-        old = body.op(body.call(numbers, (room, "atomic", change, kind), arguments))
+        old = body.op(body.call(numbers, (room, "atomic", change, kind), *arguments))
         if not is_red:
             body.write(_items(body.item.operands[0])[place], old, bits, WIDE)
 
@@ -154,7 +154,7 @@ def load_matrices(body: Body, modifiers: Modifiers) -> None:
     result = "{" + ", ".join([WIDE.int(32)] * count) + "}"
     address = body.address(body.item.operands[1], 32)
     arguments = [f"{WIDE.int(32)} {address}", "ptr %ctx", f"ptr {body.site('shared load', 16)}"]
-    value = body.op(body.call(result, ("matrices", count, is_transposed), arguments))
+    value = body.op(body.call(result, ("matrices", count, is_transposed), *arguments))
     for place, target in enumerate(_items(body.item.operands[0])):
         body.write(target, body.op(f"extractvalue {result} {value}, {place}"), 32, WIDE)
 
@@ -178,7 +178,7 @@ def multiply_matrices(body: Body, modifiers: Modifiers) -> None:
     values = [f"{numbers} {body.read(item, width, WIDE)}" for group in groups[1:] for item in group]
     result = "{" + ", ".join([numbers] * len(groups[0])) + "}"
     key = ("product", shape, first, second, result_kind)
-    value = body.op(body.call(result, key, values))
+    value = body.op(body.call(result, key, *values))
     for place, target in enumerate(groups[0]):
         body.write(target, body.op(f"extractvalue {result} {value}, {place}"), width, WIDE)
 

@@ -123,15 +123,14 @@ def _gathered(body: Body, value: str, mode: str, place: Operand, clamp: Operand)
 def gather(body: Body, pointers: str, mask: str, bits: int) -> str:
     """Load what each lane points to; lanes outside of the mask get 0."""
     numbers = WIDE.int(bits)
-    body.library.add(("gather", bits))
-    return body.op(f"call {numbers} @gather_{bits}(<{LANES} x ptr> {pointers}, {WIDE.int(1)} {mask})")
+    return body.op(body.call(numbers, ("gather", bits), f"<{LANES} x ptr> {pointers}", f"{WIDE.int(1)} {mask}"))
 
 
 def converged(body: Body) -> None:
     """Report a fault where lanes that still run are elsewhere: what follows exchanges values between all of them."""
     if body.lanes.may_part:
         places = [f"i32 {body.active_bits()}", f"i32 {alive(body)}", "ptr %ctx", f"ptr {body.site('warp', 0)}"]
-        body.do(body.call("void", ("converged",), places))
+        body.do(body.call("void", ("converged",), *places))
 
 
 def alive(body: Body) -> str:

@@ -6,7 +6,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
+Key: TypeAlias = "tuple[str | int | bool, ...]"
+"""Names a function of the library: what it does and for which types."""
 LANES = 32
 FLOATS = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double"}
 _SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
@@ -55,6 +58,8 @@ class Writer:
         self.lines: list[str] = []
         self.intrinsics: dict[str, str] = {}
         """Declarations of what was called of LLVM's, by name."""
+        self.calls: dict[Key, str] = {}
+        """Declarations of the library's functions that were called."""
         self._count = 0
 
     def op(self, code: str) -> str:
@@ -84,6 +89,12 @@ class Writer:
         typed = list(arguments)
         self.intrinsics[name] = f"declare {result} @llvm.{name}({', '.join(kind for kind, _ in typed)})"
         return f"call {result} @llvm.{name}({', '.join(f'{kind} {value}' for kind, value in typed)})"
+
+    def call(self, result: str, key: Key, *arguments: str) -> str:
+        """A call of a function of the library, with arguments that begin with their types."""
+        types = ", ".join(argument.rpartition(" ")[0] if not argument.endswith(")") else argument.partition(" splat")[0] for argument in arguments)
+        self.calls[key] = f"declare {result} @{symbol(key)}({types})"
+        return f"call {result} @{symbol(key)}({', '.join(arguments)})"
 
     def splat(self, element: str, value: str, lanes: int = LANES) -> str:
         """A vector that holds a scalar in each lane."""
@@ -118,6 +129,11 @@ class Writer:
     def word(self, base: str, number: int) -> str:
         """Address of a 64-bit word of a structure."""
         return self.op(f"getelementptr i64, ptr {base}, i64 {number}")
+
+
+def symbol(key: Key) -> str:
+    """Name of a function of the library in LLVM IR, unlike any of a C library."""
+    return "vk_" + "_".join(map(str, key))
 
 
 def mangled(kind: str) -> str:
