@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,8 +75,12 @@ class Kernel:
 
     def __init__(self, ptx: str, warps: int, shared_bytes: int) -> None:
         self.program: Program = parse(ptx)
-        self._tables = {name: np.frombuffer(data + bytes(64), np.uint8) for name, data in self.program.constants.items()}
-        self.module: Module = module(self.program, warps, {name: int(data.ctypes.data) for name, data in self._tables.items()})
+        self._tables = {
+            name: np.frombuffer(data + bytes(64), np.uint8) for name, data in self.program.constants.items()
+        }
+        self.module: Module = module(
+            self.program, warps, {name: int(data.ctypes.data) for name, data in self._tables.items()}
+        )
         self.library = _library()
         self.library.need(self.module.library)
         self._engine = jit.compiled(self.module.text)
@@ -137,12 +141,20 @@ class _Run:
     """Memory of one launch."""
 
     def __init__(
-        self, kernel: Kernel, shape: tuple[int, int, int], arguments: Sequence[int | float], buffers: Sequence[Buffer], fuel: int
+        self,
+        kernel: Kernel,
+        shape: tuple[int, int, int],
+        arguments: Sequence[int | float],
+        buffers: Sequence[Buffer],
+        fuel: int,
     ) -> None:
         self._kernel, self._shape = kernel, shape
         self._parameters = _parameters(kernel.program, arguments)
         tables = [Buffer(int(data.ctypes.data), data.nbytes - 64) for data in kernel._tables.values()]
-        rows = [(item.address, item.bytes, item.written - item.address if item.written else 0, 0) for item in (*buffers, *tables)]
+        rows = [
+            (item.address, item.bytes, item.written - item.address if item.written else 0, 0)
+            for item in (*buffers, *tables)
+        ]
         self._table = np.array(rows or [(0, 0, 0, 0)], np.int64)
         self._fault, self._fuel = np.zeros(context.FAULT_WORDS, np.int64), np.array([fuel], np.int64)
         self._local = _local_memory(kernel.program.local_bytes, kernel._warps)
@@ -172,12 +184,20 @@ class _Run:
         kernel = self._kernel
         frames, states = _aligned(kernel.module.frame_bytes * kernel._warps), np.zeros(kernel._warps, np.int32)
         call = jit.GRID(kernel.library.grid)
-        call(self._context.ctypes.data, frames.ctypes.data, states.ctypes.data, numbers.ctypes.data, len(numbers), *self._shape[:2])
+        call(
+            self._context.ctypes.data,
+            frames.ctypes.data,
+            states.ctypes.data,
+            numbers.ctypes.data,
+            len(numbers),
+            *self._shape[:2],
+        )
         self._check()
 
     def by_turns(self, numbers: np.ndarray) -> None:
         """As many blocks as a GPU might hold, by turns."""
-        waiting, running = list(map(int, numbers)), []
+        waiting = list(map(int, numbers))
+        running: list[Callable[[], int]] = []
         while waiting or running:
             while waiting and len(running) < _RESIDENT:
                 running.append(self._start(waiting.pop(0)))
@@ -185,7 +205,8 @@ class _Run:
             self._check()
             self._fuel -= _ROUNDS
 
-    def _start(self, number: int):  # type: ignore[no-untyped-def]
+    def _start(self, number: int) -> Callable[[], int]:
+        """Memory for a block; returns what gives it its turn."""
         kernel, (x, y, _) = self._kernel, self._shape
         shared = self._new_shared()
         words = self._new_context(shared)
@@ -209,8 +230,8 @@ class _Run:
         place = site.item.place
         line = (kernel.program.files.get(place.file, "?"), place.line) if place else None
         sentence = _SENTENCES[kind].format(place=int(self._fault[context.PLACE]) & (1 << 64) - 1, bytes=site.bytes)
-        who = f"block {int(self._fault[context.BLOCK])}, warp {int(self._fault[context.WARP])}, lane {int(self._fault[context.LANE])}"
-        raise Fault(kind, f"`{site.item.text}` {sentence} ({who})", line)
+        block, warp, lane = (int(self._fault[word]) for word in (context.BLOCK, context.WARP, context.LANE))
+        raise Fault(kind, f"`{site.item.text}` {sentence} (block {block}, warp {warp}, lane {lane})", line)
 
 
 def _parameters(program: Program, arguments: Sequence[int | float]) -> np.ndarray:
@@ -240,5 +261,3 @@ def _aligned(size: int) -> np.ndarray:
     raw = np.zeros(size + 64, np.uint8)
     start = -int(raw.ctypes.data) % 64
     return raw[start : start + size]
-
-

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from verl_kernel.env.executor.ptx.program import (
-    Address, Group, Instruction, Not, Operand, Pair, Program, Register, Special,
+    Address,
+    Group,
+    Instruction,
+    Not,
+    Operand,
+    Pair,
+    Program,
+    Register,
+    Special,
 )  # fmt: skip
 
 _NO_RESULT = frozenset(

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from verl_kernel.env.executor.flow.graph import CARRY, Graph, is_lane_dependent
 from verl_kernel.env.executor.ptx.program import Instruction
 
-_BY_LANE = frozenset(
-    "shfl ldmatrix mma atom redux vote activemask match movmatrix addc subc madc call".split()
-)
+_BY_LANE = frozenset("shfl ldmatrix mma atom redux vote activemask match movmatrix addc subc madc call".split())
 _BRANCHES = frozenset({"bra", "ret", "exit"})
 
 

@@ -4,31 +4,36 @@
 from __future__ import annotations
 
 from verl_kernel.env.executor.library import checks, context
-from verl_kernel.env.executor.library.function import MASK, POINTERS, Function
+from verl_kernel.env.executor.library.function import MASK, POINTERS, Function, stride
 from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 
-ADDRESSES = WIDE.int(64)
+ADDRESSES = WIDE.ints(64)
 
 
 def gather_text(key: Key) -> tuple[Function, str]:
     """`gather_<bits>(pointers, mask)`: zeros in the other lanes."""
     made, bits = Function(), int(key[1])
-    made.do(f"ret {WIDE.int(bits)} {gathered(made, '%pointers', '%mask', bits)}")
-    return made, made.text(WIDE.int(bits), key, (f"{POINTERS} %pointers", f"{MASK} %mask"))
+    made.do(f"ret {WIDE.ints(bits)} {gathered(made, '%pointers', '%mask', bits)}")
+    return made, made.text(WIDE.ints(bits), key, (f"{POINTERS} %pointers", f"{MASK} %mask"))
 
 
 def gathered(made: Function, pointers: str, mask: str, bits: int, default: str = "zeroinitializer") -> str:
     """What pointers of lanes point to."""
-    kind = WIDE.int(bits)
+    kind = WIDE.ints(bits)
     return made.intrinsic(
-        f"masked.gather.v{LANES}i{bits}.v{LANES}p0", kind, (POINTERS, pointers), ("i32", "1"), (MASK, mask), (kind, default)
+        f"masked.gather.v{LANES}i{bits}.v{LANES}p0",
+        kind,
+        (POINTERS, pointers),
+        ("i32", "1"),
+        (MASK, mask),
+        (kind, default),
     )
 
 
 def scatter(made: Function, value: str, pointers: str, mask: str, bits: int) -> None:
     """Store values of lanes where their pointers point to; of lanes with the same address the last one's stays."""
-    kind = WIDE.int(bits)
+    kind = WIDE.ints(bits)
     name = f"masked.scatter.v{LANES}i{bits}.v{LANES}p0"
     made.intrinsics[name] = f"declare void @llvm.{name}({kind}, {POINTERS}, i32, {MASK})"
     made.do(f"call void @llvm.{name}({kind} {value}, {POINTERS} {pointers}, i32 1, {MASK} {mask})")
@@ -47,15 +52,15 @@ def access_text(key: Key) -> tuple[Function, str]:
     else:
         _local(made, verb, bits, count)
     result = "void" if verb == "store" else result_type(bits, count)
-    arguments = [f"{WIDE.int(width)} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site"]
+    arguments = [f"{WIDE.ints(width)} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site"]
     arguments += ["i32 %warp"] * (room == "local")
-    arguments += [f"{WIDE.int(bits)} %x{place}" for place in range(count)] if verb == "store" else []
+    arguments += [f"{WIDE.ints(bits)} %x{place}" for place in range(count)] if verb == "store" else []
     return made, made.text(result, key, arguments)
 
 
 def result_type(bits: int, count: int) -> str:
     """What a load of several registers gives back."""
-    return "{" + ", ".join([WIDE.int(bits)] * count) + "}"
+    return "{" + ", ".join([WIDE.ints(bits)] * count) + "}"
 
 
 def _global(made: Function, verb: str, bits: int, count: int, lanes: str) -> None:
@@ -91,7 +96,10 @@ def _dense(made: Function, verb: str, bits: int, count: int, pointer: str) -> No
         made.do("ret void")
         return
     value = made.op(f"load {kind}, ptr {pointer}, align 1")
-    parts = [made.shuffle(element, value, range(place, lanes, count), lanes) if count > 1 else value for place in range(count)]
+    parts = [
+        made.shuffle(element, value, range(place, lanes, count), lanes) if count > 1 else value
+        for place in range(count)
+    ]
     give_back(made, bits, parts)
 
 
@@ -99,7 +107,7 @@ def give_back(made: Function, bits: int, parts: list[str]) -> None:
     """End a function that loads, with a value for each register."""
     kind, result = result_type(bits, len(parts)), "poison"
     for place, part in enumerate(parts):
-        result = made.op(f"insertvalue {kind} {result}, {WIDE.int(bits)} {part}, {place}")
+        result = made.op(f"insertvalue {kind} {result}, {WIDE.ints(bits)} {part}, {place}")
     made.do(f"ret {kind} {result}")
 
 
@@ -108,12 +116,15 @@ def _interleaved(made: Function, element: str, count: int) -> str:
     joined, lanes = [f"%x{place}" for place in range(count)], LANES
     while len(joined) > 1:
         joined = [
-            made.shuffle(element, left, range(2 * lanes), lanes, right) for left, right in zip(joined[::2], joined[1::2], strict=True)
+            made.shuffle(element, left, range(2 * lanes), lanes, right)
+            for left, right in zip(joined[::2], joined[1::2], strict=True)
         ]
         lanes *= 2
     if count == 1:
         return joined[0]
-    return made.shuffle(element, joined[0], [part * LANES + lane for lane in range(LANES) for part in range(count)], lanes)
+    return made.shuffle(
+        element, joined[0], [part * LANES + lane for lane in range(LANES) for part in range(count)], lanes
+    )
 
 
 def _sparse(made: Function, verb: str, bits: int, count: int, pointers: str, mask: str) -> None:
@@ -157,7 +168,7 @@ def _watch_lanes(made: Function, verb: str, lanes: str, written: str, bits: int,
             scatter(made, WIDE.const(bits, marks), there, mask, bits)
         else:
             found = gathered(made, there, mask, bits, WIDE.const(bits, marks))
-            absent = made.bits(made.op(f"icmp ne {WIDE.int(bits)} {found}, {WIDE.const(bits, marks)}"))
+            absent = made.bits(made.op(f"icmp ne {WIDE.ints(bits)} {found}, {WIDE.const(bits, marks)}"))
             missing = made.op(f"or i32 {missing}, {absent}")
     if verb == "load":
         count_of = made.op(f"zext i32 {made.overloaded('ctpop', 'i32', missing)} to i64")
@@ -182,8 +193,10 @@ def _shared(made: Function, verb: str, bits: int, count: int) -> None:
     _dense(made, verb, bits, count, made.op(f"getelementptr i8, ptr {base}, i32 {first}"))
     made.label("sparse")
     aligned = checks.check_alignment(made, "%addresses", good, size, 32)
-    offsets = made.op(f"zext {WIDE.int(32)} %addresses to {ADDRESSES}")
-    _sparse(made, verb, bits, count, made.op(f"getelementptr i8, ptr {base}, {ADDRESSES} {offsets}"), made.mask(aligned))
+    offsets = made.op(f"zext {WIDE.ints(32)} %addresses to {ADDRESSES}")
+    _sparse(
+        made, verb, bits, count, made.op(f"getelementptr i8, ptr {base}, {ADDRESSES} {offsets}"), made.mask(aligned)
+    )
 
 
 def _local(made: Function, verb: str, bits: int, count: int) -> None:
@@ -191,24 +204,26 @@ def _local(made: Function, verb: str, bits: int, count: int) -> None:
     size = bits * count // 8
     base = made.context(context.LOCAL)
     length = made.op(f"load i64, ptr {made.word(base, 0)}")
-    low = made.op(f"trunc {ADDRESSES} %addresses to {WIDE.int(32)}")
+    low = made.op(f"trunc {ADDRESSES} %addresses to {WIDE.ints(32)}")
     limit = made.op(f"trunc i64 {length} to i32")
     good = checks.check_room(made, low, "%lanes", limit, size, context.OUT_OF_LOCAL)
     checks.count_lanes(made, good)
     aligned = checks.check_alignment(made, low, good, size, 32)
     lane = made.op(f"mul i32 %warp, {LANES}")
-    lane = made.op(f"add {WIDE.int(32)} {made.splat('i32', lane)}, {checks.stride(1, 32)}")
-    own = made.op(f"mul {WIDE.int(32)} {lane}, {made.splat('i32', limit)}")
-    offset = made.op(f"add {WIDE.int(32)} {own}, {low}")
-    offset = made.op(f"zext {WIDE.int(32)} {offset} to {ADDRESSES}")
+    lane = made.op(f"add {WIDE.ints(32)} {made.splat('i32', lane)}, {stride(1, 32)}")
+    own = made.op(f"mul {WIDE.ints(32)} {lane}, {made.splat('i32', limit)}")
+    offset = made.op(f"add {WIDE.ints(32)} {own}, {low}")
+    offset = made.op(f"zext {WIDE.ints(32)} {offset} to {ADDRESSES}")
     start = made.op(f"getelementptr i8, ptr {base}, i64 64")
-    _sparse(made, verb, bits, count, made.op(f"getelementptr i8, ptr {start}, {ADDRESSES} {offset}"), made.mask(aligned))
+    _sparse(
+        made, verb, bits, count, made.op(f"getelementptr i8, ptr {start}, {ADDRESSES} {offset}"), made.mask(aligned)
+    )
 
 
 def copy_text(key: Key) -> tuple[Function, str]:
     """`copy_<size>(targets, addresses, read, lanes0, ctx, site)`: from global to shared memory, zeros beyond `read`."""
     made, size = Function(), int(key[1])
-    words = WIDE.int(32)
+    words = WIDE.ints(32)
     reads = made.bits(made.op(f"icmp ne {words} %read, zeroinitializer"))
     partial = made.bits(made.op(f"icmp ne {words} %read, {WIDE.const(32, size)}"))
     partial = made.op(f"and i32 {made.op(f'and i32 {partial}, {reads}')}, %all_lanes")
@@ -225,10 +240,26 @@ def copy_text(key: Key) -> tuple[Function, str]:
     parts = [made.op(f"extractvalue {result_type(32, size // 4)} {loaded}, {place}") for place in range(size // 4)]
     values = [f"{words} {part}" for part in parts]
     made.do(
-        made.call("void", ("shared", "store", 32, size // 4), f"{words} %targets", "i32 %all_lanes", "ptr %ctx", "ptr %scratch", *values)
+        made.call(
+            "void",
+            ("shared", "store", 32, size // 4),
+            f"{words} %targets",
+            "i32 %all_lanes",
+            "ptr %ctx",
+            "ptr %scratch",
+            *values,
+        )
     )
     made.do("ret void")
-    arguments = (f"{words} %targets", f"{ADDRESSES} %addresses", f"{words} %read", "i32 %all_lanes", "ptr %ctx", "ptr %site", "ptr %scratch")
+    arguments = (
+        f"{words} %targets",
+        f"{ADDRESSES} %addresses",
+        f"{words} %read",
+        "i32 %all_lanes",
+        "ptr %ctx",
+        "ptr %site",
+        "ptr %scratch",
+    )
     return made, made.text("void", key, arguments)
 
 
@@ -240,27 +271,30 @@ def matrices_text(key: Key) -> tuple[Function, str]:
     base, good = shared_lanes(made, 16)
     aligned = checks.check_alignment(made, "%addresses", good, 16, 32)
     is_bad = made.op(f"icmp ne i32 {aligned}, %lanes")
-    places = made.op(f"select i1 {is_bad}, {WIDE.int(32)} zeroinitializer, {WIDE.int(32)} %addresses")
+    places = made.op(f"select i1 {is_bad}, {WIDE.ints(32)} zeroinitializer, {WIDE.ints(32)} %addresses")
     limit = made.context(context.SHARED_BYTES, "i64")
     made.branch(made.op(f"icmp ult i64 {limit}, 16"), "none", "some")
     made.label("none")
     give_back(made, 32, [WIDE.const(32, 0)] * count)
     made.label("some")
     give_back(made, 32, [_matrix(made, base, places, number, is_transposed) for number in range(count)])
-    return made, made.text(result_type(32, count), key, (f"{WIDE.int(32)} %addresses", "ptr %ctx", "ptr %site"))
+    return made, made.text(result_type(32, count), key, (f"{WIDE.ints(32)} %addresses", "ptr %ctx", "ptr %site"))
 
 
 def _matrix(made: Function, base: str, places: str, number: int, is_transposed: bool) -> str:
     rows, lanes = [], 4
     for row in range(8):
-        place = made.op(f"extractelement {WIDE.int(32)} {places}, i32 {8 * number + row}")
+        place = made.op(f"extractelement {WIDE.ints(32)} {places}, i32 {8 * number + row}")
         rows.append(made.op(f"load <4 x i32>, ptr {made.op(f'getelementptr i8, ptr {base}, i32 {place}')}, align 1"))
     while len(rows) > 1:
-        rows = [made.shuffle("i32", left, range(2 * lanes), lanes, right) for left, right in zip(rows[::2], rows[1::2], strict=True)]
+        rows = [
+            made.shuffle("i32", left, range(2 * lanes), lanes, right)
+            for left, right in zip(rows[::2], rows[1::2], strict=True)
+        ]
         lanes *= 2
     if not is_transposed:
         return rows[0]
-    halves = made.op(f"bitcast {WIDE.int(32)} {rows[0]} to <{2 * LANES} x i16>")
+    halves = made.op(f"bitcast {WIDE.ints(32)} {rows[0]} to <{2 * LANES} x i16>")
     order = [(2 * (lane % 4) + part) * 8 + lane // 4 for lane in range(LANES) for part in range(2)]
     halves = made.shuffle("i16", halves, order, 2 * LANES)
-    return made.op(f"bitcast <{2 * LANES} x i16> {halves} to {WIDE.int(32)}")
+    return made.op(f"bitcast <{2 * LANES} x i16> {halves} to {WIDE.ints(32)}")

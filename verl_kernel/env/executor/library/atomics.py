@@ -17,7 +17,7 @@ def atomic_text(key: Key) -> tuple[Function, str]:
     """`<room>_atomic_<change>_<kind>(addresses, lanes, ctx, site, value, other) -> old values`."""
     room, change, kind = str(key[0]), str(key[2]), str(key[3])
     bits = BITS[kind]
-    made, numbers = Function(), WIDE.int(bits)
+    made, numbers = Function(), WIDE.ints(bits)
     if room == "global":
         lanes = checks.check_global(made, bits // 8)
         lanes = checks.check_alignment(made, "%addresses", lanes, bits // 8)
@@ -33,20 +33,33 @@ def atomic_text(key: Key) -> tuple[Function, str]:
 
     def each(lane: str) -> None:
         width = 64 if room == "global" else 32
-        address = made.op(f"extractelement {WIDE.int(width)} %addresses, i32 {lane}")
-        pointer = made.op(f"inttoptr i64 {address} to ptr") if room == "global" else made.op(f"getelementptr i8, ptr {base}, i32 {address}")
+        address = made.op(f"extractelement {WIDE.ints(width)} %addresses, i32 {lane}")
+        pointer = (
+            made.op(f"inttoptr i64 {address} to ptr")
+            if room == "global"
+            else made.op(f"getelementptr i8, ptr {base}, i32 {address}")
+        )
         old = made.op(f"load i{bits}, ptr {pointer}, align 1")
         value, other = (made.op(f"extractelement {numbers} {name}, i32 {lane}") for name in ("%value", "%other"))
         made.do(f"store i{bits} {_changed(made, change, kind, old, value, other)}, ptr {pointer}, align 1")
         before = made.op(f"load {numbers}, ptr %result")
-        made.do(f"store {numbers} {made.op(f'insertelement {numbers} {before}, i{bits} {old}, i32 {lane}')}, ptr %result")
+        made.do(
+            f"store {numbers} {made.op(f'insertelement {numbers} {before}, i{bits} {old}, i32 {lane}')}, ptr %result"
+        )
 
     made.each_lane(lanes, "begin", each)
     if room == "global":
         _mark(made, written, lanes, bits)
     made.do(f"ret {numbers} {made.op(f'load {numbers}, ptr %result')}")
-    addresses = WIDE.int(64 if room == "global" else 32)
-    arguments = (f"{addresses} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site", f"{numbers} %value", f"{numbers} %other")
+    addresses = WIDE.ints(64 if room == "global" else 32)
+    arguments = (
+        f"{addresses} %addresses",
+        "i32 %lanes",
+        "ptr %ctx",
+        "ptr %site",
+        f"{numbers} %value",
+        f"{numbers} %other",
+    )
     return made, made.text(numbers, key, arguments)
 
 
@@ -54,8 +67,8 @@ def _mark(made: Function, written: str, lanes: str, bits: int) -> None:
     """Mark as written what was changed, where that is watched."""
     made.branch(made.op(f"icmp ne i64 {written}, 0"), "mark", "marked")
     made.label("mark")
-    moved = made.op(f"add {WIDE.int(64)} %addresses, {made.splat('i64', written)}")
-    pointers = made.op(f"inttoptr {WIDE.int(64)} {moved} to <32 x ptr>")
+    moved = made.op(f"add {WIDE.ints(64)} %addresses, {made.splat('i64', written)}")
+    pointers = made.op(f"inttoptr {WIDE.ints(64)} {moved} to <32 x ptr>")
     accesses.scatter(made, WIDE.const(bits, int("01" * (bits // 8), 16)), pointers, made.mask(lanes), bits)
     made.do("br label %marked")
     made.label("marked")

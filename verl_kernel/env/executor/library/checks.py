@@ -8,7 +8,7 @@ from verl_kernel.env.executor.library.function import Function, stride
 from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 
-ADDRESSES = WIDE.int(64)
+ADDRESSES = WIDE.ints(64)
 
 
 def fault_text(key: Key) -> tuple[Function, str]:
@@ -36,8 +36,10 @@ def fault_text(key: Key) -> tuple[Function, str]:
 
 
 def resolve_text(key: Key) -> tuple[Function, str]:
-    """`resolve(addresses, lanes, ctx, site, size) -> lanes`: find each lane's buffer in the table; those that have none
-    are faults and left out. The last buffer found is what the site looks at first next time."""
+    """`resolve(addresses, lanes, ctx, site, size) -> lanes`: find each lane's buffer in the table.
+
+    Lanes that have none are faults and left out. The last buffer found is what the site looks at first next time.
+    """
     made = Function()
     table, rows = made.context(context.TABLE), made.context(context.BUFFERS, "i64")
     made.do("br label %lane")
@@ -147,7 +149,7 @@ def check_alignment(made: Function, addresses: str, lanes: str, size: int, bits:
     """Note lanes whose address is no multiple of what they access; returns the others."""
     if size == 1:
         return lanes
-    kind = WIDE.int(bits)
+    kind = WIDE.ints(bits)
     low = made.op(f"and {kind} {addresses}, {WIDE.const(bits, size - 1)}")
     odd = made.bits(made.op(f"icmp ne {kind} {low}, {WIDE.const(bits, 0)}"))
     odd = made.op(f"and i32 {odd}, {lanes}")
@@ -164,7 +166,7 @@ def count_lanes(made: Function, lanes: str) -> None:
 
 def check_room(made: Function, places: str, lanes: str, limit: str, size: int, kind: int) -> str:
     """Check offsets (32 bits) of lanes against the length of shared or local memory; returns the lanes that fit."""
-    words = WIDE.int(32)
+    words = WIDE.ints(32)
     room = made.op(f"sub i32 {limit}, {size}")
     fits = made.bits(made.op(f"icmp ule {words} {places}, {made.splat('i32', room)}"))
     is_long = made.op(f"icmp uge i32 {limit}, {size}")
@@ -176,7 +178,7 @@ def check_room(made: Function, places: str, lanes: str, limit: str, size: int, k
 
 def are_dense(made: Function, places: str, lanes: str, size: int, bits: int) -> tuple[str, str]:
     """The first lane's address, and whether all lanes access one after the other from an aligned one on."""
-    kind = WIDE.int(bits)
+    kind = WIDE.ints(bits)
     first = made.op(f"extractelement {kind} {places}, i32 0")
     steps = made.op(f"sub {kind} {places}, {made.splat(f'i{bits}', first)}")
     equal = made.bits(made.op(f"icmp eq {kind} {steps}, {stride(size, bits)}"))

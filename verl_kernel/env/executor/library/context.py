@@ -3,10 +3,27 @@
 
 from __future__ import annotations
 
-PARAMETERS, SHARED, SHARED_BYTES, TABLE, BUFFERS, SITES, COUNTS, FAULT, GRID_X, GRID_Y, GRID_Z, LOCAL, FUEL, ENTRY, WARPS, FRAME = range(16)
-"""Pointers to the parameters, shared memory, the table of buffers, the sites' words, the blocks' counters and the fault;
-lengths; the grid; local memory of the block's lanes; how many jumps back are left; the kernel's function, warps of a
-block, bytes of a warp's frame."""
+(
+    PARAMETERS,
+    SHARED,
+    SHARED_BYTES,
+    TABLE,
+    BUFFERS,
+    SITES,
+    COUNTS,
+    FAULT,
+    GRID_X,
+    GRID_Y,
+    GRID_Z,
+    LOCAL,
+    FUEL,
+    ENTRY,
+    WARPS,
+    FRAME,
+) = range(16)
+"""Pointers to the parameters, shared memory, the table of buffers, the sites' words, the blocks' counters and the
+fault; lengths; the grid; local memory of the block's lanes; how many jumps back are left; the kernel's function, warps
+of a block, bytes of a warp's frame."""
 CONTEXT_WORDS = 16
 
 START, SIZE, WRITTEN = range(3)

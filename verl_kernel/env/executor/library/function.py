@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key, Writer, lane_list, symbol
 
 MASK = f"<{LANES} x i1>"
@@ -18,8 +17,8 @@ class Function(Writer):
     def text(self, result: str, key: Key, arguments: Sequence[str]) -> str:
         """The whole function."""
         head = f"define {result} @{symbol(key)}({', '.join(arguments)}) nounwind {{\nentry:"
-        declared = {**self.calls, **self.intrinsics}
-        return "\n".join([head, *self.lines, "}", *sorted(declared.values()), ""])
+        declared = [*self.calls.values(), *self.intrinsics.values()]
+        return "\n".join([head, *self.lines, "}", *sorted(declared), ""])
 
     def context(self, word: int, kind: str = "ptr") -> str:
         """A word of the launch's context."""
@@ -39,7 +38,7 @@ class Function(Writer):
 
     def fault(self, kind: int, lanes: str, address: str) -> None:
         """Note a fault of some lanes, if there is none yet."""
-        arguments = (f"i32 {kind}", f"i32 {lanes}", f"{WIDE.int(64)} {address}", "ptr %ctx", "ptr %site")
+        arguments = (f"i32 {kind}", f"i32 {lanes}", f"{WIDE.ints(64)} {address}", "ptr %ctx", "ptr %site")
         self.do(self.call("void", ("fault",), *arguments))
 
     def each_lane(self, bits: str, begin: str, body: Callable[[str], None]) -> None:
@@ -61,5 +60,3 @@ class Function(Writer):
 def stride(size: int, bits: int) -> str:
     """Offsets of lanes that access one after the other, so many bytes each."""
     return lane_list(lambda lane: lane * size, bits)
-
-

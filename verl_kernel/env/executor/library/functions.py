@@ -13,7 +13,7 @@ from verl_kernel.env.executor.library.function import Function
 from verl_kernel.env.executor.lowering import floats
 from verl_kernel.env.executor.lowering.writer import WIDE, Key, real
 
-SINGLES, DOUBLES, WORDS, LONGS = WIDE.type("float"), WIDE.type("double"), WIDE.int(32), WIDE.int(64)
+SINGLES, DOUBLES, WORDS, LONGS = WIDE.type("float"), WIDE.type("double"), WIDE.ints(32), WIDE.ints(64)
 _LN2 = math.log(2)
 _PI_HALF = (1.5707963267948966, 6.123233995736766e-17)
 """Half of pi, and what float64 loses of it."""
@@ -49,7 +49,7 @@ class Real(Function):
 
     def choose(self, condition: str, yes: str, no: str) -> str:
         """One of two, a lane."""
-        return self.op(f"select {WIDE.int(1)} {condition}, {self.kind} {yes}, {self.kind} {no}")
+        return self.op(f"select {WIDE.ints(1)} {condition}, {self.kind} {yes}, {self.kind} {no}")
 
     def test(self, relation: str, left: str, right: str) -> str:
         """A comparison."""
@@ -65,7 +65,7 @@ class Real(Function):
     def power_of_two(self, exponent: str) -> str:
         """2 to an integer within the range of normal numbers."""
         bits, bias, mantissa = (32, 127, 23) if self.element == "float" else (64, 1023, 52)
-        kind = WIDE.int(bits)
+        kind = WIDE.ints(bits)
         biased = self.op(f"add {kind} {exponent}, {WIDE.const(bits, bias)}")
         return self.op(f"bitcast {kind} {self.op(f'shl {kind} {biased}, {WIDE.const(bits, mantissa)}')} to {self.kind}")
 
@@ -121,10 +121,16 @@ def circular_text(key: Key) -> tuple[Function, str]:
     sine = made.calc("fmul", r, made.polynomial(square, [signs[n] / math.factorial(2 * n + 1) for n in range(7)]))
     cosine = made.polynomial(square, [signs[n] / math.factorial(2 * n) for n in range(7)])
     place = made.calc("fadd", turns, made.const(quarter))
-    rest = made.calc("fsub", place, made.calc("fmul", made.const(4.0), made.overloaded("floor", DOUBLES, made.calc("fmul", place, made.const(0.25)))))
+    rest = made.calc(
+        "fsub",
+        place,
+        made.calc(
+            "fmul", made.const(4.0), made.overloaded("floor", DOUBLES, made.calc("fmul", place, made.const(0.25)))
+        ),
+    )
     is_one, is_two, is_three = (made.test("oeq", rest, made.const(value)) for value in (1.0, 2.0, 3.0))
-    value = made.choose(made.op(f"or {WIDE.int(1)} {is_one}, {is_three}"), cosine, sine)
-    negative = made.op(f"or {WIDE.int(1)} {is_two}, {is_three}")
+    value = made.choose(made.op(f"or {WIDE.ints(1)} {is_one}, {is_three}"), cosine, sine)
+    negative = made.op(f"or {WIDE.ints(1)} {is_two}, {is_three}")
     value = made.choose(negative, made.op(f"fneg {DOUBLES} {value}"), value)
     made.do(f"ret {SINGLES} {made.op(f'fptrunc {DOUBLES} {value} to {SINGLES}')}")
     return made, made.text(SINGLES, key, [f"{SINGLES} %x"])
@@ -151,7 +157,7 @@ def tanh_text(key: Key) -> tuple[Function, str]:
 def from_eight_text(key: Key) -> tuple[Function, str]:
     """`from_eight_<kind>(pairs)`: two 8-bit floats as two halves, exactly."""
     made = Function()
-    kind, shorts = str(key[1]), WIDE.int(16)
+    kind, shorts = str(key[1]), WIDE.ints(16)
     pair = made.op(f"zext {shorts} %pair to {WORDS}")
     if kind == "e5m2":  # the upper half of float16
         upper = made.op(f"shl {WORDS} {made.op(f'and {WORDS} {pair}, {WIDE.const(32, 0xFF00)}')}, {WIDE.const(32, 16)}")
@@ -171,9 +177,9 @@ def _from_e4m3(made: Function, pair: str, shift: int) -> str:
     value = made.op(f"bitcast {WORDS} {bits} to {SINGLES}")
     value = made.op(f"fmul {SINGLES} {value}, {WIDE.real('float', 2.0**120)}")
     half = floats.narrow(made, value, "float", "half", WIDE)
-    half = made.resized(made.op(f"bitcast {WIDE.type('half')} {half} to {WIDE.int(16)}"), 16, 32, WIDE)
+    half = made.resized(made.op(f"bitcast {WIDE.type('half')} {half} to {WIDE.ints(16)}"), 16, 32, WIDE)
     is_nan = made.op(f"icmp eq {WORDS} {size}, {WIDE.const(32, 0x7F)}")
-    half = made.op(f"select {WIDE.int(1)} {is_nan}, {WORDS} {WIDE.const(32, 0x7FFF)}, {WORDS} {half}")
+    half = made.op(f"select {WIDE.ints(1)} {is_nan}, {WORDS} {WIDE.const(32, 0x7FFF)}, {WORDS} {half}")
     sign = made.op(f"shl {WORDS} {made.op(f'and {WORDS} {byte}, {WIDE.const(32, 0x80)}')}, {WIDE.const(32, 8)}")
     return made.op(f"or {WORDS} {half}, {sign}")
 
@@ -187,16 +193,20 @@ def to_eight_text(key: Key) -> tuple[Function, str]:
     value = made.op(f"bitcast {WORDS} {size} to {SINGLES}")
     value = made.overloaded("minnum", SINGLES, value, WIDE.real("float", largest))
     size = made.op(f"bitcast {SINGLES} {value} to {WORDS}")
-    lowest = made.op(f"and {WORDS} {made.op(f'lshr {WORDS} {size}, {WIDE.const(32, 23 - mantissa)}')}, {WIDE.const(32, 1)}")
-    rounded = made.op(f"add {WORDS} {size}, {made.op(f'add {WORDS} {lowest}, {WIDE.const(32, (1 << 22 - mantissa) - 1)}')}")
+    lowest = made.op(
+        f"and {WORDS} {made.op(f'lshr {WORDS} {size}, {WIDE.const(32, 23 - mantissa)}')}, {WIDE.const(32, 1)}"
+    )
+    rounded = made.op(
+        f"add {WORDS} {size}, {made.op(f'add {WORDS} {lowest}, {WIDE.const(32, (1 << 22 - mantissa) - 1)}')}"
+    )
     rebased = made.op(f"sub {WORDS} {rounded}, {WIDE.const(32, 127 - bias << 23)}")
     normal = made.op(f"lshr {WORDS} {rebased}, {WIDE.const(32, 23 - mantissa)}")
     scaled = made.op(f"fmul {SINGLES} {value}, {WIDE.real('float', 2.0 ** (bias - 1 + mantissa))}")
     moved = made.op(f"fadd {SINGLES} {scaled}, {WIDE.real('float', _MAGIC['float'])}")
     tiny = made.op(f"and {WORDS} {made.op(f'bitcast {SINGLES} {moved} to {WORDS}')}, {WIDE.const(32, 0xFF)}")
     is_tiny = made.op(f"fcmp olt {SINGLES} {value}, {WIDE.real('float', 2.0 ** (1 - bias))}")
-    byte = made.op(f"select {WIDE.int(1)} {is_tiny}, {WORDS} {tiny}, {WORDS} {normal}")
-    byte = made.op(f"select {WIDE.int(1)} {is_nan}, {WORDS} {WIDE.const(32, 0x7F)}, {WORDS} {byte}")
+    byte = made.op(f"select {WIDE.ints(1)} {is_tiny}, {WORDS} {tiny}, {WORDS} {normal}")
+    byte = made.op(f"select {WIDE.ints(1)} {is_nan}, {WORDS} {WIDE.const(32, 0x7F)}, {WORDS} {byte}")
     sign = made.op(f"and {WORDS} {made.op(f'lshr {WORDS} %bits, {WIDE.const(32, 24)}')}, {WIDE.const(32, 0x80)}")
     made.do(f"ret {WORDS} {made.op(f'or {WORDS} {byte}, {sign}')}")
     return made, made.text(WORDS, key, [f"{WORDS} %bits"])

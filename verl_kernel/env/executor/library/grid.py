@@ -114,7 +114,7 @@ start:
   %z = udiv i32 %r, %gy
   call void @llvm.memset.p0.i64(ptr %shared, i8 -1, i64 %length, i1 false)
   call void @llvm.memset.p0.i64(ptr %states, i8 0, i64 %state.bytes, i1 false)
-  %got = call i32 @vk_block(ptr %ctx, ptr %frames, ptr %states, i32 %x, i32 %y, i32 %z, i64 %id, i64 9223372036854775807)
+  %got = call i32 @vk_block(ptr %ctx, ptr %frames, ptr %states, i32 %x, i32 %y, i32 %z, i64 %id, i64 @ALWAYS@)
   %bad = icmp ne i32 %got, @DONE@
   br i1 %bad, label %out, label %ran
 ran:
@@ -132,7 +132,7 @@ def grid_text() -> str:
     values = {
         "FAULT": context.FAULT, "SHARED": context.SHARED, "SHARED_BYTES": context.SHARED_BYTES, "BLOCK": context.BLOCK,
         "WARP": context.WARP, "YIELDS": YIELDS, "ENTRY": context.ENTRY, "WARPS": context.WARPS, "FRAME": context.FRAME,
-        "DONE": DONE, "WAITING": WAITING, "FAULTED": FAULTED,
+        "ALWAYS": 2**63 - 1, "DONE": DONE, "WAITING": WAITING, "FAULTED": FAULTED,
     }  # fmt: skip
     text = _TEXT
     for name, value in values.items():

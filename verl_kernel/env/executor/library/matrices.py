@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products of matrices that the lanes of a warp hold together (PTX ISA, "mma.sync").
 
-Of an m16n8 product lane l has, in `c0 c1 c2 c3`, rows l / 4 and l / 4 + 8, columns 2 (l % 4) and one more. A's registers
-come in pairs for these two rows, B's hold column l / 4; both hold elements along k, 32 bits at a time, first those of
-the lower half of k. Products are exact; sums are float32 (or float16, float64, int32), in the order of k. TF32 factors
-lose their lowest 13 bits.
+Of an m16n8 product lane l has, in `c0 c1 c2 c3`, rows l / 4 and l / 4 + 8, columns 2 (l % 4) and one more. A's
+registers come in pairs for these two rows, B's hold column l / 4; both hold elements along k, 32 bits at a time, first
+those of the lower half of k. Products are exact; sums are float32 (or float16, float64, int32), in the order of k. TF32
+factors lose their lowest 13 bits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from verl_kernel.env.executor.library.function import Function
 from verl_kernel.env.executor.lowering import floats
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 
-WORDS, FLOATS32 = WIDE.int(32), WIDE.type("float")
+WORDS, FLOATS32 = WIDE.ints(32), WIDE.type("float")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Factor:
 def _half(made: Function, register: str, place: int) -> str:
     shifted = made.op(f"lshr {WORDS} {register}, {WIDE.const(32, 16 * place)}")
     bits = made.resized(shifted, 32, 16, WIDE)
-    half = made.op(f"bitcast {WIDE.int(16)} {bits} to {WIDE.type('half')}")
+    half = made.op(f"bitcast {WIDE.ints(16)} {bits} to {WIDE.type('half')}")
     return floats.widen(made, half, "half", "float", WIDE)
 
 
@@ -51,7 +51,7 @@ def _eight(kind: str) -> Callable[[Function, str, int], str]:
     def element(made: Function, register: str, place: int) -> str:
         byte = made.op(f"lshr {WORDS} {register}, {WIDE.const(32, 8 * place)}")
         pair = made.resized(byte, 32, 16, WIDE)
-        halves = made.op(made.call(WORDS, ("from_eight", kind), f"{WIDE.int(16)} {pair}"))
+        halves = made.op(made.call(WORDS, ("from_eight", kind), f"{WIDE.ints(16)} {pair}"))
         return _half(made, halves, 0)
 
     return element
@@ -86,13 +86,16 @@ def product_text(key: Key) -> tuple[Function, str]:
     names = [f"%a{place}" for place in range(2 * halves)], [f"%b{place}" for place in range(halves)]
     results = 2 if total == "f16" else 4
     sums = _addends(made, total)
-    factors = [[[FACTORS[kind].element(made, name, place) for place in range(FACTORS[kind].count)] for name in group] for kind, group in zip((first, second), names, strict=True)]
+    factors = [
+        [[FACTORS[kind].element(made, name, place) for place in range(FACTORS[kind].count)] for name in group]
+        for kind, group in zip((first, second), names, strict=True)
+    ]
     element = "i32" if total == "s32" else "float"
     for step in range(depth):
         half, rest = divmod(step, span)
         column, place = divmod(rest, FACTORS[first].count)
-        rows = [_picked(made, element, factors[0][2 * half + lower][place], lambda lane, c=column: lane // 4 * 4 + c) for lower in (0, 1)]
-        columns = [_picked(made, element, factors[1][half][place], lambda lane, c=column, odd=odd: (2 * (lane % 4) + odd) * 4 + c) for odd in (0, 1)]
+        rows = [_picked(made, element, factors[0][2 * half + lower][place], _row(column)) for lower in (0, 1)]
+        columns = [_picked(made, element, factors[1][half][place], _column(column, odd)) for odd in (0, 1)]
         sums = [_added(made, total, rows[number // 2], columns[number % 2], sums[number]) for number in range(4)]
     _results(made, total, sums)
     arguments = [f"{WORDS} {name}" for name in (*names[0], *names[1], *(f"%c{place}" for place in range(results)))]
@@ -107,8 +110,18 @@ def _addends(made: Function, total: str) -> list[str]:
     return [_half(made, f"%c{pair}", place) for pair in (0, 1) for place in (0, 1)]
 
 
-def _picked(made: Function, element: str, value: str, place: Callable[[int], int]) -> str:
-    return made.shuffle(element, value, [place(lane) for lane in range(LANES)])
+def _picked(made: Function, element: str, value: str, lanes: list[int]) -> str:
+    return made.shuffle(element, value, lanes)
+
+
+def _row(part: int) -> list[int]:
+    """For each lane, the one that holds a part along k of its row of A."""
+    return [lane // 4 * 4 + part for lane in range(LANES)]
+
+
+def _column(part: int, odd: int) -> list[int]:
+    """For each lane, the one that holds a part along k of its first or second column of B."""
+    return [(2 * (lane % 4) + odd) * 4 + part for lane in range(LANES)]
 
 
 def _added(made: Function, total: str, row: str, column: str, addend: str) -> str:
@@ -135,22 +148,24 @@ def _paired(made: Function, lower: str, upper: str) -> str:
     bits = []
     for value in (lower, upper):
         half = floats.narrow(made, value, "float", "half", WIDE)
-        bits.append(made.resized(made.op(f"bitcast {WIDE.type('half')} {half} to {WIDE.int(16)}"), 16, 32, WIDE))
+        bits.append(made.resized(made.op(f"bitcast {WIDE.type('half')} {half} to {WIDE.ints(16)}"), 16, 32, WIDE))
     return made.op(f"or {WORDS} {made.op(f'shl {WORDS} {bits[1]}, {WIDE.const(32, 16)}')}, {bits[0]}")
 
 
 def _doubles(key: Key) -> tuple[Function, str]:
-    """m8n8k4 of float64: A row l / 4, B column l / 4, element l % 4 of k; C row l / 4, columns 2 (l % 4) and one more."""
-    made, longs, doubles = Function(), WIDE.int(64), WIDE.type("double")
+    """m8n8k4 of float64: A has row l / 4, B column l / 4, both element l % 4 of k; C as in the other products."""
+    made, longs, doubles = Function(), WIDE.ints(64), WIDE.type("double")
     left, right = (made.op(f"bitcast {longs} {name} to {doubles}") for name in ("%a0", "%b0"))
     sums = [made.op(f"bitcast {longs} {name} to {doubles}") for name in ("%c0", "%c1")]
     for step in range(4):
-        row = _picked(made, "double", left, lambda lane, s=step: lane // 4 * 4 + s)
+        row = _picked(made, "double", left, _row(step))
         for odd in (0, 1):
-            column = _picked(made, "double", right, lambda lane, s=step, odd=odd: (2 * (lane % 4) + odd) * 4 + s)
+            column = _picked(made, "double", right, _column(step, odd))
             sums[odd] = made.overloaded("fma", doubles, row, column, sums[odd])
     kind, value = result_type(64, 2), "poison"
     for place, item in enumerate(sums):
-        value = made.op(f"insertvalue {kind} {value}, {longs} {made.op(f'bitcast {doubles} {item} to {longs}')}, {place}")
+        value = made.op(
+            f"insertvalue {kind} {value}, {longs} {made.op(f'bitcast {doubles} {item} to {longs}')}, {place}"
+        )
     made.do(f"ret {kind} {value}")
     return made, made.text(kind, key, [f"{longs} {name}" for name in ("%a0", "%b0", "%c0", "%c1")])

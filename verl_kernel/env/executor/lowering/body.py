@@ -10,7 +10,19 @@ from verl_kernel.env.executor.flow.lanes import Lanes
 from verl_kernel.env.executor.lowering.sites import Sites
 from verl_kernel.env.executor.lowering.writer import FLOATS, LANES, SCALAR, WIDE, Form, Writer
 from verl_kernel.env.executor.ptx.program import (
-    BITS, Address, Constant, Group, Instruction, Not, Operand, Pair, Program, Register, Special, Symbol, Unused,
+    BITS,
+    Address,
+    Constant,
+    Group,
+    Instruction,
+    Not,
+    Operand,
+    Pair,
+    Program,
+    Register,
+    Special,
+    Symbol,
+    Unused,
 )  # fmt: skip
 
 SPECIALS = {
@@ -53,7 +65,7 @@ class Body(Writer):
 
     def register_type(self, name: str) -> str:
         """LLVM's type of a register."""
-        return self.register_form(name).int(self.width(name))
+        return self.register_form(name).ints(self.width(name))
 
     def register_form(self, name: str) -> Form:
         """Whether it is one for the warp."""
@@ -69,7 +81,7 @@ class Body(Writer):
             return self._register(operand.name, bits, form)
         if isinstance(operand, Not):
             value = self._register(operand.register.name, bits, form)
-            return self.op(f"xor {form.int(bits)} {value}, {form.const(bits, -1)}")
+            return self.op(f"xor {form.ints(bits)} {value}, {form.const(bits, -1)}")
         if isinstance(operand, Special):
             return self._special(operand, bits, form)
         if isinstance(operand, Constant):
@@ -85,11 +97,11 @@ class Body(Writer):
 
     def as_float(self, value: str, kind: str, form: Form) -> str:
         """Bits as a float."""
-        return self.op(f"bitcast {form.int(BITS[kind])} {value} to {form.type(FLOATS[kind])}")
+        return self.op(f"bitcast {form.ints(BITS[kind])} {value} to {form.type(FLOATS[kind])}")
 
     def as_bits(self, value: str, kind: str, form: Form) -> str:
         """A float's bits."""
-        return self.op(f"bitcast {form.type(FLOATS[kind])} {value} to {form.int(BITS[kind])}")
+        return self.op(f"bitcast {form.type(FLOATS[kind])} {value} to {form.ints(BITS[kind])}")
 
     def write_float(self, operand: Operand, value: str, kind: str, form: Form) -> None:
         """Put a float into a register."""
@@ -110,7 +122,7 @@ class Body(Writer):
         if own is WIDE and form is SCALAR:
             value = self.splat(f"i{width}", value)
         elif own is SCALAR and form is WIDE:
-            value = self.op(f"extractelement {WIDE.int(width)} {value}, i32 0")
+            value = self.op(f"extractelement {WIDE.ints(width)} {value}, i32 0")
         self._store(name, value, own)
 
     def _store(self, name: str, value: str, own: Form) -> None:
@@ -122,7 +134,7 @@ class Body(Writer):
             condition = self.active()
         if condition is not None:
             old = self.op(f"load {kind}, ptr {pointer}")
-            value = self.op(f"select {own.int(1)} {condition}, {kind} {value}, {kind} {old}")
+            value = self.op(f"select {own.ints(1)} {condition}, {kind} {value}, {kind} {old}")
         self.do(f"store {kind} {value}, ptr {pointer}")
 
     def condition(self, form: Form) -> str:
@@ -132,14 +144,14 @@ class Body(Writer):
             return self.active() if form is WIDE else "true"
         holds = self.read(guard, 1, form)
         if self.item.is_negated:
-            holds = self.op(f"xor {form.int(1)} {holds}, {form.const(1, 1)}")
+            holds = self.op(f"xor {form.ints(1)} {holds}, {form.const(1, 1)}")
         if form is SCALAR or not self.lanes.may_part:
             return holds
-        return self.op(f"and {WIDE.int(1)} {self.active()}, {holds}")
+        return self.op(f"and {WIDE.ints(1)} {self.active()}, {holds}")
 
     def active(self) -> str:
         """The lanes that are at this place."""
-        return self.op(f"load {WIDE.int(1)}, ptr %active") if self.lanes.may_part else WIDE.const(1, 1)
+        return self.op(f"load {WIDE.ints(1)}, ptr %active") if self.lanes.may_part else WIDE.const(1, 1)
 
     def active_bits(self) -> str:
         """The same as an integer."""
@@ -159,7 +171,7 @@ class Body(Writer):
         form = SCALAR if is_shared or not isinstance(operand.base, Register) else WIDE
         value = self.read(operand.base, bits, form)
         if operand.offset:
-            value = self.op(f"add {form.int(bits)} {value}, {form.const(bits, operand.offset)}")
+            value = self.op(f"add {form.ints(bits)} {value}, {form.const(bits, operand.offset)}")
         return value if form is WIDE else self.splat(f"i{bits}", value)
 
     def site(self, kind: str, size: int) -> str:
@@ -177,7 +189,11 @@ class Body(Writer):
             return value
         if text[:2] in ("0d", "0D"):
             return int(text[2:], 16)
-        return int(text.rstrip("U"), 0) if not text.startswith("0") or text[:2] in ("0x", "0X") else int(text.rstrip("U"), 8)
+        return (
+            int(text.rstrip("U"), 0)
+            if not text.startswith("0") or text[:2] in ("0x", "0X")
+            else int(text.rstrip("U"), 8)
+        )
 
     def symbol(self, name: str) -> int:
         """Address of a variable, in its own space (raises NotKnown if there is none)."""
@@ -188,19 +204,19 @@ class Body(Writer):
 
     def _register(self, name: str, bits: int, form: Form) -> str:
         own, width = self.register_form(name), self.width(name)
-        value = self.op(f"load {own.int(width)}, ptr {self.pointer(name)}")
+        value = self.op(f"load {own.ints(width)}, ptr {self.pointer(name)}")
         value = self.resized(value, width, bits, own)
         if own is form:
             return value
         if own is SCALAR:
             return self.splat(f"i{bits}", value)
-        return self.op(f"extractelement {WIDE.int(bits)} {value}, i32 0")
+        return self.op(f"extractelement {WIDE.ints(bits)} {value}, i32 0")
 
     def _special(self, operand: Special, bits: int, form: Form) -> str:
         if operand.name in ("%tid.x", "%laneid"):
             name = "%tid_x" if operand.name == "%tid.x" else "%laneid"
             value = self.resized(name, 32, bits, WIDE)
-            return value if form is WIDE else self.op(f"extractelement {WIDE.int(bits)} {value}, i32 0")
+            return value if form is WIDE else self.op(f"extractelement {WIDE.ints(bits)} {value}, i32 0")
         if operand.name == "%ntid.x":
             return form.const(bits, LANES * self.warps)
         if operand.name not in SPECIALS:

@@ -58,9 +58,9 @@ class Control:
 
     def _wait_for(self, number: int, lanes: str) -> None:
         """Let lanes wait for a block."""
-        body, words = self._body, WIDE.int(32)
+        body, words = self._body, WIDE.ints(32)
         places = body.op(f"load {words}, ptr %places")
-        places = body.op(f"select {WIDE.int(1)} {lanes}, {words} {WIDE.const(32, number)}, {words} {places}")
+        places = body.op(f"select {WIDE.ints(1)} {lanes}, {words} {WIDE.const(32, number)}, {words} {places}")
         body.do(f"store {words} {places}, ptr %places")
 
     def finish(self, number: int, last: Instruction) -> bool:
@@ -105,9 +105,11 @@ class Control:
         """Go to one block with all lanes, or let them wait for both."""
         body = self._body
         active = body.active()
-        taken = body.op(f"and {WIDE.int(1)} {active}, {self._holds()}")
+        taken = body.op(f"and {WIDE.ints(1)} {active}, {self._holds()}")
         taken_bits, all_bits = body.bits(taken), body.bits(active)
-        body.do(f"br i1 {body.op(f'icmp eq i32 {taken_bits}, {all_bits}')}, label %{self._label(yes)}, label %N{number}")
+        body.do(
+            f"br i1 {body.op(f'icmp eq i32 {taken_bits}, {all_bits}')}, label %{self._label(yes)}, label %N{number}"
+        )
         body.label(f"N{number}")
         body.do(f"br i1 {body.op(f'icmp eq i32 {taken_bits}, 0')}, label %{self._label(no)}, label %D{number}")
         body.label(f"D{number}")
@@ -121,11 +123,11 @@ class Control:
 
     def _wait_for_both(self, yes: int, no: int) -> None:
         """Let active lanes wait for one block or the other, by the guard."""
-        body, words = self._body, WIDE.int(32)
+        body, words = self._body, WIDE.ints(32)
         both = [WIDE.const(32, block if block < self._end else NOWHERE - 1) for block in (yes, no)]
-        chosen = body.op(f"select {WIDE.int(1)} {self._holds()}, {words} {both[0]}, {words} {both[1]}")
+        chosen = body.op(f"select {WIDE.ints(1)} {self._holds()}, {words} {both[0]}, {words} {both[1]}")
         places = body.op(f"load {words}, ptr %places")
-        places = body.op(f"select {WIDE.int(1)} {body.active()}, {words} {chosen}, {words} {places}")
+        places = body.op(f"select {WIDE.ints(1)} {body.active()}, {words} {chosen}, {words} {places}")
         body.do(f"store {words} {places}, ptr %places")
 
     def _burn(self, number: int) -> None:
@@ -142,7 +144,7 @@ class Control:
     def _fault(self, kind: int, lanes: str, place: str) -> None:
         body = self._body
         site = body.site(place, 0)
-        lane_addresses = f"{WIDE.int(64)} zeroinitializer"
+        lane_addresses = f"{WIDE.ints(64)} zeroinitializer"
         body.do(body.call("void", ("fault",), f"i32 {kind}", f"i32 {lanes}", lane_addresses, "ptr %ctx", f"ptr {site}"))
 
     def _waits(self, first: int, last: int) -> bool:
@@ -175,9 +177,15 @@ class Control:
         body.label(f"Z{number}")
 
     def _keep_places(self) -> None:
-        body, words = self._body, WIDE.int(32)
-        body.do(f"store {words} {body.op(f'load {words}, ptr %places')}, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {PLACES}')}")
-        body.do(f"store i32 {body.op('load i32, ptr %alive')}, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {ALIVE}')}")
+        body, words = self._body, WIDE.ints(32)
+        places = body.op(f"load {words}, ptr %places")
+        body.do(f"store {words} {places}, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {PLACES}')}")
+        self._keep_alive()
+
+    def _keep_alive(self) -> None:
+        body = self._body
+        alive = body.op("load i32, ptr %alive")
+        body.do(f"store i32 {alive}, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {ALIVE}')}")
 
     def _barrier(self, number: int, item: Instruction) -> None:
         """`bar.sync`: all warps of the block, all lanes of the warp."""
@@ -195,7 +203,7 @@ class Control:
         converged(body)
         self._keep(number + 1)
         if body.lanes.may_part:
-            body.do(f"store i32 {body.op('load i32, ptr %alive')}, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {ALIVE}')}")
+            self._keep_alive()
         body.do(f"ret i32 {number + 1}")
 
     def _keep(self, number: int) -> None:
@@ -208,10 +216,10 @@ class Control:
         self._frame.add((name, body.width(name), name in body.lanes.uniform) for name in names)
         for name in names:
             form, width = body.register_form(name), body.width(name)
-            value = body.op(f"load {form.int(width)}, ptr {body.pointer(name)}")
+            value = body.op(f"load {form.ints(width)}, ptr {body.pointer(name)}")
             value = body.resized(value, width, max(8, width), form)
             pointer = body.op(f"getelementptr i8, ptr %frame, i64 {self._frame.places[name]}")
-            body.do(f"store {form.int(max(8, width))} {value}, ptr {pointer}, align 8")
+            body.do(f"store {form.ints(max(8, width))} {value}, ptr {pointer}, align 8")
 
     def restore(self, number: int) -> None:
         """Load what `_keep` stored, and go on."""
@@ -220,17 +228,19 @@ class Control:
         for name in sorted(self._live[number]) if not body.lanes.may_part else ():
             form, width = body.register_form(name), body.width(name)
             pointer = body.op(f"getelementptr i8, ptr %frame, i64 {self._frame.places[name]}")
-            value = body.op(f"load {form.int(max(8, width))}, ptr {pointer}, align 8")
-            body.do(f"store {form.int(width)} {body.resized(value, max(8, width), width, form)}, ptr {body.pointer(name)}")
+            value = body.op(f"load {form.ints(max(8, width))}, ptr {pointer}, align 8")
+            body.do(
+                f"store {form.ints(width)} {body.resized(value, max(8, width), width, form)}, ptr {body.pointer(name)}"
+            )
         if body.lanes.may_part:
             alive = body.op(f"load i32, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {ALIVE}')}")
             body.do(f"store i32 {alive}, ptr %alive")
-            body.do(f"store {WIDE.int(1)} {body.op(f'bitcast i32 {alive} to {WIDE.int(1)}')}, ptr %active")
+            body.do(f"store {WIDE.ints(1)} {body.op(f'bitcast i32 {alive} to {WIDE.ints(1)}')}, ptr %active")
         body.do(f"br label %{self._label(number)}")
 
     def end(self) -> None:
         """The end of the function, and what chooses the next block where lanes may part."""
-        body, words = self._body, WIDE.int(32)
+        body, words = self._body, WIDE.ints(32)
         body.label("END")
         if not body.lanes.may_part:
             body.do(f"ret i32 {ENDED}")
@@ -244,8 +254,8 @@ class Control:
         places = body.op(f"load {words}, ptr %places")
         lowest = body.intrinsic(f"vector.reduce.umin.v{LANES}i32", "i32", (words, places))
         chosen = body.op(f"icmp eq {words} {places}, {body.splat('i32', lowest)}")
-        body.do(f"store {WIDE.int(1)} {chosen}, ptr %active")
-        rest = body.op(f"select {WIDE.int(1)} {chosen}, {words} {WIDE.const(32, NOWHERE)}, {words} {places}")
+        body.do(f"store {WIDE.ints(1)} {chosen}, ptr %active")
+        rest = body.op(f"select {WIDE.ints(1)} {chosen}, {words} {WIDE.const(32, NOWHERE)}, {words} {places}")
         body.do(f"store {words} {rest}, ptr %places")
         least = body.intrinsic(f"vector.reduce.umin.v{LANES}i32", "i32", (words, rest))
         body.do(f"store i1 {body.op(f'icmp ne i32 {least}, {NOWHERE}')}, ptr %waiting")

@@ -47,8 +47,8 @@ def _pack(body: Body, modifiers: Modifiers, target: str) -> None:
         if clips:
             value = body.overloaded("maxnum", WIDE.type("float"), value, WIDE.real("float", 0.0))
         halves.append(body.resized(_half_bits(body, value, element, rounding, WIDE), 16, 32, WIDE))
-    upper = body.op(f"shl {WIDE.int(32)} {halves[0]}, {WIDE.const(32, 16)}")
-    body.write(body.item.operands[0], body.op(f"or {WIDE.int(32)} {upper}, {halves[1]}"), 32, WIDE)
+    upper = body.op(f"shl {WIDE.ints(32)} {halves[0]}, {WIDE.const(32, 16)}")
+    body.write(body.item.operands[0], body.op(f"or {WIDE.ints(32)} {upper}, {halves[1]}"), 32, WIDE)
 
 
 def _half_bits(body: Body, value: str, element: str, rounding: str, form: Form) -> str:
@@ -57,29 +57,29 @@ def _half_bits(body: Body, value: str, element: str, rounding: str, form: Form) 
         return _truncated_half(body, value, element, form)
     if element == "bfloat":
         return bfloat_bits(body, value, form)
-    return body.op(f"bitcast {form.type('half')} {narrow(body, value, 'float', 'half', form)} to {form.int(16)}")
+    return body.op(f"bitcast {form.type('half')} {narrow(body, value, 'float', 'half', form)} to {form.ints(16)}")
 
 
 def _truncated_half(body: Body, value: str, element: str, form: Form) -> str:
     """As `_half_bits`, rounded towards zero: one step back where the nearest one is larger in magnitude."""
     if element == "bfloat":
-        bits = body.op(f"bitcast {form.type('float')} {value} to {form.int(32)}")
-        return body.resized(body.op(f"lshr {form.int(32)} {bits}, {form.const(32, 16)}"), 32, 16, form)
-    floats, shorts = form.type("float"), form.int(16)
+        bits = body.op(f"bitcast {form.type('float')} {value} to {form.ints(32)}")
+        return body.resized(body.op(f"lshr {form.ints(32)} {bits}, {form.const(32, 16)}"), 32, 16, form)
+    floats, shorts = form.type("float"), form.ints(16)
     nearest = narrow(body, value, "float", "half", form)
     back = body.op(f"fpext {form.type('half')} {nearest} to {floats}")
     sizes = [body.overloaded("fabs", floats, item) for item in (back, value)]
     is_larger = body.op(f"fcmp ogt {floats} {sizes[0]}, {sizes[1]}")
     bits = body.op(f"bitcast {form.type('half')} {nearest} to {shorts}")
     lower = body.op(f"sub {shorts} {bits}, {form.const(16, 1)}")
-    return body.op(f"select {form.int(1)} {is_larger}, {shorts} {lower}, {shorts} {bits}")
+    return body.op(f"select {form.ints(1)} {is_larger}, {shorts} {lower}, {shorts} {bits}")
 
 
 def _tensor_float(body: Body, modifiers: Modifiers) -> None:
     """float32 to TF32: `rna` to nearest, ties away from zero; `rn` ties to even."""
     rounding, form = modifiers.need("rna", "rn"), body.form()
     modifiers.take("satfinite")
-    words = form.int(32)
+    words = form.ints(32)
     bits = body.read(body.item.operands[1], 32, form)
     half = form.const(32, 0x1000)
     if rounding == "rn":
@@ -88,7 +88,7 @@ def _tensor_float(body: Body, modifiers: Modifiers) -> None:
     kept = body.op(f"and {words} {body.op(f'add {words} {bits}, {half}')}, {form.const(32, 0xFFFFE000)}")
     magnitude = body.op(f"and {words} {bits}, {form.const(32, 0x7FFFFFFF)}")
     is_nan = body.op(f"icmp ugt {words} {magnitude}, {form.const(32, 0x7F800000)}")
-    chosen = body.op(f"select {form.int(1)} {is_nan}, {words} {form.const(32, 0x7FFFFFFF)}, {words} {kept}")
+    chosen = body.op(f"select {form.ints(1)} {is_nan}, {words} {form.const(32, 0x7FFFFFFF)}, {words} {kept}")
     body.write(body.item.operands[0], chosen, 32, form)
 
 
@@ -98,7 +98,7 @@ def _eight_bits(body: Body, modifiers: Modifiers, source: str, target: str) -> N
     clips = modifiers.has("relu")
     if clips:
         raise body.item.unknown()
-    words, shorts = WIDE.int(32), WIDE.int(16)
+    words, shorts = WIDE.ints(32), WIDE.ints(16)
     if source in _EIGHT:
         if target != "f16x2":
             raise body.item.unknown()
@@ -121,9 +121,9 @@ def _eight_bits(body: Body, modifiers: Modifiers, source: str, target: str) -> N
 
 def _half_as_float(body: Body, both: str, shift: int) -> str:
     """Bits of one of two packed halves as those of a float32."""
-    words = WIDE.int(32)
+    words = WIDE.ints(32)
     bits = body.resized(body.op(f"lshr {words} {both}, {WIDE.const(32, shift)}"), 32, 16, WIDE)
-    half = body.op(f"bitcast {WIDE.int(16)} {bits} to {WIDE.type('half')}")
+    half = body.op(f"bitcast {WIDE.ints(16)} {bits} to {WIDE.type('half')}")
     return body.as_bits(widen(body, half, "half", "float", WIDE), "f32", WIDE)
 
 
@@ -166,7 +166,7 @@ def _resized_float(body: Body, value: str, before: str, after: str, rounding: st
     if rounding not in ("rn", "rz"):
         raise body.item.unknown()
     bits = _half_bits(body, value, after, rounding, form)
-    return body.op(f"bitcast {form.int(16)} {bits} to {form.type(after)}")
+    return body.op(f"bitcast {form.ints(16)} {bits} to {form.type(after)}")
 
 
 def _float_to_integer(body: Body, modifiers: Modifiers, source: str, target: str) -> None:
@@ -181,8 +181,8 @@ def _float_to_integer(body: Body, modifiers: Modifiers, source: str, target: str
         value, element = widen(body, value, element, "float", form), "float"
     floats, bits = form.type(element), BITS[target]
     value = body.overloaded(_WHOLE[whole], floats, value)
-    name = f"fpto{'s' if is_signed(target) else 'u'}i.sat.{mangled(form.int(bits))}.{mangled(floats)}"
-    _put_extended(body, body.intrinsic(name, form.int(bits), (floats, value)), target, form)
+    name = f"fpto{'s' if is_signed(target) else 'u'}i.sat.{mangled(form.ints(bits))}.{mangled(floats)}"
+    _put_extended(body, body.intrinsic(name, form.ints(bits), (floats, value)), target, form)
 
 
 def _put_extended(body: Body, value: str, kind: str, form: Form) -> None:
@@ -190,7 +190,7 @@ def _put_extended(body: Body, value: str, kind: str, form: Form) -> None:
     target, bits = body.item.operands[0], BITS[kind]
     width = body.width(target.name) if isinstance(target, Register) else bits
     if is_signed(kind) and width > bits:
-        value, bits = body.op(f"sext {form.int(bits)} {value} to {form.int(width)}"), width
+        value, bits = body.op(f"sext {form.ints(bits)} {value} to {form.ints(width)}"), width
     body.write(target, value, bits, form)
 
 
@@ -202,16 +202,18 @@ def _integer_to_float(body: Body, modifiers: Modifiers, source: str, target: str
     if rounding not in (None, "rn"):
         if target != "f32" or bits > 32:
             raise body.item.unknown()
-        wide = body.op(f"{code} {form.int(bits)} {value} to {form.type('double')}")
+        wide = body.op(f"{code} {form.ints(bits)} {value} to {form.type('double')}")
         body.write_float(body.item.operands[0], stepped(body, wide, None, rounding or "", form), target, form)
         return
     if element in ("half", "bfloat"):  # float64 holds 32 bits; 64 would be rounded twice
         if bits > 32:
             raise body.item.unknown()
-        wide = body.op(f"{code} {form.int(bits)} {value} to {form.type('double')}")
+        wide = body.op(f"{code} {form.ints(bits)} {value} to {form.type('double')}")
         body.write_float(body.item.operands[0], _resized_float(body, wide, "double", element, "rn", form), target, form)
         return
-    body.write_float(body.item.operands[0], body.op(f"{code} {form.int(bits)} {value} to {form.type(element)}"), target, form)
+    body.write_float(
+        body.item.operands[0], body.op(f"{code} {form.ints(bits)} {value} to {form.type(element)}"), target, form
+    )
 
 
 def _integer_to_integer(body: Body, modifiers: Modifiers, source: str, target: str) -> None:
@@ -222,9 +224,9 @@ def _integer_to_integer(body: Body, modifiers: Modifiers, source: str, target: s
         value = _clamped(body, value, source, target, form)
     if after > before:
         how = "sext" if is_signed(source) else "zext"
-        value = body.op(f"{how} {form.int(before)} {value} to {form.int(after)}")
+        value = body.op(f"{how} {form.ints(before)} {value} to {form.ints(after)}")
     elif after < before:
-        value = body.op(f"trunc {form.int(before)} {value} to {form.int(after)}")
+        value = body.op(f"trunc {form.ints(before)} {value} to {form.ints(after)}")
     _put_extended(body, value, target, form)
 
 
@@ -233,11 +235,9 @@ def _clamped(body: Body, value: str, source: str, target: str, form: Form) -> st
     before, after, prefix = BITS[source], BITS[target], "s" if is_signed(source) else "u"
     least = -(1 << after - 1) if is_signed(target) else 0
     most = (1 << after - 1) - 1 if is_signed(target) else (1 << after) - 1
-    numbers = form.int(before)
+    numbers = form.ints(before)
     if most < (1 << before - (prefix == "s")):
         value = body.overloaded(f"{prefix}min", numbers, value, form.const(before, most))
     if prefix == "s" and least > -(1 << before - 1):
         value = body.overloaded("smax", numbers, value, form.const(before, least))
     return value
-
-

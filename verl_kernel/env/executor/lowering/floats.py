@@ -45,7 +45,7 @@ def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
         value = _maximum(body, form.type(element), value, form.real(element, 0.0))
     if is_flushed and width == 32:
         value = flush(body, value, form)
-    bits = body.op(f"bitcast {form.type(element)} {value} to {body_form(body, kind).int(BITS[kind])}")
+    bits = body.op(f"bitcast {form.type(element)} {value} to {body_form(body, kind).ints(BITS[kind])}")
     body.write(body.item.operands[0], bits, BITS[kind], body_form(body, kind))
 
 
@@ -64,7 +64,7 @@ def _shape(body: Body, kind: str) -> tuple[Form, str, int]:
 def _operand(body: Body, number: int, kind: str, form: Form, is_flushed: bool) -> str:
     own = body_form(body, kind)
     value = body.read(body.item.operands[number], BITS[kind], own)
-    value = body.op(f"bitcast {own.int(BITS[kind])} {value} to {form.type(_shape(body, kind)[1])}")
+    value = body.op(f"bitcast {own.ints(BITS[kind])} {value} to {form.type(_shape(body, kind)[1])}")
     return flush(body, value, form) if is_flushed and kind == "f32" else value
 
 
@@ -97,9 +97,9 @@ def _in_wider(body: Body, root: str, element: str, form: Form, operands: list[st
 def widen(body: Writer, value: str, element: str, wide: str, form: Form) -> str:
     """Half precision as float32 or float64, by integers for bfloat16: hosts flush its subnormals."""
     if element == "bfloat":
-        bits = body.op(f"bitcast {form.type(element)} {value} to {form.int(16)}")
-        bits = body.op(f"shl {form.int(32)} {body.resized(bits, 16, 32, form)}, {form.const(32, 16)}")
-        value, element = body.op(f"bitcast {form.int(32)} {bits} to {form.type('float')}"), "float"
+        bits = body.op(f"bitcast {form.type(element)} {value} to {form.ints(16)}")
+        bits = body.op(f"shl {form.ints(32)} {body.resized(bits, 16, 32, form)}, {form.const(32, 16)}")
+        value, element = body.op(f"bitcast {form.ints(32)} {bits} to {form.type('float')}"), "float"
     return value if element == wide else body.op(f"fpext {form.type(element)} {value} to {form.type(wide)}")
 
 
@@ -109,44 +109,44 @@ def narrow(body: Writer, value: str, wide: str, element: str, form: Form) -> str
         value = to_odd(body, value, form)
     if element == "half":
         return body.op(f"fptrunc {form.type('float')} {value} to {form.type('half')}")
-    return body.op(f"bitcast {form.int(16)} {bfloat_bits(body, value, form)} to {form.type('bfloat')}")
+    return body.op(f"bitcast {form.ints(16)} {bfloat_bits(body, value, form)} to {form.type('bfloat')}")
 
 
 def to_odd(body: Writer, value: str, form: Form) -> str:
     """float64 as float32, rounded to odd where inexact, so that a second rounding to fewer bits is right."""
     nearest = body.op(f"fptrunc {form.type('double')} {value} to {form.type('float')}")
     back = body.op(f"fpext {form.type('float')} {nearest} to {form.type('double')}")
-    bits = body.op(f"bitcast {form.type('float')} {nearest} to {form.int(32)}")
+    bits = body.op(f"bitcast {form.type('float')} {nearest} to {form.ints(32)}")
     magnitudes = [body.overloaded("fabs", form.type("double"), item) for item in (value, back)]
     above = body.op(f"fcmp ogt {form.type('double')} {magnitudes[1]}, {magnitudes[0]}")
     differs = body.op(f"fcmp one {form.type('double')} {value}, {back}")
-    lower = body.op(f"sub {form.int(32)} {bits}, {form.const(32, 1)}")
-    bits = body.op(f"select {form.int(1)} {above}, {form.int(32)} {lower}, {form.int(32)} {bits}")
-    odd = body.op(f"or {form.int(32)} {bits}, {form.const(32, 1)}")
-    bits = body.op(f"select {form.int(1)} {differs}, {form.int(32)} {odd}, {form.int(32)} {bits}")
-    return body.op(f"bitcast {form.int(32)} {bits} to {form.type('float')}")
+    lower = body.op(f"sub {form.ints(32)} {bits}, {form.const(32, 1)}")
+    bits = body.op(f"select {form.ints(1)} {above}, {form.ints(32)} {lower}, {form.ints(32)} {bits}")
+    odd = body.op(f"or {form.ints(32)} {bits}, {form.const(32, 1)}")
+    bits = body.op(f"select {form.ints(1)} {differs}, {form.ints(32)} {odd}, {form.ints(32)} {bits}")
+    return body.op(f"bitcast {form.ints(32)} {bits} to {form.type('float')}")
 
 
 def bfloat_bits(body: Writer, value: str, form: Form) -> str:
     """Bits of the bfloat16 nearest to a float32; NaN is 0x7fff."""
-    words = form.int(32)
+    words = form.ints(32)
     is_nan = body.op(f"fcmp uno {form.type('float')} {value}, {value}")
     bits = body.op(f"bitcast {form.type('float')} {value} to {words}")
     lowest = body.op(f"and {words} {body.op(f'lshr {words} {bits}, {form.const(32, 16)}')}, {form.const(32, 1)}")
     half = body.op(f"add {words} {lowest}, {form.const(32, 0x7FFF)}")
     rounded = body.op(f"lshr {words} {body.op(f'add {words} {bits}, {half}')}, {form.const(32, 16)}")
-    chosen = body.op(f"select {form.int(1)} {is_nan}, {words} {form.const(32, 0x7FFF)}, {words} {rounded}")
+    chosen = body.op(f"select {form.ints(1)} {is_nan}, {words} {form.const(32, 0x7FFF)}, {words} {rounded}")
     return body.resized(chosen, 32, 16, form)
 
 
 def flush(body: Writer, value: str, form: Form) -> str:
     """A float32 with subnormals replaced by a zero of the same sign."""
-    words, floats = form.int(32), form.type("float")
+    words, floats = form.ints(32), form.type("float")
     bits = body.op(f"bitcast {floats} {value} to {words}")
     exponent = body.op(f"and {words} {bits}, {form.const(32, 0x7F800000)}")
     is_small = body.op(f"icmp eq {words} {exponent}, {form.const(32, 0)}")
     zero = body.op(f"and {words} {bits}, {form.const(32, 0x80000000)}")
-    chosen = body.op(f"select {form.int(1)} {is_small}, {words} {zero}, {words} {bits}")
+    chosen = body.op(f"select {form.ints(1)} {is_small}, {words} {zero}, {words} {bits}")
     return body.op(f"bitcast {words} {chosen} to {floats}")
 
 
@@ -159,7 +159,9 @@ def _saturated(body: Body, value: str, element: str, form: Form) -> str:
     kind = form.type(element)
     if element not in ("float", "double"):
         raise body.item.unknown("`.sat` is defined for f32 only")
-    return body.overloaded("minnum", kind, _maximum(body, kind, value, form.real(element, 0.0)), form.real(element, 1.0))
+    return body.overloaded(
+        "minnum", kind, _maximum(body, kind, value, form.real(element, 0.0)), form.real(element, 1.0)
+    )
 
 
 def _directed(body: Body, root: str, rounding: str, operands: list[str], form: Form) -> str:
@@ -177,7 +179,7 @@ def _directed(body: Body, root: str, rounding: str, operands: list[str], form: F
         wide = [body.op(f"fmul {doubles} {wide[0]}, {wide[1]}"), wide[2]]
     elif root not in ("add", "sub"):
         raise body.item.unknown(f"rounding .{rounding} is defined for add, sub, mul and fma only")
-    return stepped(body, *_two_sum(body, *wide, form), rounding, form)
+    return stepped(body, *_two_sum(body, wide[0], wide[1], form), rounding, form)
 
 
 def _two_sum(body: Body, left: str, right: str, form: Form) -> tuple[str, str]:
@@ -191,12 +193,12 @@ def _two_sum(body: Body, left: str, right: str, form: Form) -> tuple[str, str]:
 
 def stepped(body: Writer, value: str, error: str | None, rounding: str, form: Form) -> str:
     """A float64, with an error that it lacks, as float32 rounded to zero, down or up."""
-    doubles, floats, words = form.type("double"), form.type("float"), form.int(32)
+    doubles, floats, words = form.type("double"), form.type("float"), form.ints(32)
     nearest = body.op(f"fptrunc {doubles} {value} to {floats}")
     missing = body.op(f"fsub {doubles} {value}, {body.op(f'fpext {floats} {nearest} to {doubles}')}")
     if error is not None:
         none = body.op(f"fcmp oeq {doubles} {missing}, {form.real('double', 0.0)}")
-        missing = body.op(f"select {form.int(1)} {none}, {doubles} {error}, {doubles} {missing}")
+        missing = body.op(f"select {form.ints(1)} {none}, {doubles} {error}, {doubles} {missing}")
     bits = body.op(f"bitcast {floats} {nearest} to {words}")
     is_negative = body.op(f"icmp slt {words} {bits}, {form.const(32, 0)}")
     too_high = body.op(f"fcmp olt {doubles} {missing}, {form.real('double', 0.0)}")
@@ -204,11 +206,16 @@ def stepped(body: Writer, value: str, error: str | None, rounding: str, form: Fo
     down = {"rm": too_high, "rp": form.const(1, 0)}.get(rounding)
     up = {"rm": form.const(1, 0), "rp": too_low}.get(rounding)
     if down is None or up is None:  # towards zero
-        down = body.op(f"select {form.int(1)} {is_negative}, {form.int(1)} {form.const(1, 0)}, {form.int(1)} {too_high}")
-        up = body.op(f"select {form.int(1)} {is_negative}, {form.int(1)} {too_low}, {form.int(1)} {form.const(1, 0)}")
-    step = body.op(f"sub {words} {body.op(f'zext {form.int(1)} {up} to {words}')}, {body.op(f'zext {form.int(1)} {down} to {words}')}")
+        down = body.op(
+            f"select {form.ints(1)} {is_negative}, {form.ints(1)} {form.const(1, 0)}, {form.ints(1)} {too_high}"
+        )
+        up = body.op(
+            f"select {form.ints(1)} {is_negative}, {form.ints(1)} {too_low}, {form.ints(1)} {form.const(1, 0)}"
+        )
+    more, less = (body.op(f"zext {form.ints(1)} {bit} to {words}") for bit in (up, down))
+    step = body.op(f"sub {words} {more}, {less}")
     back = body.op(f"sub {words} {form.const(32, 0)}, {step}")
-    step = body.op(f"select {form.int(1)} {is_negative}, {words} {back}, {words} {step}")
+    step = body.op(f"select {form.ints(1)} {is_negative}, {words} {back}, {words} {step}")
     return body.op(f"bitcast {words} {body.op(f'add {words} {bits}, {step}')} to {floats}")
 
 
@@ -223,7 +230,9 @@ def copy_sign(body: Body, modifiers: Modifiers) -> None:
     """The sign of the first operand with the magnitude of the second."""
     kind, form = modifiers.type(), body.form()
     sign, magnitude = (body.read_float(item, kind, form) for item in body.item.operands[1:])
-    body.write_float(body.item.operands[0], body.overloaded("copysign", form.type(FLOATS[kind]), magnitude, sign), kind, form)
+    body.write_float(
+        body.item.operands[0], body.overloaded("copysign", form.type(FLOATS[kind]), magnitude, sign), kind, form
+    )
 
 
 @opcode("testp")
@@ -234,7 +243,7 @@ def classify(body: Body, modifiers: Modifiers) -> None:
     test = tests[modifiers.need(*tests)]
     value, floats = body.read_float(body.item.operands[1], kind, form), form.type(FLOATS[kind])
     name = f"is.fpclass.{'v32' if form is WIDE else ''}{kind}"
-    body.write(body.item.operands[0], body.intrinsic(name, form.int(1), (floats, value), ("i32", str(test))), 1, form)
+    body.write(body.item.operands[0], body.intrinsic(name, form.ints(1), (floats, value), ("i32", str(test))), 1, form)
 
 
 @opcode("sqrt", "rcp", "rsqrt")
@@ -256,7 +265,7 @@ def roots(body: Body, modifiers: Modifiers) -> None:
 
 @opcode("ex2", "lg2", "sin", "cos", "tanh")
 def approximated(body: Body, modifiers: Modifiers) -> None:
-    """Functions that a GPU approximates: here one polynomial of IEEE operations on every machine (`library/functions`)."""
+    """Functions that a GPU approximates: here the same IEEE operations on every machine (`library/functions`)."""
     kind, is_flushed = modifiers.type(), modifiers.has("ftz")
     modifiers.need("approx")
     if kind not in ("f32", "f16", "bf16", "f16x2", "bf16x2"):

@@ -9,7 +9,7 @@ from verl_kernel.env.executor.flow.graph import CARRY, Graph
 from verl_kernel.env.executor.flow.lanes import lanes
 from verl_kernel.env.executor.flow.liveness import live
 from verl_kernel.env.executor.library import context
-from verl_kernel.env.executor.lowering import conversions, floats, integers, memory, moves  # noqa: F401  they declare opcodes
+from verl_kernel.env.executor.lowering import bits, conversions, floats, integers, memory, moves  # noqa: F401
 from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.control import NOWHERE, SLICE, Control
 from verl_kernel.env.executor.lowering.frame import ALIVE, PLACES, Frame
@@ -39,6 +39,7 @@ def module(program: Program, warps: int, tables: dict[str, int]) -> Module:
     """Lower a kernel (raises NotKnown).
 
     Args:
+        program: the kernel.
         warps: of a block.
         tables: addresses of its constant tables.
     """
@@ -57,8 +58,8 @@ def module(program: Program, warps: int, tables: dict[str, int]) -> Module:
         control.restore(number)
     if body.lanes.may_part:
         _resume_parted(body)
-    declared = {**body.calls, **body.intrinsics}
-    text = "\n".join([*body.lines, *rest, "}", *sorted(declared.values()), ""])
+    declared = [*body.calls.values(), *body.intrinsics.values()]
+    text = "\n".join([*body.lines, *rest, "}", *sorted(declared), ""])
     counted = [(block.start, block.end) for block in graph.blocks]
     return Module(text, tuple(body.calls), frame.bytes, control.may_wait, body.sites.all, counted)
 
@@ -80,12 +81,17 @@ def _blocks(body: Body, control: Control) -> None:
 
 def _entry(body: Body, control: Control, frame: Frame) -> None:
     """The function's head: its arguments, places for registers, and where it begins."""
-    words = WIDE.int(32)
+    words = WIDE.ints(32)
     body.lines.append(
         "define i32 @warp(ptr noalias %ctx, ptr noalias %frame, i32 %warpid, i32 %ctaid_x, i32 %ctaid_y, "
         "i32 %ctaid_z, i32 %resume) nounwind {\nentry:"
     )
-    for name, word in (("params", context.PARAMETERS), ("sites", context.SITES), ("counts", context.COUNTS), ("fuel", context.FUEL)):
+    for name, word in (
+        ("params", context.PARAMETERS),
+        ("sites", context.SITES),
+        ("counts", context.COUNTS),
+        ("fuel", context.FUEL),
+    ):
         body.do(f"%{name} = load ptr, ptr {body.word('%ctx', word)}")
     for name, word in zip("xyz", (context.GRID_X, context.GRID_Y, context.GRID_Z), strict=True):
         body.do(f"%nctaid_{name} = load i32, ptr {body.word('%ctx', word)}")
@@ -105,9 +111,10 @@ def _entry(body: Body, control: Control, frame: Frame) -> None:
                 body.do(f"store {words} zeroinitializer, ptr {body.pointer(name)}")
     if body.lanes.may_part:
         for line in (
-            f"%active = alloca {WIDE.int(1)}, align 8", f"%places = alloca {words}, align 64", "%waiting = alloca i1",
-            "%alive = alloca i32", "store i1 false, ptr %waiting", f"store {words} {WIDE.const(32, NOWHERE)}, ptr %places",
-            f"store {WIDE.int(1)} {WIDE.const(1, 1)}, ptr %active", "store i32 -1, ptr %alive",
+            f"%active = alloca {WIDE.ints(1)}, align 8", f"%places = alloca {words}, align 64",
+            "%waiting = alloca i1", "%alive = alloca i32", "store i1 false, ptr %waiting",
+            f"store {words} {WIDE.const(32, NOWHERE)}, ptr %places",
+            f"store {WIDE.ints(1)} {WIDE.const(1, 1)}, ptr %active", "store i32 -1, ptr %alive",
         ):  # fmt: skip
             body.do(line)
     count = len(body.graph.blocks)
@@ -119,7 +126,7 @@ def _entry(body: Body, control: Control, frame: Frame) -> None:
 
 def _resume_parted(body: Body) -> None:
     """Go on where each lane was."""
-    words = WIDE.int(32)
+    words = WIDE.ints(32)
     body.label("RESUME_PARTED")
     places = body.op(f"load {words}, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {PLACES}')}")
     body.do(f"store {words} {places}, ptr %places")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads, stores, asynchronous copies and atomics. Every access goes through a function of the library that checks it."""
+"""Loads, stores, asynchronous copies and atomics, each through a function of the library that checks the access."""
 
 from __future__ import annotations
 
@@ -10,7 +10,25 @@ from verl_kernel.env.executor.lowering.opcodes import opcode
 from verl_kernel.env.executor.lowering.writer import WIDE
 from verl_kernel.env.executor.ptx.program import BITS, Constant, Group, Operand
 
-_HINTS = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "weak", "relaxed", "acquire", "release", "volatile", "cta", "gpu", "sys", "cluster")
+_HINTS = (
+    "ca",
+    "cg",
+    "cs",
+    "lu",
+    "cv",
+    "wb",
+    "wt",
+    "nc",
+    "weak",
+    "relaxed",
+    "acquire",
+    "release",
+    "volatile",
+    "cta",
+    "gpu",
+    "sys",
+    "cluster",
+)
 _ORDERS = ("relaxed", "acquire", "release", "acq_rel")
 _SCOPES = ("cta", "gpu", "sys", "cluster")
 
@@ -48,13 +66,13 @@ def load(body: Body, modifiers: Modifiers) -> None:
     bits, targets = BITS[kind], _items(body.item.operands[0])
     if bits == 128:
         raise body.item.unknown()
-    result = "{" + ", ".join([WIDE.int(bits)] * len(targets)) + "}"
+    result = "{" + ", ".join([WIDE.ints(bits)] * len(targets)) + "}"
     value = body.op(_access(body, "load", space, bits, len(targets), result, ()))
     for place, target in enumerate(targets):
         part = body.op(f"extractvalue {result} {value}, {place}")
         width = body.width(getattr(target, "name", "")) if hasattr(target, "name") else bits
         if kind.startswith("s") and width > bits:
-            part, part_bits = body.op(f"sext {WIDE.int(bits)} {part} to {WIDE.int(width)}"), width
+            part, part_bits = body.op(f"sext {WIDE.ints(bits)} {part} to {WIDE.ints(width)}"), width
         else:
             part_bits = bits
         body.write(target, part, part_bits, WIDE)
@@ -81,11 +99,11 @@ def _access(body: Body, verb: str, space: str, bits: int, count: int, result: st
     room = "shared" if space.startswith("shared") else "local" if space == "local" else "global"
     width = 32 if room == "shared" else 64
     address = body.address(operand, width)
-    arguments = [f"{WIDE.int(width)} {address}", f"i32 {body.condition_bits()}", "ptr %ctx"]
+    arguments = [f"{WIDE.ints(width)} {address}", f"i32 {body.condition_bits()}", "ptr %ctx"]
     arguments.append(f"ptr {body.site(f'{room} {verb}', bits * count // 8)}")
     if room == "local":
         arguments.append("i32 %warpid")
-    arguments += [f"{WIDE.int(bits)} {value}" for value in values]
+    arguments += [f"{WIDE.ints(bits)} {value}" for value in values]
     return body.call(result, (room, verb, bits, count), *arguments)
 
 
@@ -105,8 +123,14 @@ def copy_asynchronously(body: Body, modifiers: Modifiers) -> None:
         raise body.item.unknown("its size must be a constant")
     size = body.literal(operands[2].text, 32)
     read = body.read(operands[3], 32, WIDE) if len(operands) > 3 else WIDE.const(32, size)
-    words = WIDE.int(32)
-    places = [f"{words} {target}", f"{WIDE.int(64)} {source}", f"{words} {read}", f"i32 {body.condition_bits()}", "ptr %ctx"]
+    words = WIDE.ints(32)
+    places = [
+        f"{words} {target}",
+        f"{WIDE.ints(64)} {source}",
+        f"{words} {read}",
+        f"i32 {body.condition_bits()}",
+        "ptr %ctx",
+    ]
     places += [f"ptr {body.site('global load', size)}", f"ptr {body.site('shared store', size)}"]
     body.do(body.call("void", ("copy", size), *places))
 
@@ -130,11 +154,22 @@ def atomic(body: Body, modifiers: Modifiers) -> None:
     lanes = body.condition_bits()
     for place in range(count):
         value = _items(operands[1])[place]
-        moved = address if not place else body.op(f"add {WIDE.int(width)} {address}, {WIDE.const(width, place * bits // 8)}")
+        moved = (
+            address
+            if not place
+            else body.op(f"add {WIDE.ints(width)} {address}, {WIDE.const(width, place * bits // 8)}")
+        )
         new = body.read(value, bits, WIDE)
         other = body.read(operands[2], bits, WIDE) if change == "cas" else new
-        numbers = WIDE.int(bits)
-        arguments = [f"{WIDE.int(width)} {moved}", f"i32 {lanes}", "ptr %ctx", f"ptr {site}", f"{numbers} {new}", f"{numbers} {other}"]
+        numbers = WIDE.ints(bits)
+        arguments = [
+            f"{WIDE.ints(width)} {moved}",
+            f"i32 {lanes}",
+            "ptr %ctx",
+            f"ptr {site}",
+            f"{numbers} {new}",
+            f"{numbers} {other}",
+        ]
         old = body.op(body.call(numbers, (room, "atomic", change, kind), *arguments))
         if not is_red:
             body.write(_items(body.item.operands[0])[place], old, bits, WIDE)
@@ -142,7 +177,7 @@ def atomic(body: Body, modifiers: Modifiers) -> None:
 
 @opcode("ldmatrix")
 def load_matrices(body: Body, modifiers: Modifiers) -> None:
-    """One, two or four 8 x 8 matrices of 16-bit elements from shared memory; lane 8 j + i has the address of row i of j."""
+    """8 x 8 matrices of 16-bit elements from shared memory; lane 8 j + i has the address of row i of matrix j."""
     modifiers.need("sync")
     modifiers.need("aligned")
     modifiers.need("m8n8")
@@ -151,9 +186,9 @@ def load_matrices(body: Body, modifiers: Modifiers) -> None:
     modifiers.need("shared", "shared::cta")
     modifiers.need("b16")
     converged(body)
-    result = "{" + ", ".join([WIDE.int(32)] * count) + "}"
+    result = "{" + ", ".join([WIDE.ints(32)] * count) + "}"
     address = body.address(body.item.operands[1], 32)
-    arguments = [f"{WIDE.int(32)} {address}", "ptr %ctx", f"ptr {body.site('shared load', 16)}"]
+    arguments = [f"{WIDE.ints(32)} {address}", "ptr %ctx", f"ptr {body.site('shared load', 16)}"]
     value = body.op(body.call(result, ("matrices", count, is_transposed), *arguments))
     for place, target in enumerate(_items(body.item.operands[0])):
         body.write(target, body.op(f"extractvalue {result} {value}, {place}"), 32, WIDE)
@@ -174,12 +209,10 @@ def multiply_matrices(body: Body, modifiers: Modifiers) -> None:
     converged(body)
     groups = [_items(operand) for operand in body.item.operands]
     width = 64 if result_kind == "f64" else 32
-    numbers = WIDE.int(width)
+    numbers = WIDE.ints(width)
     values = [f"{numbers} {body.read(item, width, WIDE)}" for group in groups[1:] for item in group]
     result = "{" + ", ".join([numbers] * len(groups[0])) + "}"
     key = ("product", shape, first, second, result_kind)
     value = body.op(body.call(result, key, *values))
     for place, target in enumerate(groups[0]):
         body.write(target, body.op(f"extractvalue {result} {value}, {place}"), width, WIDE)
-
-

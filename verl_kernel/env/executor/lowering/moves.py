@@ -27,7 +27,7 @@ def move(body: Body, modifiers: Modifiers) -> None:
 def _take_apart(body: Body, target: Group, value: str, bits: int, form: Form) -> None:
     part = bits // len(target.items)
     for place, item in enumerate(target.items):
-        shifted = body.op(f"lshr {form.int(bits)} {value}, {form.const(bits, place * part)}")
+        shifted = body.op(f"lshr {form.ints(bits)} {value}, {form.const(bits, place * part)}")
         body.write(item, body.resized(shifted, bits, part, form), part, form)
 
 
@@ -36,14 +36,14 @@ def _joined(body: Body, source: Group, bits: int, form: Form) -> str:
     value = form.const(bits, 0)
     for place, item in enumerate(source.items):
         piece = body.resized(body.read(item, part, form), part, bits, form)
-        piece = body.op(f"shl {form.int(bits)} {piece}, {form.const(bits, place * part)}")
-        value = body.op(f"or {form.int(bits)} {value}, {piece}")
+        piece = body.op(f"shl {form.ints(bits)} {piece}, {form.const(bits, place * part)}")
+        value = body.op(f"or {form.ints(bits)} {value}, {piece}")
     return value
 
 
 @opcode("cvta")
 def convert_address(body: Body, modifiers: Modifiers) -> None:
-    """An address of a space as a generic one, or back: global ones are the same; others have no generic address here."""
+    """An address of a space as a generic one, or back; only those of global memory can then be used."""
     modifiers.take("to")
     modifiers.need("global", "local", "const")
     modifiers.need("u64")
@@ -78,7 +78,9 @@ def shuffle(body: Body, modifiers: Modifiers) -> None:
     value = body.read(source, 32, WIDE)
     results = (target.first, target.second) if isinstance(target, Pair) else (target, None)
     if isinstance(place, Constant) and isinstance(clamp, Constant):
-        sources = [_source(lane, mode, body.literal(place.text, 32), body.literal(clamp.text, 32)) for lane in range(LANES)]
+        sources = [
+            _source(lane, mode, body.literal(place.text, 32), body.literal(clamp.text, 32)) for lane in range(LANES)
+        ]
         shuffled = body.shuffle("i32", value, [lane if other is None else other for lane, other in enumerate(sources)])
         holds = "<" + ", ".join(f"i1 {'false' if other is None else 'true'}" for other in sources) + ">"
     else:
@@ -92,13 +94,15 @@ def _source(lane: int, mode: str, amount: int, clamp: int) -> int | None:
     """Lane whose value a lane gets; None where it keeps its own."""
     segment, limit, amount = clamp >> 8 & 31, clamp & 31, amount & 31
     highest, lowest = lane & segment | limit & ~segment, lane & segment
-    other = {"bfly": lane ^ amount, "up": lane - amount, "down": lane + amount, "idx": lowest | amount & ~segment & 31}[mode]
+    other = {"bfly": lane ^ amount, "up": lane - amount, "down": lane + amount, "idx": lowest | amount & ~segment & 31}[
+        mode
+    ]
     return other if (other >= highest if mode == "up" else other <= highest) else None
 
 
 def _gathered(body: Body, value: str, mode: str, place: Operand, clamp: Operand) -> tuple[str, str]:
     """As `_source`, computed when it runs."""
-    words = WIDE.int(32)
+    words = WIDE.ints(32)
 
     def op(code: str, left: str, right: str) -> str:
         return body.op(f"{code} {words} {left}, {right}")
@@ -114,7 +118,7 @@ def _gathered(body: Body, value: str, mode: str, place: Operand, clamp: Operand)
     else:
         other = op({"bfly": "xor", "up": "sub", "down": "add"}[mode], "%laneid", amount)
     holds = body.op(f"icmp {'sge' if mode == 'up' else 'sle'} {words} {other}, {highest}")
-    other = body.op(f"select {WIDE.int(1)} {holds}, {words} {other}, {words} %laneid")
+    other = body.op(f"select {WIDE.ints(1)} {holds}, {words} {other}, {words} %laneid")
     body.do(f"store {words} {value}, ptr %exchange")
     pointers = body.op(f"getelementptr i32, ptr %exchange, {words} {op('and', other, WIDE.const(32, 31))}")
     return gather(body, pointers, WIDE.const(1, 1), 32), holds
@@ -122,8 +126,8 @@ def _gathered(body: Body, value: str, mode: str, place: Operand, clamp: Operand)
 
 def gather(body: Body, pointers: str, mask: str, bits: int) -> str:
     """Load what each lane points to; lanes outside of the mask get 0."""
-    numbers = WIDE.int(bits)
-    return body.op(body.call(numbers, ("gather", bits), f"<{LANES} x ptr> {pointers}", f"{WIDE.int(1)} {mask}"))
+    numbers = WIDE.ints(bits)
+    return body.op(body.call(numbers, ("gather", bits), f"<{LANES} x ptr> {pointers}", f"{WIDE.ints(1)} {mask}"))
 
 
 def converged(body: Body) -> None:
@@ -167,8 +171,16 @@ def reduce(body: Body, modifiers: Modifiers) -> None:
     converged(body)
     name = ("s" if is_signed(kind) else "u") + mode if mode in ("min", "max") else mode
     value = body.read(body.item.operands[1], 32, WIDE)
-    total = body.intrinsic(f"vector.reduce.{name}.v{LANES}i32", "i32", (WIDE.int(32), value))
+    total = body.intrinsic(f"vector.reduce.{name}.v{LANES}i32", "i32", (WIDE.ints(32), value))
     body.write(body.item.operands[0], body.splat("i32", total), 32, WIDE)
+
+
+@opcode("bar", "barrier")
+def synchronize_warp(body: Body, modifiers: Modifiers) -> None:
+    """`bar.warp.sync`; barriers of the block end a block of instructions (`control`)."""
+    modifiers.need("warp")
+    modifiers.need("sync")
+    converged(body)
 
 
 @opcode("activemask")
@@ -193,4 +205,3 @@ def hint(body: Body, modifiers: Modifiers) -> None:
     """Orders memory that is never out of order here, or moves data between caches."""
     while modifiers.take(*body.item.modifiers):
         pass
-

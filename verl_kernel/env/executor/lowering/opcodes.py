@@ -15,7 +15,7 @@ OPCODES: dict[str, Lowering] = {}
 
 
 def opcode(*roots: str) -> Callable[[Lowering], Lowering]:
-    """Declare a function to lower instructions with these roots. It must take every modifier that it gives a meaning."""
+    """Declare a function to lower instructions with these roots; it takes every modifier that it gives a meaning."""
 
     def declare(function: Lowering) -> Lowering:
         OPCODES.update(dict.fromkeys(roots, function))

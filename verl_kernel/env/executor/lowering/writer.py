@@ -25,7 +25,7 @@ class Form:
         """LLVM's type of such values of an element type."""
         return f"<{self.lanes} x {element}>" if self.lanes else element
 
-    def int(self, bits: int) -> str:
+    def ints(self, bits: int) -> str:
         """Type of integers."""
         return self.type(f"i{bits}")
 
@@ -92,7 +92,10 @@ class Writer:
 
     def call(self, result: str, key: Key, *arguments: str) -> str:
         """A call of a function of the library, with arguments that begin with their types."""
-        types = ", ".join(argument.rpartition(" ")[0] if not argument.endswith(")") else argument.partition(" splat")[0] for argument in arguments)
+        types = ", ".join(
+            argument.rpartition(" ")[0] if not argument.endswith(")") else argument.partition(" splat")[0]
+            for argument in arguments
+        )
         self.calls[key] = f"declare {result} @{symbol(key)}({types})"
         return f"call {result} @{symbol(key)}({', '.join(arguments)})"
 
@@ -104,7 +107,9 @@ class Writer:
         first = self.op(f"insertelement {kind} poison, {element} {value}, i32 0")
         return self.op(f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer")
 
-    def shuffle(self, element: str, source: str, places: Iterable[int], lanes: int = LANES, other: str = "poison") -> str:
+    def shuffle(
+        self, element: str, source: str, places: Iterable[int], lanes: int = LANES, other: str = "poison"
+    ) -> str:
         """A vector of the elements of one or two others at constant places."""
         kind, picked = f"<{lanes} x {element}>", list(places)
         mask = ", ".join(f"i32 {place}" for place in picked)
@@ -115,7 +120,7 @@ class Writer:
         if bits == width:
             return value
         how = "zext" if width > bits else "trunc"
-        return self.op(f"{how} {form.int(bits)} {value} to {form.int(width)}")
+        return self.op(f"{how} {form.ints(bits)} {value} to {form.ints(width)}")
 
     def bits(self, mask: str, lanes: int = LANES) -> str:
         """A vector of truth values as an integer, lane 0 being its lowest bit."""

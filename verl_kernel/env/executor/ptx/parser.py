@@ -8,16 +8,33 @@ from collections.abc import Iterator
 
 from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.ptx.program import (
-    BITS, Address, Constant, Group, Instruction, Not, Operand, Pair, Parameter, Place, Program, Register, Special,
-    Symbol, Unused,
+    BITS,
+    Address,
+    Constant,
+    Group,
+    Instruction,
+    Not,
+    Operand,
+    Pair,
+    Parameter,
+    Place,
+    Program,
+    Register,
+    Special,
+    Symbol,
+    Unused,
 )  # fmt: skip
 
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?', re.M)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\((.*?)\)", re.S)
-_PARAMETER = re.compile(r"\s*\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)(?:\s+\.ptr\S*(?:\s+\.\w+)*(?:\s+\.align\s+\d+)?)?\s+([\w$]+)(?:\[(\d+)\])?\s*$")
+_PARAMETER = re.compile(
+    r"\s*\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)(?:\s+\.ptr\S*(?:\s+\.\w+)*(?:\s+\.align\s+\d+)?)?\s+([\w$]+)(?:\[(\d+)\])?\s*$"
+)
 _VARIABLE = re.compile(r"\.(shared|local)\s+(?:\.align\s+(\d+)\s+)?\.b(\d+)\s+([\w$]+)(?:\[(\d*)\])?")
-_TABLE = re.compile(r"\.(?:global|const)\s+(?:\.align\s+\d+\s+)?\.[bu](\d+)\s+([\w$.]+)(?:\[(\d*)\])?\s*=\s*(\{[^}]*\}|[\w-]+)")
+_TABLE = re.compile(
+    r"\.(?:global|const)\s+(?:\.align\s+\d+\s+)?\.[bu](\d+)\s+([\w$.]+)(?:\[(\d*)\])?\s*=\s*(\{[^}]*\}|[\w-]+)"
+)
 _EXTERN = re.compile(r"\.extern\s+\.shared\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[\]")
 _REGISTERS = re.compile(r"\.reg\s*\.(\w+)\s+(.*)", re.S)
 _RANGE = re.compile(r"(%?[\w$]+)<(\d+)>")
@@ -64,7 +81,9 @@ class _Reader:
 
     def __init__(self, name: str, parameters: list[Parameter], head: str, tail: str) -> None:
         start = tail.index("{")
-        files = {int(number): f"{folder}/{file}" if file else folder for number, folder, file in _FILE.findall(head + tail)}
+        files = {
+            int(number): f"{folder}/{file}" if file else folder for number, folder, file in _FILE.findall(head + tail)
+        }
         self._made = Program(name, parameters, {}, [], {}, {}, 0, {}, 0, {}, files)
         if threads := _THREADS.search(tail[:start]):
             self._made.threads = int(threads[1])
@@ -231,4 +250,6 @@ def _split(text: str) -> list[str]:
 
 def _table(width: int, values: str) -> bytes:
     mask = (1 << 8 * width) - 1
-    return b"".join((int(item.strip(), 0) & mask).to_bytes(width, "little") for item in values.split(",") if item.strip())
+    return b"".join(
+        (int(item.strip(), 0) & mask).to_bytes(width, "little") for item in values.split(",") if item.strip()
+    )

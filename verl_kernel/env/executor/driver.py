@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lets Triton launch kernels on tensors in the host's memory: it compiles for a GPU, and the executor runs the PTX."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import _allocation
+from triton.runtime.driver import driver
+from triton.runtime.jit import TensorWrapper
+
+from verl_kernel.env.executor.kernel import Buffer, Kernel
+
+CAPABILITY = 89
+"""Compute capability that is compiled for: the lowest one with 8-bit floats, which takes no instruction of Hopper's."""
+_WARP = 32
+_PROPERTIES = {
+    "max_shared_mem": 101376, "multiprocessor_count": 132, "max_num_regs": 65536, "warpSize": _WARP,
+    "sm_clock_rate": 1_755_000, "mem_clock_rate": 2_619_000, "mem_bus_width": 5120,
+}  # fmt: skip
+
+
+class Launcher:
+    """What Triton calls to launch one compiled kernel."""
+
+    def __init__(self, source: Any, metadata: Any) -> None:
+        self._signature, self._metadata = list(source.signature.values()), metadata
+
+    def __call__(
+        self, x: int, y: int, z: int, stream: int, function: bytes, packed: Any, launch_metadata: Any,
+        enter: Callable[..., None] | None, leave: Callable[..., None] | None, *arguments: Any,
+    ) -> None:  # fmt: skip
+        """Run the whole grid, now."""
+        metadata = self._metadata
+        if metadata.num_ctas != 1:
+            raise NotImplementedError("the executor runs no clusters of blocks")
+        flat = [value for kind, item in zip(self._signature, arguments, strict=True) for value in flattened(kind, item)]
+        scratch = [_scratch(size, align, x * y * z) for size, align in (
+            (metadata.global_scratch_size, metadata.global_scratch_align),
+            (metadata.profile_scratch_size, metadata.profile_scratch_align),
+        )]  # fmt: skip
+        tensors = [item for item in (*flat, *scratch) if hasattr(item, "data_ptr")]
+        buffers = [Buffer(item.untyped_storage().data_ptr(), item.untyped_storage().nbytes()) for item in tensors]
+        values = [item.data_ptr() if hasattr(item, "data_ptr") else item or 0 for item in (*flat, *scratch)]
+        if x * y * z:
+            ready(function, metadata.num_warps, metadata.shared).launch((x, y, z), values, buffers)
+
+
+def flattened(kind: Any, value: Any) -> Iterator[Any]:
+    """An argument as the parameters that it becomes: none of a constant, several of a tuple or a descriptor."""
+    if isinstance(kind, tuple):
+        for one, item in zip(kind, value, strict=True):
+            yield from flattened(one, item)
+    elif isinstance(kind, str) and kind.startswith("tensordesc"):
+        shape, strides = list(value.shape), list(value.strides)
+        yield from (value.base, *shape, *strides, value.padding == "nan", value.round_f32_to_tf32, *shape, *strides)
+    elif kind != "constexpr":
+        yield value.base if isinstance(value, TensorWrapper) else value
+
+
+def _scratch(size: int, align: int, blocks: int) -> Any:
+    """Memory that a kernel asks for beside its arguments, from the allocator that the program set."""
+    return _allocation._allocator.get()(size * blocks, align, 0) if size else None
+
+
+@functools.lru_cache(maxsize=512)
+def ready(ptx: bytes, warps: int, shared: int) -> Kernel:
+    """A kernel's native code."""
+    return Kernel(ptx.decode(), warps, shared)
+
+
+class ExecutorDriver:
+    """A driver of Triton's for the executor."""
+
+    launcher_cls = Launcher
+
+    def __init__(self) -> None:
+        self.utils = SimpleNamespace(
+            get_device_properties=lambda device: dict(_PROPERTIES),
+            load_binary=lambda name, kernel, shared, device: (None, kernel, 0, 0, 1024),
+            unload_module=lambda module: None,
+        )
+
+    @staticmethod
+    def is_active() -> bool:
+        """Only where it is made active by hand."""
+        return False
+
+    def get_current_target(self) -> GPUTarget:
+        """The GPU that is compiled for."""
+        return GPUTarget("cuda", CAPABILITY, _WARP)
+
+    def get_current_device(self) -> int:
+        """The only one."""
+        return 0
+
+    def set_current_device(self, device: int) -> None:
+        """There is no other."""
+
+    def get_device_capability(self, device: int = 0) -> tuple[int, int]:
+        """As the target's."""
+        return divmod(CAPABILITY, 10)
+
+    def get_current_stream(self, device: int = 0) -> int:
+        """There is none."""
+        return 0
+
+    def get_active_torch_device(self) -> Any:
+        """Where tensors are."""
+        import torch
+
+        return torch.device("cpu")
+
+    def get_benchmarker(self) -> Callable[..., Sequence[float]]:
+        """Run once; all take the same time, so an autotuner keeps its first configuration."""
+        return lambda call, *args, **kwargs: (call(), [1.0, 1.0, 1.0])[1]
+
+
+def activate() -> None:
+    """Let this process's Triton compile to PTX only, and launch through the executor."""
+    triton.knobs.runtime.add_stages_inspection_hook = _without_assembler
+    driver.set_active(ExecutorDriver())
+
+
+def _without_assembler(backend: Any = None, stages: Any = None, *rest: Any) -> Any:
+    """Take PTX for machine code."""
+    if stages is None:  # asked for what distinguishes the cache
+        return "executor", "executor"
+    stages["cubin"] = lambda ptx, metadata: ptx.encode()
+    return None

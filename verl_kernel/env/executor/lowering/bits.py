@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shifts, fields, bytes and counts of bits (PTX ISA, "Logic and Shift", "Integer Arithmetic", "prmt")."""
+
+from __future__ import annotations
+
+from verl_kernel.env.executor.lowering.body import Body
+from verl_kernel.env.executor.lowering.integers import is_signed
+from verl_kernel.env.executor.lowering.modifiers import Modifiers
+from verl_kernel.env.executor.lowering.opcodes import opcode
+from verl_kernel.env.executor.lowering.writer import Form, mangled
+from verl_kernel.env.executor.ptx.program import BITS, Constant
+
+
+@opcode("shl", "shr")
+def shift(body: Body, modifiers: Modifiers) -> None:
+    """Shifts; by as many bits as there are or more, nothing but the sign is left."""
+    kind, form = modifiers.type(), body.form()
+    bits = BITS[kind]
+    value, amount = body.read(body.item.operands[1], bits, form), body.read(body.item.operands[2], 32, form)
+    is_arithmetic = body.item.root == "shr" and is_signed(kind)
+    code = "shl" if body.item.root == "shl" else "ashr" if is_arithmetic else "lshr"
+    limit = form.const(32, bits - 1)
+    clamped = body.overloaded("umin", form.ints(32), amount, limit)
+    shifted = body.op(f"{code} {form.ints(bits)} {value}, {body.resized(clamped, 32, bits, form)}")
+    if not is_arithmetic and not isinstance(body.item.operands[2], Constant):
+        too_far = body.op(f"icmp ugt {form.ints(32)} {amount}, {limit}")
+        shifted = body.op(
+            f"select {form.ints(1)} {too_far}, {form.ints(bits)} {form.const(bits, 0)}, {form.ints(bits)} {shifted}"
+        )
+    elif isinstance(body.item.operands[2], Constant) and body.literal(body.item.operands[2].text, 32) >= bits:
+        shifted = shifted if is_arithmetic else form.const(bits, 0)
+    body.write(body.item.operands[0], shifted, bits, form)
+
+
+@opcode("shf")
+def funnel_shift(body: Body, modifiers: Modifiers) -> None:
+    """A shift of two registers joined; `wrap` takes the amount modulo 32, `clamp` at most 32."""
+    way, how, form = modifiers.need("l", "r"), modifiers.need("wrap", "clamp"), body.form()
+    modifiers.need("b32")
+    low, high, amount = (body.read(item, 32, form) for item in body.item.operands[1:4])
+    name = "fshl" if way == "l" else "fshr"
+    value = body.overloaded(name, form.ints(32), high, low, amount)
+    if how == "clamp":
+        far = body.op(f"icmp uge {form.ints(32)} {amount}, {form.const(32, 32)}")
+        all_of = low if way == "l" else high
+        value = body.op(f"select {form.ints(1)} {far}, {form.ints(32)} {all_of}, {form.ints(32)} {value}")
+    body.write(body.item.operands[0], value, 32, form)
+
+
+@opcode("bfe")
+def extract_bits(body: Body, modifiers: Modifiers) -> None:
+    """A field of an integer, by constant place and length."""
+    kind, form = modifiers.type(), body.form()
+    bits = BITS[kind]
+    place, length = (_constant(body, number) for number in (2, 3))
+    length = min(length, bits - place)
+    if place >= bits or length <= 0:
+        raise body.item.unknown("its field is empty")
+    value = body.read(body.item.operands[1], bits, form)
+    value = body.op(f"shl {form.ints(bits)} {value}, {form.const(bits, bits - place - length)}")
+    code = "ashr" if is_signed(kind) else "lshr"
+    body.write(
+        body.item.operands[0],
+        body.op(f"{code} {form.ints(bits)} {value}, {form.const(bits, bits - length)}"),
+        bits,
+        form,
+    )
+
+
+@opcode("bfi")
+def insert_bits(body: Body, modifiers: Modifiers) -> None:
+    """A field put into another integer, by constant place and length."""
+    form, bits = body.form(), BITS[modifiers.type()]
+    place, length = (_constant(body, number) for number in (3, 4))
+    mask = ((1 << length) - 1 << place) & (1 << bits) - 1
+    field, base = (body.read(item, bits, form) for item in body.item.operands[1:3])
+    numbers = form.ints(bits)
+    field = body.op(
+        f"and {numbers} {body.op(f'shl {numbers} {field}, {form.const(bits, place)}')}, {form.const(bits, mask)}"
+    )
+    base = body.op(f"and {numbers} {base}, {form.const(bits, ~mask)}")
+    body.write(body.item.operands[0], body.op(f"or {numbers} {field}, {base}"), bits, form)
+
+
+def _constant(body: Body, number: int) -> int:
+    operand = body.item.operands[number]
+    if not isinstance(operand, Constant):
+        raise body.item.unknown("place and length must be constants")
+    return body.literal(operand.text, 32)
+
+
+@opcode("prmt")
+def permute_bytes(body: Body, modifiers: Modifiers) -> None:
+    """Four bytes out of eight; a selector's top bit spreads the sign of the byte."""
+    modifiers.need("b32")
+    form = body.form()
+    words = [body.read(item, 32, form) for item in body.item.operands[1:3]]
+    selector = body.read(body.item.operands[3], 32, form)
+    low, high = (body.resized(word, 32, 64, form) for word in words)
+    both = body.op(f"or {form.ints(64)} {low}, {body.op(f'shl {form.ints(64)} {high}, {form.const(64, 32)}')}")
+    parts = [_permuted(body, both, selector, place, form) for place in range(4)]
+    value = parts[0]
+    for part in parts[1:]:
+        value = body.op(f"or {form.ints(32)} {value}, {part}")
+    body.write(body.item.operands[0], value, 32, form)
+
+
+def _permuted(body: Body, both: str, selector: str, place: int, form: Form) -> str:
+    """One byte of the result, in its place."""
+    words, longs = form.ints(32), form.ints(64)
+    nibble = body.op(f"lshr {words} {selector}, {form.const(32, 4 * place)}")
+    shift_by = body.op(f"shl {words} {body.op(f'and {words} {nibble}, {form.const(32, 7)}')}, {form.const(32, 3)}")
+    byte = body.op(f"lshr {longs} {both}, {body.resized(shift_by, 32, 64, form)}")
+    byte = body.op(f"shl {words} {body.resized(byte, 64, 32, form)}, {form.const(32, 24)}")
+    spread = body.op(f"ashr {words} {byte}, {form.const(32, 31)}")
+    plain = body.op(f"lshr {words} {byte}, {form.const(32, 24)}")
+    top = body.op(f"and {words} {nibble}, {form.const(32, 8)}")
+    wants_sign = body.op(f"icmp ne {words} {top}, {form.const(32, 0)}")
+    chosen = body.op(f"select {form.ints(1)} {wants_sign}, {words} {spread}, {words} {plain}")
+    chosen = body.op(f"and {words} {chosen}, {form.const(32, 255)}")
+    return body.op(f"shl {words} {chosen}, {form.const(32, 8 * place)}")
+
+
+@opcode("lop3")
+def logic_of_three(body: Body, modifiers: Modifiers) -> None:
+    """Any function of three bits, by its table."""
+    modifiers.need("b32")
+    form, table = body.form(), _constant(body, 4)
+    words, ones = form.ints(32), form.const(32, -1)
+    operands = [body.read(item, 32, form) for item in body.item.operands[1:4]]
+    inverses = [body.op(f"xor {words} {value}, {ones}") for value in operands]
+    total = form.const(32, 0)
+    for row in range(8):
+        if table >> row & 1:
+            first, second, third = ((operands if row & bit else inverses)[place] for place, bit in enumerate((4, 2, 1)))
+            pair = body.op(f"and {words} {first}, {second}")
+            total = body.op(f"or {words} {total}, {body.op(f'and {words} {pair}, {third}')}")
+    body.write(body.item.operands[0], total, 32, form)
+
+
+@opcode("clz", "popc", "brev")
+def count_bits(body: Body, modifiers: Modifiers) -> None:
+    """Leading zeros or ones of an integer, or its bits in the other order."""
+    bits, form = BITS[modifiers.type()], body.form()
+    value, numbers = body.read(body.item.operands[1], bits, form), form.ints(bits)
+    if body.item.root == "clz":
+        result = body.intrinsic(f"ctlz.{mangled(numbers)}", numbers, (numbers, value), ("i1", "false"))
+    else:
+        result = body.overloaded("ctpop" if body.item.root == "popc" else "bitreverse", numbers, value)
+    width = bits if body.item.root == "brev" else 32
+    body.write(body.item.operands[0], body.resized(result, bits, width, form), width, form)
+
+
+@opcode("bfind")
+def find_bit(body: Body, modifiers: Modifiers) -> None:
+    """Place of the highest bit that differs from the sign, or -1; with `shiftamt` how far it is from the top."""
+    kind, form, is_amount = modifiers.type(), body.form(), modifiers.has("shiftamt")
+    bits = BITS[kind]
+    value, numbers = body.read(body.item.operands[1], bits, form), form.ints(bits)
+    if is_signed(kind):
+        spread = body.op(f"ashr {numbers} {value}, {form.const(bits, bits - 1)}")
+        value = body.op(f"xor {numbers} {value}, {spread}")
+    zeros = body.resized(
+        body.intrinsic(f"ctlz.{mangled(numbers)}", numbers, (numbers, value), ("i1", "false")), bits, 32, form
+    )
+    words = form.ints(32)
+    if is_amount:
+        none = body.op(f"icmp eq {words} {zeros}, {form.const(32, bits)}")
+        result = body.op(f"select {form.ints(1)} {none}, {words} {form.const(32, -1)}, {words} {zeros}")
+    else:
+        result = body.op(f"sub {words} {form.const(32, bits - 1)}, {zeros}")
+    body.write(body.item.operands[0], result, 32, form)
