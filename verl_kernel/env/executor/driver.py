@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ CAPABILITY = 89
 """Compute capability that is compiled for: the lowest one with 8-bit floats, which takes no instruction of Hopper's."""
 _WARP = 32
 _PROPERTIES = {
-    "max_shared_mem": 101376, "multiprocessor_count": 132, "max_num_regs": 65536, "warpSize": _WARP,
+    "max_shared_mem": 232448, "multiprocessor_count": 132, "max_num_regs": 65536, "warpSize": _WARP,
     "sm_clock_rate": 1_755_000, "mem_clock_rate": 2_619_000, "mem_bus_width": 5120,
 }  # fmt: skip
 
@@ -39,7 +40,11 @@ class Launcher:
         metadata = self._metadata
         if metadata.num_ctas != 1:
             raise NotImplementedError("the executor runs no clusters of blocks")
-        flat = [value for kind, item in zip(self._signature, arguments, strict=True) for value in flattened(kind, item)]
+        flat = [
+            encoded(kind, value)
+            for sort, item in zip(self._signature, arguments, strict=True)
+            for kind, value in flattened(sort, item)
+        ]
         scratch = [_scratch(size, align, x * y * z) for size, align in (
             (metadata.global_scratch_size, metadata.global_scratch_align),
             (metadata.profile_scratch_size, metadata.profile_scratch_align),
@@ -51,16 +56,29 @@ class Launcher:
             ready(function, metadata.num_warps, metadata.shared).launch((x, y, z), values, buffers)
 
 
-def flattened(kind: Any, value: Any) -> Iterator[Any]:
-    """An argument as the parameters that it becomes: none of a constant, several of a tuple or a descriptor."""
+def flattened(kind: Any, value: Any) -> Iterator[tuple[str, Any]]:
+    """The parameters that an argument becomes, with their types: none of a constant, several of a tuple."""
     if isinstance(kind, tuple):
         for one, item in zip(kind, value, strict=True):
             yield from flattened(one, item)
     elif isinstance(kind, str) and kind.startswith("tensordesc"):
         shape, strides = list(value.shape), list(value.strides)
-        yield from (value.base, *shape, *strides, value.padding == "nan", value.round_f32_to_tf32, *shape, *strides)
+        flags = (value.padding == "nan", value.round_f32_to_tf32)
+        yield from (("", item) for item in (value.base, *shape, *strides, *flags, *shape, *strides))
     elif kind != "constexpr":
-        yield value.base if isinstance(value, TensorWrapper) else value
+        yield str(kind), value.base if isinstance(value, TensorWrapper) else value
+
+
+_FLOATS = {"fp16": "e", "fp32": "f", "f32": "f", "fp64": "d", "f64": "d"}
+
+
+def encoded(kind: str, value: Any) -> Any:
+    """A float as the bits of its type, as Triton's launchers hand it over; anything else as it is."""
+    if kind == "bf16":  # they cut it
+        return int.from_bytes(struct.pack("<f", value), "little") >> 16
+    if kind in _FLOATS:
+        return int.from_bytes(struct.pack(f"<{_FLOATS[kind]}", value), "little")
+    return value
 
 
 def _scratch(size: int, align: int, blocks: int) -> Any:

@@ -74,8 +74,8 @@ SUMS = {"f32": ("f16", "bf16", "tf32", "e4m3", "e5m2"), "f16": ("f16", "e4m3", "
 
 
 def product_text(key: Key) -> tuple[Function, str]:
-    """`product_<shape>_<a>_<b>_<sum>(a..., b..., c...) -> d...`."""
-    _, shape, first, second, total = map(str, key)
+    """`product_<shape>_<a>_<b>_<sum>_<saturates>(a..., b..., c...) -> d...`."""
+    shape, first, second, total = map(str, key[1:5])
     if (shape, first, total) == ("m8n8k4", "f64", "f64"):
         return _doubles(key)
     if not shape.startswith("m16n8") or first not in SUMS.get(total, ()) or second not in SUMS[total]:
@@ -85,7 +85,8 @@ def product_text(key: Key) -> tuple[Function, str]:
     halves = depth // span
     names = [f"%a{place}" for place in range(2 * halves)], [f"%b{place}" for place in range(halves)]
     results = 2 if total == "f16" else 4
-    sums = _addends(made, total)
+    addends = _addends(made, total)
+    sums = [WIDE.const(32, 0)] * 4 if total == "s32" else addends  # products of bytes never overflow by themselves
     factors = [
         [[FACTORS[kind].element(made, name, place) for place in range(FACTORS[kind].count)] for name in group]
         for kind, group in zip((first, second), names, strict=True)
@@ -97,6 +98,8 @@ def product_text(key: Key) -> tuple[Function, str]:
         rows = [_picked(made, element, factors[0][2 * half + lower][place], _row(column)) for lower in (0, 1)]
         columns = [_picked(made, element, factors[1][half][place], _column(column, odd)) for odd in (0, 1)]
         sums = [_added(made, total, rows[number // 2], columns[number % 2], sums[number]) for number in range(4)]
+    if total == "s32":
+        sums = [_whole_sum(made, *pair, bool(key[5])) for pair in zip(sums, addends, strict=True)]
     _results(made, total, sums)
     arguments = [f"{WORDS} {name}" for name in (*names[0], *names[1], *(f"%c{place}" for place in range(results)))]
     return made, made.text(result_type(32, results), key, arguments)
@@ -128,6 +131,12 @@ def _added(made: Function, total: str, row: str, column: str, addend: str) -> st
     if total == "s32":
         return made.op(f"add {WORDS} {made.op(f'mul {WORDS} {row}, {column}')}, {addend}")
     return made.overloaded("fma", FLOATS32, row, column, addend)
+
+
+def _whole_sum(made: Function, left: str, right: str, saturates: bool) -> str:
+    if saturates:
+        return made.overloaded("sadd.sat", WORDS, left, right)
+    return made.op(f"add {WORDS} {left}, {right}")
 
 
 def _results(made: Function, total: str, sums: list[str]) -> None:

@@ -61,7 +61,7 @@ class Body(Writer):
 
     def pointer(self, name: str) -> str:
         """Where a register lives."""
-        return f"%R.{name.replace('%', '').replace('$', '_')}"
+        return f'%"R.{name}"'
 
     def register_type(self, name: str) -> str:
         """LLVM's type of a register."""
@@ -196,7 +196,10 @@ class Body(Writer):
         )
 
     def symbol(self, name: str) -> int:
-        """Address of a variable, in its own space (raises NotKnown if there is none)."""
+        """Address of a variable or a parameter, in its own space (raises NotKnown if there is none)."""
+        for item in self.program.parameters:
+            if item.name == name:
+                return item.offset
         for places in (self.program.shared, self.program.local, self.tables):
             if name in places:
                 return places[name]

@@ -203,8 +203,8 @@ def multiply_matrices(body: Body, modifiers: Modifiers) -> None:
     modifiers.need("row")
     modifiers.need("col")
     third, second, first, result_kind = (modifiers.type() for _ in range(4))
-    saturates = modifiers.has("satfinite")
-    if third != result_kind or saturates:
+    saturates = modifiers.has("satfinite") and result_kind == "s32"
+    if third != result_kind:
         raise body.item.unknown()
     converged(body)
     groups = [_items(operand) for operand in body.item.operands]
@@ -212,7 +212,7 @@ def multiply_matrices(body: Body, modifiers: Modifiers) -> None:
     numbers = WIDE.ints(width)
     values = [f"{numbers} {body.read(item, width, WIDE)}" for group in groups[1:] for item in group]
     result = "{" + ", ".join([numbers] * len(groups[0])) + "}"
-    key = ("product", shape, first, second, result_kind)
+    key = ("product", shape, first, second, result_kind, saturates)
     value = body.op(body.call(result, key, *values))
     for place, target in enumerate(groups[0]):
         body.write(target, body.op(f"extractvalue {result} {value}, {place}"), width, WIDE)

@@ -8,7 +8,7 @@ from verl_kernel.env.executor.lowering.integers import is_signed
 from verl_kernel.env.executor.lowering.modifiers import Modifiers
 from verl_kernel.env.executor.lowering.opcodes import opcode
 from verl_kernel.env.executor.lowering.writer import LANES, SCALAR, WIDE, Form
-from verl_kernel.env.executor.ptx.program import BITS, Address, Constant, Group, Operand, Pair, Symbol
+from verl_kernel.env.executor.ptx.program import BITS, Address, Constant, Group, Operand, Pair, Register
 
 
 @opcode("mov")
@@ -54,15 +54,16 @@ def convert_address(body: Body, modifiers: Modifiers) -> None:
 def load_parameter(body: Body, kind: str) -> None:
     """`ld.param`: of the block of parameters, which all lanes share."""
     target, source = body.item.operands
-    if not isinstance(source, Address) or not isinstance(source.base, Symbol):
-        raise body.item.unknown("parameters are read by name")
-    name = source.base.name
-    begin = next((item.offset for item in body.program.parameters if item.name == name), None)
-    if begin is None:
-        raise body.item.unknown(f"the kernel has no parameter {name}")
     targets = target.items if isinstance(target, Group) else (target,)
+    if not isinstance(source, Address) or body.item.guard:
+        raise body.item.unknown("parameters are read at an address, always")
+    if isinstance(source.base, Register) and source.base.name not in body.lanes.uniform:
+        raise body.item.unknown("lanes read several parameters")
+    begin = body.op(f"add i64 {body.read(source.base, 64, SCALAR)}, {source.offset}")
+    last = body.program.parameter_bytes - BITS[kind] // 8 * len(targets)
+    begin = body.overloaded("umin", "i64", begin, str(max(0, last)))  # no kernel of the compiler's goes beyond
     for place, item in enumerate(targets):
-        offset = begin + source.offset + place * BITS[kind] // 8
+        offset = body.op(f"add i64 {begin}, {place * BITS[kind] // 8}")
         pointer = body.op(f"getelementptr i8, ptr %params, i64 {offset}")
         body.write(item, body.op(f"load i{BITS[kind]}, ptr {pointer}, align 1"), BITS[kind], SCALAR)
 

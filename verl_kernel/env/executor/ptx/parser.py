@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from verl_kernel.env.executor.errors import NotKnown
+from verl_kernel.env.executor.ptx.calls import inlined
 from verl_kernel.env.executor.ptx.program import (
     BITS,
     Address,
@@ -27,7 +29,11 @@ from verl_kernel.env.executor.ptx.program import (
 
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?', re.M)
-_ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\((.*?)\)", re.S)
+_FUNCTION = re.compile(
+    r"(?:\.(?:visible|extern|weak)\s+)*\.(entry|func)\s*(?:\((?P<results>[^)]*)\)\s*)?(?P<name>[\w$]+)\s*"
+    r"(?:\((?P<parameters>[^)]*)\))?[^;{]*(?P<begin>[;{])",
+    re.S,
+)
 _PARAMETER = re.compile(
     r"\s*\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)(?:\s+\.ptr\S*(?:\s+\.\w+)*(?:\s+\.align\s+\d+)?)?\s+([\w$]+)(?:\[(\d+)\])?\s*$"
 )
@@ -42,10 +48,9 @@ _GUARD = re.compile(r"@(!?)\s*(%?[\w$]+)\s+(.*)", re.S)
 _LABEL = re.compile(r"([\w$]+)\s*:(?!:)")
 _LINE = re.compile(r"\.(?:loc|file)\s")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
-_THREADS = re.compile(r"\.(?:reqntid|maxntid)\s+(\d+)")
 _ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*(-?\w+)\s*)?\]")
 _NAME = re.compile(r"%?[A-Za-z_$][\w$]*$")
-_NUMBER = re.compile(r"-?(0[fFdD][0-9a-fA-F]+|0[xX][0-9a-fA-F]+U?|\d+U?)$")
+_NUMBER = re.compile(r"-?(0[fFdD][0-9a-fA-F]+|0[xX][0-9a-fA-F]+U?|\d+\.\d+|\d+U?)$")
 _SPECIAL = re.compile(r"%(tid|ntid|ctaid|nctaid)\.[xyz]$|%(laneid|warpid|clock|clock64|globaltimer|smid|nsmid)$")
 _IGNORED = (".file", ".loc", ".section", ".version", ".target", ".address_size", ".pragma")
 
@@ -53,12 +58,20 @@ _IGNORED = (".file", ".loc", ".section", ".version", ".target", ".address_size",
 def parse(text: str) -> Program:
     """Read a module that holds one kernel (raises NotKnown for what it has no reading for)."""
     text = _COMMENT.sub("", text).partition("\n\t.section")[0]
-    entries = list(_ENTRY.finditer(text))
+    found = [match for match in _FUNCTION.finditer(text) if match["begin"] == "{"]
+    entries = [match for match in found if match[1] == "entry"]
     if len(entries) != 1:
         raise NotKnown(f"the executor runs modules of one kernel, and this one has {len(entries)}")
-    entry = entries[0]
-    head, tail = text[: entry.start()], text[entry.end() :]
-    return _Reader(entry[1], _parameters(entry[2]), head, tail).program()
+    head = text[: found[0].start()]
+    functions = {match["name"]: _body(match, head, text) for match in found if match[1] == "func"}
+    return inlined(_body(entries[0], head, text), functions)
+
+
+def _body(match: re.Match[str], head: str, text: str) -> Program:
+    """A kernel, or a function."""
+    results = tuple(item.name for item in _parameters(match["results"] or ""))
+    read = _Reader(match["name"], _parameters(match["parameters"] or ""), head, text[match.end() - 1 :])
+    return replace(read.program(), results=results)
 
 
 def _parameters(text: str) -> list[Parameter]:
@@ -80,21 +93,16 @@ class _Reader:
     """Goes through a kernel's body once."""
 
     def __init__(self, name: str, parameters: list[Parameter], head: str, tail: str) -> None:
-        start = tail.index("{")
         files = {
             int(number): f"{folder}/{file}" if file else folder for number, folder, file in _FILE.findall(head + tail)
         }
         self._made = Program(name, parameters, {}, [], {}, {}, 0, {}, 0, {}, files)
-        if threads := _THREADS.search(tail[:start]):
-            self._made.threads = int(threads[1])
         self._scopes: list[dict[str, str]] = []
         self._labels: list[str] = []
         self._scope_count = 0
         self._place: Place | None = None
-        if ".func" in head:
-            raise NotKnown("the executor does not know functions that are called (`.func`)")
         self._read_head(head)
-        for kind, text in _statements(tail[start:]):
+        for kind, text in _statements(tail):
             self._read(kind, text)
 
     def program(self) -> Program:
@@ -137,6 +145,8 @@ class _Reader:
             self._read_registers(text)
         elif text.startswith((".shared", ".local")):
             self._declare(text)
+        elif text.startswith(".param"):  # a variable that a call hands over
+            self._scoped(text.split()[-1].partition("[")[0], declare=True)
         elif text.startswith("."):
             if not text.startswith(_IGNORED):
                 raise NotKnown(f"the executor does not know the directive `{text}`")
@@ -171,7 +181,7 @@ class _Reader:
     def _operand(self, text: str, whole: str) -> Operand:
         if text == "_":
             return Unused()
-        if text.startswith("{"):
+        if text.startswith(("{", "(")):
             return Group(tuple(self._operand(item, whole) for item in _split(text[1:-1])))
         if text.startswith("["):
             return self._address(text, whole)

@@ -150,8 +150,8 @@ class Program:
     constants: dict[str, bytes]
     """Tables that the kernel reads."""
     files: dict[int, str] = field(default_factory=dict)
-    threads: int = 0
-    """Of a block, where the PTX says so."""
+    results: tuple[str, ...] = ()
+    """Names of what a function gives back."""
 
     @property
     def parameter_bytes(self) -> int:

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions put in place of their calls, so that a kernel is one body.
+
+What a call hands over lies in variables of the parameter space; each piece of them becomes a register.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from verl_kernel.env.executor.errors import NotKnown
+from verl_kernel.env.executor.ptx.program import (
+    BITS,
+    Address,
+    Constant,
+    Group,
+    Instruction,
+    Not,
+    Operand,
+    Pair,
+    Program,
+    Register,
+    Symbol,
+)
+
+_DEEPEST = 64
+_PRINTS, _STOPS = "vprintf", "__assertfail"
+"""Functions of the driver's: what is printed goes nowhere; an assertion that fails stops the launch."""
+
+
+def inlined(entry: Program, functions: Mapping[str, Program]) -> Program:
+    """The kernel with all that it calls in it (raises NotKnown for a function that is not there)."""
+    if not any(item.root == "call" for item in entry.instructions):
+        return entry
+    made = replace(entry, instructions=[], labels={}, registers=dict(entry.registers), local=dict(entry.local))
+    _Inliner(made, functions).add(entry, "", {}, 0)
+    return made
+
+
+class _Inliner:
+    """Appends bodies to one program, each with names of its own."""
+
+    def __init__(self, made: Program, functions: Mapping[str, Program]) -> None:
+        self._made, self._functions = made, functions
+        self._kernel_parameters = {item.name for item in made.parameters}
+        self._count = 0
+
+    def add(self, body: Program, prefix: str, handed: Mapping[str, str], depth: int) -> None:
+        """Append a body.
+
+        Args:
+            body: of the kernel, or of a function.
+            prefix: before its names.
+            handed: the caller's variable for each of its parameters and results.
+            depth: how many calls lead to it.
+        """
+        if depth > _DEEPEST:
+            raise NotKnown("the executor does not know functions that call themselves")
+        if prefix:
+            self._made.registers |= {prefix + name: kind for name, kind in body.registers.items()}
+            start = -(-self._made.local_bytes // 16) * 16
+            self._made.local |= {prefix + name: start + place for name, place in body.local.items()}
+            self._made.local_bytes = start + body.local_bytes
+        marks: dict[int, list[str]] = {}
+        for name, place in body.labels.items():
+            marks.setdefault(place, []).append(prefix + name)
+        for place, item in enumerate(body.instructions):
+            self._mark(marks.get(place, ()))
+            self._one(_Names(body, prefix, handed, self._made), item, depth)
+        self._mark([*marks.get(len(body.instructions), ()), *([f"{prefix}end"] if prefix else ())])
+
+    def _mark(self, names: list[str] | tuple[()]) -> None:
+        self._made.labels |= dict.fromkeys(names, len(self._made.instructions))
+
+    def _one(self, names: _Names, item: Instruction, depth: int) -> None:
+        if item.root == "call":
+            self._call(names, item, depth)
+        elif item.root in ("ret", "exit") and names.prefix:
+            self._put(names, item, "bra", (Symbol(f"{names.prefix}end"),))
+        elif item.opcode.startswith(("st.param", "ld.param")):
+            self._hand_over(names, item)
+        else:
+            self._put(names, item, item.opcode, tuple(map(names.operand, item.operands)))
+
+    def _put(self, names: _Names, item: Instruction, opcode: str, operands: tuple[Operand, ...]) -> None:
+        guard = Register(names.prefix + item.guard.name) if item.guard else None
+        self._made.instructions.append(Instruction(opcode, operands, guard, item.is_negated, item.place, item.text))
+
+    def _call(self, names: _Names, item: Instruction, depth: int) -> None:
+        operands = list(item.operands)
+        results = operands.pop(0) if isinstance(operands[0], Group) else Group(())
+        target = operands.pop(0)
+        arguments = operands.pop(0) if operands else Group(())
+        if not isinstance(target, Symbol) or not isinstance(results, Group) or not isinstance(arguments, Group):
+            raise item.unknown("it names no function")
+        if target.name == _STOPS:
+            self._put(names, item, "trap", ())
+        elif target.name == _PRINTS:
+            for result in results.items:
+                self._put(names, item, "mov.b32", (self._piece(names.variable(result, item), 0, 32), Constant("0")))
+        else:
+            function = self._functions.get(target.name)
+            if function is None or item.guard:
+                raise item.unknown("there is no such function, or the call stands under a guard")
+            self._count += 1
+            own = [*(parameter.name for parameter in function.parameters), *function.results]
+            given = [names.variable(operand, item) for operand in (*arguments.items, *results.items)]
+            self.add(function, f"{self._count}:", dict(zip(own, given, strict=True)), depth + 1)
+
+    def _hand_over(self, names: _Names, item: Instruction) -> None:
+        """A piece of a variable written or read."""
+        is_store = item.root == "st"
+        address, values = item.operands if is_store else item.operands[::-1]
+        base = address.base if isinstance(address, Address) else None
+        if not isinstance(address, Address) or not isinstance(base, Symbol) or base.name in self._kernel_parameters:
+            self._put(names, item, item.opcode, tuple(map(names.operand, item.operands)))
+            return
+        kind = item.modifiers[-1]
+        bits, variable = BITS[kind], names.variable(base, item)
+        for place, value in enumerate(values.items if isinstance(values, Group) else (values,)):
+            piece = self._piece(variable, address.offset + place * bits // 8, bits)
+            pair = (piece, names.operand(value)) if is_store else (names.operand(value), piece)
+            self._put(names, item, f"mov.b{bits}", pair)
+
+    def _piece(self, variable: str, offset: int, bits: int) -> Register:
+        name = f"{variable}+{offset}.{bits}"
+        self._made.registers[name] = f"b{bits}"
+        return Register(name)
+
+
+class _Names:
+    """What names of a body become."""
+
+    def __init__(self, body: Program, prefix: str, handed: Mapping[str, str], made: Program) -> None:
+        self.prefix, self._body, self._handed, self._made = prefix, body, handed, made
+
+    def variable(self, operand: Operand, item: Instruction) -> str:
+        """A variable of the parameter space."""
+        if not isinstance(operand, Symbol):
+            raise item.unknown("a variable is expected")
+        return self._handed.get(operand.name, f"{self.prefix}{operand.name}")
+
+    def operand(self, operand: Operand) -> Operand:
+        """An operand with its new names."""
+        if isinstance(operand, Register):
+            return Register(self.prefix + operand.name)
+        if isinstance(operand, Not):
+            return Not(Register(self.prefix + operand.register.name))
+        if isinstance(operand, Pair):
+            return Pair(Register(self.prefix + operand.first.name), Register(self.prefix + operand.second.name))
+        if isinstance(operand, Group):
+            return Group(tuple(map(self.operand, operand.items)))
+        if isinstance(operand, Address):
+            base = self.operand(operand.base)
+            assert isinstance(base, Register | Constant | Symbol)
+            return Address(base, operand.offset)
+        if isinstance(operand, Symbol) and (operand.name in self._body.labels or operand.name in self._body.local):
+            return Symbol(self.prefix + operand.name)
+        return operand
