@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from llvmlite.binding import llvm_version_info
+
 from verl_kernel.env.executor.library import checks, context
 from verl_kernel.env.executor.library.function import MASK, POINTERS, Function, stride
 from verl_kernel.env.executor.lowering import sites
@@ -21,22 +23,25 @@ def gather_text(key: Key) -> tuple[Function, str]:
 def gathered(made: Function, pointers: str, mask: str, bits: int, default: str = "zeroinitializer") -> str:
     """What pointers of lanes point to."""
     kind = WIDE.ints(bits)
-    return made.intrinsic(
-        f"masked.gather.v{LANES}i{bits}.v{LANES}p0",
-        kind,
-        (POINTERS, pointers),
-        ("i32", "1"),
-        (MASK, mask),
-        (kind, default),
-    )
+    return made.op(_masked(made, "gather", kind, bits, "", pointers, mask, f", {kind} {default}"))
 
 
 def scatter(made: Function, value: str, pointers: str, mask: str, bits: int) -> None:
     """Store values of lanes where their pointers point to; of lanes with the same address the last one's stays."""
+    made.do(_masked(made, "scatter", "void", bits, f"{WIDE.ints(bits)} {value}, ", pointers, mask, ""))
+
+
+def _masked(
+    made: Function, verb: str, result: str, bits: int, before: str, pointers: str, mask: str, after: str
+) -> str:
+    """A call of LLVM's gather or scatter, aligned to 1: up to version 21 that is an argument, then a mark on pointers."""
     kind = WIDE.ints(bits)
-    name = f"masked.scatter.v{LANES}i{bits}.v{LANES}p0"
-    made.intrinsics[name] = f"declare void @llvm.{name}({kind}, {POINTERS}, i32, {MASK})"
-    made.do(f"call void @llvm.{name}({kind} {value}, {POINTERS} {pointers}, i32 1, {MASK} {mask})")
+    name = f"llvm.masked.{verb}.v{LANES}i{bits}.v{LANES}p0"
+    is_marked = llvm_version_info[0] >= 22
+    types = [kind] * bool(before) + [POINTERS] + ["i32"] * (not is_marked) + [MASK] + [kind] * bool(after)
+    made.intrinsics[name] = f"declare {result} @{name}({', '.join(types)})"
+    place = f"{POINTERS} align 1 {pointers}" if is_marked else f"{POINTERS} {pointers}, i32 1"
+    return f"call {result} @{name}({before}{place}, {MASK} {mask}{after})"
 
 
 def access_text(key: Key) -> tuple[Function, str]:
