@@ -34,7 +34,7 @@ def scatter(made: Function, value: str, pointers: str, mask: str, bits: int) -> 
 def _masked(
     made: Function, verb: str, result: str, bits: int, before: str, pointers: str, mask: str, after: str
 ) -> str:
-    """A call of LLVM's gather or scatter, aligned to 1: up to version 21 that is an argument, then a mark on pointers."""
+    """A call of LLVM's gather or scatter. Alignment is 1: an argument up to version 21, then a mark on pointers."""
     kind = WIDE.ints(bits)
     name = f"llvm.masked.{verb}.v{LANES}i{bits}.v{LANES}p0"
     is_marked = llvm_version_info[0] >= 22
