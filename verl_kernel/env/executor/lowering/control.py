@@ -2,7 +2,8 @@
 """Branches, barriers and ends.
 
 Where lanes may part, each keeps the number of the block that it waits for. The lowest one runs first, with the lanes
-that wait for it, so lanes come together again at the first block that all of them reach.
+that wait for it, so lanes come together again at the first block that all of them reach. Lanes at a barrier wait for
+those that are still on their way.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Control:
         self._end = len(body.graph.blocks)
         self.resumed: set[int] = set()
         """Blocks at which a warp goes on."""
+        self._barriers: list[int] = []
         self.may_wait = False
         """Whether some loop may wait for other warps."""
 
@@ -124,7 +126,7 @@ class Control:
     def _wait_for_both(self, yes: int, no: int) -> None:
         """Let active lanes wait for one block or the other, by the guard."""
         body, words = self._body, WIDE.ints(32)
-        both = [WIDE.const(32, block if block < self._end else NOWHERE - 1) for block in (yes, no)]
+        both = [WIDE.const(32, block) for block in (yes, no)]
         chosen = body.op(f"select {WIDE.ints(1)} {self._holds()}, {words} {both[0]}, {words} {both[1]}")
         places = body.op(f"load {words}, ptr %places")
         places = body.op(f"select {WIDE.ints(1)} {body.active()}, {words} {chosen}, {words} {places}")
@@ -200,11 +202,28 @@ class Control:
             threads = item.operands[1]
             if not isinstance(threads, Constant) or body.literal(threads.text, 32) != LANES * body.warps:
                 raise item.unknown("a barrier of a part of the block")
+        if body.lanes.may_part:
+            self._gather_at(number)
         converged(body)
         self._keep(number + 1)
         if body.lanes.may_part:
             self._keep_alive()
         body.do(f"ret i32 {number + 1}")
+
+    def _at_barrier(self, number: int) -> int:
+        """What lanes wait for at the barrier that ends a block: after all blocks and the kernel's end."""
+        return self._end + 1 + number
+
+    def _gather_at(self, number: int) -> None:
+        """Let lanes wait for those that have not come yet."""
+        body = self._body
+        self._barriers.append(number)
+        is_whole = body.op(f"icmp eq i32 {body.active_bits()}, {body.op('load i32, ptr %alive')}")
+        body.do(f"br i1 {is_whole}, label %A{number}, label %W{number}")
+        body.label(f"W{number}")
+        self._wait_for(self._at_barrier(number), body.active())
+        body.do("br label %schedule")
+        body.label(f"A{number}")
 
     def _keep(self, number: int) -> None:
         """Store what a block reads into the frame."""
@@ -259,7 +278,8 @@ class Control:
         body.do(f"store {words} {rest}, ptr %places")
         least = body.intrinsic(f"vector.reduce.umin.v{LANES}i32", "i32", (words, rest))
         body.do(f"store i1 {body.op(f'icmp ne i32 {least}, {NOWHERE}')}, ptr %waiting")
-        cases = " ".join(f"i32 {number}, label %X{number}" for number in range(self._end))
-        body.do(f"switch i32 {lowest}, label %FINISHED [{cases} i32 {NOWHERE - 1}, label %END]")
+        cases = [f"i32 {number}, label %X{number}" for number in range(self._end)]
+        cases += [f"i32 {self._at_barrier(number)}, label %A{number}" for number in self._barriers]
+        body.do(f"switch i32 {lowest}, label %FINISHED [{' '.join(cases)} i32 {self._end}, label %END]")
         body.label("FINISHED")
         body.do(f"ret i32 {ENDED}")
