@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plugin of pytest that runs Triton's own tests of its language through the executor.
+"""A plugin of pytest that runs Triton's own tests of its language through the executor (`make test-triton`).
 
-    python -m pytest -p tests.env.executor.triton_tests --device cpu FOLDER_OF_TRITONS_TESTS
-
-`EXECUTOR_CASES=3` keeps so many cases of each test function, the same ones each time.
+`EXECUTOR_CASES=3` keeps so many cases of each test function, `EXECUTOR_SHARE=0.2` a share of the functions, the same
+ones each time.
 """
 
 import hashlib
 import os
 
+import pytest
 import torch
 
+from tests.env.executor.triton_left_out import reason
 from verl_kernel.env.executor import driver
 
 CASES = int(os.environ.get("EXECUTOR_CASES", 0))
+SHARE = float(os.environ.get("EXECUTOR_SHARE", 1))
 
 
 def pytest_configure(config):
@@ -29,16 +31,22 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    if not CASES:
-        return
     groups = {}
     for item in items:
-        groups.setdefault(item.function, []).append(item)
-    kept = {item for group in groups.values() for item in sorted(group, key=place)[:CASES]}
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = [item for item in items if item in kept]
+        if why := reason(item.name):
+            item.add_marker(pytest.mark.skip(reason=why))
+        elif place(item.originalname) < SHARE:
+            groups.setdefault(item.originalname, []).append(item)
+    if CASES or SHARE < 1:
+        kept = {item for group in groups.values() for item in sorted(group, key=by_name)[: CASES or None]}
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
 
 
-def place(item):
-    """A place in an order that has nothing to do with parameters."""
-    return hashlib.sha256(item.name.encode()).hexdigest()
+def by_name(item):
+    return place(item.name)
+
+
+def place(name):
+    """A number below 1 that has nothing to do with what the name says."""
+    return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) / 2**32
