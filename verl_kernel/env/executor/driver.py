@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from triton.runtime.driver import driver
 from triton.runtime.jit import TensorWrapper
 
 from verl_kernel.env.executor.kernel import Buffer, Kernel
+from verl_kernel.env.executor.object_cache import ObjectCache
 
 CAPABILITY = 89
 """Compute capability that is compiled for: the lowest one with 8-bit floats, which takes no instruction of Hopper's."""
@@ -89,7 +91,13 @@ def _scratch(size: int, align: int, blocks: int) -> Any:
 @functools.lru_cache(maxsize=512)
 def ready(ptx: bytes, warps: int, shared: int) -> Kernel:
     """A kernel's native code."""
-    return Kernel(ptx.decode(), warps, shared)
+    return Kernel(ptx.decode(), warps, shared, _cache())
+
+
+@functools.cache
+def _cache() -> ObjectCache:
+    """Beside what Triton keeps."""
+    return ObjectCache(Path(triton.knobs.cache.dir) / "executor")
 
 
 class ExecutorDriver:

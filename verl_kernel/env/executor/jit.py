@@ -16,6 +16,7 @@ from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.library.all import text
 from verl_kernel.env.executor.library.grid import grid_text
 from verl_kernel.env.executor.lowering.writer import Key, symbol
+from verl_kernel.env.executor.object_cache import ObjectCache
 
 BLOCK = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32,
@@ -44,20 +45,24 @@ class Library:
         """Addresses of the functions of library/grid.py."""
         llvm.add_symbol("vk_block", self.block)
 
-    def need(self, keys: Iterable[Key]) -> None:
+    def need(self, keys: Iterable[Key], cache: ObjectCache | None = None) -> None:
         """Compile functions, and those that they call first."""
         for key in keys:
             if key not in self._known:
                 written, calls = text(key)
-                self.need(calls)
-                engine = compiled(written)
+                self.need(calls, cache)
+                engine = compiled(written, cache)
                 self._engines.append(engine)
                 llvm.add_symbol(symbol(key), engine.get_function_address(symbol(key)))
                 self._known.add(key)
 
 
-def compiled(written: str) -> Any:
+def compiled(written: str, cache: ObjectCache | None = None) -> Any:
     """The engine that holds a module's native code, which lives as long as the engine does.
+
+    Args:
+        written: the module.
+        cache: where its code is looked for, and kept.
 
     PTX is optimised already: only variables become values, and code is generated at level 1. Level 0 gives every value
     a place in the stack, which is slower to run by far and overflows it.
@@ -70,15 +75,24 @@ def compiled(written: str) -> Any:
     module.triple = llvm.get_process_triple()
     module.data_layout = str(machine.target_data)
     _check_symbols(module)
+    known = None if cache is None else cache.read(written)
+    if known is None:
+        _promote(module, machine)
+    engine = llvm.create_mcjit_compiler(module, machine)
+    if cache is not None:
+        engine.set_object_cache(lambda made, code: cache.keep(written, code), lambda made: known)
+    engine.finalize_object()
+    return engine
+
+
+def _promote(module: Any, machine: Any) -> None:
+    """Let variables in memory become values."""
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0))
     passes = llvm.create_new_function_pass_manager()
     passes.add_sroa_pass()
     for function in module.functions:
         if not function.is_declaration:
             passes.run(function, builder)
-    engine = llvm.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
-    return engine
 
 
 def _machine() -> Any:

@@ -16,6 +16,7 @@ from verl_kernel.env.executor.library import context, grid
 from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.function import Module, module
 from verl_kernel.env.executor.lowering.writer import LANES
+from verl_kernel.env.executor.object_cache import ObjectCache
 from verl_kernel.env.executor.ptx.parser import parse
 from verl_kernel.env.executor.ptx.program import BITS, Program
 
@@ -68,23 +69,24 @@ class Kernel:
         ptx: as Triton's compiler writes it.
         warps: of a block.
         shared_bytes: of a block, as the compiler says.
+        cache: where native code is kept.
 
     Raises:
         NotKnown: the PTX has something that the executor has no definition for.
     """
 
-    def __init__(self, ptx: str, warps: int, shared_bytes: int) -> None:
+    def __init__(self, ptx: str, warps: int, shared_bytes: int, cache: ObjectCache | None = None) -> None:
         self.program: Program = parse(ptx)
-        self._tables = {
-            name: np.frombuffer(data + bytes(64), np.uint8) for name, data in self.program.constants.items()
-        }
-        self.module: Module = module(
-            self.program, warps, {name: int(data.ctypes.data) for name, data in self._tables.items()}
-        )
+        self.module: Module = module(self.program, warps)
         self.library = _library()
-        self.library.need(self.module.library)
-        self._engine = jit.compiled(self.module.text)
+        self.library.need(self.module.library, cache)
+        self._engine = jit.compiled(self.module.text, cache)
         self._entry = int(self._engine.get_function_address("warp"))
+        self.tables = [
+            Buffer(int(self._engine.get_global_value_address(name)), len(data))
+            for name, data in self.program.constants.items()
+        ]
+        """Constant tables, which every launch may read."""
         self._warps, self._shared_bytes = warps, max(shared_bytes, self.program.shared_bytes)
         self.block_counts = np.zeros(len(self.module.blocks) + 1, np.int64)
         """How many lanes entered each block of instructions, over all launches."""
@@ -150,10 +152,9 @@ class _Run:
     ) -> None:
         self._kernel, self._shape = kernel, shape
         self._parameters = _parameters(kernel.program, arguments)
-        tables = [Buffer(int(data.ctypes.data), data.nbytes - 64) for data in kernel._tables.values()]
         rows = [
             (item.address, item.bytes, item.written - item.address if item.written else 0, 0)
-            for item in (*buffers, *tables)
+            for item in (*buffers, *kernel.tables)
         ]
         self._table = np.array(rows or [(0, 0, 0, 0)], np.int64)
         self._fault, self._fuel = np.zeros(context.FAULT_WORDS, np.int64), np.array([fuel], np.int64)

@@ -40,14 +40,11 @@ class Body(Writer):
         program, graph, lanes: the kernel and what is known of it.
         warps: of a block.
         crossing: registers that outlive a block.
-        tables: addresses of the kernel's constant tables.
     """
 
-    def __init__(
-        self, graph: Graph, lanes: Lanes, warps: int, crossing: frozenset[str], tables: dict[str, int]
-    ) -> None:
+    def __init__(self, graph: Graph, lanes: Lanes, warps: int, crossing: frozenset[str]) -> None:
         super().__init__()
-        self.graph, self.lanes, self.warps, self.tables = graph, lanes, warps, tables
+        self.graph, self.lanes, self.warps = graph, lanes, warps
         self.program: Program = graph.program
         self.sites = Sites()
         self.item: Instruction
@@ -87,7 +84,7 @@ class Body(Writer):
         if isinstance(operand, Constant):
             return form.const(bits, self.literal(operand.text, bits))
         if isinstance(operand, Symbol):
-            return form.const(bits, self.symbol(operand.name))
+            return self._symbol(operand.name, bits, form)
         raise self.item.unknown("an operand of another kind is expected")
 
     def read_float(self, operand: Operand, kind: str, form: Form) -> str:
@@ -195,14 +192,15 @@ class Body(Writer):
             else int(text.rstrip("U"), 8)
         )
 
-    def symbol(self, name: str) -> int:
-        """Address of a variable or a parameter, in its own space (raises NotKnown if there is none)."""
-        for item in self.program.parameters:
-            if item.name == name:
-                return item.offset
-        for places in (self.program.shared, self.program.local, self.tables):
+    def _symbol(self, name: str, bits: int, form: Form) -> str:
+        """Address of a variable, a table or a parameter, in its own space (raises NotKnown if there is none)."""
+        if name in self.program.constants:
+            value = self.resized(self.op(f'ptrtoint ptr @"{name}" to i64'), 64, bits, SCALAR)
+            return value if form is SCALAR else self.splat(f"i{bits}", value)
+        parameters = {item.name: item.offset for item in self.program.parameters}
+        for places in (self.program.shared, self.program.local, parameters):
             if name in places:
-                return places[name]
+                return form.const(bits, places[name])
         raise self.item.unknown(f"nothing is named {name}")
 
     def _register(self, name: str, bits: int, form: Form) -> str:

@@ -35,18 +35,17 @@ class Module:
     """Instructions of each block that is counted."""
 
 
-def module(program: Program, warps: int, tables: dict[str, int]) -> Module:
+def module(program: Program, warps: int) -> Module:
     """Lower a kernel (raises NotKnown).
 
     Args:
         program: the kernel.
         warps: of a block.
-        tables: addresses of its constant tables.
     """
     graph = Graph(program)
     living = live(graph)
     crossing = frozenset().union(*living)
-    body, frame = Body(graph, lanes(graph), warps, crossing, tables), Frame()
+    body, frame = Body(graph, lanes(graph), warps, crossing), Frame()
     if body.lanes.may_part:  # as values they would be joined in the block that chooses the next one
         frame.add((name, body.width(name), name in body.lanes.uniform) for name in sorted(crossing))
     control = Control(body, living, frame)
@@ -59,9 +58,16 @@ def module(program: Program, warps: int, tables: dict[str, int]) -> Module:
     if body.lanes.may_part:
         _resume_parted(body)
     declared = [*body.calls.values(), *body.intrinsics.values()]
-    text = "\n".join([*body.lines, *rest, "}", *sorted(declared), ""])
+    tables = [table(name, data) for name, data in program.constants.items()]
+    text = "\n".join([*tables, *body.lines, *rest, "}", *sorted(declared), ""])
     counted = [(block.start, block.end) for block in graph.blocks]
     return Module(text, tuple(body.calls), frame.bytes, control.may_wait, body.sites.all, counted)
+
+
+def table(name: str, data: bytes) -> str:
+    """A constant table; accesses of 32 bits that begin in its last bytes stay within the module."""
+    text = "".join(f"\\{byte:02X}" for byte in data + bytes(4))
+    return f'@"{name}" = constant [{len(data) + 4} x i8] c"{text}", align 16'
 
 
 def _blocks(body: Body, control: Control) -> None:
