@@ -6,6 +6,7 @@ from __future__ import annotations
 from llvmlite.binding import llvm_version_info
 
 from verl_kernel.env.executor.library import checks, context
+from verl_kernel.env.executor.library.checks import Checked
 from verl_kernel.env.executor.library.function import MASK, POINTERS, Function, stride
 from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
@@ -50,8 +51,7 @@ def access_text(key: Key) -> tuple[Function, str]:
     made = Function()
     width = 32 if room == "shared" else 64
     if room == "global":
-        lanes = checks.check_global(made, bits * count // 8)
-        _global(made, verb, bits, count, lanes)
+        _global(made, verb, bits, count, checks.check_global(made, bits * count // 8))
     elif room == "shared":
         _shared(made, verb, bits, count)
     else:
@@ -68,24 +68,22 @@ def result_type(bits: int, count: int) -> str:
     return "{" + ", ".join([WIDE.ints(bits)] * count) + "}"
 
 
-def _global(made: Function, verb: str, bits: int, count: int, lanes: str) -> None:
+def _global(made: Function, verb: str, bits: int, count: int, checked: Checked) -> None:
     size = bits * count // 8
-    first, is_dense = checks.are_dense(made, "%addresses", lanes, size, 64)
-    written = made.site(sites.SHADOW)
-    is_watched = made.op(f"icmp ne i64 {written}, 0")
-    made.branch(is_dense, "dense", "sparse")
+    first, is_dense = checks.are_dense(made, "%addresses", checked.lanes, size, 64)
+    made.branch(made.op(f"and i1 {is_dense}, {checked.is_one}"), "dense", "sparse")
     made.label("dense")
-    made.branch(is_watched, "watched", "plain")
+    made.branch(checked.is_watched, "watched", "plain")
     made.label("watched")
-    _watch_dense(made, verb, first, written, size)
+    _watch_dense(made, verb, first, made.site(sites.SHADOW), size)
     made.do("br label %plain")
     made.label("plain")
     _dense(made, verb, bits, count, made.op(f"inttoptr i64 {first} to ptr"))
     made.label("sparse")
-    aligned = checks.check_alignment(made, "%addresses", lanes, size)
-    made.branch(is_watched, "watched_lanes", "by_lane")
+    aligned = checks.check_alignment(made, "%addresses", checked.lanes, size)
+    made.branch(checked.is_watched, "watched_lanes", "by_lane")
     made.label("watched_lanes")
-    _watch_lanes(made, verb, aligned, written, bits, count)
+    _watch_lanes(made, verb, aligned, checked.shadows, bits, count)
     made.do("br label %by_lane")
     made.label("by_lane")
     pointers = made.op(f"inttoptr {ADDRESSES} %addresses to {POINTERS}")
@@ -161,10 +159,16 @@ def _watch_dense(made: Function, verb: str, first: str, written: str, size: int)
     made.add_to(made.word("%site", sites.UNWRITTEN), missing)
 
 
-def _watch_lanes(made: Function, verb: str, lanes: str, written: str, bits: int, count: int) -> None:
+def shadow_of(made: Function, lanes: str, shadows: str) -> tuple[str, str]:
+    """Pointers to the shadow of `%addresses`, and the lanes among `lanes` that have one, as a mask."""
+    moved = made.op(f"add {ADDRESSES} %addresses, {shadows}")
+    watched = made.bits(made.op(f"icmp ne {ADDRESSES} {shadows}, zeroinitializer"))
+    return made.op(f"inttoptr {ADDRESSES} {moved} to {POINTERS}"), made.mask(made.op(f"and i32 {watched}, {lanes}"))
+
+
+def _watch_lanes(made: Function, verb: str, lanes: str, shadows: str, bits: int, count: int) -> None:
     """As `_watch_dense`, for single lanes."""
-    moved = made.op(f"add {ADDRESSES} %addresses, {made.splat('i64', written)}")
-    pointers, mask = made.op(f"inttoptr {ADDRESSES} {moved} to {POINTERS}"), made.mask(lanes)
+    pointers, mask = shadow_of(made, lanes, shadows)
     marks = int("01" * (bits // 8), 16)
     missing = "0"
     for place in range(count):

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.library import accesses, checks
+from verl_kernel.env.executor.library.checks import Checked
 from verl_kernel.env.executor.library.function import Function
-from verl_kernel.env.executor.lowering import floats, sites
+from verl_kernel.env.executor.lowering import floats
 from verl_kernel.env.executor.lowering.writer import FLOATS, SCALAR, WIDE, Form, Key
 from verl_kernel.env.executor.ptx.program import BITS
 
@@ -19,17 +20,17 @@ def atomic_text(key: Key) -> tuple[Function, str]:
     bits = BITS[kind]
     made, numbers = Function(), WIDE.ints(bits)
     if room == "global":
-        lanes = checks.check_global(made, bits // 8)
-        lanes = checks.check_alignment(made, "%addresses", lanes, bits // 8)
-        base = "null"
+        found = checks.check_global(made, bits // 8)
+        lanes, base = checks.check_alignment(made, "%addresses", found.lanes, bits // 8), "null"
+        checked: Checked | None = found
     else:
+        checked = None
         base, lanes = accesses.shared_lanes(made, bits // 8)
         lanes = checks.check_alignment(made, "%addresses", lanes, bits // 8, 32)
     made.do(f"%result = alloca {numbers}, align 64")
     made.do(f"store {numbers} zeroinitializer, ptr %result")
     made.do("br label %begin")
     made.label("begin")
-    written = made.site(sites.SHADOW) if room == "global" else "0"
 
     def each(lane: str) -> None:
         width = 64 if room == "global" else 32
@@ -48,8 +49,8 @@ def atomic_text(key: Key) -> tuple[Function, str]:
         )
 
     made.each_lane(lanes, "begin", each)
-    if room == "global":
-        _mark(made, written, lanes, bits)
+    if checked is not None:
+        _mark(made, checked, lanes, bits)
     made.do(f"ret {numbers} {made.op(f'load {numbers}, ptr %result')}")
     addresses = WIDE.ints(64 if room == "global" else 32)
     arguments = (
@@ -63,13 +64,12 @@ def atomic_text(key: Key) -> tuple[Function, str]:
     return made, made.text(numbers, key, arguments)
 
 
-def _mark(made: Function, written: str, lanes: str, bits: int) -> None:
+def _mark(made: Function, checked: Checked, lanes: str, bits: int) -> None:
     """Mark as written what was changed, where that is watched."""
-    made.branch(made.op(f"icmp ne i64 {written}, 0"), "mark", "marked")
+    made.branch(checked.is_watched, "mark", "marked")
     made.label("mark")
-    moved = made.op(f"add {WIDE.ints(64)} %addresses, {made.splat('i64', written)}")
-    pointers = made.op(f"inttoptr {WIDE.ints(64)} {moved} to <32 x ptr>")
-    accesses.scatter(made, WIDE.const(bits, int("01" * (bits // 8), 16)), pointers, made.mask(lanes), bits)
+    pointers, mask = accesses.shadow_of(made, lanes, checked.shadows)
+    accesses.scatter(made, WIDE.const(bits, int("01" * (bits // 8), 16)), pointers, mask, bits)
     made.do("br label %marked")
     made.label("marked")
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.library.function import Function, stride
 from verl_kernel.env.executor.lowering import sites
@@ -36,9 +38,10 @@ def fault_text(key: Key) -> tuple[Function, str]:
 
 
 def resolve_text(key: Key) -> tuple[Function, str]:
-    """`resolve(addresses, lanes, ctx, site, size) -> lanes`: find each lane's buffer in the table.
+    """`resolve(addresses, lanes, ctx, site, size, shadows) -> lanes`: find each lane's buffer in the table.
 
-    Lanes that have none are faults and left out. The last buffer found is what the site looks at first next time.
+    Lanes that have none are faults and left out. The last buffer found is what the site looks at first next time. What
+    leads from each lane's address to its shadow is written to `shadows`.
     """
     made = Function()
     table, rows = made.context(context.TABLE), made.context(context.BUFFERS, "i64")
@@ -67,6 +70,7 @@ def resolve_text(key: Key) -> tuple[Function, str]:
     made.label("found")
     for word, value in ((sites.BUFFER, start), (sites.ROOM, room), (sites.SHADOW, written)):
         made.do(f"store i64 {value}, ptr {made.word('%site', word)}")
+    made.do(f"store i64 {written}, ptr {made.op(f'getelementptr i64, ptr %shadows, i32 {lane}')}")
     better = made.op(f"or i32 {good}, {made.op(f'shl i32 1, {lane}')}")
     made.do("br label %lane_end")
     made.label("other_row")
@@ -80,7 +84,7 @@ def resolve_text(key: Key) -> tuple[Function, str]:
     bad = made.op("xor i32 %good_after, %lanes")
     made.fault(context.OUT_OF_BOUNDS, bad, "%addresses")
     made.do("ret i32 %good_after")
-    arguments = (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site", "i64 %size")
+    arguments = (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site", "i64 %size", "ptr %shadows")
     return made, made.text("i32", key, arguments)
 
 
@@ -127,22 +131,42 @@ def converged_text(key: Key) -> tuple[Function, str]:
     return made, made.text("void", key, ("i32 %active", "i32 %alive", "ptr %ctx", "ptr %site"))
 
 
-def check_global(made: Function, size: int) -> str:
-    """Check `%addresses` of the lanes `%lanes` against the table, and count; returns the lanes that may go on."""
+@dataclass(frozen=True)
+class Checked:
+    """What a check of addresses found out, as names of values."""
+
+    lanes: str
+    """Those that may go on."""
+    is_one: str
+    """Whether all lie in the buffer that the site knew."""
+    shadows: str
+    """What leads from each lane's address to its shadow; 0 where nothing is watched."""
+    is_watched: str
+    """Whether that of some lane is not 0."""
+
+
+def check_global(made: Function, size: int) -> Checked:
+    """Check `%addresses` of the lanes `%lanes` against the table, and count."""
+    made.do(f"%shadows = alloca {ADDRESSES}, align 64")
     offset = made.op(f"sub {ADDRESSES} %addresses, {made.splat('i64', made.site(sites.BUFFER))}")
     beyond = made.bits(made.op(f"icmp ugt {ADDRESSES} {offset}, {made.splat('i64', made.site(sites.ROOM))}"))
+    known = made.splat("i64", made.site(sites.SHADOW))
     bad = made.op(f"and i32 {beyond}, %lanes")
     made.branch(made.op(f"icmp eq i32 {bad}, 0"), "fine", "slow")
     made.label("slow")
-    found = made.op(
-        made.call("i32", ("resolve",), f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site", f"i64 {size}")
-    )
+    made.do(f"store {ADDRESSES} zeroinitializer, ptr %shadows")
+    places = (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site", f"i64 {size}", "ptr %shadows")
+    found = made.op(made.call("i32", ("resolve",), *places))
+    others = made.op(f"load {ADDRESSES}, ptr %shadows")
     made.do("br label %fine")
     made.label("fine")
     lanes = made.op(f"phi i32 [ %lanes, %entry ], [ {found}, %slow ]")
+    shadows = made.op(f"phi {ADDRESSES} [ {known}, %entry ], [ {others}, %slow ]")
+    is_one = made.op("phi i1 [ true, %entry ], [ false, %slow ]")
     count_lanes(made, lanes)
     made.do(made.call("void", ("sectors",), f"{ADDRESSES} %addresses", f"i32 {lanes}", "ptr %site"))
-    return lanes
+    watched = made.bits(made.op(f"icmp ne {ADDRESSES} {shadows}, zeroinitializer"))
+    return Checked(lanes, is_one, shadows, made.op(f"icmp ne i32 {watched}, 0"))
 
 
 def check_alignment(made: Function, addresses: str, lanes: str, size: int, bits: int = 64) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.flow.graph import CARRY, Graph
 from verl_kernel.env.executor.flow.lanes import lanes
 from verl_kernel.env.executor.flow.liveness import live
@@ -17,6 +18,9 @@ from verl_kernel.env.executor.lowering.opcodes import lower
 from verl_kernel.env.executor.lowering.sites import Site
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key, lane_list
 from verl_kernel.env.executor.ptx.program import Program
+
+MOST_LOCAL = 512 << 10
+"""Bytes of local memory that a lane may have (CUDA C++ Programming Guide, "Technical Specifications")."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ def module(program: Program, warps: int) -> Module:
         program: the kernel.
         warps: of a block.
     """
+    if program.local_bytes > MOST_LOCAL:
+        raise NotKnown(f"a lane's local memory is of {program.local_bytes} bytes, and a GPU has {MOST_LOCAL}")
     graph = Graph(program)
     living = live(graph)
     crossing = frozenset().union(*living)
