@@ -239,11 +239,11 @@ def set_predicate(body: Body, modifiers: Modifiers) -> None:
     combined = modifiers.take("and", "or", "xor")
     holds = compare(body, kind, relation, form, is_flushed)
     results = body.item.operands[0]
-    first, second = (results.first, results.second) if isinstance(results, Pair) else (results, None)
-    body.write(first, _combined(body, holds, combined, form), 1, form)
-    if second is not None:
-        inverse = body.op(f"xor {form.ints(1)} {holds}, {form.const(1, 1)}")
-        body.write(second, _combined(body, inverse, combined, form), 1, form)
+    targets = (results.first, results.second) if isinstance(results, Pair) else (results,)
+    inverse = body.op(f"xor {form.ints(1)} {holds}, {form.const(1, 1)}")
+    values = [_combined(body, value, combined, form) for value in (holds, inverse)[: len(targets)]]
+    for target, value in zip(targets, values, strict=True):
+        body.write(target, value, 1, form)
 
 
 def _combined(body: Body, holds: str, how: str | None, form: Form) -> str:

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small modules of PTX, and what their instructions give."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from verl_kernel.env.executor.kernel import Buffer, Kernel
+
+Words = np.ndarray
+_REGISTERS = {1: "pred", 16: "b16", 32: "b32", 64: "b64"}
+
+
+def entry(body: str, parameters: int = 0, declarations: str = "", head: str = "") -> str:
+    """A module of one kernel with parameters `p0`, `p1`, ... of 64 bits."""
+    listed = ", ".join(f".param .u64 p{number}" for number in range(parameters))
+    return (
+        f".version 8.7\n.target sm_89\n.address_size 64\n{head}\n.visible .entry kernel({listed})\n"
+        f"{{\n{declarations}\n{body}\n}}\n"
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def kernel(text: str, warps: int = 1, shared: int = 0) -> Kernel:
+    """A module's native code."""
+    return Kernel(text, warps, shared)
+
+
+def buffer(array: Words, written: Words | None = None) -> Buffer:
+    """An array that a launch may access."""
+    return Buffer(array.ctypes.data, array.nbytes, 0 if written is None else written.ctypes.data)
+
+
+def launch(
+    text: str, arrays: Sequence[Words], *, blocks: int = 1, warps: int = 1, shared: int = 0, **more: int
+) -> Kernel:
+    """Launch a module on arrays, in the order of its parameters."""
+    made = Kernel(text, warps, shared)
+    made.launch((blocks,), [array.ctypes.data for array in arrays], [buffer(array) for array in arrays], **more)
+    return made
+
+
+def evaluate(
+    code: str, inputs: Mapping[str, Words], outputs: Mapping[str, type], *, is_uniform: bool = False, shared: int = 0
+) -> dict[str, Words]:
+    """Run code once for each element of its inputs.
+
+    Args:
+        code: may read `%name` for each input and writes `%name` for each output.
+        inputs: arrays of one length; a bool is a predicate.
+        outputs: NumPy's type of each output.
+        is_uniform: one element a warp, in registers that its lanes share, instead of one a lane.
+    """
+    count = len(next(iter(inputs.values())))
+    blocks = count if is_uniform else -(-count // 32)
+    held = [_padded(array, blocks if is_uniform else 32 * blocks) for array in inputs.values()]
+    given = [np.zeros(32 * blocks, np.uint32 if kind is bool else kind) for kind in outputs.values()]
+    arrays = [*held, *given]
+    text = _module(
+        code,
+        tuple((name, _bits(array)) for name, array in inputs.items()),
+        tuple((name, 1 if kind is bool else 8 * np.dtype(kind).itemsize) for name, kind in outputs.items()),
+        is_uniform,
+    )
+    made = kernel(text, 1, shared)
+    made.launch((blocks,), [array.ctypes.data for array in arrays], [buffer(array) for array in arrays])
+    found = {}
+    for name, kind, array in zip(outputs, outputs.values(), given, strict=True):
+        if is_uniform:
+            rows = array.reshape(blocks, 32)
+            assert (rows == rows[:, :1]).all()
+            array = rows[:, 0]
+        found[name] = array[:count].astype(kind)
+    return found
+
+
+def each(
+    lines: Mapping[str, str], kind: type, inputs: Mapping[str, Words], *, is_uniform: bool = False
+) -> dict[str, Words]:
+    """Run instructions, each of which writes `{d}`, on the same inputs; gives each one's results by its name."""
+    names = {name: f"d{number}" for number, name in enumerate(lines)}
+    code = "\n".join(line.format(d=f"%{names[name]}") for name, line in lines.items())
+    found = evaluate(code, inputs, dict.fromkeys(names.values(), kind), is_uniform=is_uniform)
+    return {name: found[own] for name, own in names.items()}
+
+
+def _padded(array: Words, count: int) -> Words:
+    whole = np.zeros(count, np.uint8 if array.dtype == bool else array.dtype)
+    whole[: len(array)] = array
+    return whole
+
+
+def _bits(array: Words) -> int:
+    return 1 if array.dtype == bool else 8 * array.dtype.itemsize
+
+
+@functools.lru_cache(maxsize=256)
+def _module(
+    code: str, inputs: tuple[tuple[str, int], ...], outputs: tuple[tuple[str, int], ...], is_uniform: bool
+) -> str:
+    declared = [f".reg .{_REGISTERS[bits]} %{name};" for name, bits in (*inputs, *outputs)]
+    lines = ["mov.u32 %block, %ctaid.x;", "mov.u32 %lane, %tid.x;", "mad.lo.s32 %own, %block, 32, %lane;"]
+    place = "%block" if is_uniform else "%own"
+    for number, (name, bits) in enumerate(inputs):
+        lines += _at(number, place, max(8, bits) // 8)
+        if bits == 1:
+            lines += ["ld.global.b8 %byte, [%at];", f"setp.ne.b16 %{name}, %byte, 0;"]
+        else:
+            lines.append(f"ld.global.b{bits} %{name}, [%at];")
+    lines.append(code)
+    for number, (name, bits) in enumerate(outputs):
+        lines += _at(len(inputs) + number, "%own", 4 if bits == 1 else bits // 8)
+        if bits == 1:
+            lines += [f"selp.b32 %word, 1, 0, %{name};", "st.global.b32 [%at], %word;"]
+        else:
+            lines.append(f"st.global.b{bits} [%at], %{name};")
+    declared.append(".reg .b32 %block, %lane, %own, %word; .reg .b64 %at, %from; .reg .b16 %byte;")
+    return entry("\n".join([*lines, "ret;"]), len(inputs) + len(outputs), "\n".join(declared))
+
+
+def _at(parameter: int, place: str, size: int) -> list[str]:
+    return [f"ld.param.u64 %from, [p{parameter}];", f"mad.wide.u32 %at, {place}, {size}, %from;"]
+
+
+def cross(*values: Sequence[int], dtype: type = np.uint32) -> list[Words]:
+    """All combinations of values, as one array for each place."""
+    bits = 8 * np.dtype(dtype).itemsize
+    grids = np.meshgrid(*(np.array([value & (1 << bits) - 1 for value in row], dtype) for row in values), indexing="ij")
+    return [grid.ravel() for grid in grids]
