@@ -106,7 +106,8 @@ def read(item: Instruction) -> Iterator[str]:
 
 def is_lane_dependent(item: Instruction) -> bool:
     """Whether an operand is another one in each lane."""
-    return any(isinstance(one, Special) and one.name in ("%tid.x", "%laneid") for one in item.operands)
+    parts = [part for one in item.operands for part in (one.items if isinstance(one, Group) else (one,))]
+    return any(isinstance(one, Special) and one.name in ("%tid.x", "%laneid") for one in parts)
 
 
 def _registers(operand: Operand) -> Iterator[str]:

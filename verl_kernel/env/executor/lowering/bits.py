@@ -75,9 +75,8 @@ def insert_bits(body: Body, modifiers: Modifiers) -> None:
     mask = ((1 << length) - 1 << place) & (1 << bits) - 1
     field, base = (body.read(item, bits, form) for item in body.item.operands[1:3])
     numbers = form.ints(bits)
-    field = body.op(
-        f"and {numbers} {body.op(f'shl {numbers} {field}, {form.const(bits, place)}')}, {form.const(bits, mask)}"
-    )
+    field = body.op(f"shl {numbers} {field}, {form.const(bits, min(place, bits - 1))}")
+    field = body.op(f"and {numbers} {field}, {form.const(bits, mask)}")
     base = body.op(f"and {numbers} {base}, {form.const(bits, ~mask)}")
     body.write(body.item.operands[0], body.op(f"or {numbers} {field}, {base}"), bits, form)
 
