@@ -31,7 +31,9 @@ def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
     saturates = root in ("add", "sub", "mul", "fma") and modifiers.has("sat")
     knows_nan = root in ("min", "max") and modifiers.has("NaN")
     clips = root == "fma" and modifiers.has("relu")
-    form, element, width = _shape(body, kind)
+    form, element = _shape(body, kind)
+    if is_flushed and element not in ("float", "half"):
+        raise body.item.unknown("`.ftz` is defined for f32 and f16 only")
     operands = [_operand(body, number, kind, form, is_flushed) for number in range(1, len(body.item.operands))]
     if rounding in _DIRECTED:
         if kind != "f32":
@@ -43,8 +45,8 @@ def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
         value = _saturated(body, value, element, form)
     if clips:
         value = _maximum(body, form.type(element), value, form.real(element, 0.0))
-    if is_flushed and width == 32:
-        value = flush(body, value, form)
+    if is_flushed:
+        value = flush(body, value, form, element)
     bits = body.op(f"bitcast {form.type(element)} {value} to {body_form(body, kind).ints(BITS[kind])}")
     body.write(body.item.operands[0], bits, BITS[kind], body_form(body, kind))
 
@@ -54,18 +56,16 @@ def body_form(body: Body, kind: str) -> Form:
     return WIDE if kind.endswith("x2") else body.form()
 
 
-def _shape(body: Body, kind: str) -> tuple[Form, str, int]:
-    """How values are computed: form, element and its bits."""
-    if kind.endswith("x2"):
-        return PAIRS, FLOATS[kind[:-2]], 16
-    return body.form(), FLOATS[kind], BITS[kind]
+def _shape(body: Body, kind: str) -> tuple[Form, str]:
+    """How values are computed: form and element."""
+    return (PAIRS, FLOATS[kind[:-2]]) if kind.endswith("x2") else (body.form(), FLOATS[kind])
 
 
 def _operand(body: Body, number: int, kind: str, form: Form, is_flushed: bool) -> str:
     own = body_form(body, kind)
     value = body.read(body.item.operands[number], BITS[kind], own)
     value = body.op(f"bitcast {own.ints(BITS[kind])} {value} to {form.type(_shape(body, kind)[1])}")
-    return flush(body, value, form) if is_flushed and kind == "f32" else value
+    return flush(body, value, form, _shape(body, kind)[1]) if is_flushed else value
 
 
 def _computed(body: Body, root: str, element: str, form: Form, operands: list[str], knows_nan: bool) -> str:
@@ -91,7 +91,24 @@ def _in_wider(body: Body, root: str, element: str, form: Form, operands: list[st
     """Half precision, computed in a wider type and rounded."""
     wide = "double" if root == "fma" else "float"
     widened = [widen(body, value, element, wide, form) for value in operands]
-    return narrow(body, _plain(body, root, form.type(wide), widened, knows_nan), wide, element, form)
+    if root != "fma" or element == "half":
+        return narrow(body, _plain(body, root, form.type(wide), widened, knows_nan), wide, element, form)
+    product = body.op(f"fmul {form.type(wide)} {widened[0]}, {widened[1]}")  # float64 is too short for their sum
+    return narrow(body, _odd_sum(body, *_two_sum(body, product, widened[2], form), form), wide, element, form)
+
+
+def _odd_sum(body: Body, total: str, error: str, form: Form) -> str:
+    """A float64 sum with what rounding took from it, as one that is odd where inexact."""
+    longs, doubles = form.ints(64), form.type("double")
+    bits, lost = (body.op(f"bitcast {doubles} {item} to {longs}") for item in (total, error))
+    is_inexact = body.op(f"fcmp one {doubles} {error}, {form.real('double', 0.0)}")
+    lowest = body.op(f"and {longs} {bits}, {form.const(64, 1)}")
+    is_even = body.op(f"icmp eq {longs} {lowest}, {form.const(64, 0)}")
+    is_larger = body.op(f"icmp slt {longs} {body.op(f'xor {longs} {bits}, {lost}')}, {form.const(64, 0)}")
+    step = body.op(f"select {form.ints(1)} {is_larger}, {longs} {form.const(64, -1)}, {longs} {form.const(64, 1)}")
+    is_moved = body.op(f"and {form.ints(1)} {is_inexact}, {is_even}")
+    step = body.op(f"select {form.ints(1)} {is_moved}, {longs} {step}, {longs} {form.const(64, 0)}")
+    return body.op(f"bitcast {longs} {body.op(f'add {longs} {bits}, {step}')} to {doubles}")
 
 
 def widen(body: Writer, value: str, element: str, wide: str, form: Form) -> str:
@@ -139,13 +156,14 @@ def bfloat_bits(body: Writer, value: str, form: Form) -> str:
     return body.resized(chosen, 32, 16, form)
 
 
-def flush(body: Writer, value: str, form: Form) -> str:
-    """A float32 with subnormals replaced by a zero of the same sign."""
-    words, floats = form.ints(32), form.type("float")
+def flush(body: Writer, value: str, form: Form, element: str = "float") -> str:
+    """A float32 or float16 with subnormals replaced by a zero of the same sign."""
+    width, mask, top = (32, 0x7F800000, 0x80000000) if element == "float" else (16, 0x7C00, 0x8000)
+    words, floats = form.ints(width), form.type(element)
     bits = body.op(f"bitcast {floats} {value} to {words}")
-    exponent = body.op(f"and {words} {bits}, {form.const(32, 0x7F800000)}")
-    is_small = body.op(f"icmp eq {words} {exponent}, {form.const(32, 0)}")
-    zero = body.op(f"and {words} {bits}, {form.const(32, 0x80000000)}")
+    exponent = body.op(f"and {words} {bits}, {form.const(width, mask)}")
+    is_small = body.op(f"icmp eq {words} {exponent}, {form.const(width, 0)}")
+    zero = body.op(f"and {words} {bits}, {form.const(width, top)}")
     chosen = body.op(f"select {form.ints(1)} {is_small}, {words} {zero}, {words} {bits}")
     return body.op(f"bitcast {words} {chosen} to {floats}")
 
@@ -179,7 +197,21 @@ def _directed(body: Body, root: str, rounding: str, operands: list[str], form: F
         wide = [body.op(f"fmul {doubles} {wide[0]}, {wide[1]}"), wide[2]]
     elif root not in ("add", "sub"):
         raise body.item.unknown(f"rounding .{rounding} is defined for add, sub, mul and fma only")
-    return stepped(body, *_two_sum(body, wide[0], wide[1], form), rounding, form)
+    total, error = _two_sum(body, wide[0], wide[1], form)
+    if rounding == "rm":
+        total = _minus_zero(body, total, wide, form)
+    return stepped(body, total, error, rounding, form)
+
+
+def _minus_zero(body: Body, total: str, parts: list[str], form: Form) -> str:
+    """A sum rounded down: a zero is negative unless both parts are positive."""
+    longs, doubles = form.ints(64), form.type("double")
+    signs = [body.op(f"bitcast {doubles} {item} to {longs}") for item in parts[:2]]
+    sign = body.op(f"or {longs} {signs[0]}, {signs[1]}")
+    sign = body.op(f"bitcast {longs} {sign} to {doubles}")
+    zero = body.overloaded("copysign", doubles, total, sign)
+    is_zero = body.op(f"fcmp oeq {doubles} {total}, {form.real('double', 0.0)}")
+    return body.op(f"select {form.ints(1)} {is_zero}, {doubles} {zero}, {doubles} {total}")
 
 
 def _two_sum(body: Body, left: str, right: str, form: Form) -> tuple[str, str]:
@@ -244,42 +276,3 @@ def classify(body: Body, modifiers: Modifiers) -> None:
     value, floats = body.read_float(body.item.operands[1], kind, form), form.type(FLOATS[kind])
     name = f"is.fpclass.{'v32' if form is WIDE else ''}{kind}"
     body.write(body.item.operands[0], body.intrinsic(name, form.ints(1), (floats, value), ("i32", str(test))), 1, form)
-
-
-@opcode("sqrt", "rcp", "rsqrt")
-def roots(body: Body, modifiers: Modifiers) -> None:
-    """Square root, reciprocal and their combination, correctly rounded: within the error of `.approx` (1 and 2 ulp)."""
-    kind, form, is_flushed = modifiers.type(), body.form(), modifiers.has("ftz")
-    modifiers.take("rn", "approx")
-    value, floats = body.read_float(body.item.operands[1], kind, form), form.type(FLOATS[kind])
-    if is_flushed and kind == "f32":
-        value = flush(body, value, form)
-    if body.item.root != "rcp":
-        value = body.overloaded("sqrt", floats, value)
-    if body.item.root != "sqrt":
-        value = body.op(f"fdiv {floats} {form.real(FLOATS[kind], 1.0)}, {value}")
-    if is_flushed and kind == "f32":
-        value = flush(body, value, form)
-    body.write_float(body.item.operands[0], value, kind, form)
-
-
-@opcode("ex2", "lg2", "sin", "cos", "tanh")
-def approximated(body: Body, modifiers: Modifiers) -> None:
-    """Functions that a GPU approximates: here the same IEEE operations on every machine (`library/functions`)."""
-    kind, is_flushed = modifiers.type(), modifiers.has("ftz")
-    modifiers.need("approx")
-    if kind not in ("f32", "f16", "bf16", "f16x2", "bf16x2"):
-        raise body.item.unknown()
-    if kind.endswith("x2"):
-        raise body.item.unknown("packed halves have no definition here yet")
-    element, form = FLOATS[kind], WIDE
-    value = body.read_float(body.item.operands[1], kind, form)
-    value = value if kind == "f32" else widen(body, value, element, "float", form)
-    if is_flushed:
-        value = flush(body, value, form)
-    floats = form.type("float")
-    value = body.op(body.call(floats, (body.item.root,), f"{floats} {value}"))
-    if is_flushed:
-        value = flush(body, value, form)
-    value = value if kind == "f32" else narrow(body, value, "float", element, form)
-    body.write_float(body.item.operands[0], value, kind, form)

@@ -10,7 +10,7 @@ from verl_kernel.env.executor.flow.graph import CARRY, Graph
 from verl_kernel.env.executor.flow.lanes import lanes
 from verl_kernel.env.executor.flow.liveness import live
 from verl_kernel.env.executor.library import context
-from verl_kernel.env.executor.lowering import bits, conversions, floats, integers, memory, moves  # noqa: F401
+from verl_kernel.env.executor.lowering import approximations, bits, conversions, integers, memory, moves  # noqa: F401
 from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.control import NOWHERE, SLICE, Control
 from verl_kernel.env.executor.lowering.frame import ALIVE, PLACES, Frame
