@@ -43,6 +43,7 @@ class Format:
 
     def rounded(self, number: Fraction, how: str = "rn", zero: int = 0) -> int:
         """Bits of a number; `zero` is the sign bit of an exact zero."""
+        number = Fraction(number)
         if not number:
             return zero
         is_negative, size = number < 0, abs(number)

@@ -4,7 +4,16 @@
 from __future__ import annotations
 
 from verl_kernel.env.executor.lowering.body import Body
-from verl_kernel.env.executor.lowering.floats import bfloat_bits, flush, narrow, stepped, to_odd, widen
+from verl_kernel.env.executor.lowering.floats import (
+    bfloat_bits,
+    flush,
+    narrow,
+    rectified,
+    saturated,
+    stepped,
+    to_odd,
+    widen,
+)
 from verl_kernel.env.executor.lowering.integers import is_signed
 from verl_kernel.env.executor.lowering.modifiers import Modifiers
 from verl_kernel.env.executor.lowering.opcodes import opcode
@@ -45,7 +54,7 @@ def _pack(body: Body, modifiers: Modifiers, target: str) -> None:
         if is_flushed:
             value = flush(body, value, WIDE)
         if clips:
-            value = body.overloaded("maxnum", WIDE.type("float"), value, WIDE.real("float", 0.0))
+            value = rectified(body, value, "float", WIDE)
         halves.append(body.resized(_half_bits(body, value, element, rounding, WIDE), 16, 32, WIDE))
     upper = body.op(f"shl {WIDE.ints(32)} {halves[0]}, {WIDE.const(32, 16)}")
     body.write(body.item.operands[0], body.op(f"or {WIDE.ints(32)} {upper}, {halves[1]}"), 32, WIDE)
@@ -63,8 +72,11 @@ def _half_bits(body: Body, value: str, element: str, rounding: str, form: Form) 
 def _truncated_half(body: Body, value: str, element: str, form: Form) -> str:
     """As `_half_bits`, rounded towards zero: one step back where the nearest one is larger in magnitude."""
     if element == "bfloat":
-        bits = body.op(f"bitcast {form.type('float')} {value} to {form.ints(32)}")
-        return body.resized(body.op(f"lshr {form.ints(32)} {bits}, {form.const(32, 16)}"), 32, 16, form)
+        words = form.ints(32)
+        bits = body.op(f"bitcast {form.type('float')} {value} to {words}")
+        is_nan = body.op(f"fcmp uno {form.type('float')} {value}, {value}")
+        bits = body.op(f"select {form.ints(1)} {is_nan}, {words} {form.const(32, 0x7FFF0000)}, {words} {bits}")
+        return body.resized(body.op(f"lshr {words} {bits}, {form.const(32, 16)}"), 32, 16, form)
     floats, shorts = form.type("float"), form.ints(16)
     nearest = narrow(body, value, "float", "half", form)
     back = body.op(f"fpext {form.type('half')} {nearest} to {floats}")
@@ -78,18 +90,27 @@ def _truncated_half(body: Body, value: str, element: str, form: Form) -> str:
 def _tensor_float(body: Body, modifiers: Modifiers) -> None:
     """float32 to TF32: `rna` to nearest, ties away from zero; `rn` ties to even."""
     rounding, form = modifiers.need("rna", "rn"), body.form()
-    modifiers.take("satfinite")
-    words = form.ints(32)
+    saturates, words = modifiers.has("satfinite"), form.ints(32)
     bits = body.read(body.item.operands[1], 32, form)
     half = form.const(32, 0x1000)
     if rounding == "rn":
         lowest = body.op(f"and {words} {body.op(f'lshr {words} {bits}, {form.const(32, 13)}')}, {form.const(32, 1)}")
         half = body.op(f"add {words} {lowest}, {form.const(32, 0xFFF)}")
     kept = body.op(f"and {words} {body.op(f'add {words} {bits}, {half}')}, {form.const(32, 0xFFFFE000)}")
+    if saturates:
+        kept = _finite(body, kept, form)
     magnitude = body.op(f"and {words} {bits}, {form.const(32, 0x7FFFFFFF)}")
     is_nan = body.op(f"icmp ugt {words} {magnitude}, {form.const(32, 0x7F800000)}")
     chosen = body.op(f"select {form.ints(1)} {is_nan}, {words} {form.const(32, 0x7FFFFFFF)}, {words} {kept}")
     body.write(body.item.operands[0], chosen, 32, form)
+
+
+def _finite(body: Body, bits: str, form: Form) -> str:
+    """TF32 with the largest number in place of infinity."""
+    words = form.ints(32)
+    size = body.op(f"and {words} {bits}, {form.const(32, 0x7FFFFFFF)}")
+    size = body.overloaded("umin", words, size, form.const(32, 0x7F7FE000))
+    return body.op(f"or {words} {size}, {body.op(f'and {words} {bits}, {form.const(32, 0x80000000)}')}")
 
 
 def _eight_bits(body: Body, modifiers: Modifiers, source: str, target: str) -> None:
@@ -138,10 +159,10 @@ def _float_to_float(body: Body, modifiers: Modifiers, source: str, target: str) 
     if whole:
         value = body.overloaded(_WHOLE[whole], form.type(before), value)
     value = _resized_float(body, value, before, after, rounding or "rn", form)
-    if saturates or clips:
-        value = body.overloaded("maxnum", form.type(after), value, form.real(after, 0.0))
+    if clips:
+        value = rectified(body, value, after, form)
     if saturates:
-        value = body.overloaded("minnum", form.type(after), value, form.real(after, 1.0))
+        value = saturated(body, value, after, form)
     if is_flushed and target == "f32":
         value = flush(body, value, form)
     body.write_float(body.item.operands[0], value, target, form)
@@ -170,7 +191,7 @@ def _resized_float(body: Body, value: str, before: str, after: str, rounding: st
 
 
 def _float_to_integer(body: Body, modifiers: Modifiers, source: str, target: str) -> None:
-    """Out of range goes to the nearest end of the range, NaN to 0 (PTX: for 64 bits the top bit alone)."""
+    """Out of range goes to the nearest end of the range; NaN to 0, and to or from 64 bits to the top bit alone."""
     form, is_flushed = body.form(), modifiers.has("ftz")
     whole = modifiers.need(*_WHOLE)
     modifiers.take("sat")
@@ -182,7 +203,11 @@ def _float_to_integer(body: Body, modifiers: Modifiers, source: str, target: str
     floats, bits = form.type(element), BITS[target]
     value = body.overloaded(_WHOLE[whole], floats, value)
     name = f"fpto{'s' if is_signed(target) else 'u'}i.sat.{mangled(form.ints(bits))}.{mangled(floats)}"
-    _put_extended(body, body.intrinsic(name, form.ints(bits), (floats, value)), target, form)
+    number = body.intrinsic(name, form.ints(bits), (floats, value))
+    if source == "f64" or bits == 64:
+        is_nan, top = body.op(f"fcmp uno {floats} {value}, {value}"), form.const(bits, 1 << bits - 1)
+        number = body.op(f"select {form.ints(1)} {is_nan}, {form.ints(bits)} {top}, {form.ints(bits)} {number}")
+    _put_extended(body, number, target, form)
 
 
 def _put_extended(body: Body, value: str, kind: str, form: Form) -> None:

@@ -30,7 +30,7 @@ def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
         modifiers.take("full", "approx")
     saturates = root in ("add", "sub", "mul", "fma") and modifiers.has("sat")
     knows_nan = root in ("min", "max") and modifiers.has("NaN")
-    clips = root == "fma" and modifiers.has("relu")
+    clips = root == "fma" and kind not in ("f32", "f64") and modifiers.has("relu")
     form, element = _shape(body, kind)
     if is_flushed and element not in ("float", "half"):
         raise body.item.unknown("`.ftz` is defined for f32 and f16 only")
@@ -42,9 +42,9 @@ def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
     else:
         value = _computed(body, root, element, form, operands, knows_nan)
     if saturates:
-        value = _saturated(body, value, element, form)
+        value = saturated(body, value, element, form)
     if clips:
-        value = _maximum(body, form.type(element), value, form.real(element, 0.0))
+        value = rectified(body, value, element, form)
     if is_flushed:
         value = flush(body, value, form, element)
     bits = body.op(f"bitcast {form.type(element)} {value} to {body_form(body, kind).ints(BITS[kind])}")
@@ -83,7 +83,7 @@ def _plain(body: Body, root: str, kind: str, operands: list[str], knows_nan: boo
     if root == "fma":
         return body.overloaded("fma", kind, *operands)
     if root in ("min", "max"):
-        return body.overloaded(f"{root}imum" if knows_nan else f"{root}num", kind, *operands)
+        return body.overloaded(f"{root}imum" if knows_nan else f"{root}imumnum", kind, *operands)
     return body.op(f"{_CODES[root]} {kind} {operands[0]}, {operands[1]}")
 
 
@@ -168,18 +168,22 @@ def flush(body: Writer, value: str, form: Form, element: str = "float") -> str:
     return body.op(f"bitcast {words} {chosen} to {floats}")
 
 
-def _maximum(body: Body, kind: str, left: str, right: str) -> str:
-    return body.overloaded("maxnum", kind, left, right)
+def saturated(body: Body, value: str, element: str, form: Form) -> str:
+    """Clamped to 0 and 1; NaN and -0 become 0."""
+    if element == "double":
+        raise body.item.unknown("`.sat` is not defined for f64")
+    kind, zero, one = form.type(element), form.real(element, 0.0), form.real(element, 1.0)
+    is_above = body.op(f"fcmp ogt {kind} {value}, {zero}")
+    value = body.op(f"select {form.ints(1)} {is_above}, {kind} {value}, {kind} {zero}")
+    is_small = body.op(f"fcmp olt {kind} {value}, {one}")
+    return body.op(f"select {form.ints(1)} {is_small}, {kind} {value}, {kind} {one}")
 
 
-def _saturated(body: Body, value: str, element: str, form: Form) -> str:
-    """Clamped to 0 and 1; NaN becomes 0."""
-    kind = form.type(element)
-    if element not in ("float", "double"):
-        raise body.item.unknown("`.sat` is defined for f32 only")
-    return body.overloaded(
-        "minnum", kind, _maximum(body, kind, value, form.real(element, 0.0)), form.real(element, 1.0)
-    )
+def rectified(body: Body, value: str, element: str, form: Form) -> str:
+    """0 for what is negative; NaN stays."""
+    kind, zero = form.type(element), form.real(element, 0.0)
+    is_below = body.op(f"fcmp olt {kind} {value}, {zero}")
+    return body.op(f"select {form.ints(1)} {is_below}, {kind} {zero}, {kind} {value}")
 
 
 def _directed(body: Body, root: str, rounding: str, operands: list[str], form: Form) -> str:
@@ -269,9 +273,9 @@ def copy_sign(body: Body, modifiers: Modifiers) -> None:
 
 @opcode("testp")
 def classify(body: Body, modifiers: Modifiers) -> None:
-    """Whether a float is finite, infinite, a number, none, normal or subnormal."""
+    """Whether a float is finite, infinite, a number, none, normal (as zeros are) or subnormal."""
     kind, form = modifiers.type(), body.form()
-    tests = {"notanumber": 3, "infinite": 516, "finite": 504, "number": 1020, "normal": 264, "subnormal": 144}
+    tests = {"notanumber": 3, "infinite": 516, "finite": 504, "number": 1020, "normal": 360, "subnormal": 144}
     test = tests[modifiers.need(*tests)]
     value, floats = body.read_float(body.item.operands[1], kind, form), form.type(FLOATS[kind])
     name = f"is.fpclass.{'v32' if form is WIDE else ''}{kind}"

@@ -218,10 +218,14 @@ def compare(body: Body, kind: str, relation: str, form: Form, is_flushed: bool) 
     """Whether two operands, the second and the third, stand in a relation."""
     operands = body.item.operands[1:3]
     if kind in FLOATS:
+        if relation not in _ORDERED | _UNORDERED or (is_flushed and kind not in ("f32", "f16")):
+            raise body.item.unknown()
         left, right = (body.read_float(item, kind, form) for item in operands)
         if is_flushed:
-            left, right = (flush(body, value, form) for value in (left, right))
+            left, right = (flush(body, value, form, FLOATS[kind]) for value in (left, right))
         return body.op(f"fcmp {(_ORDERED | _UNORDERED)[relation]} {form.type(FLOATS[kind])} {left}, {right}")
+    if is_float(kind) or is_flushed or relation in _UNORDERED:
+        raise body.item.unknown()
     bits = BITS[kind]
     if relation in ("eq", "ne"):
         code = relation
