@@ -38,8 +38,8 @@ def converted(form, narrow, bits, how):
 FLOAT_CASES = [
     ("f32", "f16", "rn"), ("f32", "f16", "rz"), ("f32", "bf16", "rn"), ("f32", "bf16", "rz"), ("f64", "f32", "rn"),
     ("f64", "f32", "rz"), ("f64", "f32", "rm"), ("f64", "f32", "rp"), ("f64", "f16", "rn"), ("f64", "bf16", "rn"),
-    ("f16", "f32", ""), ("bf16", "f32", ""), ("f16", "f64", ""), ("bf16", "f64", ""), ("f32", "f64", ""), ("f16", "bf16", "rn"),
-    ("bf16", "f16", "rn"),
+    ("f16", "f32", ""), ("bf16", "f32", ""), ("f16", "f64", ""), ("bf16", "f64", ""), ("f32", "f64", ""),
+    ("f16", "bf16", "rn"), ("bf16", "f16", "rn"),
 ]  # fmt: skip
 
 
@@ -127,6 +127,8 @@ def test_saturated_and_flushed_floats():
         assert F32.is_nan(ftz) if F32.is_nan(x) else ftz == F32.flushed(x)
 
 
+NEAR = [(11, 0), (11, 1), (24, 0), (24, 1), (8, 0), (8, 1)]
+"""Distances from a power of two, in bits, and what is added: around the middles of neighbours."""
 INTEGERS = ["s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"]
 
 
@@ -167,10 +169,9 @@ def test_floats_to_integers_are_clamped(source, target, is_uniform):
 @pytest.mark.parametrize("source", INTEGERS)
 def test_integers_to_floats_are_rounded_once(source, is_uniform):
     bits, register = int(source[1:]), held(source)
-    a = cross([*whole_corners(bits), *(3 << place for place in range(bits - 1)), *((1 << place) - 1 for place in range(bits)),
-               *((1 << place) + (1 << max(0, place - 11)) for place in range(bits)),
-               *((1 << place) + (1 << max(0, place - 11)) + 1 for place in range(bits)),
-               *((1 << place) + (1 << max(0, place - 24)) + 1 for place in range(bits))], dtype=register)[0]  # fmt: skip
+    near = [(1 << place) + (1 << max(0, place - far)) + more for place in range(bits) for far, more in NEAR]
+    odd = [number for place in range(bits - 1) for number in (3 << place, (1 << place) - 1)]
+    a = cross([*whole_corners(bits), *near, *odd], dtype=register)[0]
     cases = [(kind, "rn") for kind in FORMATS if bits < 64 or kind in ("f32", "f64")]
     cases += [("f32", how) for how in ("rz", "rm", "rp") if bits < 64]
     for kind, how in cases:

@@ -116,6 +116,8 @@ def circular_text(key: Key) -> tuple[Function, str]:
     turns = made.overloaded("roundeven", DOUBLES, made.calc("fmul", x, made.const(2 / math.pi)))
     minus = made.op(f"fneg {DOUBLES} {turns}")
     r = made.fma(minus, made.const(_PI_HALF[1]), made.fma(minus, made.const(_PI_HALF[0]), x))
+    for relation, most in (("ogt", 1.0), ("olt", -1.0)):  # of a huge number, nothing better than a value in range
+        r = made.choose(made.test(relation, r, made.const(most)), made.const(most), r)
     square = made.calc("fmul", r, r)
     signs = [(-1) ** n for n in range(7)]
     sine = made.calc("fmul", r, made.polynomial(square, [signs[n] / math.factorial(2 * n + 1) for n in range(7)]))
@@ -132,6 +134,8 @@ def circular_text(key: Key) -> tuple[Function, str]:
     value = made.choose(made.op(f"or {WIDE.ints(1)} {is_one}, {is_three}"), cosine, sine)
     negative = made.op(f"or {WIDE.ints(1)} {is_two}, {is_three}")
     value = made.choose(negative, made.op(f"fneg {DOUBLES} {value}"), value)
+    if not quarter:  # the sign of a zero
+        value = made.choose(made.test("oeq", x, made.const(0.0)), x, value)
     made.do(f"ret {SINGLES} {made.op(f'fptrunc {DOUBLES} {value} to {SINGLES}')}")
     return made, made.text(SINGLES, key, [f"{SINGLES} %x"])
 

@@ -26,8 +26,8 @@ def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
     root = body.item.root
     is_flushed = modifiers.has("ftz")
     rounding = modifiers.take("rn", *_DIRECTED)
-    if root == "div":  # correctly rounded, which is within the error of the other two
-        modifiers.take("full", "approx")
+    # quotients are correctly rounded, which is within the error of the other two
+    quotient = modifiers.take("full", "approx") if root == "div" and kind == "f32" else None
     saturates = root in ("add", "sub", "mul", "fma") and modifiers.has("sat")
     knows_nan = root in ("min", "max") and modifiers.has("NaN")
     clips = root == "fma" and kind not in ("f32", "f64") and modifiers.has("relu")
@@ -41,6 +41,8 @@ def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
         value = _directed(body, root, rounding, operands, form)
     else:
         value = _computed(body, root, element, form, operands, knows_nan)
+    if quotient == "approx":
+        value = _without_huge(body, value, operands, form)
     if saturates:
         value = saturated(body, value, element, form)
     if clips:
@@ -77,6 +79,16 @@ def _computed(body: Body, root: str, element: str, form: Form, operands: list[st
     if element in ("half", "bfloat"):
         return _in_wider(body, root, element, form, operands, knows_nan)
     return _plain(body, root, kind, operands, knows_nan)
+
+
+def _without_huge(body: Body, value: str, operands: list[str], form: Form) -> str:
+    """`div.approx`: by a number beyond 2^126, 0, and of an infinity NaN."""
+    floats = form.type("float")
+    size = body.overloaded("fabs", floats, operands[1])
+    is_huge = body.op(f"fcmp ogt {floats} {size}, {form.real('float', 2.0**126)}")
+    zero = body.overloaded("copysign", floats, form.real("float", 0.0), operands[1])
+    other = body.op(f"fmul {floats} {operands[0]}, {zero}")
+    return body.op(f"select {form.ints(1)} {is_huge}, {floats} {other}, {floats} {value}")
 
 
 def _plain(body: Body, root: str, kind: str, operands: list[str], knows_nan: bool) -> str:
