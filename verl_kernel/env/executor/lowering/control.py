@@ -124,13 +124,22 @@ class Control:
         return WIDE.const(1, 1) if guard is None else self._body.read(guard, 1, WIDE)
 
     def _wait_for_both(self, yes: int, no: int) -> None:
-        """Let active lanes wait for one block or the other, by the guard."""
+        """Let active lanes wait for one block or the other, by the guard; those at the kernel's end have ended."""
         body, words = self._body, WIDE.ints(32)
-        both = [WIDE.const(32, block) for block in (yes, no)]
+        both = [WIDE.const(32, block if block < self._end else NOWHERE) for block in (yes, no)]
         chosen = body.op(f"select {WIDE.ints(1)} {self._holds()}, {words} {both[0]}, {words} {both[1]}")
         places = body.op(f"load {words}, ptr %places")
         places = body.op(f"select {WIDE.ints(1)} {body.active()}, {words} {chosen}, {words} {places}")
         body.do(f"store {words} {places}, ptr %places")
+        if self._end in (yes, no):
+            gone = body.op(f"icmp eq {words} {chosen}, {WIDE.const(32, NOWHERE)}")
+            self._end_lanes(body.op(f"and {WIDE.ints(1)} {gone}, {body.active()}"))
+
+    def _end_lanes(self, lanes: str) -> None:
+        """Note that lanes have ended."""
+        body = self._body
+        alive = body.op(f"and i32 {body.op('load i32, ptr %alive')}, {body.op(f'xor i32 {body.bits(lanes)}, -1')}")
+        body.do(f"store i32 {alive}, ptr %alive")
 
     def _burn(self, number: int) -> None:
         """Take one from the jumps back that are left."""
@@ -266,8 +275,7 @@ class Control:
             return
         active = body.active()
         self._wait_for(NOWHERE, active)
-        alive = body.op(f"and i32 {body.op('load i32, ptr %alive')}, {body.op(f'xor i32 {body.bits(active)}, -1')}")
-        body.do(f"store i32 {alive}, ptr %alive")
+        self._end_lanes(active)
         body.do("br label %schedule")
         body.label("schedule")
         places = body.op(f"load {words}, ptr %places")
@@ -280,6 +288,6 @@ class Control:
         body.do(f"store i1 {body.op(f'icmp ne i32 {least}, {NOWHERE}')}, ptr %waiting")
         cases = [f"i32 {number}, label %X{number}" for number in range(self._end)]
         cases += [f"i32 {self._at_barrier(number)}, label %A{number}" for number in self._barriers]
-        body.do(f"switch i32 {lowest}, label %FINISHED [{' '.join(cases)} i32 {self._end}, label %END]")
+        body.do(f"switch i32 {lowest}, label %FINISHED [{' '.join(cases)}]")
         body.label("FINISHED")
         body.do(f"ret i32 {ENDED}")

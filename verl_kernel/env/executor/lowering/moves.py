@@ -74,7 +74,7 @@ def shuffle(body: Body, modifiers: Modifiers) -> None:
     modifiers.need("sync")
     mode = modifiers.need("up", "down", "bfly", "idx")
     modifiers.need("b32")
-    converged(body)
+    converged(body, 4)
     target, source, place, clamp = body.item.operands[:4]
     value = body.read(source, 32, WIDE)
     results = (target.first, target.second) if isinstance(target, Pair) else (target, None)
@@ -131,8 +131,18 @@ def gather(body: Body, pointers: str, mask: str, bits: int) -> str:
     return body.op(body.call(numbers, ("gather", bits), f"<{LANES} x ptr> {pointers}", f"{WIDE.ints(1)} {mask}"))
 
 
-def converged(body: Body) -> None:
-    """Report a fault where lanes that still run are elsewhere: what follows exchanges values between all of them."""
+def converged(body: Body, mask: int | None = None) -> None:
+    """Report a fault where lanes that still run are elsewhere: what follows exchanges values between all of them.
+
+    Raises:
+        NotKnown: a guard stands before it, or its operand `mask` names a part of the lanes.
+    """
+    if body.item.guard:
+        raise body.item.unknown("a guard before what all lanes do together")
+    if mask is not None:
+        lanes = body.item.operands[mask]
+        if not isinstance(lanes, Constant) or body.literal(lanes.text, 32) & 0xFFFFFFFF != 0xFFFFFFFF:
+            raise body.item.unknown("its mask must name all lanes")
     if body.lanes.may_part:
         places = [f"i32 {body.active_bits()}", f"i32 {alive(body)}", "ptr %ctx", f"ptr {body.site('warp', 0)}"]
         body.do(body.call("void", ("converged",), *places))
@@ -149,7 +159,7 @@ def vote(body: Body, modifiers: Modifiers) -> None:
     modifiers.need("sync")
     mode = modifiers.need("ballot", "any", "all", "uni")
     modifiers.need("b32" if mode == "ballot" else "pred")
-    converged(body)
+    converged(body, 2)
     present = body.active_bits()
     said = body.bits(body.read(body.item.operands[1], 1, WIDE))
     said = body.op(f"and i32 {said}, {present}")
@@ -168,10 +178,14 @@ def vote(body: Body, modifiers: Modifiers) -> None:
 def reduce(body: Body, modifiers: Modifiers) -> None:
     """One value of all lanes."""
     modifiers.need("sync")
-    mode, kind = modifiers.need("add", "min", "max", "and", "or", "xor"), modifiers.type()
-    converged(body)
+    mode, kind = modifiers.need("add", "min", "max", "and", "or", "xor"), modifiers.need("s32", "u32", "b32")
+    converged(body, 2)
     name = ("s" if is_signed(kind) else "u") + mode if mode in ("min", "max") else mode
     value = body.read(body.item.operands[1], 32, WIDE)
+    if body.lanes.may_part:  # lanes that have ended give what changes nothing
+        none = {"and": -1, "umin": -1, "smin": (1 << 31) - 1, "smax": 1 << 31}.get(name, 0)
+        words = WIDE.ints(32)
+        value = body.op(f"select {WIDE.ints(1)} {body.active()}, {words} {value}, {words} {WIDE.const(32, none)}")
     total = body.intrinsic(f"vector.reduce.{name}.v{LANES}i32", "i32", (WIDE.ints(32), value))
     body.write(body.item.operands[0], body.splat("i32", total), 32, WIDE)
 
@@ -181,7 +195,7 @@ def synchronize_warp(body: Body, modifiers: Modifiers) -> None:
     """`bar.warp.sync`; barriers of the block end a block of instructions (`control`)."""
     modifiers.need("warp")
     modifiers.need("sync")
-    converged(body)
+    converged(body, 0)
 
 
 @opcode("activemask")

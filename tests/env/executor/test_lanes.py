@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exchanges between lanes, and lanes that part and come together again, against scalar simulations."""
+
+import numpy as np
+import pytest
+
+from tests.env.executor.ptx import entry, evaluate, launch
+from verl_kernel.env.executor.errors import Fault
+
+LANES = np.arange(32, dtype=np.uint32)
+MODES = ["up", "down", "bfly", "idx"]
+CLAMPS = [0x1F, 0, 0x0F, 0x181F, 0x1800, 0x1C03, 0x1E1F, 0x1007, 0x101F]
+AMOUNTS = [0, 1, 5, 16, 31, 33]
+
+
+def exchanged(lane, mode, amount, clamp):
+    """PTX ISA, "shfl.sync": the lane that is read, and whether it is within range."""
+    segment, limit, amount = clamp >> 8 & 31, clamp & 31, amount & 31
+    most = lane & segment | limit & ~segment & 31
+    least = lane & segment
+    other = {
+        "up": lane - amount, "down": lane + amount, "bfly": lane ^ amount, "idx": least | amount & ~segment & 31,
+    }[mode]  # fmt: skip
+    holds = other >= most if mode == "up" else other <= most
+    return (other if holds else lane), holds
+
+
+@pytest.mark.parametrize("is_constant", [True, False], ids=["constant", "register"])
+@pytest.mark.parametrize("mode", MODES)
+def test_shuffles_in_segments(mode, is_constant):
+    values, code, outputs = LANES * 7 + 3, [".reg .b32 %x, %y;"], {}
+    for row, (amount, clamp) in enumerate((amount, clamp) for amount in AMOUNTS for clamp in CLAMPS):
+        place = (str(amount), str(clamp))
+        if not is_constant:
+            code.append(f"add.u32 %x, %zero, {amount}; add.u32 %y, %zero, {clamp};")
+            place = ("%x", "%y")
+        code.append(f"shfl.sync.{mode}.b32 %d{row}|%p{row}, %a, {place[0]}, {place[1]}, -1;")
+        outputs |= {f"d{row}": np.uint32, f"p{row}": bool}
+    found = evaluate("\n".join(code), {"a": values, "zero": LANES * 0}, outputs)
+    for row, (amount, clamp) in enumerate((amount, clamp) for amount in AMOUNTS for clamp in CLAMPS):
+        wanted = [exchanged(lane, mode, amount, clamp) for lane in range(32)]
+        assert [int(item) for item in found[f"d{row}"]] == [7 * other + 3 for other, _ in wanted], (amount, clamp)
+        assert [bool(item) for item in found[f"p{row}"]] == [holds for _, holds in wanted], (amount, clamp)
+
+
+def test_a_shuffle_by_an_amount_of_each_lane():
+    amounts = (LANES * 13 + 5) % 32
+    found = evaluate(
+        "shfl.sync.idx.b32 %d, %a, %b, 31, 0xFFFFFFFF;", {"a": LANES + 100, "b": amounts}, {"d": np.uint32}
+    )
+    assert (found["d"] == amounts + 100).all()
+
+
+def test_a_shuffle_may_write_the_register_that_it_reads():
+    found = evaluate("mov.b32 %d, %a; shfl.sync.bfly.b32 %d, %d, 1, 31, -1;", {"a": LANES}, {"d": np.uint32})
+    assert (found["d"] == LANES ^ 1).all()
+
+
+@pytest.mark.parametrize("bits", [0, 1, 0xFFFFFFFF, 0x80000000, 0x0F0F1234])
+def test_votes(bits):
+    said = np.array([bool(bits >> lane & 1) for lane in range(32)])
+    code = (
+        "vote.sync.ballot.b32 %d, %a, -1; vote.sync.any.pred %y, %a, -1; vote.sync.all.pred %e, %a, -1;"
+        "vote.sync.uni.pred %u, %a, -1; vote.sync.all.pred %n, !%a, -1; activemask.b32 %m;"
+    )
+    outputs = {"d": np.uint32, "m": np.uint32} | dict.fromkeys("yeun", bool)
+    found = {name: int(row[0]) for name, row in evaluate(code, {"a": said}, outputs).items()}
+    assert found == {
+        "d": bits, "m": 0xFFFFFFFF, "y": bits != 0, "e": bits == 0xFFFFFFFF, "u": bits in (0, 0xFFFFFFFF), "n": bits == 0,
+    }  # fmt: skip
+
+
+def test_reductions():
+    values = [int(item) for item in np.random.default_rng(0).integers(0, 1 << 32, 32)]
+    own = [item - (1 << 32) if item >> 31 else item for item in values]
+    kinds = ["add.s32", "add.u32", "min.s32", "max.s32", "min.u32", "max.u32", "and.b32", "or.b32", "xor.b32"]
+    code = "\n".join(f"redux.sync.{kind} %d{place}, %a, -1;" for place, kind in enumerate(kinds))
+    outputs = {f"d{place}": np.uint32 for place in range(len(kinds))}
+    found = [int(row[0]) for row in evaluate(code, {"a": np.array(values, np.uint32)}, outputs).values()]
+    logic = [np.bitwise_and, np.bitwise_or, np.bitwise_xor]
+    wanted = [sum(own), sum(values), min(own), max(own), min(values), max(values)]
+    wanted += [int(function.reduce(np.array(values, np.uint32))) for function in logic]
+    assert found == [item & 0xFFFFFFFF for item in wanted]
+
+
+def run(body, values=LANES, warps=1):
+    """A kernel that makes `%d` of `%a`, one a lane, and stores it at the label DONE."""
+    text = entry(
+        f"ld.param.u64 %in, [p0]; ld.param.u64 %out, [p1]; mov.u32 %t, %tid.x; mul.wide.u32 %off, %t, 4;"
+        f"add.u64 %in, %in, %off; add.u64 %out, %out, %off; ld.global.b32 %a, [%in];\n{body}\n"
+        "DONE: st.global.b32 [%out], %d; ret;",
+        2,
+        ".reg .b32 %a, %d, %t, %x<8>; .reg .b64 %in, %out, %off; .reg .pred %p<8>;",
+    )
+    given, result = values.astype(np.uint32), np.full(32 * warps, 0xDEAD, np.uint32)
+    return launch(text, [given, result], warps=warps), result
+
+
+def test_guards_choose_lanes():
+    code = "mov.u32 %d, 1; setp.lt.u32 %p1, %a, 10; @%p1 mov.u32 %d, 2; @!%p1 add.u32 %d, %d, 40;"
+    _, result = run(code)
+    assert [*result] == [2] * 10 + [41] * 22
+
+
+def test_guards_keep_stores_and_loads_of_other_lanes_away():
+    code = (
+        "mov.u32 %d, 7; setp.lt.u32 %p1, %a, 4; @%p1 ld.global.b32 %d, [%in+112];"  # past the end for all others
+        "setp.eq.u32 %p2, %a, 3; @%p2 st.global.b32 [%out+4], %a; @!%p1 bra DONE; add.u32 %d, %d, 1000;"
+    )
+    _, result = run(code)
+    assert [*result] == [1028, 1029, 1030, 1031] + [7] * 28
+
+
+def test_two_ways_and_nested_ones():
+    code = """
+    setp.lt.u32 %p1, %a, 20; @%p1 bra LOW;
+    setp.lt.u32 %p2, %a, 25; @%p2 bra MIDDLE;
+    mov.u32 %d, 3; bra JOIN;
+    MIDDLE: mov.u32 %d, 2; bra JOIN;
+    LOW: and.b32 %x1, %a, 1; setp.eq.u32 %p3, %x1, 0; @%p3 bra EVEN;
+    mov.u32 %d, 1; bra JOIN;
+    EVEN: mov.u32 %d, 0;
+    JOIN: shfl.sync.bfly.b32 %x2, %d, 1, 31, -1; mad.lo.u32 %d, %x2, 10, %d;
+    """
+    _, result = run(code)
+    own = [(lane & 1 if lane < 20 else 2 if lane < 25 else 3) for lane in range(32)]
+    assert [*result] == [10 * own[lane ^ 1] + own[lane] for lane in range(32)]
+
+
+def collatz(value):
+    steps = 0
+    while value != 1:
+        value, steps = (3 * value + 1 if value & 1 else value // 2), steps + 1
+    return steps
+
+
+def test_loops_with_a_number_of_rounds_of_each_lane():
+    code = """
+    mov.u32 %d, 0; mov.u32 %x1, %a;
+    LOOP: setp.eq.u32 %p1, %x1, 1; @%p1 bra OUT;
+    and.b32 %x2, %x1, 1; setp.eq.u32 %p2, %x2, 0; @%p2 bra EVEN;
+    mad.lo.u32 %x1, %x1, 3, 1; bra NEXT;
+    EVEN: shr.u32 %x1, %x1, 1;
+    NEXT: add.u32 %d, %d, 1; bra LOOP;
+    OUT: redux.sync.max.u32 %x3, %d, -1; mad.lo.u32 %d, %x3, 1000, %d;
+    """
+    _, result = run(code, LANES + 1)
+    steps = [collatz(lane + 1) for lane in range(32)]
+    assert [*result] == [1000 * max(steps) + item for item in steps]
+
+
+def test_loops_in_loops():
+    code = """
+    mov.u32 %d, 0; mov.u32 %x1, 0;
+    OUTER: setp.ge.u32 %p1, %x1, %a; @%p1 bra DONE;
+    mov.u32 %x2, 0;
+    INNER: add.u32 %d, %d, %x2; add.u32 %x2, %x2, 1; setp.le.u32 %p2, %x2, %x1; @%p2 bra INNER;
+    add.u32 %x1, %x1, 1; bra OUTER;
+    """
+    _, result = run(code, LANES % 7)
+    assert [*result] == [sum(y for x in range(lane % 7) for y in range(x + 1)) for lane in range(32)]
+
+
+def test_lanes_that_ended_take_no_part():
+    code = """
+    setp.ge.u32 %p1, %a, 24; @%p1 ret;
+    shfl.sync.up.b32 %d|%p2, %a, 1, 0, -1; vote.sync.ballot.b32 %x1, %p2, -1;
+    redux.sync.add.u32 %x2, %a, -1; redux.sync.min.u32 %x3, %a, -1; redux.sync.and.b32 %x4, %x1, -1;
+    redux.sync.max.s32 %x5, -5, -1;
+    mad.lo.u32 %d, %d, 1000, %x2; add.u32 %d, %d, %x3; xor.b32 %d, %d, %x1; xor.b32 %d, %d, %x4; add.u32 %d, %d, %x5;
+    """
+    _, result = run(code)
+    wanted = [(max(lane - 1, 0) * 1000 + sum(range(24)) - 5) & 0xFFFFFFFF for lane in range(24)]
+    assert [*result] == [*wanted, *[0xDEAD] * 8]
+
+
+def test_active_lanes_of_a_branch():
+    _, result = run("mov.u32 %d, 0; setp.lt.u32 %p1, %a, 5; @!%p1 bra DONE; activemask.b32 %d;")
+    assert [*result] == [0x1F] * 5 + [0] * 27
+
+
+def test_warps_meet_at_a_barrier():
+    code = """
+    .shared .b32 box[64];
+    mov.u32 %x1, box; shl.b32 %x2, %t, 2; add.u32 %x3, %x1, %x2; st.shared.b32 [%x3], %a; bar.sync 0;
+    xor.b32 %x2, %x2, 128; add.u32 %x3, %x1, %x2; ld.shared.b32 %d, [%x3];
+    """
+    values = np.arange(64) * 3
+    _, result = run(code, values, warps=2)
+    assert [*result] == [3 * (lane ^ 32) for lane in range(64)]
+
+
+@pytest.mark.parametrize("instruction", [
+    "shfl.sync.bfly.b32 %d, %a, 1, 31, -1;", "redux.sync.add.s32 %d, %a, -1;", "vote.sync.ballot.b32 %d, %p1, -1;",
+    "bar.warp.sync -1;",
+])  # fmt: skip
+def test_what_needs_all_lanes_is_a_fault_where_some_are_elsewhere(instruction):
+    code = f"mov.u32 %d, 0; setp.lt.u32 %p1, %a, 5; @!%p1 bra DONE;\n{instruction}"
+    with pytest.raises(Fault, match="block 0, warp 0, lane 5") as caught:
+        run(code)
+    assert caught.value.kind == "divergent" and instruction.rstrip(";") in str(caught.value)
+
+
+def test_two_barriers_apart_are_a_fault():
+    code = "mov.u32 %d, 0; setp.lt.u32 %p1, %a, 5; @%p1 bra OTHER; bar.sync 0; bra DONE; OTHER: bar.sync 0;"
+    with pytest.raises(Fault) as caught:
+        run(code)
+    assert caught.value.kind == "divergent"
