@@ -29,6 +29,12 @@ def kernel(text: str, warps: int = 1, shared: int = 0) -> Kernel:
     return Kernel(text, warps, shared)
 
 
+def aligned(size: int, dtype: type = np.uint8) -> Words:
+    """Zeros that begin at a multiple of 64."""
+    raw = np.zeros(size + 64, np.uint8)
+    return raw[-raw.ctypes.data % 64 :][:size].view(dtype)
+
+
 def buffer(array: Words, written: Words | None = None) -> Buffer:
     """An array that a launch may access."""
     return Buffer(array.ctypes.data, array.nbytes, 0 if written is None else written.ctypes.data)

@@ -66,7 +66,8 @@ def test_votes(bits):
     outputs = {"d": np.uint32, "m": np.uint32} | dict.fromkeys("yeun", bool)
     found = {name: int(row[0]) for name, row in evaluate(code, {"a": said}, outputs).items()}
     assert found == {
-        "d": bits, "m": 0xFFFFFFFF, "y": bits != 0, "e": bits == 0xFFFFFFFF, "u": bits in (0, 0xFFFFFFFF), "n": bits == 0,
+        "d": bits, "m": 0xFFFFFFFF, "y": bits != 0, "e": bits == 0xFFFFFFFF, "u": bits in (0, 0xFFFFFFFF),
+        "n": bits == 0,
     }  # fmt: skip
 
 

@@ -160,8 +160,7 @@ class _Run:
         self._fault, self._fuel = np.zeros(context.FAULT_WORDS, np.int64), np.array([fuel], np.int64)
         self._local = _local_memory(kernel.program.local_bytes, kernel._warps)
         words = kernel._site_words.reshape(-1, sites.WORDS)
-        self._guard = np.zeros(64, np.uint8)  # what sites know at first: the buffers are others than last time
-        words[:, [sites.BUFFER, sites.ROOM, sites.SHADOW]] = (self._guard.ctypes.data, 0, 0)
+        words[:, [sites.BUFFER, sites.ROOM, sites.SHADOW]] = 0  # the buffers are others than last time
         self._context = self._new_context(self._new_shared())
 
     def _new_shared(self) -> np.ndarray:

@@ -68,7 +68,8 @@ def resolve_text(key: Key) -> tuple[Function, str]:
     fits = made.op(f"and i1 {is_long}, {made.op(f'icmp ule i64 {offset}, {room}')}")
     made.branch(fits, "found", "other_row")
     made.label("found")
-    for word, value in ((sites.BUFFER, start), (sites.ROOM, room), (sites.SHADOW, written)):
+    places = made.op(f"add i64 {room}, 1")
+    for word, value in ((sites.BUFFER, start), (sites.ROOM, places), (sites.SHADOW, written)):
         made.do(f"store i64 {value}, ptr {made.word('%site', word)}")
     made.do(f"store i64 {written}, ptr {made.op(f'getelementptr i64, ptr %shadows, i32 {lane}')}")
     better = made.op(f"or i32 {good}, {made.op(f'shl i32 1, {lane}')}")
@@ -149,7 +150,7 @@ def check_global(made: Function, size: int) -> Checked:
     """Check `%addresses` of the lanes `%lanes` against the table, and count."""
     made.do(f"%shadows = alloca {ADDRESSES}, align 64")
     offset = made.op(f"sub {ADDRESSES} %addresses, {made.splat('i64', made.site(sites.BUFFER))}")
-    beyond = made.bits(made.op(f"icmp ugt {ADDRESSES} {offset}, {made.splat('i64', made.site(sites.ROOM))}"))
+    beyond = made.bits(made.op(f"icmp uge {ADDRESSES} {offset}, {made.splat('i64', made.site(sites.ROOM))}"))
     known = made.splat("i64", made.site(sites.SHADOW))
     bad = made.op(f"and i32 {beyond}, %lanes")
     made.branch(made.op(f"icmp eq i32 {bad}, 0"), "fine", "slow")

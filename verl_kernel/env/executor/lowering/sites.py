@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from verl_kernel.env.executor.ptx.program import Instruction
 
 BUFFER, ROOM, SHADOW, ACCESSES, SECTORS, UNWRITTEN = range(6)
-"""Words of a site: start of the buffer that it met last, the last offset that fits into it, what leads from there to
+"""Words of a site: start of the buffer that it met last, how many offsets fit into it, what leads from there to
 its shadow; how many lanes accessed, how many sectors of 32 bytes that took, how many lanes read bytes nobody wrote."""
 WORDS = 8
 
