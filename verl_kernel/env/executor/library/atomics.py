@@ -12,12 +12,21 @@ from verl_kernel.env.executor.lowering.writer import FLOATS, SCALAR, WIDE, Form,
 from verl_kernel.env.executor.ptx.program import BITS
 
 _LOGIC = ("and", "or", "xor")
+_BITS, _WHOLE = ("b32", "b64"), ("u32", "s32", "u64", "s64")
+_FLOATS = ("f32", "f64", "f16", "bf16", "f16x2", "bf16x2")
+_KINDS = {
+    "add": (*_WHOLE, *_FLOATS), "min": (*_WHOLE, *_FLOATS), "max": (*_WHOLE, *_FLOATS),
+    "inc": ("u32",), "dec": ("u32",), "exch": _BITS, "cas": ("b16", *_BITS), **dict.fromkeys(_LOGIC, _BITS),
+}  # fmt: skip
+"""Types of each change."""
 
 
 def atomic_text(key: Key) -> tuple[Function, str]:
     """`<room>_atomic_<change>_<kind>(addresses, lanes, ctx, site, value, other) -> old values`."""
     room, change, kind = str(key[0]), str(key[2]), str(key[3])
     bits = BITS[kind]
+    if kind not in _KINDS[change]:
+        raise NotKnown(f"the executor does not know the atomic {change} of {kind}")
     made, numbers = Function(), WIDE.ints(bits)
     if room == "global":
         found = checks.check_global(made, bits // 8)
@@ -42,7 +51,7 @@ def atomic_text(key: Key) -> tuple[Function, str]:
         )
         old = made.op(f"load i{bits}, ptr {pointer}, align 1")
         value, other = (made.op(f"extractelement {numbers} {name}, i32 {lane}") for name in ("%value", "%other"))
-        made.do(f"store i{bits} {_changed(made, change, kind, old, value, other)}, ptr {pointer}, align 1")
+        made.do(f"store i{bits} {_changed(made, room, change, kind, old, value, other)}, ptr {pointer}, align 1")
         before = made.op(f"load {numbers}, ptr %result")
         made.do(
             f"store {numbers} {made.op(f'insertelement {numbers} {before}, i{bits} {old}, i32 {lane}')}, ptr %result"
@@ -74,7 +83,7 @@ def _mark(made: Function, checked: Checked, lanes: str, bits: int) -> None:
     made.label("marked")
 
 
-def _changed(made: Function, change: str, kind: str, old: str, value: str, other: str) -> str:
+def _changed(made: Function, room: str, change: str, kind: str, old: str, value: str, other: str) -> str:
     """The new value."""
     bits = BITS[kind]
     number = f"i{bits}"
@@ -85,7 +94,7 @@ def _changed(made: Function, change: str, kind: str, old: str, value: str, other
     if change in _LOGIC:
         return made.op(f"{change} {number} {old}, {value}")
     if kind in FLOATS or kind in ("f16x2", "bf16x2"):
-        return _changed_float(made, change, kind, old, value)
+        return _changed_float(made, room, change, kind, old, value)
     if change == "add":
         return made.op(f"add {number} {old}, {value}")
     if change in ("min", "max"):
@@ -103,12 +112,14 @@ def _counted(made: Function, change: str, number: str, old: str, value: str) -> 
     return made.op(f"select i1 {wraps}, {number} {value}, {number} {made.op(f'sub {number} {old}, 1')}")
 
 
-def _changed_float(made: Function, change: str, kind: str, old: str, value: str) -> str:
+def _changed_float(made: Function, room: str, change: str, kind: str, old: str, value: str) -> str:
+    """Sums of float32 in global memory take subnormals for zeros, and those in shared memory do not (PTX ISA)."""
     form, element = (Form(2), FLOATS[kind[:-2]]) if kind.endswith("x2") else (SCALAR, FLOATS[kind])
     number, own = f"i{BITS[kind]}", form.type(element)
     left, right = (made.op(f"bitcast {number} {item} to {own}") for item in (old, value))
-    if change not in ("add", "min", "max"):
-        raise NotKnown(f"the executor does not know the atomic {change} of {kind}")
+    is_flushed = (room, change, kind) == ("global", "add", "f32")
+    if is_flushed:
+        left, right = (floats.flush(made, item, form) for item in (left, right))
     if element in ("half", "bfloat"):
         left, right = (floats.widen(made, item, element, "float", form) for item in (left, right))
     wide = "float" if element in ("half", "bfloat") else element
@@ -118,4 +129,6 @@ def _changed_float(made: Function, change: str, kind: str, old: str, value: str)
         total = made.overloaded(f"{change}num", form.type(wide), left, right)
     if element in ("half", "bfloat"):
         total = floats.narrow(made, total, "float", element, form)
+    if is_flushed:
+        total = floats.flush(made, total, form)
     return made.op(f"bitcast {own} {total} to {number}")

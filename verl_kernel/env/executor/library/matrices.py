@@ -78,7 +78,7 @@ def product_text(key: Key) -> tuple[Function, str]:
     shape, first, second, total = map(str, key[1:5])
     if (shape, first, total) == ("m8n8k4", "f64", "f64"):
         return _doubles(key)
-    if not shape.startswith("m16n8") or first not in SUMS.get(total, ()) or second not in SUMS[total]:
+    if not _is_known(shape, first, second, total):
         raise NotKnown(f"the executor does not know the product of matrices {shape} of {first} and {second} as {total}")
     depth, made = int(shape.removeprefix("m16n8k")), Function()
     span = 4 * FACTORS[first].count
@@ -131,6 +131,15 @@ def _added(made: Function, total: str, row: str, column: str, addend: str) -> st
     if total == "s32":
         return made.op(f"add {WORDS} {made.op(f'mul {WORDS} {row}, {column}')}, {addend}")
     return made.overloaded("fma", FLOATS32, row, column, addend)
+
+
+def _is_known(shape: str, first: str, second: str, total: str) -> bool:
+    """Whether there is such a product: bytes of two kinds may be mixed, and k is one or two times what a lane holds."""
+    if not shape.startswith("m16n8k") or first not in SUMS.get(total, ()) or second not in SUMS[total]:
+        return False
+    count = FACTORS[first].count
+    is_alike = first == second or count == FACTORS[second].count == 4
+    return is_alike and int(shape.removeprefix("m16n8k")) in (4 * count, 8 * count)
 
 
 def _whole_sum(made: Function, left: str, right: str, saturates: bool) -> str:

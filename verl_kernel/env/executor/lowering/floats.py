@@ -32,6 +32,8 @@ def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
     knows_nan = root in ("min", "max") and modifiers.has("NaN")
     clips = root == "fma" and kind not in ("f32", "f64") and modifiers.has("relu")
     form, element = _shape(body, kind)
+    if len(body.item.operands) != 1 + {"fma": 3, "neg": 1, "abs": 1}.get(root, 2):
+        raise body.item.unknown("it has another number of operands")
     if is_flushed and element not in ("float", "half"):
         raise body.item.unknown("`.ftz` is defined for f32 and f16 only")
     operands = [_operand(body, number, kind, form, is_flushed) for number in range(1, len(body.item.operands))]

@@ -203,8 +203,8 @@ def multiply_matrices(body: Body, modifiers: Modifiers) -> None:
     modifiers.need("row")
     modifiers.need("col")
     third, second, first, result_kind = (modifiers.type() for _ in range(4))
-    saturates = modifiers.has("satfinite") and result_kind == "s32"
-    if third != result_kind:
+    saturates = modifiers.has("satfinite")
+    if third != result_kind or (saturates and result_kind != "s32"):
         raise body.item.unknown()
     converged(body)
     groups = [_items(operand) for operand in body.item.operands]

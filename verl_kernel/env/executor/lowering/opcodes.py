@@ -31,5 +31,8 @@ def lower(body: Body) -> None:
     if lowering is None:
         raise item.unknown()
     modifiers = Modifiers(item)
-    lowering(body, modifiers)
+    try:
+        lowering(body, modifiers)
+    except (ValueError, IndexError, KeyError) as error:
+        raise item.unknown("its operands or its type are none that it may have") from error
     modifiers.close()

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Atomics: every operation with all lanes on one address, and on addresses of their own."""
+
+import numpy as np
+import pytest
+
+from tests.env.executor.ptx import aligned, entry, launch
+from tests.env.executor.rounding import F32, FORMATS, calculated
+from tests.env.executor.test_integers import signed
+from verl_kernel.env.executor.errors import Fault, NotKnown
+from verl_kernel.env.executor.kernel import Kernel
+
+CHANGES = {
+    "add": lambda old, value: old + value, "min": min, "max": max, "and": lambda old, value: old & value,
+    "or": lambda old, value: old | value, "xor": lambda old, value: old ^ value, "exch": lambda old, value: value,
+    "inc": lambda old, value: 0 if old >= value else old + 1,
+    "dec": lambda old, value: value if old == 0 or old > value else old - 1,
+}  # fmt: skip
+KINDS = {
+    "add": ["u32", "s32", "u64"], "min": ["u32", "s32", "u64", "s64"], "max": ["u32", "s32", "u64", "s64"],
+    "and": ["b32", "b64"], "or": ["b32", "b64"], "xor": ["b32", "b64"], "exch": ["b32", "b64"],
+    "inc": ["u32"], "dec": ["u32"],
+}  # fmt: skip
+CASES = [(change, kind) for change, kinds in KINDS.items() for kind in kinds]
+
+
+def kernel(room, instruction, bits, stride, values=1):
+    """Lanes change `[%p]` by `%b` (and `%c`); what was there goes to p2. Shared memory is filled and read by lane 0."""
+    kind = {16: "b16", 32: "b32", 64: "b64"}[bits]
+    size = bits // 8
+    before, after = "", ""
+    if room == "shared":
+        before = f"ld.global.{kind} %a, [%in]; st.shared.{kind} [0], %a;"
+        after = f"ld.shared.{kind} %a, [0]; st.global.{kind} [%in], %a;"
+    place = "mov.b64 %p, 0;" if room == "shared" else f"mul.wide.u32 %p, %t, {stride}; add.u64 %p, %p, %in;"
+    return entry(
+        f"ld.param.u64 %in, [p0]; ld.param.u64 %from, [p1]; ld.param.u64 %out, [p2]; mov.u32 %t, %tid.x;"
+        f"mul.wide.u32 %off, %t, {size}; add.u64 %from, %from, %off; add.u64 %out, %out, %off;"
+        f"ld.global.{kind} %b, [%from]; ld.global.{kind} %c, [%from+{32 * size * (values - 1)}]; {before} {place}"
+        f"{instruction} st.global.{kind} [%out], %a; {after} ret;",
+        3, f".reg .{kind} %a, %b, %c; .reg .b64 %in, %from, %out, %off, %p; .reg .b32 %t; .reg .pred %q;",
+    )  # fmt: skip
+
+
+def run(room, instruction, bits, start, values, stride=0):
+    dtype = {16: np.uint16, 32: np.uint32, 64: np.uint64}[bits]
+    place, given, old = (aligned(64 * 8, dtype) for _ in range(3))
+    place[: len(start)], given[: len(values)] = start, values
+    launch(kernel(room, instruction, bits, stride, len(values) // 32), [place, given, old], shared=64)
+    return [int(item) for item in place[: len(start)]], [int(item) for item in old[:32]]
+
+
+@pytest.mark.parametrize("room", ["global", "shared"])
+@pytest.mark.parametrize("change, kind", CASES)
+def test_all_lanes_change_one_integer_in_order(change, kind, room):
+    bits, mask = int(kind[1:]), (1 << int(kind[1:])) - 1
+    values = [int(item) & mask for item in np.random.default_rng(3).integers(0, 1 << 63, 32)]
+    if change in ("inc", "dec"):
+        values = [3 + lane % 5 for lane in range(32)]
+    mark = "" if room == "shared" else ".gpu.acq_rel"
+    place, old = run(room, f"atom.{room}{mark}.{change}.{kind} %a, [%p], %b;", bits, [5], values)
+    now, wanted = 5, []
+    typed = (lambda item: signed(item, bits)) if kind[0] == "s" else (lambda item: item)
+    for value in values:
+        wanted.append(now & mask)
+        now = CHANGES[change](typed(now & mask), typed(value))
+    assert (place, old) == ([now & mask], wanted)
+
+
+@pytest.mark.parametrize("room", ["global", "shared"])
+@pytest.mark.parametrize("bits", [16, 32, 64])
+def test_one_lane_wins_a_comparison_and_exchange(bits, room):
+    compared = [7] * 16 + [100] * 16
+    place, old = run(room, f"atom.{room}.cas.b{bits} %a, [%p], %b, %c;", bits, [7], [*compared, *range(100, 132)])
+    assert (place, old) == ([116], [7] + [100] * 16 + [116] * 15)
+
+
+@pytest.mark.parametrize("room", ["global", "shared"])
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_sums_of_floats_are_rounded_at_each_step(kind, room):
+    form = FORMATS[kind]
+    values = [
+        form.rounded(F32.value(int(item))) for item in np.random.default_rng(5).integers(0x30000000, 0x50000000, 32)
+    ]
+    place, old = run(room, f"atom.{room}.add.{kind} %a, [%p], %b;", form.bits, [form.rounded(1)], values)
+    now, wanted = form.rounded(1), []
+    for value in values:
+        wanted.append(now)
+        now = calculated("add", form, [now, value])
+    assert (place, old) == ([now], wanted)
+
+
+@pytest.mark.parametrize("room", ["global", "shared"])
+def test_sums_of_subnormals_are_flushed_in_global_memory_only(room):
+    """As the PTX ISA says of `atom.add.f32` and `red.add.f32`."""
+    place, _ = run(room, f"atom.{room}.add.f32 %a, [%p], %b;", 32, [3], [5] * 32)
+    assert place == [0 if room == "global" else 3 + 32 * 5]
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_sums_of_halves(kind):
+    form = FORMATS[kind]
+    values = [form.rounded(lane + 1) for lane in range(32)]
+    place, _ = run("global", f"atom.global.add.noftz.{kind} %a, [%p], %b;", 16, [form.rounded(1)], values)
+    now = form.rounded(1)
+    for value in values:
+        now = calculated("add", form, [now, value])
+    assert place == [now]
+    packed = [value << 16 | values[31 - lane] for lane, value in enumerate(values)]
+    both, _ = run("global", f"atom.global.add.noftz.{kind}x2 %a, [%p], %b;", 32, [0], packed)
+    upper = lower = 0
+    for lane, value in enumerate(values):
+        upper, lower = calculated("add", form, [upper, value]), calculated("add", form, [lower, values[31 - lane]])
+    assert both == [upper << 16 | lower]
+
+
+@pytest.mark.parametrize("change, kind", [("add", "u32"), ("max", "s64"), ("xor", "b32")])
+def test_reductions_give_nothing_back(change, kind):
+    bits, values = int(kind[1:]), [3 * lane + 1 for lane in range(32)]
+    place, _ = run("global", f"mov.b{bits} %a, 0; red.global.{change}.{kind} [%p], %b;", bits, [5], values)
+    now = 5
+    for value in values:
+        now = CHANGES[change](now, value)
+    assert place == [now]
+
+
+def test_lanes_with_addresses_of_their_own_and_a_guard():
+    code = "mov.b32 %a, 9; setp.lt.u32 %q, %t, 20; @%q atom.global.add.u32 %a, [%p], %b;"
+    place, old = run("global", code, 32, list(range(32)), [100] * 32, stride=4)
+    assert place == [lane + 100 * (lane < 20) for lane in range(32)]
+    assert old == [*range(20), *[9] * 12]
+
+
+@pytest.mark.parametrize("offset, kind", [(2, "misaligned"), (4096, "out_of_bounds")])
+def test_atomics_are_checked(offset, kind):
+    code = f"setp.eq.u32 %q, %t, 6; @%q add.u64 %p, %p, {offset}; atom.global.add.u32 %a, [%p], %b;"
+    with pytest.raises(Fault, match="lane 6") as caught:
+        run("global", code, 32, [0], [1] * 32)
+    assert caught.value.kind == kind
+
+
+@pytest.mark.parametrize(
+    "opcode", ["atom.global.inc.f32", "atom.global.add.b128", "atom.add.u32", "atom.global.min.b32"]
+)
+def test_other_combinations_are_refused(opcode):
+    with pytest.raises(NotKnown, match="atom"):
+        Kernel(kernel("global", f"{opcode} %a, [%p], %b;", 32, 0), 1, 0)
