@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.bench.stub_endpoint import StubEndpoint, answers_by_reference
+from tests.interrupts import hears_interrupts
 from verl_kernel.bench.run_files import read_run, read_tasks
 from verl_kernel.cli import app
 
@@ -39,6 +40,7 @@ def process(*arguments):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=hears_interrupts,
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.interrupts import hears_interrupts
 from verl_kernel.commands.verdict_table import print_verdicts, remarks
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
 
@@ -286,7 +287,9 @@ def test_an_interrupted_run_prints_what_was_judged(files):
     (files / "hanging.py").write_text(hanging)
     words = ["eval", "reference.py", "good.py", "hanging.py", "--device", "cpu", "--timeout", "600", "--json"]
     command = [sys.executable, "-m", "verl_kernel", *words]
-    with subprocess.Popen(command, cwd=files, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=files, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hears_interrupts
+    ) as process:
         assert json.loads(process.stdout.readline())["status"] == "ok"
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=60)

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from tests.data import published_files as files
 from tests.env.waiting import until
+from tests.interrupts import hears_interrupts
 from verl_kernel.cli import app
 from verl_kernel.data.audit import AuditFile, audit_tasks
 from verl_kernel.data.rows import make_row, write_rows
@@ -127,7 +128,9 @@ def test_a_file_none_of_whose_tasks_can_be_judged_is_an_error(folder):
 def test_an_interrupted_audit_says_what_it_keeps_and_goes_on(folder, tmp_path):
     out = tmp_path / "audit.jsonl"
     words = [sys.executable, "-m", "verl_kernel", "data", "audit", str(folder), "--out", str(out), "--timeout", "600"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hears_interrupts
+    ) as process:
         until(lambda: out.exists() and len(out.read_text().splitlines()) == 2)  # the fourth hangs
         process.send_signal(signal.SIGINT)
         said, error = process.communicate(timeout=60)

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.interrupts import hears_interrupts
+
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).parent / "uv"
 LOCK = "nvidia-cudnn==9\ntorch==2.13.0\ntriton==3.7.1\nuv==1.0\nverl==0.9.1\nvllm-cpu==0.27.1\n"
@@ -196,16 +198,12 @@ def test_what_does_not_import_is_never_marked_as_whole(checkout):
         assert "does not import (ImportError: libnothing.so.9): remove" in done.stderr and done.stderr.count("\n") == 1
 
 
-def _hears_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore them, and so do their children
-
-
 def test_an_interrupted_installation_goes_on(checkout):
     slow = checkout.folder / "slow"
     slow.touch()
     with subprocess.Popen(
         checkout.command, env=checkout.variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True, preexec_fn=_hears_interrupts,
+        start_new_session=True, preexec_fn=hears_interrupts,
     ) as process:  # fmt: skip
         deadline = time.monotonic() + 300
         while not (checkout.folder / "slow.started").exists() and time.monotonic() < deadline:
