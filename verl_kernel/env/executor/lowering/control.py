@@ -79,6 +79,7 @@ class Control:
         elif last.root in ("bar", "barrier") and not last.opcode.startswith(("bar.warp", "barrier.warp")):
             self._barrier(number, last)
         elif last.root == "trap":
+            Modifiers(last).close()
             self._fault(context.STOPPED, body.condition_bits(), "stop")
             body.do(f"br label %{self._label(number + 1 if last.guard else self._end)}")
         else:

@@ -152,14 +152,15 @@ def atomic(body: Body, modifiers: Modifiers) -> None:
     address = body.address(operands[0], width)
     site = body.site(f"{room} atomic", bits // 8)
     lanes = body.condition_bits()
-    for place in range(count):
-        value = _items(operands[1])[place]
+    values = [body.read(item, bits, WIDE) for item in _items(operands[1])]
+    if len(values) != count:
+        raise body.item.unknown("its operands are of another number")
+    for place, new in enumerate(values):
         moved = (
             address
             if not place
             else body.op(f"add {WIDE.ints(width)} {address}, {WIDE.const(width, place * bits // 8)}")
         )
-        new = body.read(value, bits, WIDE)
         other = body.read(operands[2], bits, WIDE) if change == "cas" else new
         numbers = WIDE.ints(bits)
         arguments = [

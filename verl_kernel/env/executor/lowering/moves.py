@@ -215,8 +215,17 @@ def cache_policy(body: Body, modifiers: Modifiers) -> None:
     body.write(body.item.operands[0], SCALAR.const(64, 0), 64, SCALAR)
 
 
-@opcode("membar", "fence", "prefetch", "discard", "griddepcontrol", "nanosleep", "applypriority")
+_HINTS = {
+    "membar": "cta gl sys level proxy alias",
+    "fence": "sc acq_rel acquire release cta cluster gpu sys proxy alias async global shared::cta",
+    "prefetch": "global local const param tensormap L1 L2 L2::evict_last L2::evict_normal",
+    "discard": "global L2", "griddepcontrol": "launch_dependents wait", "nanosleep": "u32",
+    "applypriority": "global L2::evict_normal",
+}  # fmt: skip
+
+
+@opcode(*_HINTS)
 def hint(body: Body, modifiers: Modifiers) -> None:
     """Orders memory that is never out of order here, or moves data between caches."""
-    while modifiers.take(*body.item.modifiers):
-        pass
+    for name in _HINTS[body.item.root].split():
+        modifiers.take(name)
