@@ -59,7 +59,7 @@ class SiteCount:
     sectors: int
     """Of 32 bytes, by warps; of global memory only."""
     unwritten: int
-    """Lanes, or whole warps where their lanes read one after the other, that read bytes nobody had written."""
+    """Lanes that read bytes nobody had written."""
 
 
 class Kernel:

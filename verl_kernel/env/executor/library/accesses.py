@@ -76,7 +76,6 @@ def _global(made: Function, verb: str, bits: int, count: int, checked: Checked) 
     made.branch(checked.is_watched, "watched", "plain")
     made.label("watched")
     _watch_dense(made, verb, first, made.site(sites.SHADOW), size)
-    made.do("br label %plain")
     made.label("plain")
     _dense(made, verb, bits, count, made.op(f"inttoptr i64 {first} to ptr"))
     made.label("sparse")
@@ -146,17 +145,17 @@ def _sparse(made: Function, verb: str, bits: int, count: int, pointers: str, mas
 
 
 def _watch_dense(made: Function, verb: str, first: str, written: str, size: int) -> None:
-    """Mark the bytes of all lanes as written, or count those that are read unwritten."""
+    """Mark the bytes of all lanes as written; where some are read unwritten, go on lane by lane."""
     pointer = made.op(f"inttoptr i64 {made.op(f'add i64 {first}, {written}')} to ptr")
     length = LANES * size
     kind = f"<{length} x i8>"
     if verb == "store":
         made.do(f"store {kind} splat (i8 1), ptr {pointer}, align 1")
+        made.do("br label %plain")
         return
     marks = made.op(f"load {kind}, ptr {pointer}, align 1")
     least = made.intrinsic(f"vector.reduce.umin.v{length}i8", "i8", (kind, marks))
-    missing = made.op(f"zext i1 {made.op(f'icmp eq i8 {least}, 0')} to i64")
-    made.add_to(made.word("%site", sites.UNWRITTEN), missing)
+    made.branch(made.op(f"icmp eq i8 {least}, 0"), "sparse", "plain")
 
 
 def shadow_of(made: Function, lanes: str, shadows: str) -> tuple[str, str]:
@@ -167,7 +166,7 @@ def shadow_of(made: Function, lanes: str, shadows: str) -> tuple[str, str]:
 
 
 def _watch_lanes(made: Function, verb: str, lanes: str, shadows: str, bits: int, count: int) -> None:
-    """As `_watch_dense`, for single lanes."""
+    """Mark the bytes of lanes as written, or count the lanes that read some that are not."""
     pointers, mask = shadow_of(made, lanes, shadows)
     marks = int("01" * (bits // 8), 16)
     missing = "0"
@@ -270,40 +269,3 @@ def copy_text(key: Key) -> tuple[Function, str]:
         "ptr %scratch",
     )
     return made, made.text("void", key, arguments)
-
-
-def matrices_text(key: Key) -> tuple[Function, str]:
-    """`matrices_<count>_<transposed>(addresses, ctx, site)`: `ldmatrix`; rows of 16 bytes at the addresses of lanes."""
-    made, count, is_transposed = Function(), int(key[1]), bool(key[2])
-    used = (1 << 8 * count) - 1
-    made.do(f"%lanes = add i32 0, {used - (1 << 32) if used >> 31 else used}")
-    base, good = shared_lanes(made, 16)
-    aligned = checks.check_alignment(made, "%addresses", good, 16, 32)
-    is_bad = made.op(f"icmp ne i32 {aligned}, %lanes")
-    places = made.op(f"select i1 {is_bad}, {WIDE.ints(32)} zeroinitializer, {WIDE.ints(32)} %addresses")
-    limit = made.context(context.SHARED_BYTES, "i64")
-    made.branch(made.op(f"icmp ult i64 {limit}, 16"), "none", "some")
-    made.label("none")
-    give_back(made, 32, [WIDE.const(32, 0)] * count)
-    made.label("some")
-    give_back(made, 32, [_matrix(made, base, places, number, is_transposed) for number in range(count)])
-    return made, made.text(result_type(32, count), key, (f"{WIDE.ints(32)} %addresses", "ptr %ctx", "ptr %site"))
-
-
-def _matrix(made: Function, base: str, places: str, number: int, is_transposed: bool) -> str:
-    rows, lanes = [], 4
-    for row in range(8):
-        place = made.op(f"extractelement {WIDE.ints(32)} {places}, i32 {8 * number + row}")
-        rows.append(made.op(f"load <4 x i32>, ptr {made.op(f'getelementptr i8, ptr {base}, i32 {place}')}, align 1"))
-    while len(rows) > 1:
-        rows = [
-            made.shuffle("i32", left, range(2 * lanes), lanes, right)
-            for left, right in zip(rows[::2], rows[1::2], strict=True)
-        ]
-        lanes *= 2
-    if not is_transposed:
-        return rows[0]
-    halves = made.op(f"bitcast {WIDE.ints(32)} {rows[0]} to <{2 * LANES} x i16>")
-    order = [(2 * (lane % 4) + part) * 8 + lane // 4 for lane in range(LANES) for part in range(2)]
-    halves = made.shuffle("i16", halves, order, 2 * LANES)
-    return made.op(f"bitcast <{2 * LANES} x i16> {halves} to {WIDE.ints(32)}")

@@ -12,7 +12,7 @@ from verl_kernel.env.executor.lowering.writer import Key
 _MADE_BY: dict[str, Callable[[Key], tuple[Function, str]]] = {
     "fault": checks.fault_text, "resolve": checks.resolve_text, "sectors": checks.sectors_text,
     "converged": checks.converged_text, "gather": accesses.gather_text, "copy": accesses.copy_text,
-    "matrices": accesses.matrices_text, "product": matrices.product_text, "ex2": functions.ex2_text,
+    "matrices": matrices.matrices_text, "product": matrices.product_text, "ex2": functions.ex2_text,
     "lg2": functions.lg2_text, "sin": functions.circular_text, "cos": functions.circular_text,
     "tanh": functions.tanh_text, "from_eight": functions.from_eight_text, "to_eight": functions.to_eight_text,
 }  # fmt: skip

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of matrices that the lanes of a warp hold together (PTX ISA, "mma.sync").
+"""Matrices that the lanes of a warp hold together: their products and loads (PTX ISA, "mma.sync" and "ldmatrix").
 
 Of an m16n8 product lane l has, in `c0 c1 c2 c3`, rows l / 4 and l / 4 + 8, columns 2 (l % 4) and one more. A's
 registers come in pairs for these two rows, B's hold column l / 4; both hold elements along k, 32 bits at a time, first
@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from verl_kernel.env.executor.errors import NotKnown
-from verl_kernel.env.executor.library.accesses import result_type
+from verl_kernel.env.executor.library import checks, context
+from verl_kernel.env.executor.library.accesses import give_back, result_type, shared_lanes
 from verl_kernel.env.executor.library.function import Function
 from verl_kernel.env.executor.lowering import floats
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
@@ -187,3 +188,40 @@ def _doubles(key: Key) -> tuple[Function, str]:
         )
     made.do(f"ret {kind} {value}")
     return made, made.text(kind, key, [f"{longs} {name}" for name in ("%a0", "%b0", "%c0", "%c1")])
+
+
+def matrices_text(key: Key) -> tuple[Function, str]:
+    """`matrices_<count>_<transposed>(addresses, ctx, site)`: `ldmatrix`; rows of 16 bytes at the addresses of lanes."""
+    made, count, is_transposed = Function(), int(key[1]), bool(key[2])
+    used = (1 << 8 * count) - 1
+    made.do(f"%lanes = add i32 0, {used - (1 << 32) if used >> 31 else used}")
+    base, good = shared_lanes(made, 16)
+    aligned = checks.check_alignment(made, "%addresses", good, 16, 32)
+    is_bad = made.op(f"icmp ne i32 {aligned}, %lanes")
+    places = made.op(f"select i1 {is_bad}, {WIDE.ints(32)} zeroinitializer, {WIDE.ints(32)} %addresses")
+    limit = made.context(context.SHARED_BYTES, "i64")
+    made.branch(made.op(f"icmp ult i64 {limit}, 16"), "none", "some")
+    made.label("none")
+    give_back(made, 32, [WIDE.const(32, 0)] * count)
+    made.label("some")
+    give_back(made, 32, [_matrix(made, base, places, number, is_transposed) for number in range(count)])
+    return made, made.text(result_type(32, count), key, (f"{WIDE.ints(32)} %addresses", "ptr %ctx", "ptr %site"))
+
+
+def _matrix(made: Function, base: str, places: str, number: int, is_transposed: bool) -> str:
+    rows, lanes = [], 4
+    for row in range(8):
+        place = made.op(f"extractelement {WIDE.ints(32)} {places}, i32 {8 * number + row}")
+        rows.append(made.op(f"load <4 x i32>, ptr {made.op(f'getelementptr i8, ptr {base}, i32 {place}')}, align 1"))
+    while len(rows) > 1:
+        rows = [
+            made.shuffle("i32", left, range(2 * lanes), lanes, right)
+            for left, right in zip(rows[::2], rows[1::2], strict=True)
+        ]
+        lanes *= 2
+    if not is_transposed:
+        return rows[0]
+    halves = made.op(f"bitcast {WIDE.ints(32)} {rows[0]} to <{2 * LANES} x i16>")
+    order = [(2 * (lane % 4) + part) * 8 + lane // 4 for lane in range(LANES) for part in range(2)]
+    halves = made.shuffle("i16", halves, order, 2 * LANES)
+    return made.op(f"bitcast <{2 * LANES} x i16> {halves} to {WIDE.ints(32)}")
