@@ -277,7 +277,8 @@ def test_options_reach_the_gym(files):
     assert done.returncode == 0, done.stderr
     good, torch_only, imported = [EvalResult.model_validate_json(line) for line in done.stdout.splitlines()]
     assert [result.kernel for result in (good, torch_only, imported)] == names
-    assert good.trials.total == good.kernel_ms.n == 2 and good.env["gpu_profile"] == "a100"
+    assert (good.trials.total, good.kernel_ms.n) == (2, 1)  # that of the other mode is not timed
+    assert good.env["gpu_profile"] == "a100"
     assert good.env["float32"] == "tf32"
     assert torch_only.status is EvalStatus.DECOY and imported.status is EvalStatus.COMPILE_ERROR
 
