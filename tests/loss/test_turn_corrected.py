@@ -148,6 +148,7 @@ def test_what_verl_cannot_cut_and_a_bypass_without_correction_pass_too() -> None
 
 LOSS = "actor_rollout_ref.actor.policy_loss"
 BYPASS = "algorithm.rollout_correction.bypass_mode=true"
+RS = "algorithm.rollout_correction.rollout_rs"
 LOG_PROBS = "actor_rollout_ref.rollout.calculate_log_probs"
 
 
@@ -172,7 +173,8 @@ LOG_PROBS = "actor_rollout_ref.rollout.calculate_log_probs"
         (["mismatch=turn_mrs", BYPASS], "bypass_mode", "false"),
         (["mismatch=turn_mrs", "algorithm.rollout_correction.rollout_is_threshold=4.8e8"], "threshold", "1.0e9"),
         (["mismatch=turn_mrs", "algorithm.rollout_correction.rollout_is_threshold=0.5_5.0"], "threshold", "1.0e9"),
-        (["mismatch=turn_mrs", "algorithm.rollout_correction.rollout_rs=token_k2"], "rollout_rs", "veto"),
+        (["mismatch=turn_mrs", f"{RS}=token_k2", f"{RS}_threshold=2.0"], "rollout_rs", "veto"),
+        (["mismatch=turn_mrs", f"{RS}=token_k2"], "rollout_rs_threshold", "mismatch=mrs"),
     ],
 )
 def test_a_contradiction_is_refused_by_key_and_remedy(overrides: list[str], key: str, remedy: str) -> None:
