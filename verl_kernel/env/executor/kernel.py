@@ -161,7 +161,8 @@ class _Run:
         self._local = _local_memory(kernel.program.local_bytes, kernel._warps)
         words = kernel._site_words.reshape(-1, sites.WORDS)
         words[:, [sites.BUFFER, sites.ROOM, sites.SHADOW]] = 0  # the buffers are others than last time
-        self._context = self._new_context(self._new_shared())
+        self._shared = self._new_shared()
+        self._context = self._new_context(self._shared)
 
     def _new_shared(self) -> np.ndarray:
         return np.full(self._kernel._shared_bytes + 64, 0xFF, np.uint8)
@@ -177,7 +178,6 @@ class _Run:
         words[context.SHARED_BYTES], words[context.BUFFERS] = kernel._shared_bytes, len(self._table)
         words[[context.ENTRY, context.WARPS, context.FRAME]] = (kernel._entry, kernel._warps, kernel.module.frame_bytes)
         words[[context.GRID_X, context.GRID_Y, context.GRID_Z]] = self._shape
-        self._kept = (*getattr(self, "_kept", ()), shared)
         return words
 
     def in_order(self, numbers: np.ndarray) -> None:
@@ -210,13 +210,18 @@ class _Run:
         """Memory for a block; returns what gives it its turn."""
         kernel, (x, y, _) = self._kernel, self._shape
         shared = self._new_shared()
-        words = self._new_context(shared)
         frames, states = _aligned(kernel.module.frame_bytes * kernel._warps), np.zeros(kernel._warps, np.int32)
+        memory = (
+            self._new_context(shared),
+            frames,
+            states,
+            shared,
+        )  # the last is held for the first, which points to it
         call = jit.BLOCK(kernel.library.block)
         place = (number % x, number // x % y, number // x // y)
 
         def turn() -> int:
-            return int(call(words.ctypes.data, frames.ctypes.data, states.ctypes.data, *place, number, _ROUNDS))
+            return int(call(*(array.ctypes.data for array in memory[:3]), *place, number, _ROUNDS))
 
         return turn
 
