@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model whose turns have no end is refused before anything starts."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
+from tests.data.published_files import programs
 from tests.rollout.chat_tokenizers import PLAIN_TEMPLATE, tokenizer
-from verl_kernel.errors import ConfigError, DataError
-from verl_kernel.preflight import preflight
+from verl_kernel.data.rows import make_row, write_rows
+from verl_kernel.errors import ConfigError
+from verl_kernel.preflight.checks import check_chat_template
 from verl_kernel.quickstart.options import WarmStart
 from verl_kernel.quickstart.tokenizer import CHAT_TEMPLATE
 from verl_kernel.quickstart.warm_start import build_model
@@ -68,13 +70,19 @@ def test_a_model_that_is_not_here_yet_is_left_to_the_rollout(path):
     check_turn_end(config(path))
 
 
-def test_the_recipes_start_checks_the_template_of_the_multi_turn_loop_alone(plain, monkeypatch):
-    monkeypatch.setenv("VERL_PLATFORM", "cpu")
-    overrides = [f"actor_rollout_ref.model.path={plain}", "quickstart_dir=/nowhere"]
-    loop = "actor_rollout_ref.rollout.agent.default_agent_loop"
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        with pytest.raises(ConfigError, match="marks no end of a turn"):
-            preflight(compose("cpu_quickstart", overrides=overrides))
-        # The check that comes next finds no data.
-        with pytest.raises(DataError, match="train.parquet"):
-            preflight(compose("cpu_quickstart", overrides=[*overrides, f"{loop}=single_turn_agent"]))
+@pytest.mark.parametrize(("agent", "default", "checked"), [
+    ("kernel_agent", "single_turn_agent", True),
+    ("single_turn_agent", "kernel_agent", False),
+    (None, "kernel_agent", True),
+    (None, "single_turn_agent", False),
+])  # fmt: skip
+def test_a_start_checks_the_template_where_the_multi_turn_loop_plays_a_row(plain, tmp_path, agent, default, checked):
+    path = tmp_path / "train.parquet"
+    messages = [{"role": "user", "content": "Write a kernel."}]
+    row = make_row(messages, programs()[0].reference, data_source="own", task_id="one", split="train", index=0)
+    write_rows([row | {"agent_name": agent}], path)
+    started = config(plain)
+    started.data = {"train_files": str(path), "val_files": str(path)}
+    OmegaConf.update(started, "actor_rollout_ref.rollout.agent.default_agent_loop", default)
+    with pytest.raises(ConfigError, match="marks no end of a turn") if checked else nullcontext():
+        check_chat_template(started)

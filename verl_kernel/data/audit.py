@@ -73,9 +73,10 @@ def audit_tasks(tasks: Sequence[Listed], known: Known, options: GymOptions) -> I
     """
     idle: SimpleQueue[JudgeProcess] = SimpleQueue()
     with ExitStack() as stack:
+        # What is entered first is left last: threads end when the judges that they wait for have been closed.
+        threads = stack.enter_context(ThreadPoolExecutor(options.num_judges))
         for _ in range(options.num_judges):
             idle.put(stack.enter_context(closing(JudgeProcess(options, SEED))))
-        threads = stack.enter_context(ThreadPoolExecutor(options.num_judges))
         stack.callback(threads.shutdown, wait=False, cancel_futures=True)
         yield from threads.map(lambda item: _audit(item, known, idle), tasks)
 
