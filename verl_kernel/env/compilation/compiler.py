@@ -70,16 +70,21 @@ def prepare(target: Target) -> None:
     Raises:
         Exception: Triton cannot compile for it.
     """
+    triton.knobs.nvidia.dump_ptxas_log = True  # it is the only one to tell how many registers a kernel needs
+    driver.set_active(TargetDriver(target))
+    with contextlib.redirect_stdout(io.StringIO()):
+        compile_trial_kernel()
+
+
+def compile_trial_kernel() -> Any:
+    """Compile a small kernel by the active driver, in a process without torch."""
     sys.modules.setdefault("torch", _NoTorch("torch"))
     for module in (triton.runtime.cache, triton.compiler.compiler):
         if hasattr(module, "triton_key"):  # half a gigabyte is hashed for a cache that nobody else reads
             module.triton_key = lambda: version("triton")
-    triton.knobs.nvidia.dump_ptxas_log = True  # it is the only one to tell how many registers a kernel needs
-    driver.set_active(TargetDriver(target))
     from verl_kernel.env.compilation.trial_kernel import copy_kernel
 
-    with contextlib.redirect_stdout(io.StringIO()):
-        copy_kernel.warmup(Tensor("float32", True), Tensor("float32", True), 3, BLOCK=64, grid=(1,))
+    return copy_kernel.warmup(Tensor("float32", True), Tensor("float32", True), 3, BLOCK=64, grid=(1,))
 
 
 class Compiler:

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 import torch
 
+from verl_kernel.env.ipc.channel import Channel
+from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox.isolation import IsolationProfile
 from verl_kernel.env.trace import TraceEvent
@@ -188,6 +190,14 @@ class DeviceBackend(Protocol):
     def describe_launches(self) -> dict[str, Any]:
         """Each launch since then that needs a compiled kernel of its own (`compilation.description.Description`)."""
         return {"functions": [], "launches": [], "tuned": []}
+
+    def connect(self, link: Channel, arena: SharedMemory) -> None:
+        """Take up the link to the process that executes kernels natively, and the memory shared with it."""
+        return None
+
+    def launch_natively(self) -> AbstractContextManager[Any]:
+        """Launches inside run compiled, in the process at the other end of the link."""
+        return nullcontext()
 
     def watch_programs(self, watch: ProgramWatch) -> AbstractContextManager[Any]:
         """Tell `watch` of each program of the launches inside, where a device runs them one by one."""

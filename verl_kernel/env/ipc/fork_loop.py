@@ -37,7 +37,7 @@ def serve(channel: Channel, become: Become, load: Callable[[], object] = lambda:
     inherited_kb = _private_kb()
     with suppress(ChannelClosed):
         while True:
-            request, fds = channel.recv_with_fds(max_fds=4)
+            request, fds = channel.recv_with_fds(max_fds=6)
             if "fork" in request:
                 channel.send(Forked(pid=_fork(request["fork"], fds, channel, become)))
             elif "prepare" in request:

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from verl_kernel.env.ipc.dry_messages import Dry
+from verl_kernel.env.ipc.execution_messages import Report
 
 if TYPE_CHECKING:  # torch, which a compiling process goes without
     from verl_kernel.env.ipc.tensor_facts import Facts
@@ -97,6 +98,8 @@ class RunRequest(_RunRequest, total=False):
 
     traced: bool
     """Whether the instructions that run are asked for; those of a traced load come along."""
+    is_native: bool
+    """Whether launches run compiled, in the executing process."""
 
 
 class Run(TypedDict):
@@ -231,4 +234,4 @@ class Remarks(TypedDict, total=False):
     memory: list[dict[str, object]]  # findings of its checks (`result.MemoryFinding`)
 
 
-Request = Load | Run | Time | Dry | Describe | Compile | Exit
+Request = Load | Run | Time | Dry | Describe | Compile | Report | Exit

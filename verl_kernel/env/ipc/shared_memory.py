@@ -42,6 +42,16 @@ class SharedMemory:
             raise InfraError(f"no {size} bytes of shared memory for the tensors of an evaluation: {exc}") from exc
         return cls(fd, size)
 
+    @classmethod
+    def sparse(cls, size: int) -> SharedMemory:
+        """New memory of `size` bytes whose pages are had when they are touched (raises InfraError)."""
+        try:
+            fd = os.memfd_create("verl_kernel", os.MFD_CLOEXEC)
+            os.ftruncate(fd, size)
+        except OSError as exc:
+            raise InfraError(f"no shared memory for the tensors of launches: {exc}") from exc
+        return cls(fd, size)
+
     def view(self, spec: TensorSpec) -> torch.Tensor:
         """The tensor at `spec`, in this memory."""
         flat = self._bytes[spec.offset : spec.offset + spec.nbytes].view(DTYPES[spec.dtype])

@@ -26,6 +26,8 @@ class ForkRequest(TypedDict):
 
     scratch: str
     memory_bytes: int
+    arena_bytes: int
+    """Of the memory shared with the process that executes its kernels; 0 where there is none."""
     memory_mb: int
     float32: str
 

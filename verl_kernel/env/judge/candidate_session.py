@@ -102,6 +102,7 @@ class CandidateSession:
         inspect: bool = True,
         traced: bool = False,
         mode: Mode | None = None,
+        is_native: bool = False,
     ) -> Agreement:
         """Run one forward and compare its output.
 
@@ -112,6 +113,7 @@ class CandidateSession:
             inspect: whether the runner looks for functions that were replaced.
             traced: whether the instructions that run are noted.
             mode: of torch and of the candidate's modules, if another one than usual.
+            is_native: whether launches run compiled; such a forward leaves no trace, and is not charged.
 
         Raises:
             Verdict: the forward fails, or its output cannot be one.
@@ -119,14 +121,14 @@ class CandidateSession:
         """
         with self.guard():
             trial = self.reference.trial(self.secret, number, kind)
-        memory = self.checks_memory and suppress is None
+        memory = self.checks_memory and suppress is None and not is_native
         request: RunRequest = {
             **self.offer(trial), "suppress": suppress, "inspect": inspect, "memory": memory, "traced": traced,
-            "mode": mode,
+            "mode": mode, "is_native": is_native,
         }  # fmt: skip
         before = self._inputs().clone()
         form = self._run(request)
-        if suppress is None:
+        if suppress is None and not is_native:
             (self.other_works if mode else self.works).append(Work(trial.events, trial.written_bytes))
         expected = [tensor for tensor in trial.expected.tensors if tensor.is_floating_point() and tensor.numel()]
         self.is_telling = any(constant_value(tensor) is None for tensor in expected)
@@ -205,10 +207,13 @@ class CandidateSession:
         runner = self.client.runner
         used = runner.processor_ns()
         try:
-            reply = self.client.ask({"run": request}, max(0.001, self.seconds_left), request["memory"])
+            budget_s = self.seconds_granted if request.get("is_native") else max(0.001, self.seconds_left)
+            reply = self.client.ask({"run": request}, budget_s, request["memory"])
         finally:
             # Also after a forward that failed: the runner may live on, and the next forward has seals of its own.
             sealed = runner.seals.take()
+        if request.get("is_native"):
+            return reply
         used = runner.processor_ns() - used
         self.seconds_left -= runner.used_s
         if request["suppress"] is None:

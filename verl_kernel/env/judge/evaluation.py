@@ -17,6 +17,7 @@ import hashlib
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -32,9 +33,11 @@ from verl_kernel.env.judge.ablation import Ablation
 from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
 from verl_kernel.env.judge.compiling.compiler import LaunchCompiler
 from verl_kernel.env.judge.compiling.stage import CompileStage, Unfit
+from verl_kernel.env.judge.executing import LaunchExecutor
 from verl_kernel.env.judge.findings import Findings
 from verl_kernel.env.judge.hidden_work import CpuTime, hidden_work
 from verl_kernel.env.judge.loading import Loading
+from verl_kernel.env.judge.native_trials import NativeTrials
 from verl_kernel.env.judge.other_mode import WHERE, differs, forward_in_other_mode
 from verl_kernel.env.judge.output_check import difference
 from verl_kernel.env.judge.processes.zygote import Zygote
@@ -62,6 +65,7 @@ class Evaluation:
         options: GymOptions,
         device: DeviceBackend,
         zygote: Zygote,
+        executor: LaunchExecutor | None,
         reference: Reference,
         guard: Callable[[], AbstractContextManager[object]],
         draw_secret: Callable[[], bytes],
@@ -73,7 +77,8 @@ class Evaluation:
         self._guard, self._draw_secret, self._clock, self._counts = guard, draw_secret, clock, counts
         self._found = Findings(device.timing_source, self._environment())
         self._stages = Stages(device)
-        self._compiler = compiler
+        self._compiler, self._executor = compiler, executor
+        self._native: NativeTrials | None = None
         self._compiling: CompileStage | None = None
         self._where = ""
         """In which mode the latest ablation was made, for a sentence."""
@@ -118,8 +123,9 @@ class Evaluation:
     def _run(self, source: str, ruled_out: list[str]) -> None:
         layout = MemoryLayout(self._reference)
         with closing(Scratch(source)) as scratch, closing(SharedMemory.create(layout.size)) as memory:
-            describe = None if self._compiler is None else ruled_out
-            self._loading = Loading(self._options, self._zygote, scratch, memory, self._found, describe)
+            describe = None if self._compiler is None and self._executor is None else ruled_out
+            execution = None if self._executor is None else partial(self._executor.begin, source)
+            self._loading = Loading(self._options, self._zygote, scratch, memory, self._found, describe, execution)
             with self._stages.stage("load"):
                 self._device.grant(self._options.memory_mb)
                 is_sealed = self._device.timing_source == "simulated"
@@ -131,6 +137,7 @@ class Evaluation:
                     self._judge(self._session)
             finally:
                 self._session.client.runner.end()
+                self._loading.end()
                 self._found.memory_findings = self._session.client.memory_findings
 
     @contextmanager
@@ -173,6 +180,7 @@ class Evaluation:
 
     def _correctness(self, session: CandidateSession) -> None:
         """Trials; some of them varied, one in the other mode, and the ablation and an inspection, at secret places."""
+        self._native = None if self._executor is None else NativeTrials(self._loading, self._found.env)
         plan = self._plan(session.secret)
         self._found.trials, mode = Trials(passed=0, total=plan.total), None
         for number in range(plan.total):
@@ -200,6 +208,8 @@ class Evaluation:
         if not agreement.ok:
             text = difference(agreement) + (WHERE if mode else "")
             raise session.client.verdict(EvalStatus.INCORRECT, "WrongValues", text)
+        if self._native is not None:
+            self._native.trial(session, number, kind, mode)
         return mode
 
     def _is_traced(self, number: int, plan: TrialPlan, secret: bytes) -> bool:

@@ -19,10 +19,10 @@ import torch
 from verl_kernel.env.backends import refuse_interpreting, resolve_backend
 from verl_kernel.env.clocks.noise import with_noise
 from verl_kernel.env.clocks.simulated import unpriced
-from verl_kernel.env.compilation.targets import TARGETS
 from verl_kernel.env.devices.base import DeviceBackend
-from verl_kernel.env.judge.compiling.compiler import LaunchCompiler
+from verl_kernel.env.judge.compiling.compiler import LaunchCompiler, make_compiler
 from verl_kernel.env.judge.evaluation import Evaluation
+from verl_kernel.env.judge.executing import LaunchExecutor, make_executor
 from verl_kernel.env.judge.processes.forked_zygote import ForkedZygote
 from verl_kernel.env.judge.processes.own_time import OwnTime
 from verl_kernel.env.judge.processes.zygote import Zygote
@@ -88,7 +88,7 @@ class Judge:
         self._clock = backend.clock(options)
         self._choice = TrialChoice.read(options.trial_choice)
         self._zygote = Zygote(self._device, forked)
-        self._compiler = self._make_compiler()
+        self._compiler, self._executor = make_compiler(options, self._device), make_executor(options, self._device)
         self._sizes = SizeChoice(options, self._device, seed, guard, self._zygote.prepare)
         self._references: LRUCache[Reference | TaskError] = LRUCache(_REFERENCES, self._device.cache_bytes)
         folder = options.reference_cache
@@ -180,8 +180,8 @@ class Judge:
         )  # fmt: skip
 
     @property
-    def _parts(self) -> tuple[GymOptions, DeviceBackend, Zygote]:
-        return self._options, self._device, self._zygote
+    def _parts(self) -> tuple[GymOptions, DeviceBackend, Zygote, LaunchExecutor | None]:
+        return self._options, self._device, self._zygote, self._executor
 
     @contextmanager
     def _served(self, request: EvalRequest) -> Iterator[None]:
@@ -201,13 +201,13 @@ class Judge:
     def warm_up(self) -> None:
         """Start the zygote and load what recording needs, now rather than at the first evaluation."""
         self._zygote.launch()
-        if self._compiler is not None:
-            self._compiler.launch()
+        for helper in self._helpers:
+            helper.launch()
         with torch.no_grad(), self._device.record():
             torch.nn.functional.relu(torch.ones(1) + 1)
         self._zygote.start()
-        if self._compiler is not None:
-            self._compiler.start()
+        for helper in self._helpers:
+            helper.start()
 
     def rest(self) -> None:
         """Start the zygote again if it has died, while there is nothing to judge: else a dead process would remain."""
@@ -216,8 +216,8 @@ class Judge:
     def close(self) -> None:
         """End the zygotes."""
         self._zygote.close()
-        if self._compiler is not None:
-            self._compiler.close()
+        for helper in self._helpers:
+            helper.close()
 
     def __enter__(self) -> Judge:
         return self
@@ -269,12 +269,9 @@ class Judge:
             )
         return VerdictStore(folder, self._options)
 
-    def _make_compiler(self) -> LaunchCompiler | None:
-        """A compiler for the target of the options; none where the device compiles kernels itself."""
-        target = TARGETS.get(self._options.compile_for)
-        if target is None or self._device.timing_source != "simulated":
-            return None
-        return LaunchCompiler(target, self._options)
+    @property
+    def _helpers(self) -> list[LaunchCompiler | LaunchExecutor]:
+        return [helper for helper in (self._compiler, self._executor) if helper is not None]
 
     def _compiles(self, request: EvalRequest) -> bool:
         """Whether a candidate's launches are compiled: a sample is drawn from the secret, so that none can know."""

@@ -11,6 +11,7 @@ from verl_kernel.env.ipc.messages import LoadRequest
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.ipc.zygote_messages import Started
 from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
+from verl_kernel.env.judge.executing import Execution
 from verl_kernel.env.judge.findings import Findings
 from verl_kernel.env.judge.output_check import OutputCheck
 from verl_kernel.env.judge.processes.runner import RunnerProcess
@@ -33,6 +34,7 @@ class Loading:
         memory: of a size for the reference's layout.
         findings: where what is learnt is noted.
         describe: None, or its runners describe their launches for a compiler, and autotuners pass these variants over.
+        execution: begins an executing process for a runner; None where kernels are interpreted only.
     """
 
     def __init__(
@@ -43,9 +45,12 @@ class Loading:
         memory: SharedMemory,
         findings: Findings,
         describe: list[str] | None = None,
+        execution: Callable[[], Execution] | None = None,
     ) -> None:
         self._options, self._zygote, self._scratch, self._memory = options, zygote, scratch, memory
-        self._findings, self._describe = findings, describe
+        self._findings, self._describe, self._begin_execution = findings, describe, execution
+        self.execution: Execution | None = None
+        """The executing process of the latest runner."""
 
     def start(
         self,
@@ -107,7 +112,17 @@ class Loading:
         self.load(session)
 
     def _fork(self) -> RunnerProcess:
-        return self._zygote.fork(self._scratch.path, self._memory, self._options)
+        self.end()
+        if self._begin_execution is None:
+            return self._zygote.fork(self._scratch.path, self._memory, self._options)
+        self.execution = made = self._begin_execution()
+        link = (made.link.fileno(), made.arena.fd)
+        return self._zygote.fork(self._scratch.path, self._memory, self._options, link, made.arena.size)
+
+    def end(self) -> None:
+        """End the executing process, if there is one."""
+        if self.execution is not None:
+            self.execution.end()
 
     def _first_words(self, client: RunnerClient) -> tuple[str, ...]:
         """What the runner says before it has a candidate: a failure here is the gym's."""

@@ -172,7 +172,8 @@ class Runner:
         checks = self._device.check_memory() if request["memory"] else contextlib.nullcontext()
         explained, ready = self._device.spent_ns, time.thread_time_ns()
         traced = self._traced() if request.get("traced") else contextlib.nullcontext()
-        with self._in_mode(request.get("mode")), launches, checks, self._device.record() as events, traced:
+        native = self._device.launch_natively() if request.get("is_native") else contextlib.nullcontext()
+        with self._in_mode(request.get("mode")), launches, checks, self._device.record() as events, traced, native:
             output = self._model(*args, **kwargs)
             self._device.synchronize()
         self._give_back(inputs, request["specs"])

@@ -60,10 +60,13 @@ def _prepare(name: str) -> tuple[Backend, Snapshot]:
 
 
 def _become_runner(request: ForkRequest, fds: list[int], backend: Backend, snapshot: Snapshot) -> None:
-    sock, memory_fd, output, SEALER.fd = fds
+    sock, memory_fd, output, SEALER.fd, *further = fds
     device = backend.device
     memory = SharedMemory(memory_fd, request["memory_bytes"])
-    fork_loop.settle_descriptors(output, sock, SEALER.fd)
+    if further:
+        link, arena = further
+        device.connect(Channel(socket.socket(fileno=link)), SharedMemory(arena, request["arena_bytes"]))
+    fork_loop.settle_descriptors(output, sock, SEALER.fd, *further[:1])
     limits = jail.Limits(request["scratch"], request["memory_mb"], device.isolation())
     own_paths.settle(device.zygote_env(), limits.scratch)
     channel = Channel(socket.socket(fileno=sock))

@@ -46,6 +46,8 @@ class Launches:
         self.marshalling = False
         self.running = False
         self.watch: ProgramWatch | None = None
+        self.native: Callable[..., Any] | None = None
+        """What runs a launch in the interpreter's place."""
         self.variant = ""
         """Which compiled kernel the launch needs (`launch_variants`); "" where nobody compiles."""
         self.spent_ns = 0

@@ -17,6 +17,8 @@ from verl_kernel.env.devices import INTERPRETER_VARIABLES
 from verl_kernel.env.devices.base import DeviceBackend, ProgramWatch
 from verl_kernel.env.devices.cpu import cuda_shim
 from verl_kernel.env.devices.op_recorder import OpRecorder
+from verl_kernel.env.ipc.channel import Channel
+from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.tamper import tripwire
 from verl_kernel.env.tamper.seals import SealedEvents
 from verl_kernel.env.trace import TraceEvent
@@ -87,6 +89,23 @@ class InterpreterDevice(DeviceBackend):
             yield
         finally:
             STATE.watch = None
+
+    def connect(self, link: Channel, arena: SharedMemory) -> None:
+        """Remember it."""
+        from verl_kernel.env.devices.cpu.native_launches import NativeLaunches
+
+        self._native = NativeLaunches(link, arena)
+
+    @contextmanager
+    def launch_natively(self) -> Iterator[None]:
+        """Let the executing process run launches, instead of the interpreter."""
+        from verl_kernel.env.devices.cpu.counting import STATE
+
+        STATE.native = self._native.launch
+        try:
+            yield
+        finally:
+            STATE.native = None
 
     def check_memory(self) -> AbstractContextManager[None]:
         """Check bounds, what was written, and races."""

@@ -21,7 +21,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import ConstexprFunction, TensorWrapper, _normalize_ty
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from verl_kernel.env.compilation.description import Description, Function, Launch
+from verl_kernel.env.compilation.description import Description, Function, Launch, Unit
 from verl_kernel.env.devices.cpu.language import triton_objects
 from verl_kernel.env.devices.cpu.language.kernel_language import KernelText
 from verl_kernel.env.static_check import candidate_code
@@ -75,6 +75,10 @@ class LaunchVariants:
         if digest in self.ruled_out:
             raise OutOfResources(1, 0, "what a multiprocessor has")
         return ""
+
+    def unit(self, digest: str) -> Unit:
+        """A launch that has been noted, by itself (raises KeyError)."""
+        return Description(self._functions, ()).unit(self._launches[digest])
 
     def description(self) -> Description:
         """All of them."""

@@ -79,7 +79,7 @@ def launching(original: Callable[..., Any]) -> Callable[..., Any]:
         if self.fn not in _APPROVED:
             raise _unapproved(self.fn)
         _prepare(self, args, kwargs)
-        return _run(original, self, args, kwargs)
+        return _run(original if STATE.native is None or STORES.is_paused else STATE.native, self, args, kwargs)
 
     launch.counted = True  # type: ignore[attr-defined]
     return launch

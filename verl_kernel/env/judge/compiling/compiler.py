@@ -14,8 +14,9 @@ from importlib.metadata import version
 from verl_kernel.env.compilation.description import Unit
 from verl_kernel.env.compilation.occupancy import misfit
 from verl_kernel.env.compilation.outcome import Outcome, Refusal
-from verl_kernel.env.compilation.targets import Target
+from verl_kernel.env.compilation.targets import TARGETS, Target
 from verl_kernel.env.compilation.texts import Place
+from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.compiling.process import CompilingProcess
 from verl_kernel.env.judge.processes.runner import RunnerProcess
@@ -91,6 +92,14 @@ class LaunchCompiler:
         """End the zygote."""
         self._zygote.close()
         self._threads.shutdown()
+
+
+def make_compiler(options: GymOptions, device: DeviceBackend) -> LaunchCompiler | None:
+    """A compiler for the target of the options; none where the device compiles kernels itself."""
+    target = TARGETS.get(options.compile_for)
+    if target is None or device.timing_source != "simulated":
+        return None
+    return LaunchCompiler(target, options)
 
 
 class CompileJob:

@@ -97,17 +97,32 @@ class ForkServer:
             self._send({"prepare": True})
             self._is_prepared, self._owed = True, 1
 
-    def fork(self, scratch: str, memory: SharedMemory, options: GymOptions) -> RunnerProcess:
-        """A new runner, jailed, that waits for its first request."""
+    def fork(
+        self, scratch: str, memory: SharedMemory, options: GymOptions, further: tuple[int, ...] = (),
+        arena_bytes: int = 0,
+    ) -> RunnerProcess:  # fmt: skip
+        """A new runner, jailed, that waits for its first request.
+
+        Args:
+            scratch: its directory.
+            memory: that it shares with the judge.
+            options: its limits.
+            further: descriptors: of a link between a runner and its executing process, and of their arena.
+            arena_bytes: of the arena.
+        """
         self.start()
         ours, theirs = channels.pair()
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
         seals_read, seals_write = os.pipe2(os.O_CLOEXEC)
         request = ForkRequest(
-            scratch=scratch, memory_bytes=memory.size, memory_mb=options.memory_mb, float32=options.float32
+            scratch=scratch,
+            memory_bytes=memory.size,
+            arena_bytes=arena_bytes,
+            memory_mb=options.memory_mb,
+            float32=options.float32,
         )
         try:
-            self._send({"fork": request}, (theirs.fileno(), memory.fd, write_end, seals_write))
+            self._send({"fork": request}, (theirs.fileno(), memory.fd, write_end, seals_write, *further))
             pid = cast(Forked, self._answer())["pid"]
             pidfd, seals = os.pidfd_open(pid), SealReader(seals_read)
             return RunnerProcess(
@@ -120,7 +135,7 @@ class ForkServer:
                 seals,
                 options,
                 scratch,
-                memory.size,
+                memory.size + arena_bytes,
             )
         except (InfraError, OSError) as exc:
             ours.close()
@@ -199,3 +214,10 @@ class CompileZygote(ForkServer):
 
     def __init__(self, target: str) -> None:
         super().__init__("verl_kernel.env.compilation.zygote", target, lambda: _COMPILER_VARIABLES, _EXIT_S)
+
+
+class ExecuteZygote(ForkServer):
+    """The process that forks executing processes (`verl_kernel.env.execution.zygote`)."""
+
+    def __init__(self) -> None:
+        super().__init__("verl_kernel.env.execution.zygote", "", lambda: _COMPILER_VARIABLES, _EXIT_S)

@@ -17,6 +17,7 @@ from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
 from verl_kernel.env.judge.compiling.compiler import LaunchCompiler
 from verl_kernel.env.judge.evaluation import Evaluation
+from verl_kernel.env.judge.executing import LaunchExecutor
 from verl_kernel.env.judge.findings import Findings
 from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.output_check import difference
@@ -55,6 +56,7 @@ class ReducedEvaluation(Evaluation):
         options: GymOptions,
         device: DeviceBackend,
         zygote: Zygote,
+        executor: LaunchExecutor | None,
         references: list[Reference],
         guard: Callable[[], AbstractContextManager[object]],
         draw_secret: Callable[[], bytes],
@@ -63,7 +65,8 @@ class ReducedEvaluation(Evaluation):
         shrunk: Shrunk,
         compiler: LaunchCompiler | None = None,
     ) -> None:
-        super().__init__(options, device, zygote, references[0], guard, draw_secret, clock, counts, compiler)
+        parts = (options, device, zygote, executor)
+        super().__init__(*parts, references[0], guard, draw_secret, clock, counts, compiler)
         self._shrunk, self._others = shrunk, references[1:]
         self._copied = tuple(dict(copy.sizes) for copy in shrunk.copies)
         self._found.true_size = TrueSize(sizes=self._copied, unknown="the evaluation ended at a reduced size")

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory in which a runner hands tensors to the process that executes its kernels."""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+
+
+class Arena:
+    """A mapping of it, in a process without torch.
+
+    Args:
+        fd: the memory's descriptor.
+        size: its bytes.
+    """
+
+    def __init__(self, fd: int, size: int) -> None:
+        self._bytes = np.frombuffer(mmap.mmap(fd, size), np.uint8)
+        self._start = int(self._bytes.ctypes.data)
+
+    def address(self, offset: int, length: int) -> int:
+        """Where a piece lies here.
+
+        Raises:
+            ValueError: it does not lie in the arena.
+        """
+        if type(offset) is not int or type(length) is not int or min(offset, length) < 0:
+            raise ValueError("a piece of the arena has a place and a length of at least 0")
+        if offset + length > len(self._bytes):
+            raise ValueError("a piece lies outside of the arena")
+        return self._start + offset

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles and executes the launches that a runner asks for, and keeps an account of them for the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from verl_kernel.env.compilation import refusals
+from verl_kernel.env.compilation.description import Unit
+from verl_kernel.env.compilation.outcome import Refusal
+from verl_kernel.env.compilation.rebuilding import Rebuilt
+from verl_kernel.env.compilation.texts import definitions
+from verl_kernel.env.execution.arena import Arena
+from verl_kernel.env.executor.driver import encoded, flattened
+from verl_kernel.env.executor.errors import Fault, NotKnown
+from verl_kernel.env.executor.kernel import Buffer, Kernel
+from verl_kernel.env.ipc.execution_messages import LaunchRequest, Reported, Stopped
+
+_UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
+
+
+class Stop(Exception):
+    """A launch did not run to its end."""
+
+    def __init__(self, kind: str, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.kind, self.line = kind, line
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A compiled launch."""
+
+    kernel: Kernel
+    signature: dict[str, Any]
+    """Types of the parameters, by name, as Triton names them."""
+
+
+class _Pointer:
+    """The address of a tensor's first element."""
+
+    def __init__(self, address: int) -> None:
+        self._address = address
+
+    def data_ptr(self) -> int:
+        """It."""
+        return self._address
+
+
+class Launches:
+    """The launches of one candidate.
+
+    Args:
+        file: that holds its source.
+        arena: where tensors lie.
+    """
+
+    def __init__(self, file: str, arena: Arena) -> None:
+        self._file, self._arena = file, arena
+        self._definitions = definitions(Path(file).read_bytes().decode("utf-8", "surrogatepass"))
+        self._known: dict[str, Ready | Stop] = {}
+        self._kernels: list[str] = []
+        self._stopped: Stopped | None = None
+
+    def run(self, request: LaunchRequest) -> str | None:
+        """Run one launch; why it did not run to its end, or None."""
+        name = "a kernel"
+        try:
+            unit = Unit.from_json(request["unit"])
+            name = unit.functions[0].name
+            self._run(self._ready(unit), request)
+        except Stop as stop:
+            return self._note(name, stop)
+        except _UNREADABLE as exc:
+            return self._note(name, Stop("unreadable", f"a launch cannot be read: {type(exc).__name__}: {exc}"))
+        self._kernels.append(name)
+        return None
+
+    def report(self) -> Reported:
+        """What ran since the last report."""
+        reported = Reported(kernels=self._kernels, stopped=self._stopped)
+        self._kernels, self._stopped = [], None
+        return reported
+
+    def _note(self, name: str, stop: Stop) -> str:
+        message = str(stop)
+        self._stopped = self._stopped or Stopped(kind=stop.kind, kernel=name, message=message, line=stop.line)
+        return message
+
+    def _ready(self, unit: Unit) -> Ready:
+        key = unit.digest()
+        if key not in self._known:
+            try:
+                self._known[key] = self._compiled(unit)
+            except Stop as stop:
+                self._known[key] = stop
+        found = self._known[key]
+        if isinstance(found, Stop):
+            raise found
+        return found
+
+    def _compiled(self, unit: Unit) -> Ready:
+        functions: list[Any] = []
+        try:
+            rebuilt = Rebuilt(unit, self._definitions, self._file)
+            functions = rebuilt.functions
+            made = functions[0].warmup(*rebuilt.positional, grid=(1,), **rebuilt.named, **rebuilt.options)
+        except Exception as exc:  # noqa: BLE001  whatever stops the compiler is its refusal
+            refusal = refusals.refusal(exc, functions)
+            raise Stop("refused", f"{refusal.kind}: {refusal.message}", _line(unit, refusal)) from None
+        if made.metadata.num_ctas != 1:
+            raise Stop("unknown", "the executor runs no clusters of blocks")
+        if made.metadata.global_scratch_size or made.metadata.profile_scratch_size:
+            raise Stop("unknown", "the executor gives a kernel no memory beside its arguments")
+        try:
+            kernel = Kernel(made.asm["ptx"], made.metadata.num_warps, made.metadata.shared)
+        except NotKnown as exc:
+            raise Stop("unknown", str(exc)) from None
+        return Ready(kernel, made.src.signature)
+
+    def _run(self, ready: Ready, request: LaunchRequest) -> None:
+        arena, arguments = self._arena, request["arguments"]
+        names = list(arguments)
+        values = {name: self._value(arguments[name]) for name in names}
+        flat = [
+            encoded(kind, item)
+            for name, sort in ready.signature.items()
+            for kind, item in flattened(sort, values.get(name))
+        ]
+        words = [item.data_ptr() if isinstance(item, _Pointer) else item or 0 for item in flat]
+        buffers = [Buffer(arena.address(*area), area[1]) for area in request["areas"]]
+        x, y, z = request["grid"]
+        if not x * y * z:
+            return
+        try:
+            ready.kernel.launch((x, y, z), words, buffers)
+        except Fault as fault:
+            raise Stop(fault.kind, str(fault), self._own_line(fault)) from None
+
+    def _value(self, told: Any) -> Any:
+        """An argument as Triton's launcher would be given it."""
+        if isinstance(told, list):
+            return tuple(map(self._value, told))
+        if not isinstance(told, Mapping):
+            return told
+        ((kind, content),) = told.items()
+        if kind == "float":
+            return float(content)
+        if kind == "tensor":
+            return _Pointer(self._arena.address(content, 0))
+        if kind == "descriptor":
+            return SimpleNamespace(**{**content, "base": self._value(content["base"])})
+        raise ValueError(f"an argument of the unknown kind {kind!r}")
+
+    def _own_line(self, fault: Fault) -> int | None:
+        return fault.line[1] if fault.line and Path(fault.line[0]).name == Path(self._file).name else None
+
+
+def _line(unit: Unit, refusal: Refusal) -> int | None:
+    number = refusal.function
+    if number not in range(len(unit.functions)):
+        return None
+    return unit.functions[number or 0].line + refusal.offset

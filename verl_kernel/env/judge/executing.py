@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judge's handle on the processes that execute candidates' compiled kernels."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing, suppress
+from typing import Any
+
+from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.ipc import channel as channels
+from verl_kernel.env.ipc.channel import ProtocolError
+from verl_kernel.env.ipc.execution_messages import Report, Reported, Stopped
+from verl_kernel.env.ipc.messages import Claims
+from verl_kernel.env.ipc.shared_memory import SharedMemory
+from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied
+from verl_kernel.env.judge.processes.zygote import ExecuteZygote
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.sandbox.scratch import Scratch
+from verl_kernel.errors import InfraError
+
+_START_S, _ANSWER_S = 60.0, 20.0
+
+
+class LaunchExecutor:
+    """A judge's zygote for executing processes.
+
+    Args:
+        options: limits of its processes.
+    """
+
+    def __init__(self, options: GymOptions) -> None:
+        self._options, self._zygote = options, ExecuteZygote()
+
+    def launch(self) -> None:
+        """Start its zygote, and do not wait."""
+        self._zygote.launch()
+
+    def start(self) -> None:
+        """Wait until its zygote serves (raises EnvironmentNotReady)."""
+        self._zygote.start()
+
+    def begin(self, source: str) -> Execution:
+        """A process for one runner of a candidate (raises InfraError).
+
+        Args:
+            source: the candidate's file.
+        """
+        return Execution(self._zygote, source, self._options)
+
+    def close(self) -> None:
+        """End the zygote."""
+        self._zygote.close()
+
+
+def make_executor(options: GymOptions, device: DeviceBackend) -> LaunchExecutor | None:
+    """What runs compiled kernels natively; None where the device does so itself, or kernels are interpreted only."""
+    if options.execute == "interpreted" or device.timing_source != "simulated":
+        return None
+    return LaunchExecutor(options)
+
+
+class Execution:
+    """One runner's executing process, its link to it, and the memory in which tensors are handed over."""
+
+    def __init__(self, zygote: ExecuteZygote, source: str, options: GymOptions) -> None:
+        self._resources = ExitStack()
+        with ExitStack() as made:
+            scratch = made.enter_context(closing(Scratch(source)))
+            self.arena = made.enter_context(closing(SharedMemory.sparse(options.memory_mb << 20)))
+            self.link, theirs = channels.pair()
+            made.enter_context(closing(self.link))
+            with closing(theirs):
+                self._process = zygote.fork(scratch.path, self.arena, options, (theirs.fileno(),))
+            made.callback(self._process.end)
+            self._ask(None, _START_S)
+            self._resources = made.pop_all()
+
+    def report(self) -> Reported:
+        """What it ran since the last report (raises InfraError)."""
+        reply: Any = self._ask({"report": True}, _ANSWER_S)
+        try:
+            stopped = reply["stopped"]
+            return Reported(kernels=list(reply["kernels"]), stopped=stopped and Stopped(**stopped))
+        except (LookupError, TypeError) as exc:
+            raise InfraError(f"an executing process sent what it never sends: {exc}") from exc
+
+    def end(self) -> None:
+        """End it (idempotent)."""
+        with suppress(InfraError):
+            self._resources.close()
+
+    def _ask(self, request: Report | None, budget_s: float) -> Claims:
+        try:
+            return self._process.ask(request, budget_s)
+        except (TimeoutError, GrantExceeded, RunnerDied, ProtocolError) as exc:
+            raise InfraError(f"an executing process failed: {type(exc).__name__} {exc}") from None
