@@ -9,6 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from verl_kernel.env.compilation import refusals
 from verl_kernel.env.compilation.description import Unit
 from verl_kernel.env.compilation.outcome import Refusal
@@ -20,6 +22,8 @@ from verl_kernel.env.executor.errors import Fault, NotKnown
 from verl_kernel.env.executor.kernel import Buffer, Kernel
 from verl_kernel.env.ipc.execution_messages import LaunchRequest, Reported, Stopped
 
+_DRAWN = 1 << 20
+"""Most programs whose order is drawn one by one; of more they run backwards from a drawn one."""
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 
 
@@ -65,6 +69,7 @@ class Launches:
         self._known: dict[str, Ready | Stop] = {}
         self._kernels: list[str] = []
         self._stopped: Stopped | None = None
+        self._random = np.random.default_rng(0)
 
     def run(self, request: LaunchRequest) -> str | None:
         """Run one launch; why it did not run to its end, or None."""
@@ -80,8 +85,9 @@ class Launches:
         self._kernels.append(name)
         return None
 
-    def report(self) -> Reported:
-        """What ran since the last report."""
+    def report(self, seed: int) -> Reported:
+        """What ran since the last report; from now on `seed` draws the order of programs."""
+        self._random = np.random.default_rng(seed)
         reported = Reported(kernels=self._kernels, stopped=self._stopped)
         self._kernels, self._stopped = [], None
         return reported
@@ -137,9 +143,18 @@ class Launches:
         if not x * y * z:
             return
         try:
-            ready.kernel.launch((x, y, z), words, buffers)
+            ready.kernel.launch((x, y, z), words, buffers, order=self._order(ready, x * y * z))
         except Fault as fault:
             raise Stop(fault.kind, str(fault), self._own_line(fault)) from None
+
+    def _order(self, ready: Ready, programs: int) -> Any:
+        """Any order is a GPU's. Programs that wait for others keep theirs: not all would be resident in any other."""
+        if ready.kernel.module.may_wait:
+            return None
+        if programs <= _DRAWN:
+            return self._random.permutation(programs)
+        numbers = np.arange(programs)
+        return np.roll(numbers[::-1], int(self._random.integers(programs)))
 
     def _value(self, told: Any) -> Any:
         """An argument as Triton's launcher would be given it."""

@@ -75,9 +75,10 @@ def _serve(judge: Channel, runner: Channel, launches: Launches) -> None:
     while True:
         for channel in select.select(asked, [], [])[0]:
             if channel is judge:
-                if "exit" in judge.recv():
+                request = judge.recv()
+                if "exit" in request:
                     return
-                judge.send(launches.report())
+                judge.send(launches.report(request["report"]))
             elif not _launch(runner, launches):
                 asked = [judge]
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a runner and its judge say to the process that executes the candidate's compiled kernels.
 
-The runner sends `Launch` for each launch of a forward and waits for `Launched`. The judge sends `Report` between
-forwards, for which the process answers `Reported`: what the judge believes of a launch comes from there alone.
+The runner sends `Launch` for each launch of a forward and waits for `Launched`. The judge sends `Report` before
+and after forwards, for which the process answers `Reported`: what the judge believes of a launch comes from there.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
 
 class LaunchRequest(TypedDict):
@@ -35,9 +35,9 @@ class Launched(TypedDict):
 
 
 class Report(TypedDict):
-    """Say what was launched since the last report."""
+    """Say what was launched since the last report, and take what the order of programs is drawn from in the next."""
 
-    report: Literal[True]
+    report: int
 
 
 class Stopped(TypedDict):

@@ -237,6 +237,8 @@ class Evaluation:
 
     def _take(self, session: CandidateSession, measured: Measurement) -> None:
         """Keep what the clock found, unless it shows that the candidate hides work."""
+        if self._native is not None and self._native.gave_up:
+            measured = Measurement(None, None, None)
         self._found.env.update(measured.facts)
         self._found.measured, self._found.reference_mode = measured, self._options.reference_mode
         self._found.hack_flags = lazy_flags(session.traces, session.work(session.traces[-1]), session.source)

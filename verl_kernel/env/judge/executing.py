@@ -9,7 +9,7 @@ from typing import Any
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.ipc.channel import ProtocolError
-from verl_kernel.env.ipc.execution_messages import Report, Reported, Stopped
+from verl_kernel.env.ipc.execution_messages import Report, Reported
 from verl_kernel.env.ipc.messages import Claims
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied
@@ -75,12 +75,11 @@ class Execution:
             self._ask(None, _START_S)
             self._resources = made.pop_all()
 
-    def report(self) -> Reported:
-        """What it ran since the last report (raises InfraError)."""
-        reply: Any = self._ask({"report": True}, _ANSWER_S)
+    def report(self, seed: int = 0) -> Reported:
+        """What it ran since the last report; `seed` draws the order of programs in the next (raises InfraError)."""
+        reply: Any = self._ask({"report": seed}, _ANSWER_S)
         try:
-            stopped = reply["stopped"]
-            return Reported(kernels=list(reply["kernels"]), stopped=stopped and Stopped(**stopped))
+            return Reported(kernels=list(reply["kernels"]), stopped=reply["stopped"])
         except (LookupError, TypeError) as exc:
             raise InfraError(f"an executing process sent what it never sends: {exc}") from exc
 

@@ -8,11 +8,13 @@ from typing import Any
 from verl_kernel.env.ipc.execution_messages import Stopped
 from verl_kernel.env.ipc.messages import Mode
 from verl_kernel.env.judge.candidate_session import CandidateSession
+from verl_kernel.env.judge.executing import Execution
 from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.output_check import difference
 from verl_kernel.env.judge.runner_client import Verdict
 from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.seeding import seed_of
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.errors import InfraError
 
@@ -35,7 +37,8 @@ class NativeTrials:
     def __init__(self, loading: Loading, env: dict[str, Any]) -> None:
         self._loading, self._env = loading, env
         self._env["executed"] = "interpreted and compiled"
-        self._is_over = False
+        self.gave_up = False
+        """Whether some trial could not be done."""
 
     def trial(self, session: CandidateSession, number: int, kind: Kind, mode: Mode | None) -> None:
         """Do a trial once more, compiled (raises Verdict where it does not come out right).
@@ -46,40 +49,45 @@ class NativeTrials:
             kind: of its inputs.
             mode: of torch and of the candidate's modules.
         """
-        if self._is_over:
+        if self.gave_up:
             return
-        wrong: Verdict | None = None
+        execution = self._loading.execution
+        assert execution is not None  # it began with the runner
+        try:
+            execution.report(seed_of(session.secret, b"order", number.to_bytes(8, "little")))
+        except InfraError as exc:
+            return self._give_up(str(exc))
+        return self._judge(session, execution, self._forward(session, number, kind, mode))
+
+    def _forward(self, session: CandidateSession, number: int, kind: Kind, mode: Mode | None) -> Verdict | None:
+        """Do the forward; what is wrong with it, or None (raises Verdict where the runner has ended)."""
         try:
             agreement = session.forward(number, kind=kind, inspect=False, mode=mode, is_native=True)
             if not agreement.ok:
                 text = f"{_COMPILED}, the kernels give other values than interpreted: {difference(agreement)}"
-                wrong = session.client.verdict(EvalStatus.INCORRECT, "CompiledDiffers", text)
+                return session.client.verdict(EvalStatus.INCORRECT, "CompiledDiffers", text)
         except Verdict as verdict:
-            wrong = verdict
-        self._judge(session, wrong)
+            if not session.client.runner.alive:  # its launch may still run
+                raise
+            return verdict
+        return None
 
-    def _judge(self, session: CandidateSession, wrong: Verdict | None) -> None:
-        execution = self._loading.execution
-        assert execution is not None  # it began with the runner
+    def _judge(self, session: CandidateSession, execution: Execution, wrong: Verdict | None) -> None:
         try:
             stopped = execution.report()["stopped"]
         except InfraError as exc:
-            return self._give_up(session, str(exc))
+            return self._give_up(str(exc))
         if stopped is not None and stopped["kind"] == "unknown":
-            return self._give_up(session, f"{stopped['kernel']}: {stopped['message']}")
+            return self._give_up(f"{stopped['kernel']}: {stopped['message']}")
         if stopped is not None:
             raise _verdict(session, stopped)
-        if wrong is not None and wrong.status is EvalStatus.TIMEOUT:
-            return self._give_up(session, wrong.error.message)
         if wrong is not None:
             raise wrong
         return None
 
-    def _give_up(self, session: CandidateSession, reason: str) -> None:
-        """What cannot be executed here is no fault of the candidate's: it is judged by what was interpreted."""
-        self._is_over, self._env["executed"] = True, f"interpreted only: {reason}"
-        if not session.client.runner.alive:
-            self._loading.again(session)
+    def _give_up(self, reason: str) -> None:
+        """What cannot be executed here is no fault of the candidate's: its values are judged, and it gets no time."""
+        self.gave_up, self._env["executed"] = True, f"interpreted only: {reason}"
 
 
 def _verdict(session: CandidateSession, stopped: Stopped) -> Verdict:

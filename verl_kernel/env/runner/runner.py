@@ -22,6 +22,7 @@ import torch
 
 from verl_kernel.env import modes
 from verl_kernel.env.backends import Backend
+from verl_kernel.env.devices.poison import PoisonedAllocations
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
 from verl_kernel.env.ipc.dry_messages import DryReplies, DryRequest
 from verl_kernel.env.ipc.messages import (
@@ -172,7 +173,7 @@ class Runner:
         checks = self._device.check_memory() if request["memory"] else contextlib.nullcontext()
         explained, ready = self._device.spent_ns, time.thread_time_ns()
         traced = self._traced() if request.get("traced") else contextlib.nullcontext()
-        native = self._device.launch_natively() if request.get("is_native") else contextlib.nullcontext()
+        native = self._natively() if request.get("is_native") else contextlib.nullcontext()
         with self._in_mode(request.get("mode")), launches, checks, self._device.record() as events, traced, native:
             output = self._model(*args, **kwargs)
             self._device.synchronize()
@@ -189,6 +190,12 @@ class Runner:
     def _in_mode(self, mode: Mode | None) -> Iterator[None]:
         gradients = modes.recording_gradients() if mode and mode["gradients"] else torch.no_grad()
         with gradients, modes.switched(self._model) if mode and mode["switched"] else contextlib.nullcontext():
+            yield
+
+    @contextlib.contextmanager
+    def _natively(self) -> Iterator[None]:
+        """Kernels run compiled, and what is allocated without values holds none."""
+        with self._device.launch_natively(), PoisonedAllocations():
             yield
 
     @contextlib.contextmanager
