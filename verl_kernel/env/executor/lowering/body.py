@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
 
 from verl_kernel.env.executor.flow.graph import CARRY, Graph
 from verl_kernel.env.executor.flow.lanes import Lanes
+from verl_kernel.env.executor.lowering.frame import Frame
 from verl_kernel.env.executor.lowering.sites import Sites
 from verl_kernel.env.executor.lowering.writer import FLOATS, LANES, SCALAR, WIDE, Form, Writer
 from verl_kernel.env.executor.ptx.program import (
@@ -40,15 +42,27 @@ class Body(Writer):
         program, graph, lanes: the kernel and what is known of it.
         warps: of a block.
         crossing: registers that outlive a block.
+        frame: where registers that outlive a piece of code may be kept.
     """
 
-    def __init__(self, graph: Graph, lanes: Lanes, warps: int, crossing: frozenset[str]) -> None:
+    def __init__(self, graph: Graph, lanes: Lanes, warps: int, crossing: frozenset[str], frame: Frame) -> None:
         super().__init__()
         self.graph, self.lanes, self.warps = graph, lanes, warps
         self.program: Program = graph.program
         self.sites = Sites()
         self.item: Instruction
-        self._crossing = crossing
+        self.frame, self.crossing = frame, crossing
+        self._values: dict[str, str] = {}
+        self._kept: frozenset[str] = frozenset()
+
+    def begin(self, label: str) -> None:
+        """Begin a piece of code: what is in registers is in memory only."""
+        self.label(label)
+        self._values.clear()
+
+    def enter(self, place: int, kept: frozenset[str]) -> None:
+        """Make an instruction the current one; registers that it leaves to other pieces are written to memory."""
+        self.item, self._kept = self.program.instructions[place], kept
 
     # what an instruction is made in: one value for the warp where its result is one
     def form(self) -> Form:
@@ -57,8 +71,13 @@ class Body(Writer):
         return SCALAR if names and all(name in self.lanes.uniform for name in names) else WIDE
 
     def pointer(self, name: str) -> str:
-        """Where a register lives."""
-        return f'%"R.{name}"'
+        """Where a register is kept."""
+        place = self.frame.places.get(name)
+        return variable(name) if place is None else self.op(f"getelementptr i8, ptr %frame, i64 {place}")
+
+    def alignment(self, name: str) -> int:
+        """Of the memory where it is kept."""
+        return 8 if name in self.lanes.uniform else 64
 
     def register_type(self, name: str) -> str:
         """LLVM's type of a register."""
@@ -71,6 +90,10 @@ class Body(Writer):
     def width(self, name: str) -> int:
         """Bits of a register."""
         return 32 if name == CARRY else BITS[self.program.registers[name]]
+
+    def shapes(self, names: Iterable[str]) -> Iterator[tuple[str, int, bool]]:
+        """Registers with their bits, and whether each is one for the warp."""
+        return ((name, self.width(name), name in self.lanes.uniform) for name in sorted(names))
 
     def read(self, operand: Operand, bits: int, form: Form) -> str:
         """An operand as an integer of so many bits."""
@@ -123,25 +146,43 @@ class Body(Writer):
         self._store(name, value, own)
 
     def _store(self, name: str, value: str, own: Form) -> None:
-        kind, pointer = self.register_type(name), self.pointer(name)
-        condition = None
+        kind = self.register_type(name)
         if self.item.guard:
-            condition = self.condition(own)
-        elif self.lanes.may_part and own is WIDE and name in self._crossing:
-            condition = self.active()
-        if condition is not None:
-            old = self.op(f"load {kind}, ptr {pointer}")
-            value = self.op(f"select {own.ints(1)} {condition}, {kind} {value}, {kind} {old}")
-        self.do(f"store {kind} {value}, ptr {pointer}")
+            value = self.op(f"select {own.ints(1)} {self._holds(own)}, {kind} {value}, {kind} {self.held(name)}")
+        elif value.startswith("<"):
+            value = self.op(f"bitcast {kind} {value} to {kind}")
+        self._values[name] = value
+        if name in self._kept:
+            self._keep(name, value, own)
+
+    def _keep(self, name: str, value: str, own: Form) -> None:
+        """Write a register to memory; lanes that are elsewhere keep theirs."""
+        kind = self.register_type(name)
+        if self.lanes.may_part and own is WIDE and name in self.crossing:
+            old = self._loaded(name)
+            value = self.op(f"select {own.ints(1)} {self.active()}, {kind} {value}, {kind} {old}")
+        self.do(f"store {kind} {value}, ptr {self.pointer(name)}, align {self.alignment(name)}")
+
+    def held(self, name: str) -> str:
+        """What a register holds, in its own form; in lanes that are elsewhere anything."""
+        if name not in self._values:
+            self._values[name] = self._loaded(name)
+        return self._values[name]
+
+    def _loaded(self, name: str) -> str:
+        return self.op(f"load {self.register_type(name)}, ptr {self.pointer(name)}, align {self.alignment(name)}")
+
+    def _holds(self, form: Form) -> str:
+        """The guard of the current instruction."""
+        assert self.item.guard is not None
+        holds = self.read(self.item.guard, 1, form)
+        return self.op(f"xor {form.ints(1)} {holds}, {form.const(1, 1)}") if self.item.is_negated else holds
 
     def condition(self, form: Form) -> str:
         """Which lanes run the instruction: those that are active and whose guard says so."""
-        guard = self.item.guard
-        if guard is None:
+        if self.item.guard is None:
             return self.active() if form is WIDE else "true"
-        holds = self.read(guard, 1, form)
-        if self.item.is_negated:
-            holds = self.op(f"xor {form.ints(1)} {holds}, {form.const(1, 1)}")
+        holds = self._holds(form)
         if form is SCALAR or not self.lanes.may_part:
             return holds
         return self.op(f"and {WIDE.ints(1)} {self.active()}, {holds}")
@@ -205,8 +246,7 @@ class Body(Writer):
 
     def _register(self, name: str, bits: int, form: Form) -> str:
         own, width = self.register_form(name), self.width(name)
-        value = self.op(f"load {own.ints(width)}, ptr {self.pointer(name)}")
-        value = self.resized(value, width, bits, own)
+        value = self.resized(self.held(name), width, bits, own)
         if own is form:
             return value
         if own is SCALAR:
@@ -225,6 +265,11 @@ class Body(Writer):
         name = SPECIALS[operand.name]
         value = self.resized(name, 32, bits, SCALAR) if name.startswith("%") else name
         return value if form is SCALAR else self.splat(f"i{bits}", value)
+
+
+def variable(name: str) -> str:
+    """The variable that a register has where it has no place in the frame."""
+    return f'%"R.{name}"'
 
 
 def _names(operand: Operand) -> list[str]:

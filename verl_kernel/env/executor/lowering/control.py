@@ -8,10 +8,11 @@ those that are still on their way.
 
 from __future__ import annotations
 
+from verl_kernel.env.executor.flow.pieces import may_wait
 from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.library.grid import ENDED, YIELDS
 from verl_kernel.env.executor.lowering.body import Body
-from verl_kernel.env.executor.lowering.frame import ALIVE, PLACES, Frame
+from verl_kernel.env.executor.lowering.frame import ALIVE, PLACES
 from verl_kernel.env.executor.lowering.modifiers import Modifiers
 from verl_kernel.env.executor.lowering.moves import converged
 from verl_kernel.env.executor.lowering.writer import LANES, SCALAR, WIDE
@@ -21,7 +22,6 @@ NOWHERE = 2**31 - 1
 """Number of the block that ended lanes wait for."""
 SLICE = 64
 """How often a warp goes round a loop in which it may wait for others before it gives up its turn."""
-_ORDERED_LOADS = ("volatile", "acquire", "relaxed")
 
 
 class Control:
@@ -29,15 +29,11 @@ class Control:
 
     Args:
         body: the function.
-        live: registers that are read from each block on.
-        frame: where they are kept.
     """
 
-    def __init__(self, body: Body, live: list[frozenset[str]], frame: Frame) -> None:
-        self._body, self._live, self._frame = body, live, frame
+    def __init__(self, body: Body) -> None:
+        self._body = body
         self._end = len(body.graph.blocks)
-        self.resumed: set[int] = set()
-        """Blocks at which a warp goes on."""
         self._barriers: list[int] = []
         self.may_wait = False
         """Whether some loop may wait for other warps."""
@@ -45,14 +41,14 @@ class Control:
     def begin(self, number: int) -> None:
         """Begin a block: where lanes are at several places, its lanes wait for their turn first."""
         body = self._body
-        body.label(f"B{number}")
+        body.begin(f"B{number}")
         if body.lanes.may_part:
             waiting = body.op("load i1, ptr %waiting")
             body.do(f"br i1 {waiting}, label %Q{number}, label %X{number}")
             body.label(f"Q{number}")
             self._wait_for(number, body.active())
             body.do("br label %schedule")
-            body.label(f"X{number}")
+            body.begin(f"X{number}")
             lanes = body.op(f"zext i32 {body.overloaded('ctpop', 'i32', body.active_bits())} to i64")
         else:
             lanes = str(LANES)
@@ -94,7 +90,7 @@ class Control:
         yes, no = (target, number + 1) if not item.is_negated else (number + 1, target)
         if target <= number:
             self._burn(number)
-            if self._waits(target, number):
+            if may_wait(body.graph, target, number):
                 self.may_wait = True
                 self._give_way(number, target, yes, no)
         if item.guard is None:
@@ -159,15 +155,6 @@ class Control:
         lane_addresses = f"{WIDE.ints(64)} zeroinitializer"
         body.do(body.call("void", ("fault",), f"i32 {kind}", f"i32 {lanes}", lane_addresses, "ptr %ctx", f"ptr {site}"))
 
-    def _waits(self, first: int, last: int) -> bool:
-        """Whether a loop reads what other warps may change."""
-        blocks = self._body.graph.blocks
-        items = self._body.program.instructions[blocks[first].start : blocks[last].end]
-        return any(
-            item.root == "atom" or (item.root == "ld" and any(word in item.modifiers for word in _ORDERED_LOADS))
-            for item in items
-        )
-
     def _give_way(self, number: int, target: int, yes: int, no: int) -> None:
         """After some rounds, return, to go on at the loop's first block."""
         body = self._body
@@ -184,7 +171,6 @@ class Control:
             self._keep_places()
             body.do(f"ret i32 {YIELDS + self._end + 1}")
         else:
-            self._keep(target)
             body.do(f"ret i32 {YIELDS + target}")
         body.label(f"Z{number}")
 
@@ -215,7 +201,6 @@ class Control:
         if body.lanes.may_part:
             self._gather_at(number)
         converged(body)
-        self._keep(number + 1)
         if body.lanes.may_part:
             self._keep_alive()
         body.do(f"ret i32 {number + 1}")
@@ -235,32 +220,10 @@ class Control:
         body.do("br label %schedule")
         body.label(f"A{number}")
 
-    def _keep(self, number: int) -> None:
-        """Store what a block reads into the frame."""
-        self.resumed.add(number)
-        body = self._body
-        if body.lanes.may_part:  # they are there already
-            return
-        names = sorted(self._live[number])
-        self._frame.add((name, body.width(name), name in body.lanes.uniform) for name in names)
-        for name in names:
-            form, width = body.register_form(name), body.width(name)
-            value = body.op(f"load {form.ints(width)}, ptr {body.pointer(name)}")
-            value = body.resized(value, width, max(8, width), form)
-            pointer = body.op(f"getelementptr i8, ptr %frame, i64 {self._frame.places[name]}")
-            body.do(f"store {form.ints(max(8, width))} {value}, ptr {pointer}, align 8")
-
     def restore(self, number: int) -> None:
-        """Load what `_keep` stored, and go on."""
+        """Go on at a block, with all lanes that have not ended."""
         body = self._body
         body.label(f"RESUME{number}")
-        for name in sorted(self._live[number]) if not body.lanes.may_part else ():
-            form, width = body.register_form(name), body.width(name)
-            pointer = body.op(f"getelementptr i8, ptr %frame, i64 {self._frame.places[name]}")
-            value = body.op(f"load {form.ints(max(8, width))}, ptr {pointer}, align 8")
-            body.do(
-                f"store {form.ints(width)} {body.resized(value, max(8, width), width, form)}, ptr {body.pointer(name)}"
-            )
         if body.lanes.may_part:
             alive = body.op(f"load i32, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {ALIVE}')}")
             body.do(f"store i32 {alive}, ptr %alive")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a warp keeps its registers while it waits at a barrier, or while its lanes are at several places."""
+"""Where a warp keeps registers that outlive a piece of code."""
 
 from __future__ import annotations
 
@@ -15,18 +15,40 @@ class Frame:
     def __init__(self) -> None:
         self.places: dict[str, int] = {}
         self._used = FIRST
+        self._lent: dict[str, tuple[int, int]] = {}
+        self._free: dict[tuple[int, int], list[int]] = {}
 
     def add(self, registers: Iterable[tuple[str, int, bool]]) -> None:
         """Give registers a place: their names, bits, and whether all lanes share them."""
         for name, bits, is_uniform in registers:
             if name not in self.places:
-                size = max(8, bits) // 8 * (1 if is_uniform else 32)
-                step = 8 if is_uniform else 64
-                self._used = -(-self._used // step) * step
-                self.places[name] = self._used
-                self._used += -(-size // 8) * 8
+                self.places[name] = self._new(*_shape(bits, is_uniform))
+
+    def lend(self, registers: Iterable[tuple[str, int, bool]]) -> None:
+        """As `add`, until `take_back`; of registers that have none."""
+        for name, bits, is_uniform in registers:
+            if name not in self.places:
+                shape = self._lent[name] = _shape(bits, is_uniform)
+                free = self._free.get(shape)
+                self.places[name] = free.pop() if free else self._new(*shape)
+
+    def take_back(self, still: frozenset[str] = frozenset()) -> None:
+        """Let others have the places that were lent to registers which nothing reads any more."""
+        for name in sorted(self._lent.keys() - still):
+            self._free.setdefault(self._lent.pop(name), []).append(self.places.pop(name))
+
+    def _new(self, size: int, step: int) -> int:
+        start = -(-self._used // step) * step
+        self._used = start + size
+        return start
 
     @property
     def bytes(self) -> int:
         """Its length, a multiple of 64."""
         return -(-self._used // 64) * 64
+
+
+def _shape(bits: int, is_uniform: bool) -> tuple[int, int]:
+    """Bytes of a register's place, and what it must be a multiple of."""
+    size = max(8, bits) // 8
+    return (8, 8) if is_uniform and size <= 8 else (size, 16) if is_uniform else (size * 32, 64)

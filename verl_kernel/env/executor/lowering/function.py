@@ -9,9 +9,10 @@ from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.flow.graph import CARRY, Graph
 from verl_kernel.env.executor.flow.lanes import lanes
 from verl_kernel.env.executor.flow.liveness import live
+from verl_kernel.env.executor.flow.pieces import Piece, pieces, resumed
 from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.lowering import approximations, bits, conversions, integers, memory, moves  # noqa: F401
-from verl_kernel.env.executor.lowering.body import Body
+from verl_kernel.env.executor.lowering.body import Body, variable
 from verl_kernel.env.executor.lowering.control import NOWHERE, SLICE, Control
 from verl_kernel.env.executor.lowering.frame import ALIVE, PLACES, Frame
 from verl_kernel.env.executor.lowering.opcodes import lower
@@ -49,22 +50,20 @@ def module(program: Program, warps: int) -> Module:
     if program.local_bytes > MOST_LOCAL:
         raise NotKnown(f"a lane's local memory is of {program.local_bytes} bytes, and a GPU has {MOST_LOCAL}")
     graph = Graph(program)
-    living = live(graph)
+    living, resumes = live(graph), resumed(graph)
     crossing = frozenset().union(*living)
-    body, frame = Body(graph, lanes(graph), warps, crossing), Frame()
-    if body.lanes.may_part:  # as values they would be joined in the block that chooses the next one
-        frame.add((name, body.width(name), name in body.lanes.uniform) for name in sorted(crossing))
-    control = Control(body, living, frame)
-    _blocks(body, control)
+    body, frame = _body(graph, warps, crossing, frozenset().union(*(living[number] for number in resumes)))
+    control = Control(body)
+    cuts = _blocks(body, control, living)
     control.end()
     rest, body.lines = body.lines, []
-    _entry(body, control, frame)
-    for number in sorted(control.resumed):
+    _entry(body, resumes, crossing - frame.places.keys())
+    for number in sorted(resumes):
         control.restore(number)
     if body.lanes.may_part:
         _resume_parted(body)
     declared = [*body.calls.values(), *body.intrinsics.values()]
-    tables = [table(name, data) for name, data in program.constants.items()]
+    tables = [table(name, data) for name, data in program.constants.items()] + [_pinned(cuts)] * bool(cuts)
     text = "\n".join([*tables, *body.lines, *rest, "}", *sorted(declared), ""])
     counted = [(block.start, block.end) for block in graph.blocks]
     return Module(text, tuple(body.calls), frame.bytes, control.may_wait, body.sites.all, counted)
@@ -76,22 +75,57 @@ def table(name: str, data: bytes) -> str:
     return f'@"{name}" = constant [{len(data) + 4} x i8] c"{text}", align 16'
 
 
-def _blocks(body: Body, control: Control) -> None:
-    instructions = body.program.instructions
-    for number, block in enumerate(body.graph.blocks):
+def _body(graph: Graph, warps: int, crossing: frozenset[str], resumed: frozenset[str]) -> tuple[Body, Frame]:
+    """An empty function. Registers that are read where it goes on are kept in the frame.
+
+    Where lanes may part, all that outlive a block are: as values they would be joined in the block that chooses the
+    next one.
+    """
+    frame = Frame()
+    body = Body(graph, lanes(graph), warps, crossing, frame)
+    frame.add(body.shapes(crossing if body.lanes.may_part else resumed))
+    return body, frame
+
+
+def _blocks(body: Body, control: Control, living: list[frozenset[str]]) -> list[str]:
+    """Lower all blocks; returns the labels at which they are cut."""
+    cuts = []
+    for number, parts in enumerate(pieces(body.graph, living)):
         control.begin(number)
         ended = False
-        for place in range(block.start, block.end):
-            body.item = instructions[place]
-            ended = place == block.end - 1 and control.finish(number, body.item)
-            if not ended:
-                lower(body)
+        for piece in parts:
+            if piece is not parts[0]:
+                cuts.append(f"C{piece.start}")
+                body.do(f"br label %{cuts[-1]}")
+                body.begin(cuts[-1])
+            if piece is not parts[-1]:
+                body.frame.lend(body.shapes(piece.after - body.crossing))
+            ended = _piece(body, control, number, piece)
+            body.frame.take_back(piece.after if piece is not parts[-1] else frozenset())
         if not ended:
             following = number + 1
             body.do(f"br label %B{following}" if following < len(body.graph.blocks) else "br label %END")
+    return cuts
 
 
-def _entry(body: Body, control: Control, frame: Frame) -> None:
+def _piece(body: Body, control: Control, number: int, piece: Piece) -> bool:
+    """Lower a part of a block; returns whether its last instruction says where the kernel goes on."""
+    last = body.graph.blocks[number].end - 1
+    for place in range(piece.start, piece.end):
+        body.enter(place, piece.kept.get(place, frozenset()))
+        if place == last and control.finish(number, body.item):
+            return True
+        lower(body)
+    return False
+
+
+def _pinned(labels: list[str]) -> str:
+    """A table of blocks, which LLVM would join to what comes before them if nothing pointed to them."""
+    places = ", ".join(f"ptr blockaddress(@warp, %{label})" for label in labels)
+    return f"@vk_pinned = constant [{len(labels)} x ptr] [{places}]"
+
+
+def _entry(body: Body, resumes: frozenset[int], variables: frozenset[str]) -> None:
     """The function's head: its arguments, places for registers, and where it begins."""
     words = WIDE.ints(32)
     body.lines.append(
@@ -113,14 +147,10 @@ def _entry(body: Body, control: Control, frame: Frame) -> None:
     body.do(f"%exchange = alloca {words}, align 64")
     body.do("%turns = alloca i32")
     body.do(f"store i32 {SLICE}, ptr %turns")
-    used = sorted({name for names in (*body.graph.reads, *body.graph.writes) for name in names})
-    for name in used:
-        if body.lanes.may_part and name in frame.places:
-            body.do(f"{body.pointer(name)} = getelementptr i8, ptr %frame, i64 {frame.places[name]}")
-        else:
-            body.do(f"{body.pointer(name)} = alloca {body.register_type(name)}, align 64")
-            if name == CARRY:
-                body.do(f"store {words} zeroinitializer, ptr {body.pointer(name)}")
+    for name in sorted(variables):
+        body.do(f"{variable(name)} = alloca {body.register_type(name)}, align 64")
+        if name == CARRY:
+            body.do(f"store {words} zeroinitializer, ptr {variable(name)}")
     if body.lanes.may_part:
         for line in (
             f"%active = alloca {WIDE.ints(1)}, align 8", f"%places = alloca {words}, align 64",
@@ -130,7 +160,7 @@ def _entry(body: Body, control: Control, frame: Frame) -> None:
         ):  # fmt: skip
             body.do(line)
     count = len(body.graph.blocks)
-    cases = [f"i32 {number}, label %RESUME{number}" for number in sorted(control.resumed)]
+    cases = [f"i32 {number}, label %RESUME{number}" for number in sorted(resumes)]
     if body.lanes.may_part:
         cases.append(f"i32 {count + 1}, label %RESUME_PARTED")
     body.do(f"switch i32 %resume, label %B0 [{' '.join(cases)}]")

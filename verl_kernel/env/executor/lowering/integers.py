@@ -56,7 +56,7 @@ def _with_carry(body: Body, kind: str, modifiers: Modifiers) -> None:
     name = root.rstrip("c")
     value = body.op(f"{name} {one} {left}, {right}")
     if root.endswith("c"):
-        carry = body.resized(body.op(f"load {WIDE.ints(32)}, ptr {body.pointer(CARRY)}"), 32, bits + 1, WIDE)
+        carry = body.resized(body.held(CARRY), 32, bits + 1, WIDE)
         value = body.op(f"{name} {one} {value}, {carry}")
     _carry(body, value, bits)
     body.write(body.item.operands[0], body.resized(value, bits + 1, bits, WIDE), bits, WIDE)
@@ -142,7 +142,7 @@ def multiply_add(body: Body, modifiers: Modifiers) -> None:
     value, addend = body.resized(value, bits, one, form), body.resized(addend, bits, one, form)
     total = body.op(f"add {form.ints(one)} {value}, {addend}")
     if body.item.root == "madc":
-        carry = body.resized(body.op(f"load {WIDE.ints(32)}, ptr {body.pointer(CARRY)}"), 32, one, WIDE)
+        carry = body.resized(body.held(CARRY), 32, one, WIDE)
         total = body.op(f"add {form.ints(one)} {total}, {carry}")
     _carry(body, total, bits)
     body.write(body.item.operands[0], body.resized(total, one, bits, form), bits, form)

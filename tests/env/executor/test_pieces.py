@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Long blocks are cut, and what outlives a piece is where the next one looks for it."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from tests.env.executor.ptx import entry, launch
+from tests.env.executor.test_flow import graph, programs, reads_first
+from verl_kernel.env.executor.flow import pieces
+from verl_kernel.env.executor.flow.liveness import live
+
+LANES = np.arange(32, dtype=np.uint32)
+REGISTERS = 40
+
+
+@pytest.fixture(params=[5, 96])
+def longest(request, monkeypatch):
+    monkeypatch.setattr(pieces, "LONGEST", request.param)
+
+
+@given(programs())
+def test_pieces_keep_the_last_write_of_what_is_read_later(body):
+    body += "\n" + "\n".join(f"add.s32 %r{place % 5}, %r{place % 3}, %r{place % 7};" for place in range(250))
+    made = graph(body)
+    found = pieces.pieces(made, live(made))
+    for block, parts in zip(made.blocks, found, strict=True):
+        assert [place for part in parts for place in range(part.start, part.end)] == list(range(block.start, block.end))
+        assert all(part.end - part.start <= pieces.LONGEST for part in parts)
+        for part in parts[:-1]:
+            read = {name for name in made.program.registers if reads_first(made, part.end, name)}
+            assert part.after == read
+        for part in parts:
+            for name in part.after:
+                writes = [place for place in range(part.start, part.end) if name in made.writes[place]]
+                assert [place for place, names in part.kept.items() if name in names] == writes[-1:]
+
+
+def steps(first, second):
+    """Each register from the one before it."""
+    return "\n".join(
+        f"mad.lo.u32 %r{place}, %r{place - 1 if place else REGISTERS - 1}, {first}, {second};"
+        for place in range(REGISTERS)
+    )
+
+
+def stepped(values, first, second):
+    for place in range(REGISTERS):
+        values[place] = values[place - 1] * np.uint32(first) + second
+    return values
+
+
+def run(code, *, warps=1):
+    """The sum of all registers, which begin with the lane's number plus their own; `%n` is 3."""
+    declared = f".reg .b32 %r<{REGISTERS}>, %lane, %sum, %n, %i; .reg .b64 %at; .reg .pred %p;"
+    begin = ["mov.u32 %lane, %tid.x;", "mov.u32 %n, %nctaid.x; add.u32 %n, %n, 2; mov.u32 %i, 0; mov.u32 %sum, 0;"]
+    begin += [f"add.u32 %r{place}, %lane, {place};" for place in range(REGISTERS)]
+    end = [f"add.u32 %sum, %sum, %r{place};" for place in range(REGISTERS)]
+    end += ["ld.param.u64 %at, [p0]; mad.wide.u32 %at, %lane, 4, %at; st.global.b32 [%at], %sum; ret;"]
+    out = np.zeros(32 * warps, np.uint32)
+    launch(entry("\n".join([*begin, code, *end]), 1, declared), [out], warps=warps)
+    return out
+
+
+def start(warps=1):
+    return [np.arange(32 * warps, dtype=np.uint32) + np.uint32(place) for place in range(REGISTERS)]
+
+
+def test_a_loop_that_all_lanes_share(longest):
+    found = run(f"$L:\n{steps(3, '%lane')}\nadd.u32 %i, %i, 1;\nsetp.lt.u32 %p, %i, %n;\n@%p bra $L;")
+    values = start()
+    for _ in range(3):
+        stepped(values, 3, LANES)
+    assert (found == sum(values)).all()
+
+
+def test_a_loop_that_each_lane_leaves_by_itself(longest):
+    found = run(f"$L:\n{steps(5, '%i')}\nadd.u32 %i, %i, 1;\nsetp.lt.u32 %p, %i, %lane;\n@%p bra $L;")
+    values = start()
+    for turn in range(32):
+        moved = stepped([value.copy() for value in values], 5, np.uint32(turn))
+        runs = (turn == 0) | (turn < LANES)
+        values = [np.where(runs, new, old) for new, old in zip(moved, values, strict=True)]
+    assert (found == sum(values)).all()
+
+
+def test_a_loop_with_a_barrier(longest):
+    found = run(
+        f"$L:\n{steps(3, '%n')}\nbar.sync 0;\n{steps(7, '%i')}\nadd.u32 %i, %i, 1;\nsetp.lt.u32 %p, %i, %n;\n"
+        "@%p bra $L;", warps=2,
+    )  # fmt: skip
+    values = start(2)
+    for turn in range(3):
+        stepped(stepped(values, 3, np.uint32(3)), 7, np.uint32(turn))
+    assert (found == sum(values)).all()
+
+
+def test_lanes_with_a_guard_write_alone(longest):
+    code = ["setp.lt.u32 %p, %lane, 9;", *(f"@%p add.u32 %r{place}, %r{place}, {place};" for place in range(REGISTERS))]
+    found = run("\n".join(code))
+    assert (found == sum(start()) + np.where(LANES < 9, sum(range(REGISTERS)), 0)).all()
