@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from verl_kernel.env.executor import jit
+from verl_kernel.env.executor.counts import Counters, LaunchCount, SiteCount, Traffic
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.library import context, grid
 from verl_kernel.env.executor.lowering import sites
@@ -49,19 +50,6 @@ class Buffer:
     """Address of a byte for each of its bytes, 1 where it was written; 0 if all was."""
 
 
-@dataclass(frozen=True)
-class SiteCount:
-    """What an instruction that accesses memory did in a launch."""
-
-    site: sites.Site
-    accesses: int
-    """By lanes."""
-    sectors: int
-    """Of 32 bytes, by warps; of global memory only."""
-    unwritten: int
-    """Lanes that read bytes nobody had written."""
-
-
 class Kernel:
     """A kernel's native code.
 
@@ -88,15 +76,13 @@ class Kernel:
         ]
         """Constant tables, which every launch may read."""
         self._warps, self._shared_bytes = warps, max(shared_bytes, self.program.shared_bytes)
-        self.block_counts = np.zeros(len(self.module.blocks) + 1, np.int64)
-        """How many lanes entered each block of instructions, over all launches."""
-        self._site_words = np.zeros(max(1, len(self.module.sites)) * sites.WORDS, np.int64)
+        self._counters = Counters(self.program, self.module)
 
     def launch(
         self, shape: Sequence[int], arguments: Sequence[int | float], buffers: Sequence[Buffer], *,
         order: Sequence[int] | None = None, fuel: int = 1 << 40,
-    ) -> None:  # fmt: skip
-        """Run blocks of a grid.
+    ) -> LaunchCount:  # fmt: skip
+        """Run blocks of a grid; returns what they did.
 
         Args:
             shape: of the grid, one to three numbers.
@@ -115,22 +101,15 @@ class Kernel:
             run.by_turns(numbers)
         else:
             run.in_order(numbers)
+        return run.traffic.count((x, y, z))
 
     def instruction_counts(self) -> Counter[str]:
         """How many lanes executed each opcode, over all launches; those that a guard held back count too."""
-        found: Counter[str] = Counter()
-        for number, (start, end) in enumerate(self.module.blocks):
-            for item in self.program.instructions[start:end]:
-                found[item.opcode] += int(self.block_counts[number])
-        return found
+        return self._counters.instructions()
 
     def site_counts(self) -> list[SiteCount]:
         """What each access to memory did, over all launches."""
-        rows = self._site_words.reshape(-1, sites.WORDS)
-        return [
-            SiteCount(site, int(row[sites.ACCESSES]), int(row[sites.SECTORS]), int(row[sites.UNWRITTEN]))
-            for site, row in zip(self.module.sites, rows, strict=False)
-        ]
+        return self._counters.sites()
 
 
 @functools.cache
@@ -159,20 +138,24 @@ class _Run:
         self._table = np.array(rows or [(0, 0, 0, 0)], np.int64)
         self._fault, self._fuel = np.zeros(context.FAULT_WORDS, np.int64), np.array([fuel], np.int64)
         self._local = _local_memory(kernel.program.local_bytes, kernel._warps)
-        words = kernel._site_words.reshape(-1, sites.WORDS)
-        words[:, [sites.BUFFER, sites.ROOM, sites.SHADOW]] = 0  # the buffers are others than last time
-        self._shared = self._new_shared()
-        self._context = self._new_context(self._shared)
+        counters = kernel._counters
+        self.traffic = Traffic(counters, len(self._table), kernel._warps, kernel._shared_bytes)
+        counters.words[:, [sites.BUFFER, sites.ROOM, sites.SHADOW]] = 0  # the buffers are others than last time
+        self._shared, self._uses = self._new_shared(), self.traffic.uses()
+        self._context = self._new_context(self._shared, self._uses)
 
     def _new_shared(self) -> np.ndarray:
         return np.full(self._kernel._shared_bytes + 64, 0xFF, np.uint8)
 
-    def _new_context(self, shared: np.ndarray) -> np.ndarray:
+    def _new_context(self, shared: np.ndarray, uses: np.ndarray) -> np.ndarray:
         kernel, words = self._kernel, np.zeros(context.CONTEXT_WORDS, np.int64)
+        counters, traffic = kernel._counters, self.traffic
         for word, array in (
             (context.PARAMETERS, self._parameters), (context.SHARED, shared), (context.TABLE, self._table),
-            (context.SITES, kernel._site_words), (context.COUNTS, kernel.block_counts), (context.FAULT, self._fault),
+            (context.SITES, counters.words), (context.COUNTS, counters.blocks), (context.FAULT, self._fault),
             (context.LOCAL, self._local), (context.FUEL, self._fuel),
+            (context.TOTALS, traffic.totals), (context.WORK, traffic.work), (context.CACHE, traffic.cache),
+            (context.USES, uses),
         ):  # fmt: skip
             words[word] = array.ctypes.data
         words[context.SHARED_BYTES], words[context.BUFFERS] = kernel._shared_bytes, len(self._table)
@@ -209,14 +192,15 @@ class _Run:
     def _start(self, number: int) -> Callable[[], int]:
         """Memory for a block; returns what gives it its turn."""
         kernel, (x, y, _) = self._kernel, self._shape
-        shared = self._new_shared()
+        shared, uses = self._new_shared(), self.traffic.uses()
         frames, states = _aligned(kernel.module.frame_bytes * kernel._warps), np.zeros(kernel._warps, np.int32)
         memory = (
-            self._new_context(shared),
+            self._new_context(shared, uses),
             frames,
             states,
             shared,
-        )  # the last is held for the first, which points to it
+            uses,
+        )  # the last two are held for the first, which points to them
         call = jit.BLOCK(kernel.library.block)
         place = (number % x, number // x % y, number // x // y)
 
@@ -231,7 +215,7 @@ class _Run:
             return
         kernel = self._kernel
         kind = FAULTS[int(self._fault[context.KIND])]
-        number = (int(self._fault[context.SITE]) - kernel._site_words.ctypes.data) // 8 // sites.WORDS
+        number = (int(self._fault[context.SITE]) - kernel._counters.words.ctypes.data) // 8 // sites.WORDS
         site = kernel.module.sites[number]
         place = site.item.place
         line = (kernel.program.files.get(place.file, "?"), place.line) if place else None

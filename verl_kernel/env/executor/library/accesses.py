@@ -46,12 +46,12 @@ def _masked(
 
 
 def access_text(key: Key) -> tuple[Function, str]:
-    """`<room>_<load|store>_<bits>_<count>(addresses, lanes, ctx, site[, warp][, values...])`."""
+    """`<room>_<load|fetch|store>_<bits>_<count>(addresses, lanes, ctx, site[, warp][, values...])`."""
     room, verb, bits, count = str(key[0]), str(key[1]), int(key[2]), int(key[3])
     made = Function()
     width = 32 if room == "shared" else 64
     if room == "global":
-        _global(made, verb, bits, count, checks.check_global(made, bits * count // 8))
+        _global(made, verb, bits, count, checks.check_global(made, verb, bits * count // 8))
     elif room == "shared":
         _shared(made, verb, bits, count)
     else:
@@ -70,8 +70,8 @@ def result_type(bits: int, count: int) -> str:
 
 def _global(made: Function, verb: str, bits: int, count: int, checked: Checked) -> None:
     size = bits * count // 8
-    first, is_dense = checks.are_dense(made, "%addresses", checked.lanes, size, 64)
-    made.branch(made.op(f"and i1 {is_dense}, {checked.is_one}"), "dense", "sparse")
+    first = checked.first
+    made.branch(checked.is_dense, "dense", "sparse")
     made.label("dense")
     made.branch(checked.is_watched, "watched", "plain")
     made.label("watched")
@@ -178,7 +178,7 @@ def _watch_lanes(made: Function, verb: str, lanes: str, shadows: str, bits: int,
             found = gathered(made, there, mask, bits, WIDE.const(bits, marks))
             absent = made.bits(made.op(f"icmp ne {WIDE.ints(bits)} {found}, {WIDE.const(bits, marks)}"))
             missing = made.op(f"or i32 {missing}, {absent}")
-    if verb == "load":
+    if verb != "store":
         count_of = made.op(f"zext i32 {made.overloaded('ctpop', 'i32', missing)} to i64")
         made.add_to(made.word("%site", sites.UNWRITTEN), count_of)
 
@@ -241,7 +241,7 @@ def copy_text(key: Key) -> tuple[Function, str]:
     made.label("check")
     loaded = made.op(
         made.call(
-            result_type(32, size // 4), ("global", "load", 32, size // 4),
+            result_type(32, size // 4), ("global", "fetch", 32, size // 4),
             f"{ADDRESSES} %addresses", f"i32 {lanes}", "ptr %ctx", "ptr %site",
         )
     )  # fmt: skip

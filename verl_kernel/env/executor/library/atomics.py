@@ -29,7 +29,7 @@ def atomic_text(key: Key) -> tuple[Function, str]:
         raise NotKnown(f"the executor does not know the atomic {change} of {kind}")
     made, numbers = Function(), WIDE.ints(bits)
     if room == "global":
-        found = checks.check_global(made, bits // 8)
+        found = checks.check_global(made, "atomic", bits // 8)
         lanes, base = checks.check_alignment(made, "%addresses", found.lanes, bits // 8), "null"
         checked: Checked | None = found
     else:

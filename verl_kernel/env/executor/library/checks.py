@@ -69,7 +69,7 @@ def resolve_text(key: Key) -> tuple[Function, str]:
     made.branch(fits, "found", "other_row")
     made.label("found")
     places = made.op(f"add i64 {room}, 1")
-    for word, value in ((sites.BUFFER, start), (sites.ROOM, places), (sites.SHADOW, written)):
+    for word, value in ((sites.BUFFER, start), (sites.ROOM, places), (sites.SHADOW, written), (sites.ROW, row)):
         made.do(f"store i64 {value}, ptr {made.word('%site', word)}")
     made.do(f"store i64 {written}, ptr {made.op(f'getelementptr i64, ptr %shadows, i32 {lane}')}")
     better = made.op(f"or i32 {good}, {made.op(f'shl i32 1, {lane}')}")
@@ -89,40 +89,6 @@ def resolve_text(key: Key) -> tuple[Function, str]:
     return made, made.text("i32", key, arguments)
 
 
-def sectors_text(key: Key) -> tuple[Function, str]:
-    """`sectors(addresses, lanes, site)`: count distinct sectors of 32 bytes that a warp's access touches.
-
-    Of an access longer than 4 bytes a lane, the sector of the first byte counts: a sector holds it wholly if aligned.
-    """
-    made = Function()
-    sector = made.op(f"lshr {ADDRESSES} %addresses, {WIDE.const(64, 5)}")
-    before = made.shuffle("i64", sector, [0, *range(LANES - 1)])
-    falls = made.bits(made.op(f"icmp ult {ADDRESSES} {sector}, {before}"))
-    is_full = made.op("icmp eq i32 %lanes, -1")
-    is_easy = made.op(f"and i1 {is_full}, {made.op(f'icmp eq i32 {falls}, 0')}")
-    made.branch(is_easy, "easy", "loop")
-    made.label("easy")
-    steps = made.bits(made.op(f"icmp ne {ADDRESSES} {sector}, {before}"))
-    count = made.op(f"zext i32 {made.overloaded('ctpop', 'i32', steps)} to i64")
-    made.add_to(made.word("%site", sites.SECTORS), made.op(f"add i64 {count}, 1"))
-    made.do("ret void")
-    made.label("loop")
-    left = made.op("phi i32 [ %lanes, %entry ], [ %less, %more ]")
-    total = made.op("phi i64 [ 0, %entry ], [ %one_more, %more ]")
-    made.branch(made.op(f"icmp eq i32 {left}, 0"), "done", "more")
-    made.label("more")
-    lane = made.intrinsic("cttz.i32", "i32", ("i32", left), ("i1", "false"))
-    first = made.op(f"extractelement {ADDRESSES} {sector}, i32 {made.op(f'and i32 {lane}, 31')}")
-    others = made.bits(made.op(f"icmp ne {ADDRESSES} {sector}, {made.splat('i64', first)}"))
-    made.do(f"%less = and i32 {left}, {others}")
-    made.do(f"%one_more = add i64 {total}, 1")
-    made.do("br label %loop")
-    made.label("done")
-    made.add_to(made.word("%site", sites.SECTORS), total)
-    made.do("ret void")
-    return made, made.text("void", key, (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %site"))
-
-
 def converged_text(key: Key) -> tuple[Function, str]:
     """`converged(active, alive, ctx, site)`: a fault where lanes that have not ended are elsewhere."""
     made = Function()
@@ -138,36 +104,62 @@ class Checked:
 
     lanes: str
     """Those that may go on."""
-    is_one: str
-    """Whether all lie in the buffer that the site knew."""
+    first: str
+    """The first lane's address."""
+    is_dense: str
+    """Whether all lanes access one after the other from an aligned one on, all in the buffer that the site knew."""
     shadows: str
     """What leads from each lane's address to its shadow; 0 where nothing is watched."""
     is_watched: str
     """Whether that of some lane is not 0."""
 
 
-def check_global(made: Function, size: int) -> Checked:
-    """Check `%addresses` of the lanes `%lanes` against the table, and count."""
+def check_global(made: Function, verb: str, size: int) -> Checked:
+    """Check `%addresses` of the lanes `%lanes` against the table, and count what `verb` does with them."""
     made.do(f"%shadows = alloca {ADDRESSES}, align 64")
     offset = made.op(f"sub {ADDRESSES} %addresses, {made.splat('i64', made.site(sites.BUFFER))}")
     beyond = made.bits(made.op(f"icmp uge {ADDRESSES} {offset}, {made.splat('i64', made.site(sites.ROOM))}"))
-    known = made.splat("i64", made.site(sites.SHADOW))
+    known, row = made.splat("i64", made.site(sites.SHADOW)), made.site(sites.ROW)
     bad = made.op(f"and i32 {beyond}, %lanes")
     made.branch(made.op(f"icmp eq i32 {bad}, 0"), "fine", "slow")
     made.label("slow")
     made.do(f"store {ADDRESSES} zeroinitializer, ptr %shadows")
     places = (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site", f"i64 {size}", "ptr %shadows")
     found = made.op(made.call("i32", ("resolve",), *places))
-    others = made.op(f"load {ADDRESSES}, ptr %shadows")
+    others, other_row = made.op(f"load {ADDRESSES}, ptr %shadows"), _common_row(made, found)
     made.do("br label %fine")
     made.label("fine")
     lanes = made.op(f"phi i32 [ %lanes, %entry ], [ {found}, %slow ]")
     shadows = made.op(f"phi {ADDRESSES} [ {known}, %entry ], [ {others}, %slow ]")
     is_one = made.op("phi i1 [ true, %entry ], [ false, %slow ]")
+    row = made.op(f"phi i64 [ {row}, %entry ], [ {other_row}, %slow ]")
     count_lanes(made, lanes)
-    made.do(made.call("void", ("sectors",), f"{ADDRESSES} %addresses", f"i32 {lanes}", "ptr %site"))
+    first, is_dense = are_dense(made, "%addresses", lanes, size, 64)
+    _count_sectors(made, verb, size, lanes, first, is_dense, row)
     watched = made.bits(made.op(f"icmp ne {ADDRESSES} {shadows}, zeroinitializer"))
-    return Checked(lanes, is_one, shadows, made.op(f"icmp ne i32 {watched}, 0"))
+    is_dense = made.op(f"and i1 {is_dense}, {is_one}")
+    return Checked(lanes, first, is_dense, shadows, made.op(f"icmp ne i32 {watched}, 0"))
+
+
+def _count_sectors(made: Function, verb: str, size: int, lanes: str, first: str, is_dense: str, row: str) -> None:
+    """Count sectors, which are known from the first address where lanes follow each other."""
+    rest = ("ptr %ctx", "ptr %site", f"i64 {row}")
+    made.branch(is_dense, "span", "apart")
+    made.label("span")
+    made.do(made.call("void", ("span", verb), f"i64 {first}", f"i64 {LANES * size}", *rest))
+    made.do("br label %counted")
+    made.label("apart")
+    made.do(made.call("void", ("sectors", verb), f"{ADDRESSES} %addresses", f"i32 {lanes}", *rest))
+    made.do("br label %counted")
+    made.label("counted")
+
+
+def _common_row(made: Function, lanes: str) -> str:
+    """The row of the buffer in which all of some lanes lie; the row behind the last one if there is none."""
+    offset = made.op(f"sub {ADDRESSES} %addresses, {made.splat('i64', made.site(sites.BUFFER))}")
+    beyond = made.bits(made.op(f"icmp uge {ADDRESSES} {offset}, {made.splat('i64', made.site(sites.ROOM))}"))
+    is_common = made.op(f"icmp eq i32 {made.op(f'and i32 {beyond}, {lanes}')}, 0")
+    return made.op(f"select i1 {is_common}, i64 {made.site(sites.ROW)}, i64 {made.context(context.BUFFERS, 'i64')}")
 
 
 def check_alignment(made: Function, addresses: str, lanes: str, size: int, bits: int = 64) -> str:

@@ -20,11 +20,16 @@ from __future__ import annotations
     ENTRY,
     WARPS,
     FRAME,
-) = range(16)
+    USES,
+    TOTALS,
+    WORK,
+    CACHE,
+) = range(20)
 """Pointers to the parameters, shared memory, the table of buffers, the sites' words, the blocks' counters and the
 fault; lengths; the grid; local memory of the block's lanes; how many jumps back are left; the kernel's function, warps
-of a block, bytes of a warp's frame."""
-CONTEXT_WORDS = 16
+of a block, bytes of a warp's frame; what library/traffic.py counts: of the block that runs, of all blocks, the launch's
+work, the block's cache."""
+CONTEXT_WORDS = 24
 
 START, SIZE, WRITTEN = range(3)
 """Words of a row of the table: first address and length of a buffer, and the difference from its addresses to those of

@@ -8,6 +8,7 @@ it before all have come there. A warp that waits in a loop for others gives up i
 from __future__ import annotations
 
 from verl_kernel.env.executor.library import context
+from verl_kernel.env.executor.library.endings import endings_text
 
 ENDED, YIELDS = -1, 1 << 24
 """What a warp returns when it has ended; what is added to the place at which it gives up its turn."""
@@ -78,8 +79,10 @@ again:
   %stop = or i1 %waits.next, %spent
   br i1 %stop, label %waiting, label %round
 finished:
+  call void @vk_finish(ptr %ctx)
   ret i32 @DONE@
 waiting:
+  call void @vk_settle(ptr %ctx)
   ret i32 @WAITING@
 faulted:
   %b.p = getelementptr i64, ptr %fault, i64 @BLOCK@
@@ -137,4 +140,4 @@ def grid_text() -> str:
     text = _TEXT
     for name, value in values.items():
         text = text.replace(f"@{name}@", str(value))
-    return text
+    return text + endings_text()

@@ -50,6 +50,7 @@ class Control:
             body.do("br label %schedule")
             body.begin(f"X{number}")
             lanes = body.op(f"zext i32 {body.overloaded('ctpop', 'i32', body.active_bits())} to i64")
+            body.add_to(body.op(f"getelementptr i64, ptr %counts, i64 {number + self._end + 1}"), "1")
         else:
             lanes = str(LANES)
         body.add_to(body.op(f"getelementptr i64, ptr %counts, i64 {number}"), lanes)

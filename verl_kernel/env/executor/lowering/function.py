@@ -33,6 +33,8 @@ class Module:
     """Functions that it calls."""
     frame_bytes: int
     """Of each warp."""
+    may_part: bool
+    """Whether lanes of a warp may be at several places."""
     may_wait: bool
     """Whether blocks may wait for each other, so that they must take turns."""
     sites: list[Site]
@@ -66,7 +68,7 @@ def module(program: Program, warps: int) -> Module:
     tables = [table(name, data) for name, data in program.constants.items()] + [_pinned(cuts)] * bool(cuts)
     text = "\n".join([*tables, *body.lines, *rest, "}", *sorted(declared), ""])
     counted = [(block.start, block.end) for block in graph.blocks]
-    return Module(text, tuple(body.calls), frame.bytes, control.may_wait, body.sites.all, counted)
+    return Module(text, tuple(body.calls), frame.bytes, body.lanes.may_part, control.may_wait, body.sites.all, counted)
 
 
 def table(name: str, data: bytes) -> str:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from verl_kernel.env.executor.ptx.program import Instruction
 
-BUFFER, ROOM, SHADOW, ACCESSES, SECTORS, UNWRITTEN = range(6)
+BUFFER, ROOM, SHADOW, ACCESSES, SECTORS, UNWRITTEN, ROW, MISSED = range(8)
 """Words of a site: start of the buffer that it met last, how many offsets fit into it, what leads from there to
-its shadow; how many lanes accessed, how many sectors of 32 bytes that took, how many lanes read bytes nobody wrote."""
+its shadow; how many lanes accessed, how many sectors of 32 bytes that took, how many lanes read bytes nobody wrote; the
+buffer's row in the table; how many of a load's sectors the first-level cache had not."""
 WORDS = 8
 
 

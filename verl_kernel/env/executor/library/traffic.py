@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a launch's accesses ask of the caches, in native code: sectors of 32 bytes, by buffer and by block.
+
+A block has a cache of its own, as its share of an SM's first level: lines of 128 bytes whose four sectors come one by
+one. Four lines that follow each other are kept together, found by hashing, and lost when as many lines as fit have come
+since one of them was last used. Loads look there first; what they miss, stores and atomics go to the second level.
+Buffers are counted by what goes there.
+"""
+
+from __future__ import annotations
+
+from verl_kernel.env.executor.library import context
+from verl_kernel.env.executor.library.function import Function
+from verl_kernel.env.executor.lowering import sites
+from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
+
+SECTOR, LINE = 32, 128
+USE_WORDS = 4
+"""Words of a buffer's reads, and of its writes: of the block that runs, sectors, the first and the last one; of all
+blocks, sectors, those less what a block accesses again, the first and the last one."""
+USES_HEAD = 4
+"""Words before those of the block that runs: its work first."""
+ENTRIES, MOST_LINES = 1024, 1024
+"""Places of the cache, for four lines each; how many lines it may hold at most."""
+_PART = 4
+"""Sectors of four lines, as a power of two."""
+CACHE_NOW, CACHE_ROOM, CACHE_HEAD = range(3)
+"""Words of the cache: lines that have come, how many fit; then of each place, whose lines it has, and when they were
+last used, times 65536, and which of their sectors there are."""
+WORK_LAST, WORK_MOST, SECTORS_MOST, WORK_BLOCKS, WORK_HEAD = range(5)
+"""Words of the launch's work: sum when a block last stopped, the largest of a block, sectors of the block that moves
+most, how many weights follow: one for each block of instructions."""
+_HASH = 0x9E3779B97F4A7C15
+_ADDRESSES = WIDE.ints(64)
+
+
+def span_text(key: Key) -> tuple[Function, str]:
+    """`span_<verb>(address, bytes, ctx, site, row)`: count the sectors of an access whose lanes follow each other.
+
+    Verbs are `load`; `fetch`, which goes around the first level; `store`, and `atomic`, which loads and stores.
+    """
+    made, verb = Function(), str(key[1])
+    end = made.op(f"sub i64 {made.op('add i64 %address, %bytes')}, 1")
+    shift = SECTOR.bit_length() - 1
+    first, last = (made.op(f"lshr i64 {address}, {shift}") for address in ("%address", end))
+    count = made.op(f"add i64 {made.op(f'sub i64 {last}, {first}')}, 1")
+    if verb == "load":
+        _point_to_cache(made)
+        ends = _by_lines(made, count, first, last)
+    else:
+        made.do("br label %done")
+        ends = {"entry": (count, count, first, last)}
+    _add_up(made, verb, ends)
+    return made, made.text("void", key, ("i64 %address", "i64 %bytes", "ptr %ctx", "ptr %site", "i64 %row"))
+
+
+def sectors_text(key: Key) -> tuple[Function, str]:
+    """`sectors_<verb>(addresses, lanes, ctx, site, row)`: the same for any lanes and addresses.
+
+    Of an access longer than 4 bytes a lane, the sector of the first byte counts: a sector holds it wholly if aligned.
+    """
+    made, verb = Function(), str(key[1])
+    made.do(f"%held = alloca {_ADDRESSES}, align 64")
+    if verb == "load":
+        _point_to_cache(made)
+    sector = made.op(f"lshr {_ADDRESSES} %addresses, {WIDE.const(64, SECTOR.bit_length() - 1)}")
+    before = made.shuffle("i64", sector, [0, *range(LANES - 1)])
+    falls = made.bits(made.op(f"icmp ult {_ADDRESSES} {sector}, {before}"))
+    is_full = made.op("icmp eq i32 %lanes, -1")
+    made.do(f"store {_ADDRESSES} {sector}, ptr %held")
+    made.branch(made.op(f"and i1 {is_full}, {made.op(f'icmp eq i32 {falls}, 0')}"), "easy", "apart")
+    made.label("easy")
+    steps = made.bits(made.op(f"icmp ne {_ADDRESSES} {sector}, {before}"))
+    changes = made.op(f"zext i32 {made.overloaded('ctpop', 'i32', steps)} to i64")
+    count = made.op(f"add i64 {changes}, 1")
+    first, last = (made.op(f"extractelement {_ADDRESSES} {sector}, i32 {lane}") for lane in (0, LANES - 1))
+    ends = {"easy": (count, count, first, last)}
+    if verb == "load":
+        ends = {"head": (count, _in_order(made, steps), first, last)}
+    else:
+        made.do("br label %done")
+    ends["loop"] = _distinct(made, sector, verb == "load")
+    _add_up(made, verb, ends)
+    arguments = (f"{_ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site", "i64 %row")
+    return made, made.text("void", key, arguments)
+
+
+def _point_to_cache(made: Function) -> None:
+    made.do(f"%cache = load ptr, ptr {made.word('%ctx', context.CACHE)}")
+    for name, word in (("now", CACHE_NOW), ("room", CACHE_ROOM)):
+        made.do(f"%{name}_at = getelementptr i64, ptr %cache, i64 {word}")
+
+
+def _by_lines(made: Function, count: str, first: str, last: str) -> dict[str, tuple[str, str, str, str]]:
+    """Look for sectors that follow each other."""
+    low, high = (made.op(f"lshr i64 {sector}, {_PART}") for sector in (first, last))
+    skipped = made.op(f"and i64 {first}, 15")
+    above = made.op(f"sub i64 15, {made.op(f'and i64 {last}, 15')}")
+    made.do("br label %line")
+    made.label("line")
+    part = made.op(f"phi i64 [ {low}, %entry ], [ %next_part, %line ]")
+    missed = made.op("phi i64 [ 0, %entry ], [ %line_missed, %line ]")
+    left = made.op(f"select i1 {made.op(f'icmp eq i64 {part}, {low}')}, i64 {skipped}, i64 0")
+    right = made.op(f"select i1 {made.op(f'icmp eq i64 {part}, {high}')}, i64 {above}, i64 0")
+    wanted = made.op(f"and i64 {made.op(f'shl i64 65535, {left}')}, {made.op(f'lshr i64 65535, {right}')}")
+    made.do(f"%line_missed = add i64 {missed}, {_touch(made, part, wanted)}")
+    made.do(f"%next_part = add i64 {part}, 1")
+    made.branch(made.op(f"icmp ule i64 %next_part, {high}"), "line", "done")
+    return {"line": (count, "%line_missed", first, last)}
+
+
+def _in_order(made: Function, steps: str) -> str:
+    """Look for the sectors of lanes in order; returns how many the cache had not."""
+    heads = made.op(f"or i32 {steps}, 1")
+    made.do("br label %head")
+    made.label("head")
+    rest = made.op(f"phi i32 [ {heads}, %easy ], [ %other_heads, %head ]")
+    missed = made.op("phi i64 [ 0, %easy ], [ %head_missed, %head ]")
+    one = _of_lane(made, made.intrinsic("cttz.i32", "i32", ("i32", rest), ("i1", "true")))
+    made.do(f"%head_missed = add i64 {missed}, {_touch_one(made, one)}")
+    made.do(f"%other_heads = and i32 {rest}, {made.op(f'sub i32 {rest}, 1')}")
+    made.branch(made.op("icmp eq i32 %other_heads, 0"), "done", "head")
+    return "%head_missed"
+
+
+def _distinct(made: Function, sector: str, is_looked_up: bool) -> tuple[str, str, str, str]:
+    """Go from one distinct sector to the next."""
+    made.label("apart")
+    made.do("br label %loop")
+    made.label("loop")
+    left = made.op("phi i32 [ %lanes, %apart ], [ %less, %more ]")
+    names = ("total", "missed", "low", "high")
+    total, missed, low, high = (
+        made.op(f"phi i64 [ {start}, %apart ], [ %{name}_next, %more ]")
+        for name, start in zip(names, (0, 0, -1, 0), strict=True)
+    )
+    made.branch(made.op(f"icmp eq i32 {left}, 0"), "done", "more")
+    made.label("more")
+    one = _of_lane(made, made.intrinsic("cttz.i32", "i32", ("i32", left), ("i1", "true")))
+    others = made.bits(made.op(f"icmp ne {_ADDRESSES} {sector}, {made.splat('i64', one)}"))
+    made.do(f"%less = and i32 {left}, {others}")
+    made.do(f"%total_next = add i64 {total}, 1")
+    made.do(f"%missed_next = add i64 {missed}, {_touch_one(made, one) if is_looked_up else 1}")
+    made.do(f"%low_next = {_least(made, low, one)}")
+    made.do(f"%high_next = {_most(made, high, one)}")
+    made.do("br label %loop")
+    return total, missed, low, high
+
+
+def _of_lane(made: Function, lane: str) -> str:
+    """A lane's sector."""
+    return made.op(f"load i64, ptr {made.op(f'getelementptr i64, ptr %held, i32 {lane}')}")
+
+
+def _least(made: Function, left: str, right: str) -> str:
+    return f"select i1 {made.op(f'icmp ult i64 {left}, {right}')}, i64 {left}, i64 {right}"
+
+
+def _most(made: Function, left: str, right: str) -> str:
+    return f"select i1 {made.op(f'icmp ugt i64 {left}, {right}')}, i64 {left}, i64 {right}"
+
+
+def _touch_one(made: Function, sector: str) -> str:
+    """Use a sector; returns 1 if the cache had it not."""
+    part = made.op(f"lshr i64 {sector}, {_PART}")
+    return _touch(made, part, made.op(f"shl i64 1, {made.op(f'and i64 {sector}, 15')}"))
+
+
+def _touch(made: Function, part: str, wanted: str) -> str:
+    """Use sectors of four lines; returns how many of them the cache had not."""
+    room, now = made.op("load i64, ptr %room_at"), made.op("load i64, ptr %now_at")
+    place = made.op(f"lshr i64 {made.op(f'mul i64 {part}, {_HASH - (1 << 64)}')}, {65 - ENTRIES.bit_length()}")
+    place = made.op(f"add i64 {made.op(f'shl i64 {place}, 1')}, {CACHE_HEAD}")
+    tag_at = made.op(f"getelementptr i64, ptr %cache, i64 {place}")
+    state_at = made.word(tag_at, 1)
+    tag, state = (made.op(f"load i64, ptr {at}") for at in (tag_at, state_at))
+    age = made.op(f"sub i64 {now}, {made.op(f'lshr i64 {state}, 16')}")
+    is_there = made.op(f"and i1 {made.op(f'icmp eq i64 {tag}, {part}')}, {made.op(f'icmp ule i64 {age}, {room}')}")
+    had = made.op(f"select i1 {is_there}, i64 {made.op(f'and i64 {state}, 65535')}, i64 0")
+    has = made.op(f"or i64 {had}, {wanted}")
+    come = made.op(f"xor i64 {_lines(made, has)}, {_lines(made, had)}")
+    later = made.op(f"add i64 {now}, {made.overloaded('ctpop', 'i64', come)}")
+    state = made.op(f"or i64 {has}, {made.op(f'shl i64 {later}, 16')}")
+    for value, at in ((part, tag_at), (state, state_at), (later, "%now_at")):
+        made.do(f"store i64 {value}, ptr {at}")
+    return made.overloaded("ctpop", "i64", made.op(f"xor i64 {has}, {had}"))
+
+
+def _lines(made: Function, held: str) -> str:
+    """A bit for each line of which some sector is there."""
+    for step in (1, 2):
+        held = made.op(f"or i64 {held}, {made.op(f'lshr i64 {held}, {step}')}")
+    return made.op(f"and i64 {held}, {0x1111}")
+
+
+def _add_up(made: Function, verb: str, ends: dict[str, tuple[str, str, str, str]]) -> None:
+    """Add what was found to the site and to the buffer, and end the function."""
+    made.label("done")
+    total, missed, low, high = (
+        made.op("phi i64 " + ", ".join(f"[ {values[place]}, %{label} ]" for label, values in ends.items()))
+        for place in range(4)
+    )
+    made.add_to(made.word("%site", sites.SECTORS), total)
+    if verb == "load":
+        made.add_to(made.word("%site", sites.MISSED), missed)
+    uses = made.word(made.context(context.USES), USES_HEAD)
+    place = made.op(f"mul i64 %row, {2 * USE_WORDS}")
+    for half in {"load": (0,), "fetch": (0,), "store": (1,), "atomic": (0, 1)}[verb]:
+        use = made.op(f"getelementptr i64, ptr {uses}, i64 {made.op(f'add i64 {place}, {half * USE_WORDS}')}")
+        made.add_to(use, missed)
+        for word, value, chosen in ((1, low, _least), (2, high, _most)):
+            at = made.word(use, word)
+            old = made.op(f"load i64, ptr {at}")
+            made.do(f"store i64 {made.op(chosen(made, old, value))}, ptr {at}")
+    made.do("ret void")
