@@ -16,10 +16,12 @@ FILES = [FOLDER / f"test_{name}.py" for name in ("core", "conversions", "block_p
 
 @pytest.mark.slow
 @pytest.mark.skipif(not all(file.is_file() for file in FILES), reason="TRITON_TESTS names no copy of Triton's tests")
-def test_a_sample_of_tritons_tests_passes(tmp_path):
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_a_sample_of_tritons_tests_passes(tmp_path, is_watched):
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment |= {"PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(tmp_path)}
     environment |= {"EXECUTOR_CASES": "1", "EXECUTOR_SHARE": "0.3"}
+    environment |= {"EXECUTOR_WATCH": "1"} if is_watched else {}
     words = ["-W", "ignore", "-m", "pytest", "-p", "tests.env.executor.triton_tests", "--device", "cpu", "-q"]
     words += ["--tb=short", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), *map(str, FILES)]
     command = [sys.executable, *words]

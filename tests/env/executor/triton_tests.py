@@ -2,7 +2,8 @@
 """A plugin of pytest that runs Triton's own tests of its language through the executor (`make test-triton`).
 
 `EXECUTOR_CASES=3` keeps so many cases of each test function, `EXECUTOR_SHARE=0.2` a share of the functions, the same
-ones each time.
+ones each time. `EXECUTOR_WATCH=1` looks for races: Triton's own code must have none, but that a scalar is loaded in
+each warp and stored in one.
 """
 
 import hashlib
@@ -13,6 +14,7 @@ import torch
 
 from tests.env.executor.triton_left_out import reason
 from verl_kernel.env.executor import driver
+from verl_kernel.env.executor.kernel import Kernel, Watch
 
 CASES = int(os.environ.get("EXECUTOR_CASES", 0))
 SHARE = float(os.environ.get("EXECUTOR_SHARE", 1))
@@ -20,6 +22,8 @@ SHARE = float(os.environ.get("EXECUTOR_SHARE", 1))
 
 def pytest_configure(config):
     driver.activate()
+    if os.environ.get("EXECUTOR_WATCH"):
+        watch_all()
     torch.cuda.get_device_capability = lambda device=None: divmod(driver.CAPABILITY, 10)
     torch.cuda.get_device_name = lambda device=None: "executor"
     torch.cuda.current_stream = lambda device=None: None
@@ -33,7 +37,7 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     groups = {}
     for item in items:
-        if why := reason(item.name):
+        if why := reason(item.name, bool(os.environ.get("EXECUTOR_WATCH"))):
             item.add_marker(pytest.mark.skip(reason=why))
         elif place(item.originalname) < SHARE:
             groups.setdefault(item.originalname, []).append(item)
@@ -41,6 +45,17 @@ def pytest_collection_modifyitems(config, items):
         kept = {item for group in groups.values() for item in sorted(group, key=by_name)[: CASES or None]}
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = [item for item in items if item in kept]
+
+
+def watch_all():
+    plain = Kernel.launch
+
+    def launch(kernel, *arguments, **more):
+        watch = Watch(between_warps=False)
+        plain(kernel, *arguments, watch=watch, **more)
+        assert not watch.not_watched
+
+    Kernel.launch = launch
 
 
 def by_name(item):

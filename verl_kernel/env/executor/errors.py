@@ -14,6 +14,6 @@ class Fault(Exception):
     def __init__(self, kind: str, message: str, line: tuple[str, int] | None = None) -> None:
         super().__init__(message)
         self.kind = kind
-        """One of the keys of `launch.FAULTS`."""
+        """One of the values of `faults.FAULTS`."""
         self.line = line
         """File and line of the source, where the PTX names one."""

@@ -13,6 +13,7 @@ import numpy as np
 from verl_kernel.env.executor import jit
 from verl_kernel.env.executor.counts import Counters, LaunchCount, SiteCount, Traffic
 from verl_kernel.env.executor.errors import Fault
+from verl_kernel.env.executor.faults import fault_of
 from verl_kernel.env.executor.library import context, grid
 from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.function import Module, module
@@ -20,21 +21,9 @@ from verl_kernel.env.executor.lowering.writer import LANES
 from verl_kernel.env.executor.object_cache import ObjectCache
 from verl_kernel.env.executor.ptx.parser import parse
 from verl_kernel.env.executor.ptx.program import BITS, Program
+from verl_kernel.env.executor.races import rehearsal
+from verl_kernel.env.executor.races.watch import Watch, Watcher
 
-FAULTS = {
-    context.OUT_OF_BOUNDS: "out_of_bounds", context.MISALIGNED: "misaligned", context.OUT_OF_SHARED: "out_of_shared",
-    context.OUT_OF_LOCAL: "out_of_local", context.DIVERGENT: "divergent", context.OUT_OF_FUEL: "endless",
-    context.STOPPED: "stopped",
-}  # fmt: skip
-_SENTENCES = {
-    "out_of_bounds": "accesses address {place:#x}, which lies in none of the launch's tensors",
-    "misaligned": "accesses address {place:#x}, which is no multiple of its {bytes} bytes",
-    "out_of_shared": "accesses byte {place} of shared memory, which ends before it",
-    "out_of_local": "accesses byte {place} of a lane's local memory, which ends before it",
-    "divergent": "needs all lanes of a warp, and some are elsewhere",
-    "endless": "ran for longer than the launch may",
-    "stopped": "stopped by itself (`trap`, or an assertion)",
-}
 _ROUNDS, _RESIDENT = 64, 1024
 """How many barriers a block passes before others have their turn, where blocks may wait for each other, and how many of
 them take turns."""
@@ -80,7 +69,7 @@ class Kernel:
 
     def launch(
         self, shape: Sequence[int], arguments: Sequence[int | float], buffers: Sequence[Buffer], *,
-        order: Sequence[int] | None = None, fuel: int = 1 << 40,
+        order: Sequence[int] | None = None, fuel: int = 1 << 40, watch: Watch | None = None,
     ) -> LaunchCount:  # fmt: skip
         """Run blocks of a grid; returns what they did.
 
@@ -90,18 +79,44 @@ class Kernel:
             buffers: all that it may access.
             order: numbers of the blocks to run, in order; all of them, by their numbers, if None.
             fuel: how many jumps back may be taken, over all warps.
+            watch: races are looked for, if there is one; what was left out is added to it.
 
         Raises:
             Fault: the first thing that no GPU defines; the launch stopped there.
         """
         x, y, z = (*shape, 1, 1)[:3]
         numbers = np.arange(x * y * z, dtype=np.int64) if order is None else np.asarray(order, dtype=np.int64)
-        run = _Run(self, (x, y, z), arguments, buffers, fuel)
+        if watch is not None and self.module.learns:
+            self._rehearse((x, y, z), arguments, buffers, rehearsal.backwards(numbers), fuel, watch)
+        return self._run((x, y, z), arguments, buffers, numbers, fuel, watch)
+
+    def _run(
+        self, shape: tuple[int, int, int], arguments: Sequence[int | float], buffers: Sequence[Buffer],
+        numbers: np.ndarray, fuel: int, watch: Watch | None,
+    ) -> LaunchCount:  # fmt: skip
+        run = _Run(self, shape, arguments, buffers, fuel)
+        if watch is not None:
+            run.watch_races(watch, numbers)
         if self.module.may_wait:
             run.by_turns(numbers)
         else:
             run.in_order(numbers)
-        return run.traffic.count((x, y, z))
+        return run.traffic.count(shape)
+
+    def _rehearse(
+        self, shape: tuple[int, int, int], arguments: Sequence[int | float], buffers: Sequence[Buffer],
+        numbers: np.ndarray, fuel: int, watch: Watch,
+    ) -> None:  # fmt: skip
+        """Look for races with the last blocks first; nothing of that stays."""
+        ranges = [(item.address, item.bytes) for item in buffers]
+        ranges += [(item.written, item.bytes) for item in buffers if item.written]
+        with rehearsal.undone(ranges, [self._counters.blocks, self._counters.words]):
+            try:
+                self._run(shape, arguments, buffers, numbers, fuel, watch)
+            except Fault as fault:
+                if fault.kind == "race":
+                    raise
+                watch.note(f"races where the last blocks run first: {fault}")
 
     def instruction_counts(self) -> Counter[str]:
         """How many lanes executed each opcode, over all launches; those that a guard held back count too."""
@@ -141,8 +156,15 @@ class _Run:
         counters = kernel._counters
         self.traffic = Traffic(counters, len(self._table), kernel._warps, kernel._shared_bytes)
         counters.words[:, [sites.BUFFER, sites.ROOM, sites.SHADOW]] = 0  # the buffers are others than last time
+        self._buffers = buffers
+        self._watcher: Watcher | None = None
         self._shared, self._uses = self._new_shared(), self.traffic.uses()
         self._context = self._new_context(self._shared, self._uses)
+
+    def watch_races(self, watch: Watch, numbers: np.ndarray) -> None:
+        """Look for races from now on."""
+        kernel, ranges = self._kernel, [(item.address, item.bytes) for item in self._buffers]
+        self._watcher = Watcher(watch, kernel.module, kernel._warps, ranges, numbers, self._fault)
 
     def _new_shared(self) -> np.ndarray:
         return np.full(self._kernel._shared_bytes + 64, 0xFF, np.uint8)
@@ -167,6 +189,8 @@ class _Run:
         """One block after the other."""
         kernel = self._kernel
         frames, states = _aligned(kernel.module.frame_bytes * kernel._warps), np.zeros(kernel._warps, np.int32)
+        if self._watcher is not None:
+            self._watcher.begin(self._context, self._shared)
         call = jit.GRID(kernel.library.grid)
         call(
             self._context.ctypes.data,
@@ -176,36 +200,42 @@ class _Run:
             len(numbers),
             *self._shape[:2],
         )
+        if self._watcher is not None:
+            self._watcher.end(self._context)
         self._check()
 
     def by_turns(self, numbers: np.ndarray) -> None:
         """As many blocks as a GPU might hold, by turns."""
-        waiting = list(map(int, numbers))
+        waiting = [*enumerate(map(int, numbers))]
         running: list[Callable[[], int]] = []
         while waiting or running:
             while waiting and len(running) < _RESIDENT:
-                running.append(self._start(waiting.pop(0)))
-            running = [block for block in running if block() == grid.WAITING]
-            self._check()
+                running.append(self._start(*waiting.pop(0)))
+            running = [block for block in running if self._turn(block) == grid.WAITING]
             self._fuel -= _ROUNDS
 
-    def _start(self, number: int) -> Callable[[], int]:
+    def _turn(self, block: Callable[[], int]) -> int:
+        """Give a block its turn; others have none after a fault, which names the block that it was met in."""
+        state = block()
+        self._check()
+        return state
+
+    def _start(self, order: int, number: int) -> Callable[[], int]:
         """Memory for a block; returns what gives it its turn."""
         kernel, (x, y, _) = self._kernel, self._shape
         shared, uses = self._new_shared(), self.traffic.uses()
         frames, states = _aligned(kernel.module.frame_bytes * kernel._warps), np.zeros(kernel._warps, np.int32)
-        memory = (
-            self._new_context(shared, uses),
-            frames,
-            states,
-            shared,
-            uses,
-        )  # the last two are held for the first, which points to them
+        memory = (self._new_context(shared, uses), frames, states, shared, uses)  # the first points to the last two
+        if self._watcher is not None:
+            self._watcher.begin(memory[0], shared, order)
         call = jit.BLOCK(kernel.library.block)
         place = (number % x, number // x % y, number // x // y)
 
         def turn() -> int:
-            return int(call(*(array.ctypes.data for array in memory[:3]), *place, number, _ROUNDS))
+            state = int(call(*(array.ctypes.data for array in memory[:3]), *place, number, _ROUNDS))
+            if state != grid.WAITING and self._watcher is not None:
+                self._watcher.end(memory[0])
+            return state
 
         return turn
 
@@ -214,14 +244,10 @@ class _Run:
         if not self._fault[context.KIND]:
             return
         kernel = self._kernel
-        kind = FAULTS[int(self._fault[context.KIND])]
         number = (int(self._fault[context.SITE]) - kernel._counters.words.ctypes.data) // 8 // sites.WORDS
         site = kernel.module.sites[number]
-        place = site.item.place
-        line = (kernel.program.files.get(place.file, "?"), place.line) if place else None
-        sentence = _SENTENCES[kind].format(place=int(self._fault[context.PLACE]) & (1 << 64) - 1, bytes=site.bytes)
-        block, warp, lane = (int(self._fault[word]) for word in (context.BLOCK, context.WARP, context.LANE))
-        raise Fault(kind, f"`{site.item.text}` {sentence} (block {block}, warp {warp}, lane {lane})", line)
+        met = "" if self._watcher is None else self._watcher.sentence()
+        raise fault_of(self._fault, kernel.program, site, met)
 
 
 def _parameters(program: Program, arguments: Sequence[int | float]) -> np.ndarray:

@@ -12,6 +12,7 @@ from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 
 ADDRESSES = WIDE.ints(64)
+_STRONG = {"load": "strong_load", "fetch": "strong_load", "store": "atomic"}
 
 
 def gather_text(key: Key) -> tuple[Function, str]:
@@ -46,12 +47,15 @@ def _masked(
 
 
 def access_text(key: Key) -> tuple[Function, str]:
-    """`<room>_<load|fetch|store>_<bits>_<count>(addresses, lanes, ctx, site[, warp][, values...])`."""
+    """`<room>_<load|fetch|store>_<bits>_<count>[_strong](addresses, lanes, ctx, site[, warp][, values...])`."""
     room, verb, bits, count = str(key[0]), str(key[1]), int(key[2]), int(key[3])
     made = Function()
     width = 32 if room == "shared" else 64
     if room == "global":
-        _global(made, verb, bits, count, checks.check_global(made, verb, bits * count // 8))
+        checked = checks.check_global(made, verb, bits * count // 8)
+        watched = _STRONG[verb] if len(key) > 4 else "store" if verb == "store" else "load"
+        checks.watch(made, room, watched, bits, count, checked.lanes)
+        _global(made, verb, bits, count, checked)
     elif room == "shared":
         _shared(made, verb, bits, count)
     else:
@@ -195,6 +199,7 @@ def shared_lanes(made: Function, size: int) -> tuple[str, str]:
 def _shared(made: Function, verb: str, bits: int, count: int) -> None:
     size = bits * count // 8
     base, good = shared_lanes(made, size)
+    checks.watch(made, "shared", verb, bits, count, good)
     first, is_dense = checks.are_dense(made, "%addresses", good, size, 32)
     made.branch(is_dense, "dense", "sparse")
     made.label("dense")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from verl_kernel.env.executor.library import accesses, atomics, checks, functions, matrices, traffic
+from verl_kernel.env.executor.library import accesses, atomics, cells, checks, functions, matrices, traffic, watching
 from verl_kernel.env.executor.library.function import Function
 from verl_kernel.env.executor.lowering.writer import Key
 
@@ -15,6 +15,7 @@ _MADE_BY: dict[str, Callable[[Key], tuple[Function, str]]] = {
     "converged": checks.converged_text, "gather": accesses.gather_text, "copy": accesses.copy_text,
     "matrices": matrices.matrices_text, "product": matrices.product_text, "ex2": functions.ex2_text,
     "lg2": functions.lg2_text, "sin": functions.circular_text, "cos": functions.circular_text,
+    "cells": cells.cells_text, "watch": watching.watch_text, "order": watching.order_text,
     "tanh": functions.tanh_text, "from_eight": functions.from_eight_text, "to_eight": functions.to_eight_text,
 }  # fmt: skip
 _ROOMS = ("global", "shared", "local")

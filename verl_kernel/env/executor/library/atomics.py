@@ -36,6 +36,7 @@ def atomic_text(key: Key) -> tuple[Function, str]:
         checked = None
         base, lanes = accesses.shared_lanes(made, bits // 8)
         lanes = checks.check_alignment(made, "%addresses", lanes, bits // 8, 32)
+    checks.watch(made, room, "atomic", bits, 1, lanes)
     made.do(f"%result = alloca {numbers}, align 64")
     made.do(f"store {numbers} zeroinitializer, ptr %result")
     made.do("br label %begin")

@@ -202,3 +202,15 @@ def are_dense(made: Function, places: str, lanes: str, size: int, bits: int) -> 
     both = made.op(f"and i32 {equal}, {lanes}")
     is_aligned = made.op(f"icmp eq i{bits} {made.op(f'and i{bits} {first}, {size - 1}')}, 0")
     return first, made.op(f"and i1 {is_aligned}, {made.op(f'icmp eq i32 {both}, -1')}")
+
+
+def watch(made: Function, room: str, verb: str, bits: int, count: int, lanes: str) -> None:
+    """Note an access to `%addresses` (of the values `%x0`, ... if it stores), where races are watched."""
+    is_off = made.op(f"icmp eq ptr {made.context(context.WATCH)}, null")
+    made.branch(is_off, "unwatched", "races")
+    made.label("races")
+    arguments = [f"{WIDE.ints(32 if room == 'shared' else 64)} %addresses", f"i32 {lanes}", "ptr %ctx", "ptr %site"]
+    arguments += [f"{WIDE.ints(bits)} %x{place}" for place in range(count)] if verb == "store" else []
+    made.do(made.call("void", ("watch", room, verb, bits, count), *arguments))
+    made.do("br label %unwatched")
+    made.label("unwatched")

@@ -24,11 +24,12 @@ from __future__ import annotations
     TOTALS,
     WORK,
     CACHE,
-) = range(20)
+    WATCH,
+) = range(21)
 """Pointers to the parameters, shared memory, the table of buffers, the sites' words, the blocks' counters and the
 fault; lengths; the grid; local memory of the block's lanes; how many jumps back are left; the kernel's function, warps
 of a block, bytes of a warp's frame; what library/traffic.py counts: of the block that runs, of all blocks, the launch's
-work, the block's cache."""
+work, the block's cache; the watch of races, 0 where there is none."""
 CONTEXT_WORDS = 24
 
 START, SIZE, WRITTEN = range(3)
@@ -40,5 +41,54 @@ KIND, SITE, PLACE, BLOCK, WARP, LANE, MOMENT = range(7)
 """Words of a fault: what it was (0: none), a pointer to the site's words, the address, who met it."""
 FAULT_WORDS = 8
 
-OUT_OF_BOUNDS, MISALIGNED, OUT_OF_SHARED, OUT_OF_LOCAL, DIVERGENT, OUT_OF_FUEL, STOPPED = range(1, 8)
+OUT_OF_BOUNDS, MISALIGNED, OUT_OF_SHARED, OUT_OF_LOCAL, DIVERGENT, OUT_OF_FUEL, STOPPED, RACE = range(1, 9)
 """Kinds of faults."""
+
+(
+    ROWS,
+    ROW_COUNT,
+    SHIFT,
+    SHARED_ROW,
+    SHARED_SHIFT,
+    FIRST,
+    NOW,
+    IDS,
+    SHARED_IDS,
+    WARP_NOW,
+    KNOWN,
+    OWNERS,
+    USED,
+    IS_ORDERED,
+    CALL,
+    CLOCK,
+    IS_FRESH,
+    BLOCK_PLACE,
+    STARTS,
+    IS_LOST,
+    ID_STEP,
+    BLOCK_WARPS,
+    BLOCK_OWNER,
+) = range(23)
+"""Words of a watch: its rows and their number; how far addresses are shifted to give cells, and the row and shift of
+shared memory; the block's first stamp and the first one since its last barrier; pointers to each warp's stamp now, of
+global and of shared memory; the warp that runs; pointers to what each warp knows, to the owners of stamps and to marks
+of those that accessed memory; whether blocks may learn of each other; the function that judges what is no plain case; a
+pointer to the next stamp; whether a block begins, and its place in the order; pointer to the blocks' first stamps;
+whether stamps have run out; what a warp adds to the block's first stamp to have its own of global memory (0: all share
+one); how many warps a block has, and the number of its first one in the launch."""
+WATCH_WORDS = 23
+
+CELLS_START, CELLS_SIZE, STORES, LOADS, ATOMICS, STRONG_LOADS = range(6)
+"""Words of a row of a watch: first address and length of memory that is watched, pointers to a word of 32 bits for each
+of its cells: who stored, loaded, changed it atomically, loaded it strongly (0 where nobody can)."""
+WATCH_ROW_WORDS = 6
+
+SEVERAL_WARPS, SEVERAL, LOW = 1 << 30, 1 << 31, (1 << 30) - 1
+"""Marks on a cell's stamp: several warps of a block have done so since the same barrier; several blocks have."""
+
+LOAD, STORE, ATOMIC, STRONG_LOAD, BARRIER, EVENT = range(6)
+"""What the function is called for that judges: an access that is no plain case, a barrier that all warps have passed,
+an access that may put blocks in order; one on shared memory has `IN_SHARED` added, an event its marks times 16."""
+IN_SHARED = 8
+READS, ACQUIRES, WRITES, RELEASES, FENCES, REPLACES = (1 << place for place in range(6))
+"""Marks of an event: what it does, and whether it is a store, which ends what an earlier release began."""

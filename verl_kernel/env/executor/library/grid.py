@@ -39,11 +39,23 @@ look:
   %some.next = or i1 %some, %l.y
   %l.next = add i32 %l, 1
   %l.more = icmp ult i32 %l.next, %warps
-  br i1 %l.more, label %look, label %turn
+  br i1 %l.more, label %look, label %began
+began:
+  %watch.p = getelementptr i64, ptr %ctx, i64 @WATCH@
+  %watch = load ptr, ptr %watch.p
+  %is.watched = icmp ne ptr %watch, null
+  %some.not = xor i1 %some.next, true
+  %passed = and i1 %is.watched, %some.not
+  br i1 %passed, label %barrier, label %turns
+barrier:
+  call void @vk_barrier(ptr %ctx, ptr %watch, i32 %warps)
+  br label %turns
+turns:
+  br label %turn
 turn:
-  %w = phi i32 [ 0, %look ], [ %w.next, %skip ]
-  %alive = phi i1 [ false, %look ], [ %alive.next, %skip ]
-  %waits = phi i1 [ false, %look ], [ %waits.next, %skip ]
+  %w = phi i32 [ 0, %turns ], [ %w.next, %skip ]
+  %alive = phi i1 [ false, %turns ], [ %alive.next, %skip ]
+  %waits = phi i1 [ false, %turns ], [ %waits.next, %skip ]
   %p = getelementptr i32, ptr %states, i32 %w
   %s = load i32, ptr %p
   %ended = icmp eq i32 %s, -1
@@ -57,13 +69,20 @@ run:
   %resume = sub i32 %s, %place
   %offset = mul i32 %w, %frame.bytes
   %frame = getelementptr i8, ptr %frames, i32 %offset
+  br i1 %is.watched, label %name, label %go
+name:
+  %now.p = getelementptr i64, ptr %watch, i64 @WARP_NOW@
+  %w.64 = zext i32 %w to i64
+  store i64 %w.64, ptr %now.p
+  br label %go
+go:
   %got = call i32 %warp(ptr %ctx, ptr %frame, i32 %w, i32 %x, i32 %y, i32 %z, i32 %resume)
   store i32 %got, ptr %p
   %kind = load i64, ptr %fault
   %bad = icmp ne i64 %kind, 0
   br i1 %bad, label %faulted, label %skip
 skip:
-  %now = phi i32 [ %s, %turn ], [ %got, %run ]
+  %now = phi i32 [ %s, %turn ], [ %got, %go ]
   %lives = icmp ne i32 %now, -1
   %alive.next = or i1 %alive, %lives
   %still = icmp sge i32 %now, @YIELDS@
@@ -117,6 +136,17 @@ start:
   %z = udiv i32 %r, %gy
   call void @llvm.memset.p0.i64(ptr %shared, i8 -1, i64 %length, i1 false)
   call void @llvm.memset.p0.i64(ptr %states, i8 0, i64 %state.bytes, i1 false)
+  %watch.p = getelementptr i64, ptr %ctx, i64 @WATCH@
+  %watch = load ptr, ptr %watch.p
+  %is.watched = icmp ne ptr %watch, null
+  br i1 %is.watched, label %tell, label %go
+tell:
+  %fresh.p = getelementptr i64, ptr %watch, i64 @IS_FRESH@
+  store i64 1, ptr %fresh.p
+  %place.p = getelementptr i64, ptr %watch, i64 @BLOCK_PLACE@
+  store i64 %i, ptr %place.p
+  br label %go
+go:
   %got = call i32 @vk_block(ptr %ctx, ptr %frames, ptr %states, i32 %x, i32 %y, i32 %z, i64 %id, i64 @ALWAYS@)
   %bad = icmp ne i32 %got, @DONE@
   br i1 %bad, label %out, label %ran
@@ -127,7 +157,82 @@ out:
   ret i64 %i
 }
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+
+define internal void @vk_barrier(ptr %ctx, ptr %watch, i32 %warps) nounwind {
+entry:
+  %ordered.p = getelementptr i64, ptr %watch, i64 @IS_ORDERED@
+  %ordered = load i64, ptr %ordered.p
+  %is.ordered = icmp ne i64 %ordered, 0
+  br i1 %is.ordered, label %learn, label %plain
+learn:
+  %call.p = getelementptr i64, ptr %watch, i64 @CALL@
+  %call = load ptr, ptr %call.p
+  call void %call(i64 @BARRIER@, i64 0, ptr null, i64 0, ptr null, ptr %ctx, ptr null)
+  ret void
+plain:
+  %clock.pp = getelementptr i64, ptr %watch, i64 @CLOCK@
+  %clock.p = load ptr, ptr %clock.pp
+  %clock = load i64, ptr %clock.p
+  %warps.64 = zext i32 %warps to i64
+  %next = add i64 %clock, %warps.64
+  %is.over = icmp uge i64 %next, @LOW@
+  br i1 %is.over, label %lost, label %fine
+lost:
+  %lost.p = getelementptr i64, ptr %watch, i64 @IS_LOST@
+  store i64 1, ptr %lost.p
+  %watch.p = getelementptr i64, ptr %ctx, i64 @WATCH@
+  store i64 0, ptr %watch.p
+  ret void
+fine:
+  store i64 %next, ptr %clock.p
+  %now.p = getelementptr i64, ptr %watch, i64 @NOW@
+  store i64 %clock, ptr %now.p
+  %fresh.p = getelementptr i64, ptr %watch, i64 @IS_FRESH@
+  %fresh = load i64, ptr %fresh.p
+  %is.fresh = icmp ne i64 %fresh, 0
+  br i1 %is.fresh, label %begin, label %each
+begin:
+  store i64 0, ptr %fresh.p
+  %first.p = getelementptr i64, ptr %watch, i64 @FIRST@
+  store i64 %clock, ptr %first.p
+  %place.p = getelementptr i64, ptr %watch, i64 @BLOCK_PLACE@
+  %place = load i64, ptr %place.p
+  %starts.pp = getelementptr i64, ptr %watch, i64 @STARTS@
+  %starts = load ptr, ptr %starts.pp
+  %start.p = getelementptr i64, ptr %starts, i64 %place
+  store i64 %clock, ptr %start.p
+  br label %each
+each:
+  %ids.pp = getelementptr i64, ptr %watch, i64 @IDS@
+  %ids = load ptr, ptr %ids.pp
+  %shared.pp = getelementptr i64, ptr %watch, i64 @SHARED_IDS@
+  %shared.ids = load ptr, ptr %shared.pp
+  %step.p = getelementptr i64, ptr %watch, i64 @ID_STEP@
+  %step.64 = load i64, ptr %step.p
+  %step = trunc i64 %step.64 to i32
+  %first = trunc i64 %clock to i32
+  br label %give
+give:
+  %w = phi i32 [ 0, %each ], [ %w.next, %give ]
+  %part = mul i32 %step, %w
+  %id = add i32 %first, %part
+  %id.p = getelementptr i32, ptr %ids, i32 %w
+  store i32 %id, ptr %id.p
+  %shared.id = add i32 %first, %w
+  %shared.id.p = getelementptr i32, ptr %shared.ids, i32 %w
+  store i32 %shared.id, ptr %shared.id.p
+  %w.next = add i32 %w, 1
+  %more = icmp ult i32 %w.next, %warps
+  br i1 %more, label %give, label %out
+out:
+  ret void
+}
 """
+
+_WATCH = (
+    "WATCH", "WARP_NOW", "IS_FRESH", "BLOCK_PLACE", "IS_ORDERED", "CALL", "CLOCK", "LOW", "IS_LOST", "NOW", "FIRST",
+    "STARTS", "IDS", "SHARED_IDS", "ID_STEP",
+)  # fmt: skip
 
 
 def grid_text() -> str:
@@ -135,7 +240,8 @@ def grid_text() -> str:
     values = {
         "FAULT": context.FAULT, "SHARED": context.SHARED, "SHARED_BYTES": context.SHARED_BYTES, "BLOCK": context.BLOCK,
         "WARP": context.WARP, "YIELDS": YIELDS, "ENTRY": context.ENTRY, "WARPS": context.WARPS, "FRAME": context.FRAME,
-        "ALWAYS": 2**63 - 1, "DONE": DONE, "WAITING": WAITING, "FAULTED": FAULTED,
+        "ALWAYS": 2**63 - 1, "DONE": DONE, "WAITING": WAITING, "FAULTED": FAULTED, "BARRIER": context.BARRIER,
+        **{name: getattr(context, name) for name in _WATCH},
     }  # fmt: skip
     text = _TEXT
     for name, value in values.items():

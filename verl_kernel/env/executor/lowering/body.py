@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from verl_kernel.env.executor.flow.graph import CARRY, Graph
 from verl_kernel.env.executor.flow.lanes import Lanes
 from verl_kernel.env.executor.lowering.frame import Frame
+from verl_kernel.env.executor.lowering.order import Order
 from verl_kernel.env.executor.lowering.sites import Sites
 from verl_kernel.env.executor.lowering.writer import FLOATS, LANES, SCALAR, WIDE, Form, Writer
 from verl_kernel.env.executor.ptx.program import (
@@ -49,7 +50,7 @@ class Body(Writer):
         super().__init__()
         self.graph, self.lanes, self.warps = graph, lanes, warps
         self.program: Program = graph.program
-        self.sites = Sites()
+        self.sites, self.order = Sites(), Order(graph)
         self.item: Instruction
         self.frame, self.crossing = frame, crossing
         self._values: dict[str, str] = {}

@@ -37,6 +37,8 @@ class Module:
     """Whether lanes of a warp may be at several places."""
     may_wait: bool
     """Whether blocks may wait for each other, so that they must take turns."""
+    learns: bool
+    """Whether a block may find out what another one has done."""
     sites: list[Site]
     blocks: list[tuple[int, int]]
     """Instructions of each block that is counted."""
@@ -68,7 +70,10 @@ def module(program: Program, warps: int) -> Module:
     tables = [table(name, data) for name, data in program.constants.items()] + [_pinned(cuts)] * bool(cuts)
     text = "\n".join([*tables, *body.lines, *rest, "}", *sorted(declared), ""])
     counted = [(block.start, block.end) for block in graph.blocks]
-    return Module(text, tuple(body.calls), frame.bytes, body.lanes.may_part, control.may_wait, body.sites.all, counted)
+    return Module(
+        text, tuple(body.calls), frame.bytes, body.lanes.may_part, control.may_wait, body.order.learns, body.sites.all,
+        counted,
+    )  # fmt: skip
 
 
 def table(name: str, data: bytes) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from verl_kernel.env.executor.lowering import order
 from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.modifiers import Modifiers
 from verl_kernel.env.executor.lowering.moves import converged, load_parameter
@@ -68,6 +69,8 @@ def load(body: Body, modifiers: Modifiers) -> None:
         raise body.item.unknown()
     result = "{" + ", ".join([WIDE.ints(bits)] * len(targets)) + "}"
     value = body.op(_access(body, "load", space, bits, len(targets), result, ()))
+    if marks := body.order.marks(body.item)[0]:
+        order.tell(body, marks, body.address(body.item.operands[1], 64), body.condition_bits())
     for place, target in enumerate(targets):
         part = body.op(f"extractvalue {result} {value}, {place}")
         width = body.width(getattr(target, "name", "")) if hasattr(target, "name") else bits
@@ -91,6 +94,8 @@ def store(body: Body, modifiers: Modifiers) -> None:
         raise body.item.unknown()
     values = tuple(body.read(item, bits, WIDE) for item in sources)
     body.do(_access(body, "store", space, bits, len(sources), "void", values))
+    if marks := body.order.marks(body.item)[1]:
+        order.tell(body, marks, body.address(body.item.operands[0], 64), body.condition_bits())
 
 
 def _access(body: Body, verb: str, space: str, bits: int, count: int, result: str, values: tuple[str, ...]) -> str:
@@ -100,11 +105,12 @@ def _access(body: Body, verb: str, space: str, bits: int, count: int, result: st
     width = 32 if room == "shared" else 64
     address = body.address(operand, width)
     arguments = [f"{WIDE.ints(width)} {address}", f"i32 {body.condition_bits()}", "ptr %ctx"]
-    arguments.append(f"ptr {body.site(f'{room} {verb}', bits * count // 8)}")
+    strong = ("strong",) if order.is_strong(body.item) else ()
+    arguments.append(f"ptr {body.site(' '.join((room, *strong, verb)), bits * count // 8)}")
     if room == "local":
         arguments.append("i32 %warpid")
     arguments += [f"{WIDE.ints(bits)} {value}" for value in values]
-    return body.call(result, (room, verb, bits, count), *arguments)
+    return body.call(result, (room, verb, bits, count, *strong), *arguments)
 
 
 @opcode("cp")
@@ -172,8 +178,21 @@ def atomic(body: Body, modifiers: Modifiers) -> None:
             f"{numbers} {other}",
         ]
         old = body.op(body.call(numbers, (room, "atomic", change, kind), *arguments))
+        if room == "global":
+            _tell(body, change, moved, lanes, old, new, bits)
         if not is_red:
             body.write(_items(body.item.operands[0])[place], old, bits, WIDE)
+
+
+def _tell(body: Body, change: str, address: str, lanes: str, old: str, compared: str, bits: int) -> None:
+    """Tell what an atomic may put in order; one that compares and finds another value changes nothing."""
+    reading, writing = body.order.marks(body.item)
+    if change == "cas" and writing:
+        order.tell(body, reading, address, lanes)
+        equal = body.bits(body.op(f"icmp eq {WIDE.ints(bits)} {old}, {compared}"))
+        order.tell(body, writing, address, body.op(f"and i32 {lanes}, {equal}"))
+    else:
+        order.tell(body, reading | writing, address, lanes)
 
 
 @opcode("ldmatrix")

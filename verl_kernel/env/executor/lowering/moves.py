@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from verl_kernel.env.executor.lowering import order
 from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.integers import is_signed
 from verl_kernel.env.executor.lowering.modifiers import Modifiers
@@ -229,3 +230,4 @@ def hint(body: Body, modifiers: Modifiers) -> None:
     """Orders memory that is never out of order here, or moves data between caches."""
     for name in _HINTS[body.item.root].split():
         modifiers.take(name)
+    order.tell_fence(body)

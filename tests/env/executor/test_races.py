@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Races in small pieces of PTX: those between blocks, those between warps, and what orders them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.env.executor.ptx import aligned, buffer, entry, kernel, launch
+from tests.env.executor.test_memory import HEAD, REGISTERS
+from verl_kernel.env.executor.errors import Fault
+from verl_kernel.env.executor.kernel import Watch
+
+BLOCK = "mov.u32 %x1, %ctaid.x;"
+
+
+def watched(code, *, blocks=2, warps=1, shared=0, watch=None, **more):
+    """What is found in code that may access `[%in]` and `[%out]`, of 4 kB each: the fault, or None."""
+    watch = Watch() if watch is None else watch
+    arrays = [aligned(4096), aligned(4096)]
+    try:
+        launch(entry(f"{HEAD} {BLOCK} {code} ret;", 2, REGISTERS), arrays, blocks=blocks, warps=warps, shared=shared,
+               watch=watch, **more)  # fmt: skip
+    except Fault as fault:
+        assert fault.kind == "race", fault
+        return fault
+    assert not watch.not_watched
+    return None
+
+
+OWN = "mul.wide.u32 %off, %x1, 4; add.u64 %w1, %out, %off;"
+LOAD, STORE, ADD = "ld.global.b32 %x2, [%out];", "st.global.b32 [%out], %x1;", "red.global.add.u32 [%out], %x1;"
+STRONG, STRONG_STORE = "ld.relaxed.gpu.global.b32 %x2, [%out];", "st.relaxed.gpu.global.b32 [%out], %x1;"
+
+
+@pytest.mark.parametrize(
+    "first, second, is_race",
+    [
+        (LOAD, LOAD, False), (LOAD, STORE, True), (STORE, STORE, True), (STORE, LOAD, True), (ADD, ADD, False),
+        (ADD, LOAD, True), (LOAD, ADD, True), (ADD, STORE, True), (STORE, ADD, True), (STRONG, ADD, False),
+        (ADD, STRONG, False), (STRONG, STORE, True), (STORE, STRONG, True), (STRONG, LOAD, False),
+        (STRONG_STORE, STRONG, False), (STRONG_STORE, STRONG_STORE, False), (STRONG_STORE, LOAD, True),
+        (LOAD, STRONG_STORE, True), (STRONG_STORE, ADD, False), (STRONG_STORE, STORE, True),
+    ],
+)  # fmt: skip
+def test_pairs_of_accesses_by_two_blocks(first, second, is_race):
+    code = f"setp.eq.u32 %p1, %x1, 0; @!%p1 bra OTHER; {first} ret; OTHER: {second}"
+    assert bool(watched(code)) == is_race
+    assert watched(f"{first} {second}", blocks=1) is None
+
+
+def test_the_sentence_of_a_race():
+    fault = watched("setp.eq.u32 %p1, %t, 5; @%p1 st.global.b32 [%out+8], %x1;", blocks=3, order=[2, 0, 1])
+    assert "`@%p1 st.global.b32 [%out+8], %x1` accesses address 0x" in str(fault)
+    assert "which block 2 (warp 0) has stored to, and nothing orders the two (block 0, warp 0, lane 5)" in str(fault)
+
+
+@pytest.mark.parametrize("value, is_race", [("7", False), ("%x1", True)])
+def test_stores_of_the_same_are_no_race(value, is_race):
+    assert bool(watched(f"mov.u32 %x3, {value}; st.global.b32 [%out], %x3;", blocks=5)) == is_race
+
+
+def test_a_block_may_load_what_it_has_stored_like_others_and_nobody_else_may():
+    both = "mov.u32 %x3, 7; st.global.b32 [%out], %x3; ld.global.b32 %x4, [%out];"
+    assert watched(both, blocks=3) is None
+    third = f"setp.lt.u32 %p1, %x1, 2; @%p1 bra BOTH; {LOAD} ret; BOTH: {both}"
+    assert watched(third, blocks=3)
+
+
+def test_another_value_after_several_blocks_stored_the_same_is_a_race():
+    code = "mov.u32 %x3, 7; st.global.b32 [%out], %x3; setp.eq.u32 %p1, %x1, 1; @%p1 st.global.b32 [%out], %x1;"
+    assert watched(code, blocks=2) and watched(code, blocks=1) is None
+
+
+@pytest.mark.parametrize("bits, register", [(8, "%h1"), (16, "%h1"), (32, "%x1")])
+def test_bytes_of_one_word_are_told_apart(bits, register):
+    size = bits // 8
+    code = f"cvt.u16.u32 %h1, %x1; mul.wide.u32 %off, %x1, {size}; add.u64 %w1, %out, %off;"
+    code += f"st.global.b{bits} [%w1], {register};"
+    assert watched(f"{code} ld.global.b{bits} {register}, [%w1];", blocks=16) is None
+    wide = "setp.eq.u32 %p1, %x1, 15; @%p1 ld.global.v4.b32 {%x2, %x3, %x4, %x5}, [%out];"
+    assert watched(f"{code} {wide}", blocks=16)
+
+
+def test_a_buffer_that_is_given_twice_is_watched_once():
+    array = aligned(256)
+    code = entry(f"{HEAD} {BLOCK} st.global.b32 [%in], %x1; st.global.b32 [%out+4], %x1; ret;", 2, REGISTERS)
+    for second in (array, array[4:]):
+        with pytest.raises(Fault, match="which block 0"):
+            kernel(code).launch(
+                (2,), [array.ctypes.data, second.ctypes.data - 4], [buffer(array), buffer(second)], watch=Watch()
+            )
+
+
+EXCHANGE = "mul.lo.u32 %s, %t, 4; st.shared.b32 [%s], %t; {} xor.b32 %s, %s, 128; ld.shared.b32 %x2, [%s]; {}"
+
+
+@pytest.mark.parametrize("ending", ["", "st.shared.b32 [%s], %x2;", "bar.sync 0; st.shared.b32 [%s], %x2;"])
+@pytest.mark.parametrize("barrier", ["", "bar.sync 0;"])
+def test_warps_exchange_through_shared_memory(barrier, ending):
+    is_race = not barrier or ending.startswith("st")
+    fault = watched(EXCHANGE.format(barrier, ending), warps=2, shared=256)
+    assert bool(fault) == bool(not barrier)  # lanes store where they have loaded themselves
+    turned = EXCHANGE.format(barrier, ending.replace("st.", "xor.b32 %s, %s, 128; st."))
+    fault = watched(turned, warps=2, shared=256)
+    assert bool(fault) == is_race
+    if fault:
+        assert "byte " in str(fault) and "of shared memory, which warp" in str(fault)
+        assert "with no barrier between" in str(fault)
+
+
+def test_a_double_buffer_needs_its_barrier():
+    loop = (
+        "mov.u32 %x3, 0; mov.u32 %x7, 0; LOOP: and.b32 %x4, %x3, 1; shl.b32 %x4, %x4, 8; mad.lo.u32 %s, %t, 4, %x4;"
+        "st.shared.b32 [%s], %x3; {} xor.b32 %s, %s, 128; ld.shared.b32 %x5, [%s]; add.u32 %x7, %x7, %x5; {}"
+        "add.u32 %x3, %x3, 1; setp.lt.u32 %p1, %x3, 6; @%p1 bra LOOP;"
+    )
+    assert watched(loop.format("bar.sync 0;", ""), warps=2, shared=512) is None  # the next barrier is between
+    single = loop.replace("shl.b32 %x4, %x4, 8", "mov.u32 %x4, 0")
+    assert watched(single.format("bar.sync 0;", "bar.sync 0;"), warps=2, shared=512) is None
+    assert watched(single.format("bar.sync 0;", ""), warps=2, shared=512)
+    assert watched(loop.format("", "bar.sync 0;"), warps=2, shared=512)
+
+
+COPY = (
+    "mul.wide.u32 %off, %t, 16; add.u64 %w1, %in, %off; cvt.u32.u64 %s, %off;cp.async.cg.shared.global [%s], [%w1], 16;"
+)
+
+
+def test_asynchronous_copies_of_other_warps_need_a_barrier():
+    code = f"{COPY} cp.async.commit_group; cp.async.wait_group 0; {{}} xor.b32 %s, %s, 512; ld.shared.b32 %x2, [%s];"
+    assert watched(code.format("bar.sync 0;"), warps=2, shared=1024) is None
+    assert watched(code.format(""), warps=2, shared=1024)
+
+
+@pytest.mark.parametrize("other", ["ld.shared.b32 %x2, [0];", "st.shared.b32 [0], %t;"])
+def test_atomics_on_shared_memory(other):
+    add = "atom.shared.add.u32 %x2, [0], %x1;"
+    assert watched(add, warps=4, shared=64) is None
+    assert watched(f"{add} {other}", warps=2, shared=64)
+    alone = f"setp.lt.u32 %p1, %t, 32; @%p1 {other}"
+    assert watched(f"{alone} bar.sync 0; {add} bar.sync 0; {alone}", warps=2, shared=64) is None
+
+
+def test_shared_memory_of_another_block_is_another():
+    equal = "mov.u32 %x3, 3; st.shared.b32 [0], %x3; bar.sync 0; st.shared.b32 [4], %x1;"
+    store = "setp.lt.u32 %p1, %t, 32; @%p1 st.shared.b32 [0], %x1;"
+    assert watched(store, blocks=4, warps=2, shared=64) is None
+    assert watched(f"mov.u32 %x3, 3; st.shared.b32 [0], %x3; bar.sync 0; {store}", blocks=4, warps=2, shared=64) is None
+    assert watched(equal, blocks=4, warps=2, shared=64) is None
+
+
+def test_warps_may_be_left_together_in_global_memory():
+    code = f"{LOAD} setp.eq.u32 %p1, %t, 0; @%p1 add.u32 %x2, %x2, 1; @%p1 st.global.b32 [%out], %x2;"
+    assert watched(code, blocks=1, warps=2)
+    assert watched(code, blocks=1, warps=2, watch=Watch(between_warps=False)) is None
+    assert watched(code, blocks=2, warps=2, watch=Watch(between_warps=False))
+    shared = EXCHANGE.format("", "")
+    assert watched(shared, warps=2, shared=256, watch=Watch(between_warps=False))
+
+
+HANDOVER = (
+    "setp.eq.u32 %p1, %x1, 0; @%p1 bra FIRST; LOOP: {look}; setp.eq.u32 %p2, %x2, 0; @%p2 bra LOOP; {heard}"
+    "ld.global.b32 %x3, [%in]; ret; FIRST: mul.wide.u32 %off, %t, 4; st.global.b32 [%in], %x1; {fence} {tell};"
+)
+TELL, LOOK = "st.release.gpu.global.b32 [%out], 1", "ld.acquire.gpu.global.b32 %x2, [%out]"
+RELAXED_TELL, RELAXED_LOOK = TELL.replace("release", "relaxed"), LOOK.replace("acquire", "relaxed")
+FENCE = "fence.acq_rel.gpu;"
+
+
+@pytest.mark.parametrize(
+    "tell, look, fence, heard, is_race",
+    [
+        (TELL, LOOK, "", "", False), (RELAXED_TELL, LOOK, "", "", True), (TELL, RELAXED_LOOK, "", "", True),
+        (RELAXED_TELL, LOOK, FENCE, "", False), (TELL, RELAXED_LOOK, "", FENCE, False),
+        (RELAXED_TELL, RELAXED_LOOK, FENCE, FENCE, False),
+        (RELAXED_TELL, RELAXED_LOOK, "membar.gl;", "membar.gl;", False),
+        (RELAXED_TELL, RELAXED_LOOK, "membar.cta;", "membar.cta;", True), (RELAXED_TELL, RELAXED_LOOK, FENCE, "", True),
+        ("red.release.gpu.global.add.u32 [%out], 1", LOOK, "", "", False),
+        ("red.relaxed.gpu.global.add.u32 [%out], 1", LOOK, "", "", True),
+    ],
+)  # fmt: skip
+def test_orders_of_memory(tell, look, fence, heard, is_race):
+    code = HANDOVER.format(tell=tell, look=look, fence=fence, heard=heard).replace("], 1", "], %x4")
+    fault = watched(f"mov.u32 %x4, 1; {code}")
+    assert bool(fault) == is_race
+
+
+def test_a_result_that_nobody_reads_teaches_nothing():
+    first = "setp.ne.u32 %p1, %x1, 0; @%p1 bra NEXT; st.global.b32 [%in], %x1; NEXT:"
+    thrown = f"{first} mov.u32 %x4, 1; atom.acq_rel.gpu.global.add.u32 %x2, [%out], %x4; ld.global.b32 %x3, [%in];"
+    assert watched(thrown)
+
+
+def test_what_takes_too_many_bytes_is_told():
+    watch, array = Watch(most_bytes=1000), aligned(1 << 16)
+    launch(entry(f"{HEAD} {BLOCK} {STORE} ret;", 2, REGISTERS), [array, array], blocks=3, watch=watch)
+    assert "65536 bytes" in watch.not_watched[0]
+
+
+def test_memory_is_as_it_was_after_the_rehearsal():
+    array, out = aligned(64, np.uint32), aligned(64, np.uint32)
+    code = "mov.u32 %x4, 1; setp.eq.u32 %p1, %t, 0; @%p1 atom.acq_rel.gpu.global.add.u32 %x2, [%out], %x4;"
+    code += "@%p1 st.global.b32 [%w1], %x2;"
+    place = "mul.wide.u32 %off, %x1, 4; add.u64 %w1, %in, %off;"
+    made = launch(entry(f"{HEAD} {BLOCK} {place} {code} ret;", 2, REGISTERS), [array, out], blocks=5, watch=Watch())
+    assert [*array[:5]] == [0, 1, 2, 3, 4] and out[0] == 5
+    assert sum(item.accesses for item in made.site_counts() if item.site.kind == "global atomic") == 5
+
+
+def test_a_fault_among_blocks_that_wait_names_the_block_that_met_it():
+    wait = "LOOP: ld.relaxed.gpu.global.b32 %x2, [%out]; setp.lt.u32 %p1, %x2, %x1; @%p1 bra LOOP;"
+    code = f"{wait} setp.eq.u32 %p2, %x1, 1; @%p2 add.u64 %in, %in, 65536; ld.global.b32 %x3, [%in];"
+    code += "red.global.add.u32 [%out], %x4;"
+    arrays = [aligned(64), aligned(64)]
+    with pytest.raises(Fault, match=r"block 1, warp 0"):
+        launch(
+            entry(f"{HEAD} {BLOCK} mov.u32 %x4, 1; {code.replace('], 1', '], %x4')} ret;", 2, REGISTERS),
+            arrays,
+            blocks=6,
+        )
+
+
+ACCESS = st.tuples(st.sampled_from(["ld", "st", "red", "bar"]), st.integers(0, 5), st.booleans())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), ACCESS), min_size=1, max_size=10))
+def test_random_accesses_are_judged_as_a_list_of_pairs_is(items):
+    """Accesses by block and warp; a word of four bytes, or a byte of it, at one of a few addresses."""
+    assert bool(watched(written_out(items), blocks=3, warps=2)) == races(items)
+
+
+def written_out(items):
+    code = "shr.u32 %x2, %t, 5; mad.lo.u32 %x2, %x1, 2, %x2;"
+    for number, (block, warp, (verb, place, is_byte)) in enumerate(items):
+        if verb == "bar":
+            code += "bar.sync 0;"
+            continue
+        value = f"mov.u32 %x3, {number + 1}; cvt.u16.u32 %h1, %x3;"
+        at = f"[%out+{place if is_byte and verb != 'red' else place // 4 * 4}]"
+        instruction = {
+            "ld": f"ld.global.b8 %h2, {at};" if is_byte else f"ld.global.b32 %x4, {at};",
+            "st": f"st.global.b8 {at}, %h1;" if is_byte else f"st.global.b32 {at}, %x3;",
+            "red": f"red.global.add.u32 {at}, %x3;",
+        }[verb]
+        code += f"{value} setp.eq.u32 %p1, %x2, {block * 2 + warp}; @%p1 {instruction}"
+    return code
+
+
+def races(items):
+    """Whether two of them, by two warps, touch the same byte with nothing between; the slow and plain way."""
+    seen, moment = [], 0
+    for block, warp, (verb, place, is_byte) in items:
+        if verb == "bar":
+            moment += 1
+            continue
+        start = place if is_byte and verb != "red" else place // 4 * 4
+        touched = {start} if is_byte and verb != "red" else {*range(start, start + 4)}
+        for other_block, other_warp, other_verb, other_touched, other_moment in seen:
+            is_apart = block != other_block or (warp != other_warp and moment == other_moment)
+            clash = {verb, other_verb} not in ({"ld"}, {"red"})
+            if is_apart and clash and touched & other_touched:
+                return True
+        seen.append((block, warp, verb, touched, moment))
+    return False

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judges accesses that are not plainly in order, cell by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from verl_kernel.env.executor.library import context
+from verl_kernel.env.executor.races.memory import Row
+
+IN_THE_WAY = {
+    context.LOAD: (context.STORES, context.ATOMICS), context.ATOMIC: (context.STORES, context.LOADS),
+    context.STORE: (context.STORES, context.LOADS, context.ATOMICS, context.STRONG_LOADS),
+    context.STRONG_LOAD: (context.STORES,),
+}  # fmt: skip
+KEPT_IN = {
+    context.LOAD: context.LOADS, context.STORE: context.STORES, context.ATOMIC: context.ATOMICS,
+    context.STRONG_LOAD: context.STRONG_LOADS,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class View:
+    """How one warp sees stamps."""
+
+    own: int
+    """Its stamp."""
+    now: int
+    """The first stamp since the last barrier."""
+    is_plain: bool
+    """Whether no warp learns of another one but at barriers."""
+    precedes: Callable[[int], bool]
+    """Whether an access with this stamp comes before all that the warp does now."""
+    precede: Callable[[int, bool], bool]
+    """The same of all accesses up to a stamp: by any block, or by the one that has the stamp only."""
+    is_of_block: Callable[[int], bool]
+    """Whether a stamp is of the warp's block."""
+
+
+@dataclass(frozen=True)
+class Met:
+    """What an access raced with."""
+
+    stamp: int
+    word: int
+    """Which kind of access that was."""
+    is_of_warps: bool
+    """Whether it was by another warp of the block."""
+
+
+def judged(view: View, verb: int, row: Row, cell: int, is_equal: Callable[[], bool]) -> Met | None:
+    """Note an access to one cell, or say with what it races.
+
+    Args:
+        view: of the warp.
+        verb: what it does.
+        row: the memory that the cell belongs to.
+        cell: its number.
+        is_equal: whether a store leaves the bytes as they are.
+    """
+    mark = 0
+    for word in IN_THE_WAY[verb]:
+        stamp = int(row.stamps[word][cell]) if word in row.stamps else 0
+        if word == context.STORES:
+            is_fine, mark = _stored(view, verb, stamp, is_equal)
+        else:  # who loaded what several have stored is one of them
+            is_fine = (mark and word != context.ATOMICS) or _accessed(view, stamp)
+        if not is_fine:
+            low = stamp & context.LOW
+            return Met(low, word, not stamp & context.SEVERAL and view.is_of_block(low))
+    stamps = row.stamps[KEPT_IN[verb]]
+    if verb == context.STORE:
+        stamps[cell] = view.own | mark
+        for word in set(row.stamps) - {context.STORES} if not mark else ():
+            row.stamps[word][cell] = 0  # all of it came before
+    else:
+        stamps[cell] = joined(view, int(stamps[cell]))
+    return None
+
+
+def _stored(view: View, verb: int, stamp: int, is_equal: Callable[[], bool]) -> tuple[bool, int]:
+    """Whether an access may follow the latest store, and the mark of a cell to which several have stored the same."""
+    low = stamp & context.LOW
+    if _accessed(view, stamp):
+        return True, 0
+    if verb == context.STORE:
+        return is_equal(), stamp & context.SEVERAL | _mark(view, low)
+    return verb == context.LOAD and low == view.own, 0
+
+
+def _accessed(view: View, stamp: int) -> bool:
+    """Whether an access may follow those of one warp or several that left a stamp."""
+    low = stamp & context.LOW
+    if view.is_plain and stamp & context.SEVERAL_WARPS and low >= view.now:
+        return False
+    if not view.precedes(low):
+        return False
+    if view.is_plain or not stamp & (context.SEVERAL | context.SEVERAL_WARPS):
+        return not stamp & context.SEVERAL
+    return view.precede(low, bool(stamp & context.SEVERAL))
+
+
+def _mark(view: View, low: int) -> int:
+    return context.SEVERAL_WARPS if view.is_of_block(low) else context.SEVERAL
+
+
+def joined(view: View, stamp: int) -> int:
+    """The stamp of a cell that this warp accesses as others may have done before."""
+    low, marks = stamp & context.LOW, stamp & (context.SEVERAL | context.SEVERAL_WARPS)
+    if low == view.own and (view.is_plain or not marks):
+        return stamp
+    if view.precedes(low) and not stamp & context.SEVERAL and (view.is_plain or not marks):
+        return view.own
+    return (low if view.is_plain else max(low, view.own)) | marks | _mark(view, low)

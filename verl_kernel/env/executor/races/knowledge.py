@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What warps know of each other: vector clocks (Lamport 1978, Mattern 1989) of stamps.
+
+A warp that acquires learns all that was known to the one that released, at that moment. At a barrier the warps of a
+block learn all of each other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verl_kernel.env.executor.library import context
+
+STAMPS = 1 << 24
+"""How many there may be where blocks may learn of each other."""
+Clock = np.ndarray
+"""For each warp of the launch, its latest stamp that is known."""
+
+
+class Stamps:
+    """All that were given, and to whom."""
+
+    def __init__(self) -> None:
+        self.owners, self.used = np.zeros(STAMPS, np.uint32), np.zeros(STAMPS, np.uint8)
+        """The warp that each was given to, and whether it accessed memory with it."""
+        self.next = 1
+
+    def give(self, first_warp: int, count: int = 1) -> Clock:
+        """New stamps for warps that follow each other (raises OverflowError if there are none left)."""
+        if self.next + count > STAMPS:
+            raise OverflowError
+        given = np.arange(self.next, self.next + count, dtype=np.uint32)
+        self.owners[self.next : self.next + count] = np.arange(first_warp, first_warp + count)
+        self.next += count
+        return given
+
+    def latest(self, most: int, warps: int) -> Clock:
+        """For each warp, its latest stamp up to this one with which it accessed memory."""
+        found = np.zeros(warps, np.uint32)
+        numbers = np.flatnonzero(self.used[: most + 1])
+        found[self.owners[numbers]] = numbers
+        return found
+
+
+class Told:
+    """What releases have told, by the address at which they did."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._clocks: dict[int, Clock] = {}
+        self._left = most_bytes
+
+    def hear(self, address: int) -> Clock | None:
+        """What there is to learn."""
+        return self._clocks.get(address)
+
+    def tell(self, address: int, clock: Clock, replaces: bool) -> None:
+        """Add to it, or begin anew (raises OverflowError beyond the bytes that it may take)."""
+        old = None if replaces else self._clocks.get(address)
+        if old is None or (old is not clock and not (old <= clock).all()):
+            self._left -= clock.nbytes
+        if self._left < 0:
+            raise OverflowError
+        self._clocks[address] = clock if old is None or (old <= clock).all() else np.maximum(old, clock)
+
+    def forget(self, address: int) -> None:
+        """A store that releases nothing ends it."""
+        self._clocks.pop(address, None)
+
+
+class Knowledge:
+    """Of the warps of one block.
+
+    Args:
+        stamps: of the launch.
+        told: of the launch.
+        block: place in the order of blocks.
+        warps: of a block.
+        total: warps of the launch.
+    """
+
+    def __init__(self, stamps: Stamps, told: Told, block: int, warps: int, total: int) -> None:
+        self._stamps, self._told, self.first, self._warps = stamps, told, block * warps, warps
+        self.clocks = [np.zeros(total, np.uint32)] * warps
+        """One for all warps, until one of them learns something."""
+        self.ids, self.shared_ids = np.zeros(warps, np.uint32), np.zeros(warps, np.uint32)
+        self._heard: dict[int, Clock] = {}
+        self._fenced: dict[int, Clock] = {}
+
+    def pass_barrier(self) -> None:
+        """All warps know what each of them knew; each gets another stamp."""
+        clock = self.clocks[0]
+        if any(other is not clock for other in self.clocks):
+            clock = np.maximum.reduce(self.clocks)
+        own = slice(self.first, self.first + self._warps)
+        clock[own] = np.maximum(clock[own], self.ids)
+        self.clocks = [clock] * self._warps
+        self.ids[:] = self.shared_ids[:] = self._stamps.give(self.first, self._warps)
+
+    def note(self, warp: int, marks: int, addresses: set[int]) -> None:
+        """An access that may put warps in order, or a fence."""
+        if marks & context.FENCES:
+            self._learn(warp, self._heard.pop(warp, None))
+            self._fenced[warp] = self._now(warp)
+        if marks & context.READS:
+            for address in addresses:
+                self._hear(warp, self._told.hear(address), bool(marks & context.ACQUIRES))
+        if marks & context.WRITES:
+            clock = self._now(warp) if marks & context.RELEASES else self._fenced.get(warp)
+            for address in addresses:
+                if clock is not None:
+                    self._told.tell(address, clock, bool(marks & context.REPLACES))
+                elif marks & context.REPLACES:
+                    self._told.forget(address)
+
+    def _hear(self, warp: int, clock: Clock | None, acquires: bool) -> None:
+        if acquires:
+            self._learn(warp, clock)
+        elif clock is not None:
+            old = self._heard.get(warp)
+            self._heard[warp] = clock if old is None else np.maximum(old, clock)
+
+    def _learn(self, warp: int, clock: Clock | None) -> None:
+        if clock is not None and not (clock <= self.clocks[warp]).all():
+            self.clocks[warp] = np.maximum(self.clocks[warp], clock)
+
+    def _now(self, warp: int) -> Clock:
+        """What a warp knows, itself included; what it does later has another stamp."""
+        clock: Clock = self.clocks[warp].copy()
+        clock[self.first + warp] = self.ids[warp]
+        self.ids[warp] = self._stamps.give(self.first + warp)[0]
+        return clock

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stamps of the cells of memory that a launch may access."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from verl_kernel.env.executor.library import context
+from verl_kernel.env.executor.lowering.sites import Site
+
+WORDS = (context.STORES, context.LOADS, context.ATOMICS, context.STRONG_LOADS)
+_WIDEST = 16
+
+
+def cell_bytes(sites: Sequence[Site], room: str) -> int:
+    """Length of a cell: of the smallest access, as each begins at a multiple of its length."""
+    return min((site.bytes for site in sites if site.kind.startswith(room) and site.bytes), default=_WIDEST)
+
+
+def words_of(sites: Sequence[Site]) -> list[int]:
+    """Which kinds of accesses to global memory a kernel has."""
+    kinds = {site.kind for site in sites}
+    atomics = bool({"global atomic", "global strong store"} & kinds)
+    words = [context.STORES, context.LOADS, *[context.ATOMICS] * atomics]
+    return words + [context.STRONG_LOADS] * ("global strong load" in kinds)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Memory that is watched, with the stamps of its cells; a kind of access that the kernel has none of has none."""
+
+    start: int
+    bytes: int
+    shift: int
+    stamps: dict[int, np.ndarray]
+
+    @classmethod
+    def of(cls, start: int, length: int, cell: int, words: Sequence[int]) -> Row:
+        """A row without accesses; its ends are moved to whole cells."""
+        begin, end = start // _WIDEST * _WIDEST, -(-(start + length) // _WIDEST) * _WIDEST
+        stamps = {word: np.zeros((end - begin) // cell, np.uint32) for word in words}
+        return cls(begin, end - begin, cell.bit_length() - 1, stamps)
+
+    def words(self) -> list[int]:
+        """As native code reads it."""
+        row = [self.start, self.bytes]
+        return row + [self.stamps[word].ctypes.data if word in self.stamps else 0 for word in WORDS]
+
+    def holds(self, address: int) -> bool:
+        """Whether it lies in here."""
+        return self.start <= address < self.start + self.bytes
+
+    def cells(self, address: int, size: int) -> range:
+        """Cells of an access."""
+        first = address - self.start >> self.shift
+        return range(first, first + (size >> self.shift))
+
+
+def merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Starts and lengths of what ranges cover, without overlaps of their whole cells."""
+    found: list[list[int]] = []
+    for start, length in sorted(ranges):
+        if length <= 0:
+            continue
+        if found and start // _WIDEST <= (found[-1][1] - 1) // _WIDEST:
+            found[-1][1] = max(found[-1][1], start + length)
+        else:
+            found.append([start, start + length])
+    return [(start, end - start) for start, end in found]

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a launch is watched with, and what was found."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from verl_kernel.env.executor.library import context
+from verl_kernel.env.executor.lowering.function import Module
+from verl_kernel.env.executor.races import memory
+from verl_kernel.env.executor.races.block import Block, lane_numbers, stored_bytes
+from verl_kernel.env.executor.races.judge import Met, View, judged
+from verl_kernel.env.executor.races.knowledge import Knowledge, Stamps, Told
+from verl_kernel.env.executor.races.memory import Row
+
+_CALL = ctypes.CFUNCTYPE(
+    None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p,
+    ctypes.c_void_p,
+)  # fmt: skip
+_DID = {
+    context.STORES: "stored to", context.LOADS: "loaded from", context.ATOMICS: "changed atomically",
+    context.STRONG_LOADS: "loaded from",
+}  # fmt: skip
+_RESIDENT = 1024
+
+
+@dataclass
+class Watch:
+    """A wish that races are looked for, and what could not be."""
+
+    most_bytes: int = 1 << 30
+    """That stamps, and what blocks know of each other, may take each."""
+    between_warps: bool = True
+    """Whether warps of a block are told apart in global memory; in shared memory they always are. Triton loads a scalar
+    in each warp and stores it in one: if no barrier is between, that is a race, mostly without effect."""
+    not_watched: list[str] = field(default_factory=list)
+    """What the launch was not watched for, in sentences; a launch is free of races only if there is none."""
+
+    def note(self, sentence: str) -> None:
+        """Add one, once."""
+        if sentence not in self.not_watched:
+            self.not_watched.append(sentence)
+
+
+class Watcher:
+    """Watches one launch.
+
+    Args:
+        watch: what was wished.
+        module: the kernel.
+        warps: of a block.
+        ranges: addresses and lengths of what may be accessed.
+        numbers: of the blocks, in order.
+        fault: words of the launch's fault.
+    """
+
+    def __init__(
+        self, watch: Watch, module: Module, warps: int, ranges: Sequence[tuple[int, int]], numbers: np.ndarray,
+        fault: np.ndarray,
+    ) -> None:  # fmt: skip
+        self._watch, self._module, self._warps, self._numbers, self._fault = watch, module, warps, numbers, fault
+        self._total = len(numbers) * warps
+        self._rows = self._made_rows(ranges)
+        self._table = np.array([row.words() for row in self._rows] or [[0] * context.WATCH_ROW_WORDS], np.int64)
+        self._clock, self._starts = np.ones(1, np.int64), np.full(len(numbers), 1 << 62, np.int64)
+        self._stamps = Stamps() if module.learns or module.may_wait else None
+        self._told = Told(watch.most_bytes)
+        self._call = _CALL(self._called)
+        self._blocks: dict[int, tuple[np.ndarray, Block]] = {}
+        self._met: tuple[Met, int, int] | None = None
+
+    def _made_rows(self, ranges: Sequence[tuple[int, int]]) -> list[Row]:
+        """Rows as far as memory allows."""
+        sites, left, rows = self._module.sites, self._watch.most_bytes, []
+        if any("cta" in site.item.modifiers for site in sites if site.kind == "global atomic"):
+            self._watch.note("races of atomics whose scope is the block: they count as if all blocks saw them")
+        blocks = len(self._numbers)
+        if self._module.learns and 4 * min(blocks, _RESIDENT) * self._total > self._watch.most_bytes:
+            self._watch.note(f"races between blocks: what {blocks} blocks know of each other takes too many bytes")
+            return []
+        cell, words = memory.cell_bytes(sites, "global"), memory.words_of(sites)
+        for start, length in memory.merged(ranges):
+            needed = 4 * len(words) * (length // cell + 2)
+            if needed > left:
+                self._watch.note(f"races in the {length} bytes from {start:#x} on: their stamps take too many bytes")
+                continue
+            left -= needed
+            rows.append(Row.of(start, length, cell, words))
+        return rows
+
+    def begin(self, launch: np.ndarray, shared: np.ndarray, place: int = 0) -> None:
+        """Put a block's words into its context."""
+        block = Block(self._module.sites, self._warps, shared, place, self._stamps is not None)
+        words = block.words
+        for word, array in ((context.ROWS, self._table), (context.CLOCK, self._clock), (context.STARTS, self._starts)):
+            words[word] = array.ctypes.data
+        words[[context.ID_STEP, context.BLOCK_WARPS]] = self._watch.between_warps, self._warps
+        words[context.BLOCK_OWNER] = place * self._warps
+        words[context.ROW_COUNT] = len(self._rows)
+        words[context.SHIFT] = self._rows[0].shift if self._rows else 0
+        words[context.CALL] = ctypes.cast(self._call, ctypes.c_void_p).value or 0
+        if self._stamps is not None:
+            words[context.OWNERS] = self._stamps.owners.ctypes.data
+            words[context.USED] = self._stamps.used.ctypes.data
+        launch[context.WATCH] = words.ctypes.data
+        self._blocks[int(launch.ctypes.data)] = launch, block
+
+    def end(self, launch: np.ndarray) -> None:
+        """Forget a block that has ended."""
+        _, block = self._blocks.pop(int(launch.ctypes.data))
+        if block.words[context.IS_LOST]:
+            self._watch.note("races from some block on: there are more barriers than stamps")
+
+    def _called(self, what: int, lanes: int, addresses: int, size: int, values: int, launch: int, site: int) -> None:
+        """What native code calls."""
+        block = self._blocks[launch][1]
+        try:
+            if what == context.BARRIER:
+                self._pass_barrier(block)
+            elif what & 15 == context.EVENT:
+                block.clocks.note(block.warp, what >> 4, {at for _, at in _chosen(lanes, addresses)})
+                block.point_to_clocks()
+            else:
+                self._judge(block, what, _chosen(lanes, addresses), size, values, site)
+        except OverflowError:
+            self._watch.note("races from some block on: what blocks know of each other takes too many bytes")
+            for other, _ in self._blocks.values():
+                other[context.WATCH] = 0
+
+    def _pass_barrier(self, block: Block) -> None:
+        assert self._stamps is not None
+        is_first = bool(block.words[context.IS_FRESH])
+        if is_first:
+            block.known = Knowledge(self._stamps, self._told, block.place, self._warps, self._total)
+            block.ids[:] = 0
+            block.words[context.BLOCK_OWNER] = block.place * self._warps
+            block.known.ids, block.known.shared_ids = block.ids, block.shared_ids
+        block.clocks.pass_barrier()
+        block.words[[context.NOW, context.IS_FRESH]] = block.ids[0], 0
+        block.point_to_clocks()
+
+    def _judge(self, block: Block, what: int, lanes: list[tuple[int, int]], size: int, values: int, site: int) -> None:
+        """Judge an access of some lanes, of `size % 2**16` bytes each, in registers of `size >> 16` bits."""
+        in_shared, verb = bool(what & context.IN_SHARED), what & ~context.IN_SHARED
+        size, bits = size & 0xFFFF, size >> 16
+        view = self._view(block, in_shared)
+        stored = stored_bytes(values, size, bits) if verb == context.STORE else None
+        for lane, address in lanes:
+            row = block.shared if in_shared else next(item for item in self._rows if item.holds(address))
+            assert row is not None
+            place = address + (block.shared_start if in_shared else 0)
+            for number, cell in enumerate(row.cells(address, size)):
+                new = None if stored is None else stored[lane, number << row.shift : number + 1 << row.shift].tobytes()
+                met = judged(view, verb, row, cell, _equality(new, place + (number << row.shift)))
+                if met is not None:
+                    self._note(block, met, lane, address, site)
+                    return
+
+    def _view(self, block: Block, in_shared: bool) -> View:
+        words, warp = block.words, block.warp
+        now, first = int(words[context.NOW]), 0 if in_shared else int(words[context.FIRST])
+        own = int((block.shared_ids if in_shared else block.ids)[warp])
+        clock = None if block.known is None else block.known.clocks[warp]
+        is_plain = in_shared or clock is None
+
+        mine = range(block.place * self._warps, (block.place + 1) * self._warps)
+        same = {mine[warp]} if self._watch.between_warps or in_shared else {*mine}
+
+        def precedes(stamp: int) -> bool:
+            if not stamp or stamp == own or (is_plain and first <= stamp < now):
+                return True
+            owner = self._owner(stamp)
+            return clock is not None and (owner in same or int(clock[owner]) >= stamp)
+
+        def precede(stamp: int, by_any: bool) -> bool:
+            return not is_plain and clock is not None and self._precede(clock, same, stamp, by_any)
+
+        return View(own, now, is_plain, precedes, precede, lambda stamp: self._owner(stamp) in mine)
+
+    def _precede(self, clock: np.ndarray, same: set[int], stamp: int, by_any: bool) -> bool:
+        """Whether all accesses up to a stamp are known; those of other blocks count as known, and that is noted."""
+        assert self._stamps is not None
+        latest = self._stamps.latest(stamp, self._total)
+        latest[[*same]] = 0
+        if not by_any:
+            first = self._owner(stamp) // self._warps * self._warps
+            return bool((latest <= clock)[first : first + self._warps].all())
+        if not (latest <= clock).all():
+            self._watch.note("races with one of several blocks that accessed an address: it is not known which did")
+        return True
+
+    def _owner(self, stamp: int) -> int:
+        """The warp that a stamp was given to, by its number in the launch."""
+        if self._stamps is not None:
+            return int(self._stamps.owners[stamp])
+        place = int(np.searchsorted(self._starts, stamp, "right")) - 1
+        return place * self._warps + int(stamp - self._starts[place]) % self._warps
+
+    def _note(self, block: Block, met: Met, lane: int, address: int, site: int) -> None:
+        """Note a race as the launch's fault, if it is the first."""
+        if self._fault[context.KIND]:
+            return
+        self._fault[[context.KIND, context.SITE, context.LANE]] = context.RACE, site, lane
+        self._fault[context.PLACE] = np.uint64(address).view(np.int64)
+        self._met = met, self._owner(met.stamp), block.place * self._warps + block.warp
+
+    def sentence(self) -> str:
+        """What the first race was with; nothing if there was none."""
+        if self._met is None:
+            return ""
+        met, other, own = self._met
+        block, warp = divmod(other, self._warps)
+        is_same_block = block == own // self._warps
+        if other == own:
+            who = "another warp" if met.is_of_warps else "another block"
+        else:
+            who = f"warp {warp} of the block" if is_same_block else f"block {int(self._numbers[block])} (warp {warp})"
+        ending = "with no barrier between" if is_same_block and who != "another block" else "and nothing orders the two"
+        return f"which {who} has {_DID[met.word]}, {ending}"
+
+
+def _chosen(lanes: int, addresses: int) -> list[tuple[int, int]]:
+    """Lanes of a mask, with their addresses."""
+    return [(lane, at) for lane, at in enumerate(lane_numbers(addresses)) if lanes >> lane & 1]
+
+
+def _equality(new: bytes | None, place: int) -> Callable[[], bool]:
+    """Whether memory holds these bytes already."""
+    return lambda: new is not None and ctypes.string_at(place, len(new)) == new
