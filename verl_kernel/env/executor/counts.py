@@ -29,7 +29,7 @@ class SiteCount:
     accesses: int
     """By lanes."""
     sectors: int
-    """Of 32 bytes, by warps; of global memory only."""
+    """Of 32 bytes, by warps; of shared memory, passes over its banks, from a sample."""
     unwritten: int
     """Lanes that read bytes nobody had written."""
     missed: int = 0
@@ -46,6 +46,26 @@ class Use:
     low: int = 0
     """Address of the first sector, and the first byte behind the last one."""
     high: int = 0
+
+    @property
+    def extent(self) -> int:
+        """Bytes between the first and the last one that was accessed."""
+        return self.high - self.low
+
+    @property
+    def once(self) -> int:
+        """Bytes from device memory if the second level keeps all that is accessed again."""
+        return min(self.own, self.extent)
+
+    @property
+    def repeated(self) -> int:
+        """Further bytes if it does not keep what a block accesses again."""
+        return round(self.once * (self.total / self.own - 1.0)) if self.own else 0
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether blocks access the same bytes."""
+        return 2 * self.own > 3 * self.extent
 
 
 @dataclass(frozen=True)
@@ -90,6 +110,13 @@ class Counters:
         self.program, self.module = program, module
         self.blocks = np.zeros(2 * (len(module.blocks) + 1), np.int64)
         self.words = np.zeros((max(1, len(module.sites)), sites.WORDS), np.int64)
+        blocks = {
+            id(item): number
+            for number, (start, end) in enumerate(module.blocks)
+            for item in program.instructions[start:end]
+        }
+        self._places = np.array([blocks[id(site.item)] for site in module.sites], np.int64)
+        """Block of each site."""
 
     def lanes(self) -> np.ndarray:
         """That entered each block."""
@@ -105,13 +132,22 @@ class Counters:
         """How many lanes executed each opcode."""
         return _by_opcode(self.program, self.module, self.lanes())
 
-    def sites(self, before: np.ndarray | int = 0) -> list[SiteCount]:
-        """What each site did since its words were `before`."""
-        chosen = [sites.ACCESSES, sites.SECTORS, sites.UNWRITTEN, sites.MISSED]
-        rows = (self.words - before)[:, chosen]
-        kinds = [site.item.root != "ld" for site in self.module.sites]
-        rows[: len(kinds), 3] = np.where(kinds, rows[: len(kinds), 1], rows[: len(kinds), 3])
-        return [SiteCount(site, *row) for site, row in zip(self.module.sites, rows.tolist(), strict=False)]
+    def sites(self, before: np.ndarray | int = 0, entered: np.ndarray | int = 0) -> list[SiteCount]:
+        """What each site did since its words were `before`, and warps that entered each block `entered`."""
+        rows, executed = self.words - before, (self.warps() - entered)[self._places].tolist()
+        return [
+            _site_count(site, row, times)
+            for site, row, times in zip(self.module.sites, rows.tolist(), executed, strict=False)
+        ]
+
+
+def _site_count(site: sites.Site, row: Sequence[int], executed: int) -> SiteCount:
+    sectors, missed = row[sites.SECTORS], row[sites.MISSED]
+    if site.kind.startswith("shared"):
+        sectors, missed = round(row[sites.PASSES] * executed / max(1, row[sites.SAMPLES])), 0
+    elif site.item.root != "ld":
+        missed = sectors
+    return SiteCount(site, row[sites.ACCESSES], sectors, row[sites.UNWRITTEN], missed)
 
 
 class Traffic:
@@ -152,8 +188,8 @@ class Traffic:
         uses = [_use(row) for row in self.totals.tolist()]
         return LaunchCount(
             counters.program, counters.module, shape, self._warps, self._shared_bytes,
-            lanes=counters.lanes() - lanes, warps_entered=counters.warps() - entered, sites=counters.sites(words),
-            reads=uses[::2], writes=uses[1::2],
+            lanes=counters.lanes() - lanes, warps_entered=counters.warps() - entered,
+            sites=counters.sites(words, entered), reads=uses[::2], writes=uses[1::2],
             heaviest_bytes=int(self.work[traffic.SECTORS_MOST]) * traffic.SECTOR,
             heaviest_work=int(self.work[traffic.WORK_MOST]),
         )  # fmt: skip

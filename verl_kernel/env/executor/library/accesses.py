@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from llvmlite.binding import llvm_version_info
 
-from verl_kernel.env.executor.library import checks, context
+from verl_kernel.env.executor.library import banks, checks, context
 from verl_kernel.env.executor.library.checks import Checked
 from verl_kernel.env.executor.library.function import MASK, POINTERS, Function, stride
 from verl_kernel.env.executor.lowering import sites
@@ -187,12 +187,13 @@ def _watch_lanes(made: Function, verb: str, lanes: str, shadows: str, bits: int,
         made.add_to(made.word("%site", sites.UNWRITTEN), count_of)
 
 
-def shared_lanes(made: Function, size: int) -> tuple[str, str]:
-    """Shared memory's first byte, and the lanes whose access fits into it and is aligned."""
+def shared_lanes(made: Function, size: int, phase: int = LANES) -> tuple[str, str]:
+    """Shared memory's first byte, and the lanes whose access fits into it; so many are served at a time."""
     base = made.context(context.SHARED)
     limit = made.op(f"trunc i64 {made.context(context.SHARED_BYTES, 'i64')} to i32")
     good = checks.check_room(made, "%addresses", "%lanes", limit, size, context.OUT_OF_SHARED)
     checks.count_lanes(made, good)
+    banks.count_passes(made, size, good, phase)
     return base, good
 
 

@@ -5,13 +5,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from verl_kernel.env.executor.library import accesses, atomics, cells, checks, functions, matrices, traffic, watching
+from verl_kernel.env.executor.library import (
+    accesses,
+    atomics,
+    banks,
+    cells,
+    checks,
+    functions,
+    matrices,
+    traffic,
+    watching,
+)
 from verl_kernel.env.executor.library.function import Function
 from verl_kernel.env.executor.lowering.writer import Key
 
 _MADE_BY: dict[str, Callable[[Key], tuple[Function, str]]] = {
     "fault": checks.fault_text, "resolve": checks.resolve_text, "sectors": traffic.sectors_text,
-    "span": traffic.span_text,
+    "span": traffic.span_text, "passes": banks.passes_text,
     "converged": checks.converged_text, "gather": accesses.gather_text, "copy": accesses.copy_text,
     "matrices": matrices.matrices_text, "product": matrices.product_text, "ex2": functions.ex2_text,
     "lg2": functions.lg2_text, "sin": functions.circular_text, "cos": functions.circular_text,

@@ -195,7 +195,7 @@ def matrices_text(key: Key) -> tuple[Function, str]:
     made, count, is_transposed = Function(), int(key[1]), bool(key[2])
     used = (1 << 8 * count) - 1
     made.do(f"%lanes = add i32 0, {used - (1 << 32) if used >> 31 else used}")
-    base, good = shared_lanes(made, 16)
+    base, good = shared_lanes(made, 16, 8)
     checks.watch(made, "shared", "load", 32, 4, good)
     aligned = checks.check_alignment(made, "%addresses", good, 16, 32)
     is_bad = made.op(f"icmp ne i32 {aligned}, %lanes")

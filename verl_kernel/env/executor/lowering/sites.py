@@ -11,6 +11,9 @@ BUFFER, ROOM, SHADOW, ACCESSES, SECTORS, UNWRITTEN, ROW, MISSED = range(8)
 """Words of a site: start of the buffer that it met last, how many offsets fit into it, what leads from there to
 its shadow; how many lanes accessed, how many sectors of 32 bytes that took, how many lanes read bytes nobody wrote; the
 buffer's row in the table; how many of a load's sectors the first-level cache had not."""
+LEFT, PASSES, SAMPLES = ROOM, SECTORS, MISSED
+"""Of a site of shared memory: how many accesses until one is looked at, passes over the banks of those that were, and
+how many they were."""
 WORDS = 8
 
 

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What instructions cost: how many of an SM's places to issue one they take, and how long they keep its units busy.
+
+An SM of the H100 issues for 128 threads in a cycle, and its units take fewer: 64 for integers, comparisons,
+conversions and float64, 32 for shared memory and shuffles, 16 for special functions and what has to do with 64-bit
+integers converted (CUDA C++ Programming Guide, "Arithmetic Instructions", 9.0). Costs are in instructions of single
+threads, of which an SM issues 128 in a cycle; units work side by side. What PTX writes as one instruction and the
+machine as several counts as those: divisions, functions of subnormals, 64-bit integers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from verl_kernel.env.executor.ptx.program import Instruction
+
+ISSUE, INTEGER, SPECIAL, SHARED, DOUBLE = range(5)
+UNITS = 5
+"""Places to issue, and the units."""
+PER_SHARED = 4.0
+"""Of what an SM issues, how many times less goes to shared memory or by shuffles."""
+_PER_INTEGER, _PER_SPECIAL, _PER_DOUBLE = 2.0, 8.0, 2.0
+_FREE = frozenset({"mov", "cvta", "isspacep", "pragma"})
+"""What ptxas makes names of, as a rule."""
+_BY_SITE = frozenset({"ld", "st", "atom", "red", "ldmatrix"})
+_BY_PRODUCT = frozenset({"cp", "mma", "ldmatrix"})
+"""Not issued one by one on Hopper: wgmma reads its operands from shared memory, and TMA brings them there."""
+_FLOAT = frozenset({"f16", "bf16", "f32", "f64", "f16x2", "bf16x2"})
+_SPECIAL = frozenset({"ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh"})
+_COUNTED = frozenset({"add", "sub", "mul", "min", "max", "neg", "abs", "div", "copysign"}) | _SPECIAL
+"""Floating-point operations."""
+_DIVISIONS = {"f32": 10, "f64": 30, "s64": 80, "u64": 80, "s32": 20, "u32": 16, "s16": 16, "u16": 16}
+"""Instructions of a division or a remainder."""
+_EXACT, _APPROXIMATE, _FLUSHED = 8, 4, 2
+"""Instructions of a special function: correctly rounded; approximated; with subnormals as zeros."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one instruction."""
+
+    units: tuple[float, ...] = (0.0,) * UNITS
+    flops: int = 0
+    """Floating-point operations of a lane, but for products of matrices."""
+    product: str = ""
+    """The unit of the machine model for a product of matrices."""
+    product_flops: int = 0
+    """Of a warp."""
+    operand_bytes: int = 0
+
+
+def cost(item: Instruction) -> Cost:
+    """The cost of an instruction; accesses to memory cost what their sites counted besides."""
+    root = item.root
+    if root == "mma":
+        return _product(item)
+    if root in _BY_PRODUCT or root in _FREE or "param" in item.modifiers[:1]:
+        return Cost()
+    if root in _BY_SITE:
+        return Cost(_units(1))
+    kinds = [part for part in item.modifiers if part in _FLOAT]
+    flops = _flops(root, kinds[-1]) if kinds else 0
+    return Cost(_busy(item, root, kinds[-1] if kinds else item.modifiers[-1] if item.modifiers else ""), flops)
+
+
+def _product(item: Instruction) -> Cost:
+    shape, kind = next(part for part in item.modifiers if part.startswith("m") and "n" in part), item.modifiers[-3]
+    rows, rest = shape.removeprefix("m").split("n")
+    columns, depth = rest.split("k")
+    unit = {"tf32": "tf32", "f64": "fma"}.get(kind, "half")
+    size = {"tf32": 4, "f64": 8, "f16": 2, "bf16": 2}.get(kind, 1)
+    return Cost(product=unit, product_flops=2 * int(rows) * int(columns) * int(depth), operand_bytes=size)
+
+
+def _flops(root: str, kind: str) -> int:
+    each = 2 if root == "fma" else int(root in _COUNTED)
+    return each * (2 if kind.endswith("x2") else 1)
+
+
+def _busy(item: Instruction, root: str, kind: str) -> tuple[float, ...]:
+    if root in ("div", "rem"):
+        return _units(_DIVISIONS.get(kind, 10), integer=0 if kind in _FLOAT else _DIVISIONS.get(kind, 16), special=1)
+    if root in _SPECIAL:
+        is_exact = "approx" not in item.modifiers
+        return _units(_EXACT if is_exact else _FLUSHED if "ftz" in item.modifiers else _APPROXIMATE, special=1)
+    if root in ("shfl", "redux", "match"):
+        return _units(1, shared=1)
+    if root in ("popc", "clz", "brev", "bfind", "fns"):
+        return _units(1, special=1)
+    if root == "cvt":
+        return _units(1, special=1) if "64" in item.opcode else _units(1, integer=1)
+    if kind in _FLOAT and root in ("add", "sub", "mul", "fma", "mad", "neg", "abs", "copysign"):
+        return _units(1, double=int(kind == "f64"))
+    wide = 2 if kind.endswith("64") else 1
+    if root in ("mul", "mad") and wide == 2 and "wide" not in item.modifiers:
+        wide = 4
+    return _units(wide, integer=0 if root in ("bra", "bar", "barrier", "ret", "exit") else wide)
+
+
+def _units(
+    issued: float, integer: float = 0, special: float = 0, shared: float = 0, double: float = 0
+) -> tuple[float, ...]:
+    return (issued, integer * _PER_INTEGER, special * _PER_SPECIAL, shared * PER_SHARED, double * _PER_DOUBLE)

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A launch that has run as the machine model sees it: its loads and instructions, then, after products, its stores."""
+
+from __future__ import annotations
+
+import weakref
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from math import ceil, prod
+
+import numpy as np
+
+from verl_kernel.env.executor.counts import LaunchCount, SiteCount, Use
+from verl_kernel.env.executor.flow.graph import Graph
+from verl_kernel.env.executor.lowering.function import Module
+from verl_kernel.env.executor.lowering.writer import LANES
+from verl_kernel.env.executor.ptx.program import Program
+from verl_kernel.env.executor.work import costs
+from verl_kernel.env.executor.work.waits import Group, groups
+from verl_kernel.env.machine.constants import constant
+from verl_kernel.env.trace import Step
+
+_LINE, _SECTOR = 128, 32
+_KEPT_SPILLS = 128
+"""Bytes that the first level keeps for a lane where an SM is full of them."""
+
+
+@dataclass(frozen=True)
+class LaunchWork:
+    """What a launch did, as an event of a trace tells it (`TraceEvent`)."""
+
+    bytes: int
+    flops: int
+    half_flops: int
+    steps: tuple[Step, ...]
+    reads: tuple[int, ...]
+    """Bytes of each of the launch's buffers that device memory delivers, if all that is read again is kept."""
+    writes: tuple[int, ...]
+
+
+def launch_work(count: LaunchCount, spills: int = 0) -> LaunchWork:
+    """What a launch that has ended did.
+
+    Args:
+        count: what `Kernel.launch` returned.
+        spills: bytes of registers that the compiler for the target stores in memory, a thread.
+    """
+    known = _known(count.program, count.module)
+    products = _products(count, known)
+    flops = int(count.lanes @ known.flops) + round(sum(each for each, _ in products.values()))
+    half = round(products["half"][0]) if "half" in products else 0
+    return LaunchWork(
+        bytes=sum(_asked(site) for site in count.sites),
+        flops=flops,
+        half_flops=half,
+        steps=_steps(count, known, products, spills),
+        reads=tuple(use.once for use in count.reads),
+        writes=tuple(use.once for use in count.writes),
+    )
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Of a kernel, by block of instructions."""
+
+    units: np.ndarray
+    """Costs by unit, of a lane."""
+    flops: np.ndarray
+    products: dict[str, np.ndarray]
+    """Operations of a warp, by the machine model's unit."""
+    operand_bytes: dict[str, int]
+    groups: list[Group]
+    staged: list[int]
+    """Sites that put operands of products into shared memory."""
+    sizes: np.ndarray
+    """How many instructions."""
+
+
+_KNOWN: weakref.WeakKeyDictionary[Program, _Known] = weakref.WeakKeyDictionary()
+
+
+def _known(program: Program, module: Module) -> _Known:
+    if program not in _KNOWN:
+        _KNOWN[program] = _looked_through(program, module)
+    return _KNOWN[program]
+
+
+def _looked_through(program: Program, module: Module) -> _Known:
+    each = [costs.cost(item) for item in program.instructions]
+    blocks = [each[start:end] for start, end in module.blocks]
+    products = {
+        unit: np.array([_flops(unit, block) for block in blocks], np.int64)
+        for unit in sorted({one.product for one in each if one.product})
+    }
+    return _Known(
+        units=np.array([[sum(one.units[unit] for one in block) for unit in range(costs.UNITS)] for block in blocks]),
+        flops=np.array([sum(one.flops for one in block) for block in blocks], np.int64),
+        products=products,
+        operand_bytes={one.product: one.operand_bytes for one in each if one.product},
+        groups=groups(program, module),
+        staged=_staged(program, module, np.sum([*products.values()], axis=0) > 0) if products else [],
+        sizes=np.array([end - start for start, end in module.blocks], np.int64),
+    )
+
+
+def _flops(unit: str, block: list[costs.Cost]) -> int:
+    return sum(one.product_flops for one in block if one.product == unit)
+
+
+def _staged(program: Program, module: Module, multiplies: np.ndarray) -> list[int]:
+    """Sites that store to shared memory where products may follow."""
+    leads = [*map(bool, multiplies), False]
+    graph, changed = Graph(program), True
+    while changed:
+        before = sum(leads)
+        for number, block in enumerate(graph.blocks):
+            leads[number] |= any(leads[after] for after in block.successors)
+        changed = sum(leads) > before
+    items = {id(item) for block, leading in zip(graph.blocks, leads, strict=False) if leading
+             for item in program.instructions[block.start : block.end]}  # fmt: skip
+    return [
+        number for number, site in enumerate(module.sites) if site.kind == "shared store" and id(site.item) in items
+    ]
+
+
+def _asked(site: SiteCount) -> int:
+    """Bytes that an access asks for; lanes that ask for the same count once where they share sectors."""
+    return min(site.accesses * site.site.bytes, site.sectors * _SECTOR)
+
+
+def _products(count: LaunchCount, known: _Known) -> dict[str, tuple[float, int]]:
+    """By unit, operations, and products for each operand that was put into shared memory; the largest first."""
+    done = {unit: float(count.warps_entered @ each) for unit, each in known.products.items()}
+    staged = sum(count.sites[number].accesses * count.sites[number].site.bytes for number in known.staged)
+    total = sum(done.values())
+    found = {
+        unit: (flops, max(1, round(total / 2 * known.operand_bytes[unit] / staged)) if staged else 0)
+        for unit, flops in done.items()
+        if flops
+    }
+    return dict(sorted(found.items(), key=lambda item: -item[1][0]))
+
+
+def _steps(count: LaunchCount, known: _Known, products: dict[str, tuple[float, int]], spills: int) -> tuple[Step, ...]:
+    blocks = _even_blocks(count, known)
+    reads, writes = count.reads, count.writes
+    load_bytes = _load_bytes(count, known.groups)
+    total, read = sum(use.total for use in (*reads, *writes)), sum(use.total for use in reads)
+    base = Step(
+        instructions=round(_instructions(count, known, spills)), blocks=blocks, warps=count.warps,
+        in_flight=round(load_bytes if products or not read else load_bytes * total / read),
+        block_ns=int(constant("program_ns")),
+    )  # fmt: skip
+    if not products:
+        return (_spilling(_moving(base, [*reads, *writes]), count, known, spills),)
+    (unit, (most, intensity)), *others = products.items()
+    main = replace(_moving(base, reads), flops=round(most), unit=unit, intensity=intensity)
+    rest = [
+        Step(flops=round(flops), unit=name, intensity=each, blocks=blocks, warps=count.warps, kernels=0)
+        for name, (flops, each) in others
+    ]
+    last = _moving(Step(blocks=blocks, warps=count.warps, kernels=0), writes)
+    return (_spilling(main, count, known, spills), *rest, last)
+
+
+def _even_blocks(count: LaunchCount, known: _Known) -> int:
+    """How many blocks as heavy as the heaviest one do the launch's work."""
+    moved = sum(use.total for use in (*count.reads, *count.writes))
+    executed = int(count.lanes @ known.sizes)
+    shares = [
+        ceil(total / heaviest - 1e-6)
+        for total, heaviest in ((moved, count.heaviest_bytes), (executed, count.heaviest_work))
+        if heaviest
+    ]
+    return max(1, min([prod(count.shape), *shares]))
+
+
+def _instructions(count: LaunchCount, known: _Known, spills: int) -> float:
+    """Instructions of single threads in the time of the unit that is busy longest."""
+    busy = count.warps_entered.astype(np.float64) * LANES @ known.units
+    busy[costs.SHARED] += sum(map(_passes, count.sites)) * LANES * costs.PER_SHARED
+    spilled = _spilled(count, known, spills) / 4
+    busy[costs.ISSUE] += spilled
+    busy[costs.SHARED] += spilled * costs.PER_SHARED
+    return float(busy.max())
+
+
+def _passes(site: SiteCount) -> float:
+    """Cycles of 128 bytes that an access keeps the memory of an SM busy, over all warps."""
+    if site.site.item.root in ("cp", "ldmatrix"):
+        return 0.0
+    if site.site.kind.startswith("shared"):
+        return site.sectors
+    return max(site.accesses * site.site.bytes, site.sectors * _SECTOR) / _LINE
+
+
+def _load_bytes(count: LaunchCount, known: list[Group]) -> float:
+    """Bytes of a typical load of a block: the mean over those that wait together, weighted by bytes."""
+    bytes_of: defaultdict[int, float] = defaultdict(float)
+    for number, group in enumerate(known):
+        bytes_of[number] = float(sum(count.sites[site].missed for site in group.sites)) * _SECTOR
+    total = sum(bytes_of.values())
+    if not total:
+        return 0.0
+    weighted = 0.0
+    for number, moved in bytes_of.items():
+        times = max(1.0, count.warps_entered[known[number].block] / count.warps)
+        weighted += moved * moved / times * known[number].turns
+    return weighted / total
+
+
+def _moving(step: Step, uses: list[Use]) -> Step:
+    own, shared = ([use for use in uses if use.is_shared is kind] for kind in (False, True))
+    return replace(
+        step,
+        bytes=sum(use.once for use in uses),
+        l2_bytes=sum(use.total for use in uses),
+        repeated_bytes=sum(use.repeated for use in uses),
+        private_bytes=sum(use.once for use in own) // step.blocks,
+        shared_bytes=sum(use.extent for use in shared),
+    )
+
+
+def _spilled(count: LaunchCount, known: _Known, spills: int) -> float:
+    """Bytes of registers that are stored and loaded: as often as the kernel executes an instruction, in the mean."""
+    if not spills:
+        return 0.0
+    often = float(count.warps_entered @ known.sizes) / max(1, int(known.sizes.sum()))
+    return 2.0 * spills * LANES * often
+
+
+def _spilling(step: Step, count: LaunchCount, known: _Known, spills: int) -> Step:
+    """A step with the spills that the first level does not keep."""
+    if spills <= _KEPT_SPILLS:
+        return step
+    moved = round(_spilled(count, known, spills))
+    return replace(
+        step,
+        l2_bytes=step.l2_bytes + moved,
+        repeated_bytes=step.repeated_bytes + moved,
+        private_bytes=step.private_bytes + spills * LANES * count.warps,
+    )
