@@ -46,19 +46,9 @@ def _add(n: int, block: int, dtype: torch.dtype = torch.float32) -> None:
     add_kernel[(triton.cdiv(n, block),)](x, y, torch.empty_like(x), n, BLOCK=block)
 
 
-@program
-def add() -> None:
-    _add(1 << 22, 1024)
-
-
-@program
-def add_half() -> None:
-    _add(1 << 22, 1024, torch.float16)
-
-
-@program
-def add_small() -> None:
-    _add(1 << 14, 256)
+PROGRAMS["add"] = lambda: _add(1 << 22, 1024)
+PROGRAMS["add_half"] = lambda: _add(1 << 22, 1024, torch.float16)
+PROGRAMS["add_small"] = lambda: _add(1 << 14, 256)
 
 
 @triton.jit
