@@ -145,3 +145,11 @@ def test_atomics_are_checked(offset, kind):
 def test_other_combinations_are_refused(opcode):
     with pytest.raises(NotKnown, match="atom"):
         Kernel(kernel("global", f"{opcode} %a, [%p], %b;", 32, 0), 1, 0)
+
+
+def test_an_atomic_on_several_numbers_is_aligned_as_a_whole():
+    text = "setp.eq.u32 %q, %t, 6; @%q add.u64 %p, %p, {offset}; atom.global.v2.add.f32 {{%a, %c}}, [%p], {{%b, %b}};"
+    run("global", text.format(offset=8), 32, [0] * 8, [0] * 32)
+    with pytest.raises(Fault, match="multiple of its 8 bytes.*lane 6") as caught:
+        run("global", text.format(offset=4), 32, [0] * 8, [0] * 32)
+    assert caught.value.kind == "misaligned"

@@ -158,6 +158,33 @@ def test_asynchronous_copies_and_zeros_where_nothing_is_read(size):
     assert (result.reshape(32, size) == wanted).all()
 
 
+@pytest.mark.parametrize("size", [4, 8, 16])
+def test_asynchronous_copies_of_fewer_bytes_are_filled_up_with_zeros(size):
+    mark = "cg" if size == 16 else "ca"
+    text = entry(
+        f"{HEAD} mul.wide.u32 %off, %t, {size}; add.u64 %in, %in, %off; add.u64 %out, %out, %off; cvt.u32.u64 %s, %off;"
+        f"rem.u32 %x2, %t, {size + 1}; cp.async.{mark}.shared.global [%s], [%in], {size}, %x2;"
+        + "".join(f"ld.shared.b32 %x3, [%s+{at}]; st.global.b32 [%out+{at}], %x3;" for at in range(0, size, 4))
+        + "ret;", 2, REGISTERS,
+    )  # fmt: skip
+    last = 31 * size + 31 % (size + 1)  # the last lane reads no further than the buffer goes
+    given, result = data(32 * size), np.full(32 * size, 7, np.uint8)
+    made = Kernel(text, 1, 32 * size)
+    made.launch((1,), [given.ctypes.data, result.ctypes.data], [buffer(given[:last]), buffer(result)])
+    wanted = given.reshape(32, size).copy()
+    for lane in range(32):
+        wanted[lane, lane % (size + 1) :] = 0
+    assert (result.reshape(32, size) == wanted).all()
+
+
+def test_an_asynchronous_copy_of_more_bytes_than_its_size_is_a_fault():
+    text = entry(
+        f"{HEAD} mov.u32 %s, 0; mov.u32 %x2, 17; cp.async.cg.shared.global [%s], [%in], 16, %x2; ret;", 2, REGISTERS
+    )
+    with pytest.raises(Fault):
+        launch(text, [data(64)] * 2, shared=64)
+
+
 def test_tables_of_constants_are_read_and_kept_within():
     head = ".global .align 4 .u32 table[4] = {10, 20, 30, 40};"
     code = (

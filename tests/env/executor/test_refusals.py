@@ -93,3 +93,28 @@ def test_forms_without_a_definition(instruction):
     with pytest.raises(NotKnown) as caught:
         compiled(instruction)
     assert f"`{instruction}`" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%r0, %r1, %r2, %r3}, {%r4}, {%r6}, {%r0, %r1, %r2, %r3}",
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%r0, %r1}, {%r4, %r5}, {%r6}, {%r0, %r1}",
+        "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r1}, [%r2]", "ld.global.v2.b32 {%r1, %r2, %r3, %r4}, [%w1]",
+        "ld.global.v4.b32 %r1, [%w1]", "st.global.v4.b32 [%w1], {%r1, %r2}", "st.global.b32 [%w1], {%r1, %r2}",
+        "atom.global.v2.add.f32 {%r1, %r2, %r3, %r4}, [%w1], {%r5, %r6}",
+    ],
+)  # fmt: skip
+def test_wrong_numbers_of_registers_are_refused(code):
+    with pytest.raises(NotKnown, match="registers"):
+        compiled(code)
+
+
+@pytest.mark.parametrize("code", ["bar.sync 0; bar.sync 1", "bar.sync %r1", "bar.sync 1; barrier.sync 0"])
+def test_barriers_of_several_numbers_are_refused(code):
+    with pytest.raises(NotKnown, match="number"):
+        compiled(code)
+
+
+def test_a_barrier_may_have_any_number_and_stand_twice():
+    compiled("bar.sync 3; barrier.sync 3")

@@ -59,6 +59,22 @@ def test_bytes_that_nobody_wrote_are_found(copy):
     assert unwritten(copy, source, target, [watched(source, marks), plain(target)])[0] >= 2
 
 
+def test_reads_of_unwritten_bytes_are_told_in_sentences():
+    text = COPY.replace("ld.global", ".loc 1 7 3\nld.global").replace(
+        ".visible", '.file 1 "/folder" "kernel.py"\n.visible'
+    )
+    made, marks = Kernel(text, 1, 0), np.ones(128, np.uint8)
+    source, target = np.zeros(32, np.int32), np.zeros(32, np.int32)
+    buffers = [watched(source, marks), plain(target)]
+    made.launch((1,), [source.ctypes.data, target.ctypes.data], buffers)
+    assert made.unwritten() == []
+    marks[[3, 4, 40]] = 0
+    made.launch((1,), [source.ctypes.data, target.ctypes.data], buffers)
+    (sentence,) = made.unwritten()
+    assert "`ld.global.b32 %r2, [%rd4]` reads bytes that nobody has written in 3 lanes" in sentence
+    assert "(/folder/kernel.py, line 7)" in sentence
+
+
 def test_a_store_marks_its_bytes_and_no_others(copy):
     source, target, marks = np.zeros(32, np.int32), np.zeros(40, np.int32), np.zeros(160, np.uint8)
     unwritten(copy, source, target, [plain(source), watched(target, marks)])

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
+from verl_kernel.env.executor.counts import SiteCount
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.lowering.sites import Site
@@ -50,3 +53,14 @@ def fault_of(words: np.ndarray, program: Program, site: Site, met: str) -> Fault
     return Fault(
         kind, f"`{site.item.text}` {sentence} (block {block}, warp {warp}, lane {lane})", line_of(program, site)
     )
+
+
+def unwritten(program: Program, counts: Iterable[SiteCount]) -> list[str]:
+    """A sentence for each instruction that read bytes nobody had written."""
+    return [_unwritten(program, count) for count in counts if count.unwritten]
+
+
+def _unwritten(program: Program, count: SiteCount) -> str:
+    line = line_of(program, count.site)
+    place = f" ({line[0]}, line {line[1]})" if line else ""
+    return f"`{count.site.item.text}` reads bytes that nobody has written in {count.unwritten} lanes{place}"

@@ -13,7 +13,7 @@ import numpy as np
 from verl_kernel.env.executor import jit
 from verl_kernel.env.executor.counts import Counters, LaunchCount, SiteCount, Traffic
 from verl_kernel.env.executor.errors import Fault
-from verl_kernel.env.executor.faults import fault_of
+from verl_kernel.env.executor.faults import fault_of, unwritten
 from verl_kernel.env.executor.library import context, grid
 from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.function import Module, module
@@ -125,6 +125,10 @@ class Kernel:
     def site_counts(self) -> list[SiteCount]:
         """What each access to memory did, over all launches."""
         return self._counters.sites()
+
+    def unwritten(self) -> list[str]:
+        """A sentence for each instruction that read bytes nobody had written, over all launches."""
+        return unwritten(self.program, self.site_counts())
 
 
 @functools.cache

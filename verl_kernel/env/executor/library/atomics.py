@@ -22,20 +22,23 @@ _KINDS = {
 
 
 def atomic_text(key: Key) -> tuple[Function, str]:
-    """`<room>_atomic_<change>_<kind>(addresses, lanes, ctx, site, value, other) -> old values`."""
-    room, change, kind = str(key[0]), str(key[2]), str(key[3])
+    """`<room>_atomic_<change>_<kind>_<whole>(addresses, lanes, ctx, site, value, other) -> old values`.
+
+    The address is a multiple of `whole` such numbers.
+    """
+    room, change, kind, whole = str(key[0]), str(key[2]), str(key[3]), int(key[4])
     bits = BITS[kind]
     if kind not in _KINDS[change]:
         raise NotKnown(f"the executor does not know the atomic {change} of {kind}")
     made, numbers = Function(), WIDE.ints(bits)
     if room == "global":
         found = checks.check_global(made, "atomic", bits // 8)
-        lanes, base = checks.check_alignment(made, "%addresses", found.lanes, bits // 8), "null"
+        lanes, base = checks.check_alignment(made, "%addresses", found.lanes, whole * bits // 8), "null"
         checked: Checked | None = found
     else:
         checked = None
         base, lanes = accesses.shared_lanes(made, bits // 8)
-        lanes = checks.check_alignment(made, "%addresses", lanes, bits // 8, 32)
+        lanes = checks.check_alignment(made, "%addresses", lanes, whole * bits // 8, 32)
     checks.watch(made, room, "atomic", bits, 1, lanes)
     made.do(f"%result = alloca {numbers}, align 64")
     made.do(f"store {numbers} zeroinitializer, ptr %result")

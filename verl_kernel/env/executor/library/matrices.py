@@ -106,6 +106,17 @@ def product_text(key: Key) -> tuple[Function, str]:
     return made, made.text(result_type(32, results), key, arguments)
 
 
+def registers(shape: str, first: str, second: str, total: str) -> list[int]:
+    """How many registers a lane has of the result, the two factors and the addend; none if there is no such product."""
+    if (shape, first, total) == ("m8n8k4", "f64", "f64"):
+        return [2, 1, 1, 2]
+    if not _is_known(shape, first, second, total):
+        return []
+    halves = int(shape.removeprefix("m16n8k")) // (4 * FACTORS[first].count)
+    results = 2 if total == "f16" else 4
+    return [results, 2 * halves, halves, results]
+
+
 def _addends(made: Function, total: str) -> list[str]:
     if total == "s32":
         return [f"%c{place}" for place in range(4)]

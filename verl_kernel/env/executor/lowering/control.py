@@ -35,6 +35,7 @@ class Control:
         self._body = body
         self._end = len(body.graph.blocks)
         self._barriers: list[int] = []
+        self._numbers: set[int] = set()
         self.may_wait = False
         """Whether some loop may wait for other warps."""
 
@@ -195,6 +196,7 @@ class Control:
         modifiers.close()
         if item.guard or len(item.operands) > 2:
             raise item.unknown("a barrier under a guard")
+        self._check_number(item)
         if len(item.operands) == 2:
             threads = item.operands[1]
             if not isinstance(threads, Constant) or body.literal(threads.text, 32) != LANES * body.warps:
@@ -205,6 +207,14 @@ class Control:
         if body.lanes.may_part:
             self._keep_alive()
         body.do(f"ret i32 {number + 1}")
+
+    def _check_number(self, item: Instruction) -> None:
+        """A barrier's number must be a constant, the same one in the whole kernel (raises NotKnown)."""
+        if not item.operands or not isinstance(item.operands[0], Constant):
+            raise item.unknown("its number must be a constant")
+        self._numbers.add(self._body.literal(item.operands[0].text, 32))
+        if len(self._numbers) > 1:
+            raise item.unknown("another barrier has another number")
 
     def _at_barrier(self, number: int) -> int:
         """What lanes wait for at the barrier that ends a block: after all blocks and the kernel's end."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from verl_kernel.env.executor.library.matrices import registers
 from verl_kernel.env.executor.lowering import order
 from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.modifiers import Modifiers
@@ -53,18 +54,31 @@ def _items(operand: Operand) -> tuple[Operand, ...]:
     return operand.items if isinstance(operand, Group) else (operand,)
 
 
+def _count(modifiers: Modifiers) -> int:
+    """How many registers an access has."""
+    return {"v2": 2, "v4": 4, "v8": 8, None: 1}[modifiers.take("v2", "v4", "v8")]
+
+
+def _counted(body: Body, operand: Operand, count: int) -> tuple[Operand, ...]:
+    """Registers of an operand, which must be so many (raises NotKnown)."""
+    found = _items(operand)
+    if len(found) != count:
+        raise body.item.unknown("its registers are of another number")
+    return found
+
+
 @opcode("ld")
 def load(body: Body, modifiers: Modifiers) -> None:
     """A load of one register or several."""
     kind, space = modifiers.type(), _space(modifiers)
     _take_hints(body, modifiers)
-    modifiers.take("v2", "v4", "v8")
+    count = _count(modifiers)
     if space == "param":
         load_parameter(body, kind)
         return
     if space is None:
         raise body.item.unknown("generic addresses have no definition here")
-    bits, targets = BITS[kind], _items(body.item.operands[0])
+    bits, targets = BITS[kind], _counted(body, body.item.operands[0], count)
     if bits == 128:
         raise body.item.unknown()
     result = "{" + ", ".join([WIDE.ints(bits)] * len(targets)) + "}"
@@ -86,10 +100,10 @@ def store(body: Body, modifiers: Modifiers) -> None:
     """A store of one register or several."""
     kind, space = modifiers.type(), _space(modifiers)
     _take_hints(body, modifiers)
-    modifiers.take("v2", "v4", "v8")
+    count = _count(modifiers)
     if space not in ("global", "shared", "shared::cta", "local"):
         raise body.item.unknown("generic addresses have no definition here")
-    bits, sources = BITS[kind], _items(body.item.operands[1])
+    bits, sources = BITS[kind], _counted(body, body.item.operands[1], count)
     if bits == 128:
         raise body.item.unknown()
     values = tuple(body.read(item, bits, WIDE) for item in sources)
@@ -150,17 +164,16 @@ def atomic(body: Body, modifiers: Modifiers) -> None:
     modifiers.take("noftz")
     _take_hints(body, modifiers)
     change = modifiers.need("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
-    count = {"v2": 2, "v4": 4, "v8": 8, None: 1}[modifiers.take("v2", "v4", "v8")]
+    count = _count(modifiers)
     is_red, bits = body.item.root == "red", BITS[kind]
     operands = body.item.operands if is_red else body.item.operands[1:]
     room = "shared" if space.startswith("shared") else "global"
     width = 32 if room == "shared" else 64
     address = body.address(operands[0], width)
-    site = body.site(f"{room} atomic", bits // 8)
+    site = body.site(f"{room} atomic", count * bits // 8)
     lanes = body.condition_bits()
-    values = [body.read(item, bits, WIDE) for item in _items(operands[1])]
-    if len(values) != count:
-        raise body.item.unknown("its operands are of another number")
+    values = [body.read(item, bits, WIDE) for item in _counted(body, operands[1], count)]
+    targets = () if is_red else _counted(body, body.item.operands[0], count)
     for place, new in enumerate(values):
         moved = (
             address
@@ -177,11 +190,12 @@ def atomic(body: Body, modifiers: Modifiers) -> None:
             f"{numbers} {new}",
             f"{numbers} {other}",
         ]
-        old = body.op(body.call(numbers, (room, "atomic", change, kind), *arguments))
+        whole = count if not place else 1  # the whole is aligned
+        old = body.op(body.call(numbers, (room, "atomic", change, kind, whole), *arguments))
         if room == "global":
             _tell(body, change, moved, lanes, old, new, bits)
         if not is_red:
-            body.write(_items(body.item.operands[0])[place], old, bits, WIDE)
+            body.write(targets[place], old, bits, WIDE)
 
 
 def _tell(body: Body, change: str, address: str, lanes: str, old: str, compared: str, bits: int) -> None:
@@ -206,6 +220,8 @@ def load_matrices(body: Body, modifiers: Modifiers) -> None:
     modifiers.need("shared", "shared::cta")
     modifiers.need("b16")
     converged(body)
+    if len(_items(body.item.operands[0])) != count:
+        raise body.item.unknown("its registers are of another number")
     result = "{" + ", ".join([WIDE.ints(32)] * count) + "}"
     address = body.address(body.item.operands[1], 32)
     arguments = [f"{WIDE.ints(32)} {address}", "ptr %ctx", f"ptr {body.site('shared load', 16)}"]
@@ -228,6 +244,9 @@ def multiply_matrices(body: Body, modifiers: Modifiers) -> None:
         raise body.item.unknown()
     converged(body)
     groups = [_items(operand) for operand in body.item.operands]
+    wanted = registers(shape, first, second, result_kind)
+    if wanted and [len(group) for group in groups] != wanted:
+        raise body.item.unknown(f"its matrices are of {', '.join(map(str, wanted))} registers")
     width = 64 if result_kind == "f64" else 32
     numbers = WIDE.ints(width)
     values = [f"{numbers} {body.read(item, width, WIDE)}" for group in groups[1:] for item in group]

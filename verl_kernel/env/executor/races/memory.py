@@ -56,7 +56,7 @@ class Row:
     def cells(self, address: int, size: int) -> range:
         """Cells of an access."""
         first = address - self.start >> self.shift
-        return range(first, first + (size >> self.shift))
+        return range(first, first + max(1, size >> self.shift))
 
 
 def merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
