@@ -94,6 +94,10 @@ def permute_bytes(body: Body, modifiers: Modifiers) -> None:
     modifiers.need("b32")
     form = body.form()
     words = [body.read(item, 32, form) for item in body.item.operands[1:3]]
+    if isinstance(body.item.operands[3], Constant):
+        value = _chosen_bytes(body, words, body.literal(body.item.operands[3].text, 32), form)
+        body.write(body.item.operands[0], value, 32, form)
+        return
     selector = body.read(body.item.operands[3], 32, form)
     low, high = (body.resized(word, 32, 64, form) for word in words)
     both = body.op(f"or {form.ints(64)} {low}, {body.op(f'shl {form.ints(64)} {high}, {form.const(64, 32)}')}")
@@ -102,6 +106,24 @@ def permute_bytes(body: Body, modifiers: Modifiers) -> None:
     for part in parts[1:]:
         value = body.op(f"or {form.ints(32)} {value}, {part}")
     body.write(body.item.operands[0], value, 32, form)
+
+
+def _chosen_bytes(body: Body, words: list[str], selector: int, form: Form) -> str:
+    """The same by a constant selector: a shuffle of bytes, the spread ones of which come from signs."""
+    lanes, spread = max(1, form.lanes), [selector >> 4 * place & 8 for place in range(4)]
+    kind = f"<{4 * lanes} x i8>"
+    sources = [body.op(f"bitcast {form.ints(32)} {word} to {kind}") for word in words]
+
+    def shuffled(wanted: list[int]) -> str:
+        places = [lane * 4 + place % 4 + 4 * lanes * (place // 4) for lane in range(lanes) for place in wanted]
+        return body.shuffle("i8", sources[0], places, 4 * lanes, sources[1])
+
+    value = shuffled([selector >> 4 * place & 7 for place in range(4)])
+    if any(spread):
+        signs = body.op(f"ashr {kind} {value}, splat (i8 7)")
+        mixed = [place + 4 * lanes * bool(spread[place % 4]) for place in range(4 * lanes)]
+        value = body.shuffle("i8", value, mixed, 4 * lanes, signs)
+    return body.op(f"bitcast {kind} {value} to {form.ints(32)}")
 
 
 def _permuted(body: Body, both: str, selector: str, place: int, form: Form) -> str:
@@ -125,16 +147,24 @@ def logic_of_three(body: Body, modifiers: Modifiers) -> None:
     """Any function of three bits, by its table."""
     modifiers.need("b32")
     form, table = body.form(), _constant(body, 4)
-    words, ones = form.ints(32), form.const(32, -1)
     operands = [body.read(item, 32, form) for item in body.item.operands[1:4]]
-    inverses = [body.op(f"xor {words} {value}, {ones}") for value in operands]
-    total = form.const(32, 0)
-    for row in range(8):
-        if table >> row & 1:
-            first, second, third = ((operands if row & bit else inverses)[place] for place, bit in enumerate((4, 2, 1)))
-            pair = body.op(f"and {words} {first}, {second}")
-            total = body.op(f"or {words} {total}, {body.op(f'and {words} {pair}, {third}')}")
-    body.write(body.item.operands[0], total, 32, form)
+    body.write(body.item.operands[0], _by_table(body, operands, table, form), 32, form)
+
+
+def _by_table(body: Body, operands: list[str], table: int, form: Form) -> str:
+    """A function of bits; the first operand chooses between the upper and the lower half of its table."""
+    if table in (0, (1 << (1 << len(operands))) - 1):
+        return form.const(32, -1 if table else 0)
+    words, half = form.ints(32), 1 << len(operands) - 1
+    low, high = table & (1 << half) - 1, table >> half
+    first, rest = operands[0], operands[1:]
+    if low == high:
+        return _by_table(body, rest, low, form)
+    no = _by_table(body, rest, low, form)
+    if low ^ high == (1 << half) - 1:
+        return body.op(f"xor {words} {first}, {no}")
+    differs = body.op(f"and {words} {first}, {_by_table(body, rest, low ^ high, form)}")
+    return body.op(f"xor {words} {no}, {differs}")
 
 
 @opcode("clz", "popc", "brev")

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from verl_kernel.env.executor.flow.graph import CARRY, Graph
 from verl_kernel.env.executor.flow.lanes import Lanes
+from verl_kernel.env.executor.flow.normal import holds_no_subnormal, normal
 from verl_kernel.env.executor.lowering.frame import Frame
 from verl_kernel.env.executor.lowering.order import Order
 from verl_kernel.env.executor.lowering.sites import Sites
@@ -53,7 +54,9 @@ class Body(Writer):
         self.sites, self.order = Sites(), Order(graph)
         self.item: Instruction
         self.frame, self.crossing = frame, crossing
+        self._normal = normal(graph)
         self._values: dict[str, str] = {}
+        self._floats: dict[tuple[str, str], str] = {}
         self._kept: frozenset[str] = frozenset()
 
     def begin(self, label: str) -> None:
@@ -113,16 +116,22 @@ class Body(Writer):
 
     def read_float(self, operand: Operand, kind: str, form: Form) -> str:
         """An operand as a float of one of the kinds of `FLOATS`."""
-        value = self.read(operand, BITS[kind], form)
-        return self.as_float(value, kind, form)
+        value = self.as_float(self.read(operand, BITS[kind], form), kind, form)
+        if kind == "f32" and holds_no_subnormal(operand, self._normal):
+            self.flushed.add(value)
+        return value
 
     def as_float(self, value: str, kind: str, form: Form) -> str:
         """Bits as a float."""
+        if (value, kind) in self._floats:
+            return self._floats[value, kind]
         return self.op(f"bitcast {form.ints(BITS[kind])} {value} to {form.type(FLOATS[kind])}")
 
     def as_bits(self, value: str, kind: str, form: Form) -> str:
         """A float's bits."""
-        return self.op(f"bitcast {form.type(FLOATS[kind])} {value} to {form.ints(BITS[kind])}")
+        bits = self.op(f"bitcast {form.type(FLOATS[kind])} {value} to {form.ints(BITS[kind])}")
+        self._floats[bits, kind] = value
+        return bits
 
     def write_float(self, operand: Operand, value: str, kind: str, form: Form) -> None:
         """Put a float into a register."""

@@ -13,7 +13,6 @@ from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.modifiers import Modifiers
 from verl_kernel.env.executor.lowering.opcodes import opcode
 from verl_kernel.env.executor.lowering.writer import FLOATS, LANES, WIDE, Form, Writer
-from verl_kernel.env.executor.ptx.program import BITS
 
 _CODES = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _DIRECTED = ("rz", "rm", "rp")
@@ -49,15 +48,15 @@ def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
         value = saturated(body, value, element, form)
     if clips:
         value = rectified(body, value, element, form)
-    if is_flushed:
+    if is_flushed and not (root in ("neg", "abs", "min", "max") and body.flushed.issuperset(operands)):
         value = flush(body, value, form, element)
-    bits = body.op(f"bitcast {form.type(element)} {value} to {body_form(body, kind).ints(BITS[kind])}")
-    body.write(body.item.operands[0], bits, BITS[kind], body_form(body, kind))
-
-
-def body_form(body: Body, kind: str) -> Form:
-    """How registers of a type are held: packed halves always one a lane."""
-    return WIDE if kind.endswith("x2") else body.form()
+    if is_flushed:
+        body.flushed.add(value)
+    if form is not PAIRS:
+        body.write_float(body.item.operands[0], value, kind, form)
+        return
+    bits = body.op(f"bitcast {form.type(element)} {value} to {WIDE.ints(32)}")
+    body.write(body.item.operands[0], bits, 32, WIDE)
 
 
 def _shape(body: Body, kind: str) -> tuple[Form, str]:
@@ -66,10 +65,12 @@ def _shape(body: Body, kind: str) -> tuple[Form, str]:
 
 
 def _operand(body: Body, number: int, kind: str, form: Form, is_flushed: bool) -> str:
-    own = body_form(body, kind)
-    value = body.read(body.item.operands[number], BITS[kind], own)
-    value = body.op(f"bitcast {own.ints(BITS[kind])} {value} to {form.type(_shape(body, kind)[1])}")
-    return flush(body, value, form, _shape(body, kind)[1]) if is_flushed else value
+    operand, element = body.item.operands[number], _shape(body, kind)[1]
+    if form is PAIRS:
+        value = body.op(f"bitcast {WIDE.ints(32)} {body.read(operand, 32, WIDE)} to {form.type(element)}")
+    else:
+        value = body.read_float(operand, kind, form)
+    return flush(body, value, form, element) if is_flushed else value
 
 
 def _computed(body: Body, root: str, element: str, form: Form, operands: list[str], knows_nan: bool) -> str:
@@ -172,6 +173,8 @@ def bfloat_bits(body: Writer, value: str, form: Form) -> str:
 
 def flush(body: Writer, value: str, form: Form, element: str = "float") -> str:
     """A float32 or float16 with subnormals replaced by a zero of the same sign."""
+    if value in body.flushed:
+        return value
     width, mask, top = (32, 0x7F800000, 0x80000000) if element == "float" else (16, 0x7C00, 0x8000)
     words, floats = form.ints(width), form.type(element)
     bits = body.op(f"bitcast {floats} {value} to {words}")
@@ -179,7 +182,9 @@ def flush(body: Writer, value: str, form: Form, element: str = "float") -> str:
     is_small = body.op(f"icmp eq {words} {exponent}, {form.const(width, 0)}")
     zero = body.op(f"and {words} {bits}, {form.const(width, top)}")
     chosen = body.op(f"select {form.ints(1)} {is_small}, {words} {zero}, {words} {bits}")
-    return body.op(f"bitcast {words} {chosen} to {floats}")
+    flushed = body.op(f"bitcast {words} {chosen} to {floats}")
+    body.flushed.add(flushed)
+    return flushed
 
 
 def saturated(body: Body, value: str, element: str, form: Form) -> str:

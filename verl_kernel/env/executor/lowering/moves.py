@@ -9,7 +9,7 @@ from verl_kernel.env.executor.lowering.integers import is_signed
 from verl_kernel.env.executor.lowering.modifiers import Modifiers
 from verl_kernel.env.executor.lowering.opcodes import opcode
 from verl_kernel.env.executor.lowering.writer import LANES, SCALAR, WIDE, Form
-from verl_kernel.env.executor.ptx.program import BITS, Address, Constant, Group, Operand, Pair, Register
+from verl_kernel.env.executor.ptx.program import BITS, Address, Constant, Group, Operand, Pair, Register, Unused
 
 
 @opcode("mov")
@@ -28,14 +28,18 @@ def move(body: Body, modifiers: Modifiers) -> None:
 def _take_apart(body: Body, target: Group, value: str, bits: int, form: Form) -> None:
     part = bits // len(target.items)
     for place, item in enumerate(target.items):
-        shifted = body.op(f"lshr {form.ints(bits)} {value}, {form.const(bits, place * part)}")
+        if isinstance(item, Unused):
+            continue
+        shifted = value
+        if place:
+            shifted = body.op(f"lshr {form.ints(bits)} {value}, {form.const(bits, place * part)}")
         body.write(item, body.resized(shifted, bits, part, form), part, form)
 
 
 def _joined(body: Body, source: Group, bits: int, form: Form) -> str:
     part = bits // len(source.items)
-    value = form.const(bits, 0)
-    for place, item in enumerate(source.items):
+    value = body.resized(body.read(source.items[0], part, form), part, bits, form)
+    for place, item in enumerate(source.items[1:], 1):
         piece = body.resized(body.read(item, part, form), part, bits, form)
         piece = body.op(f"shl {form.ints(bits)} {piece}, {form.const(bits, place * part)}")
         value = body.op(f"or {form.ints(bits)} {value}, {piece}")

@@ -60,6 +60,9 @@ class Writer:
         """Declarations of what was called of LLVM's, by name."""
         self.calls: dict[Key, str] = {}
         """Declarations of the library's functions that were called."""
+        self.flushed: set[str] = set()
+        """Floats that are known not to be subnormal."""
+        self._splats: dict[tuple[str, str, int], str] = {}
         self._count = 0
 
     def op(self, code: str) -> str:
@@ -76,6 +79,7 @@ class Writer:
     def label(self, name: str) -> None:
         """Begin a block."""
         self.lines.append(f"{name}:")
+        self._splats.clear()
 
     def intrinsic(self, name: str, result: str, *arguments: tuple[str, str]) -> str:
         """Call one of LLVM's functions with typed arguments; its name is completed by the types that overload it."""
@@ -104,8 +108,11 @@ class Writer:
         kind = f"<{lanes} x {element}>"
         if not value.startswith("%"):
             return f"splat ({element} {value})"
-        first = self.op(f"insertelement {kind} poison, {element} {value}, i32 0")
-        return self.op(f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer")
+        if (element, value, lanes) not in self._splats:
+            first = self.op(f"insertelement {kind} poison, {element} {value}, i32 0")
+            spread = self.op(f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer")
+            self._splats[element, value, lanes] = spread
+        return self._splats[element, value, lanes]
 
     def shuffle(
         self, element: str, source: str, places: Iterable[int], lanes: int = LANES, other: str = "poison"
