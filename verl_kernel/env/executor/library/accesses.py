@@ -15,13 +15,6 @@ ADDRESSES = WIDE.ints(64)
 _STRONG = {"load": "strong_load", "fetch": "strong_load", "store": "atomic"}
 
 
-def gather_text(key: Key) -> tuple[Function, str]:
-    """`gather_<bits>(pointers, mask)`: zeros in the other lanes."""
-    made, bits = Function(), int(key[1])
-    made.do(f"ret {WIDE.ints(bits)} {gathered(made, '%pointers', '%mask', bits)}")
-    return made, made.text(WIDE.ints(bits), key, (f"{POINTERS} %pointers", f"{MASK} %mask"))
-
-
 def gathered(made: Function, pointers: str, mask: str, bits: int, default: str = "zeroinitializer") -> str:
     """What pointers of lanes point to."""
     kind = WIDE.ints(bits)

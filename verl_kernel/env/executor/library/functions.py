@@ -11,7 +11,7 @@ import math
 
 from verl_kernel.env.executor.library.function import Function
 from verl_kernel.env.executor.lowering import floats
-from verl_kernel.env.executor.lowering.writer import WIDE, Key, real
+from verl_kernel.env.executor.lowering.writer import WIDE, Form, Key, real
 
 SINGLES, DOUBLES, WORDS, LONGS = WIDE.type("float"), WIDE.type("double"), WIDE.ints(32), WIDE.ints(64)
 _LN2 = math.log(2)
@@ -214,3 +214,11 @@ def to_eight_text(key: Key) -> tuple[Function, str]:
     sign = made.op(f"and {WORDS} {made.op(f'lshr {WORDS} %bits, {WIDE.const(32, 24)}')}, {WIDE.const(32, 0x80)}")
     made.do(f"ret {WORDS} {made.op(f'or {WORDS} {byte}, {sign}')}")
     return made, made.text(WORDS, key, [f"{WORDS} %bits"])
+
+
+def fma_text(key: Key) -> tuple[Function, str]:
+    """`fma_<element>_<lanes>(a, b, c)`: of half precision, rounded once."""
+    made, element, form = Function(), str(key[1]), Form(int(key[2]))
+    kind = form.type(element)
+    made.do(f"ret {kind} {floats.in_wider(made, 'fma', element, form, ['%a', '%b', '%c'], False)}")
+    return made, made.text(kind, key, tuple(f"{kind} %{name}" for name in "abc"))

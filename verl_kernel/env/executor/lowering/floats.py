@@ -7,11 +7,10 @@ multiply-adds of half precision are computed in float64. `.ftz` takes subnormal 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.modifiers import Modifiers
 from verl_kernel.env.executor.lowering.opcodes import opcode
+from verl_kernel.env.executor.lowering.rounding import odd_sum, stepped, to_odd, two_sum
 from verl_kernel.env.executor.lowering.writer import FLOATS, LANES, WIDE, Form, Writer
 
 _CODES = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
@@ -79,8 +78,10 @@ def _computed(body: Body, root: str, element: str, form: Form, operands: list[st
         return body.op(f"fneg {kind} {operands[0]}")
     if root == "abs":
         return body.overloaded("fabs", kind, operands[0])
+    if element in ("half", "bfloat") and root == "fma" and form.lanes:  # long
+        return body.op(body.call(kind, ("fma", element, form.lanes), *(f"{kind} {value}" for value in operands)))
     if element in ("half", "bfloat"):
-        return _in_wider(body, root, element, form, operands, knows_nan)
+        return in_wider(body, root, element, form, operands, knows_nan)
     return _plain(body, root, kind, operands, knows_nan)
 
 
@@ -94,7 +95,7 @@ def _without_huge(body: Body, value: str, operands: list[str], form: Form) -> st
     return body.op(f"select {form.ints(1)} {is_huge}, {floats} {other}, {floats} {value}")
 
 
-def _plain(body: Body, root: str, kind: str, operands: list[str], knows_nan: bool) -> str:
+def _plain(body: Writer, root: str, kind: str, operands: list[str], knows_nan: bool) -> str:
     if root == "fma":
         return body.overloaded("fma", kind, *operands)
     if root in ("min", "max"):
@@ -102,28 +103,14 @@ def _plain(body: Body, root: str, kind: str, operands: list[str], knows_nan: boo
     return body.op(f"{_CODES[root]} {kind} {operands[0]}, {operands[1]}")
 
 
-def _in_wider(body: Body, root: str, element: str, form: Form, operands: list[str], knows_nan: bool) -> str:
+def in_wider(body: Writer, root: str, element: str, form: Form, operands: list[str], knows_nan: bool) -> str:
     """Half precision, computed in a wider type and rounded."""
     wide = "double" if root == "fma" else "float"
     widened = [widen(body, value, element, wide, form) for value in operands]
     if root != "fma" or element == "half":
         return narrow(body, _plain(body, root, form.type(wide), widened, knows_nan), wide, element, form)
     product = body.op(f"fmul {form.type(wide)} {widened[0]}, {widened[1]}")  # float64 is too short for their sum
-    return narrow(body, _odd_sum(body, *_two_sum(body, product, widened[2], form), form), wide, element, form)
-
-
-def _odd_sum(body: Body, total: str, error: str, form: Form) -> str:
-    """A float64 sum with what rounding took from it, as one that is odd where inexact."""
-    longs, doubles = form.ints(64), form.type("double")
-    bits, lost = (body.op(f"bitcast {doubles} {item} to {longs}") for item in (total, error))
-    is_inexact = body.op(f"fcmp one {doubles} {error}, {form.real('double', 0.0)}")
-    lowest = body.op(f"and {longs} {bits}, {form.const(64, 1)}")
-    is_even = body.op(f"icmp eq {longs} {lowest}, {form.const(64, 0)}")
-    is_larger = body.op(f"icmp slt {longs} {body.op(f'xor {longs} {bits}, {lost}')}, {form.const(64, 0)}")
-    step = body.op(f"select {form.ints(1)} {is_larger}, {longs} {form.const(64, -1)}, {longs} {form.const(64, 1)}")
-    is_moved = body.op(f"and {form.ints(1)} {is_inexact}, {is_even}")
-    step = body.op(f"select {form.ints(1)} {is_moved}, {longs} {step}, {longs} {form.const(64, 0)}")
-    return body.op(f"bitcast {longs} {body.op(f'add {longs} {bits}, {step}')} to {doubles}")
+    return narrow(body, odd_sum(body, *two_sum(body, product, widened[2], form), form), wide, element, form)
 
 
 def widen(body: Writer, value: str, element: str, wide: str, form: Form) -> str:
@@ -142,21 +129,6 @@ def narrow(body: Writer, value: str, wide: str, element: str, form: Form) -> str
     if element == "half":
         return body.op(f"fptrunc {form.type('float')} {value} to {form.type('half')}")
     return body.op(f"bitcast {form.ints(16)} {bfloat_bits(body, value, form)} to {form.type('bfloat')}")
-
-
-def to_odd(body: Writer, value: str, form: Form) -> str:
-    """float64 as float32, rounded to odd where inexact, so that a second rounding to fewer bits is right."""
-    nearest = body.op(f"fptrunc {form.type('double')} {value} to {form.type('float')}")
-    back = body.op(f"fpext {form.type('float')} {nearest} to {form.type('double')}")
-    bits = body.op(f"bitcast {form.type('float')} {nearest} to {form.ints(32)}")
-    magnitudes = [body.overloaded("fabs", form.type("double"), item) for item in (value, back)]
-    above = body.op(f"fcmp ogt {form.type('double')} {magnitudes[1]}, {magnitudes[0]}")
-    differs = body.op(f"fcmp one {form.type('double')} {value}, {back}")
-    lower = body.op(f"sub {form.ints(32)} {bits}, {form.const(32, 1)}")
-    bits = body.op(f"select {form.ints(1)} {above}, {form.ints(32)} {lower}, {form.ints(32)} {bits}")
-    odd = body.op(f"or {form.ints(32)} {bits}, {form.const(32, 1)}")
-    bits = body.op(f"select {form.ints(1)} {differs}, {form.ints(32)} {odd}, {form.ints(32)} {bits}")
-    return body.op(f"bitcast {form.ints(32)} {bits} to {form.type('float')}")
 
 
 def bfloat_bits(body: Writer, value: str, form: Form) -> str:
@@ -220,7 +192,7 @@ def _directed(body: Body, root: str, rounding: str, operands: list[str], form: F
         wide = [body.op(f"fmul {doubles} {wide[0]}, {wide[1]}"), wide[2]]
     elif root not in ("add", "sub"):
         raise body.item.unknown(f"rounding .{rounding} is defined for add, sub, mul and fma only")
-    total, error = _two_sum(body, wide[0], wide[1], form)
+    total, error = two_sum(body, wide[0], wide[1], form)
     if rounding == "rm":
         total = _minus_zero(body, total, wide, form)
     return stepped(body, total, error, rounding, form)
@@ -235,43 +207,6 @@ def _minus_zero(body: Body, total: str, parts: list[str], form: Form) -> str:
     zero = body.overloaded("copysign", doubles, total, sign)
     is_zero = body.op(f"fcmp oeq {doubles} {total}, {form.real('double', 0.0)}")
     return body.op(f"select {form.ints(1)} {is_zero}, {doubles} {zero}, {doubles} {total}")
-
-
-def _two_sum(body: Body, left: str, right: str, form: Form) -> tuple[str, str]:
-    """The float64 sum of two float64 and what rounding took from it (Knuth's two-sum)."""
-    op: Callable[[str, str, str], str] = lambda code, a, b: body.op(f"{code} {form.type('double')} {a}, {b}")  # noqa: E731
-    total = op("fadd", left, right)
-    part = op("fsub", total, left)
-    error = op("fadd", op("fsub", left, op("fsub", total, part)), op("fsub", right, part))
-    return total, error
-
-
-def stepped(body: Writer, value: str, error: str | None, rounding: str, form: Form) -> str:
-    """A float64, with an error that it lacks, as float32 rounded to zero, down or up."""
-    doubles, floats, words = form.type("double"), form.type("float"), form.ints(32)
-    nearest = body.op(f"fptrunc {doubles} {value} to {floats}")
-    missing = body.op(f"fsub {doubles} {value}, {body.op(f'fpext {floats} {nearest} to {doubles}')}")
-    if error is not None:
-        none = body.op(f"fcmp oeq {doubles} {missing}, {form.real('double', 0.0)}")
-        missing = body.op(f"select {form.ints(1)} {none}, {doubles} {error}, {doubles} {missing}")
-    bits = body.op(f"bitcast {floats} {nearest} to {words}")
-    is_negative = body.op(f"icmp slt {words} {bits}, {form.const(32, 0)}")
-    too_high = body.op(f"fcmp olt {doubles} {missing}, {form.real('double', 0.0)}")
-    too_low = body.op(f"fcmp ogt {doubles} {missing}, {form.real('double', 0.0)}")
-    down = {"rm": too_high, "rp": form.const(1, 0)}.get(rounding)
-    up = {"rm": form.const(1, 0), "rp": too_low}.get(rounding)
-    if down is None or up is None:  # towards zero
-        down = body.op(
-            f"select {form.ints(1)} {is_negative}, {form.ints(1)} {form.const(1, 0)}, {form.ints(1)} {too_high}"
-        )
-        up = body.op(
-            f"select {form.ints(1)} {is_negative}, {form.ints(1)} {too_low}, {form.ints(1)} {form.const(1, 0)}"
-        )
-    more, less = (body.op(f"zext {form.ints(1)} {bit} to {words}") for bit in (up, down))
-    step = body.op(f"sub {words} {more}, {less}")
-    back = body.op(f"sub {words} {form.const(32, 0)}, {step}")
-    step = body.op(f"select {form.ints(1)} {is_negative}, {words} {back}, {words} {step}")
-    return body.op(f"bitcast {words} {body.op(f'add {words} {bits}, {step}')} to {floats}")
 
 
 @opcode("fma")

@@ -151,7 +151,6 @@ def _entry(body: Body, resumes: frozenset[int], variables: frozenset[str]) -> No
     first = body.op(f"mul i32 %warpid, {LANES}")
     body.do(f"%laneid = add {words} zeroinitializer, {lane_list(lambda lane: lane)}")
     body.do(f"%tid_x = add {words} %laneid, {body.splat('i32', first)}")
-    body.do(f"%exchange = alloca {words}, align 64")
     body.do("%turns = alloca i32")
     body.do(f"store i32 {SLICE}, ptr %turns")
     for name in sorted(variables):

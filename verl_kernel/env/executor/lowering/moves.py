@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from verl_kernel.env.executor.library.exchanges import RESULT
 from verl_kernel.env.executor.lowering import order
 from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.integers import is_signed
 from verl_kernel.env.executor.lowering.modifiers import Modifiers
 from verl_kernel.env.executor.lowering.opcodes import opcode
 from verl_kernel.env.executor.lowering.writer import LANES, SCALAR, WIDE, Form
-from verl_kernel.env.executor.ptx.program import BITS, Address, Constant, Group, Operand, Pair, Register, Unused
+from verl_kernel.env.executor.ptx.program import BITS, Address, Constant, Group, Pair, Register, Unused
 
 
 @opcode("mov")
@@ -75,7 +76,7 @@ def load_parameter(body: Body, kind: str) -> None:
 
 @opcode("shfl")
 def shuffle(body: Body, modifiers: Modifiers) -> None:
-    """Values of other lanes (PTX ISA, "shfl.sync"): by constant places a shuffle, else a gather from memory."""
+    """Values of other lanes (PTX ISA, "shfl.sync"): by constant places a shuffle, else a function of the library."""
     modifiers.need("sync")
     mode = modifiers.need("up", "down", "bfly", "idx")
     modifiers.need("b32")
@@ -90,7 +91,11 @@ def shuffle(body: Body, modifiers: Modifiers) -> None:
         shuffled = body.shuffle("i32", value, [lane if other is None else other for lane, other in enumerate(sources)])
         holds = "<" + ", ".join(f"i1 {'false' if other is None else 'true'}" for other in sources) + ">"
     else:
-        shuffled, holds = _gathered(body, value, mode, place, clamp)
+        words = WIDE.ints(32)
+        given = [f"{words} {item}" for item in (value, body.read(place, 32, WIDE), body.read(clamp, 32, WIDE))]
+        both = body.op(body.call(RESULT, ("exchange", mode), *given))
+        shuffled = body.op(f"extractvalue {RESULT} {both}, 0")
+        holds = body.op(f"bitcast i32 {body.op(f'extractvalue {RESULT} {both}, 1')} to {WIDE.ints(1)}")
     if results[1] is not None:
         body.write(results[1], holds, 1, WIDE)
     body.write(results[0], shuffled, 32, WIDE)
@@ -104,36 +109,6 @@ def _source(lane: int, mode: str, amount: int, clamp: int) -> int | None:
         mode
     ]
     return other if (other >= highest if mode == "up" else other <= highest) else None
-
-
-def _gathered(body: Body, value: str, mode: str, place: Operand, clamp: Operand) -> tuple[str, str]:
-    """As `_source`, computed when it runs."""
-    words = WIDE.ints(32)
-
-    def op(code: str, left: str, right: str) -> str:
-        return body.op(f"{code} {words} {left}, {right}")
-
-    amount = op("and", body.read(place, 32, WIDE), WIDE.const(32, 31))
-    packed = body.read(clamp, 32, WIDE)
-    segment = op("and", op("lshr", packed, WIDE.const(32, 8)), WIDE.const(32, 31))
-    outside = op("xor", segment, WIDE.const(32, 31))
-    lowest = op("and", "%laneid", segment)
-    highest = op("or", lowest, op("and", op("and", packed, WIDE.const(32, 31)), outside))
-    if mode == "idx":
-        other = op("or", lowest, op("and", amount, outside))
-    else:
-        other = op({"bfly": "xor", "up": "sub", "down": "add"}[mode], "%laneid", amount)
-    holds = body.op(f"icmp {'sge' if mode == 'up' else 'sle'} {words} {other}, {highest}")
-    other = body.op(f"select {WIDE.ints(1)} {holds}, {words} {other}, {words} %laneid")
-    body.do(f"store {words} {value}, ptr %exchange")
-    pointers = body.op(f"getelementptr i32, ptr %exchange, {words} {op('and', other, WIDE.const(32, 31))}")
-    return gather(body, pointers, WIDE.const(1, 1), 32), holds
-
-
-def gather(body: Body, pointers: str, mask: str, bits: int) -> str:
-    """Load what each lane points to; lanes outside of the mask get 0."""
-    numbers = WIDE.ints(bits)
-    return body.op(body.call(numbers, ("gather", bits), f"<{LANES} x ptr> {pointers}", f"{WIDE.ints(1)} {mask}"))
 
 
 def converged(body: Body, mask: int | None = None) -> None:
