@@ -56,6 +56,7 @@ class Body(Writer):
         self.frame, self.crossing = frame, crossing
         self._normal = normal(graph)
         self._values: dict[str, str] = {}
+        self._active: str | None = None
         self._floats: dict[tuple[str, str], str] = {}
         self._kept: frozenset[str] = frozenset()
 
@@ -63,6 +64,7 @@ class Body(Writer):
         """Begin a piece of code: what is in registers is in memory only."""
         self.label(label)
         self._values.clear()
+        self._active = None
 
     def enter(self, place: int, kept: frozenset[str]) -> None:
         """Make an instruction the current one; registers that it leaves to other pieces are written to memory."""
@@ -199,11 +201,15 @@ class Body(Writer):
 
     def active(self) -> str:
         """The lanes that are at this place."""
-        return self.op(f"load {WIDE.ints(1)}, ptr %active") if self.lanes.may_part else WIDE.const(1, 1)
+        if not self.lanes.may_part:
+            return WIDE.const(1, 1)
+        if self._active is None:
+            self._active = self.op(f"bitcast i32 {self.active_bits()} to {WIDE.ints(1)}")
+        return self._active
 
     def active_bits(self) -> str:
         """The same as an integer."""
-        return self.bits(self.active()) if self.lanes.may_part else "-1"
+        return self.op("load i32, ptr %active") if self.lanes.may_part else "-1"
 
     def condition_bits(self) -> str:
         """The lanes that run the instruction, as an integer."""

@@ -12,7 +12,7 @@ from verl_kernel.env.executor.flow.pieces import may_wait
 from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.library.grid import ENDED, YIELDS
 from verl_kernel.env.executor.lowering.body import Body
-from verl_kernel.env.executor.lowering.frame import ALIVE, PLACES
+from verl_kernel.env.executor.lowering.frame import ALIVE
 from verl_kernel.env.executor.lowering.modifiers import Modifiers
 from verl_kernel.env.executor.lowering.moves import converged
 from verl_kernel.env.executor.lowering.writer import LANES, SCALAR, WIDE
@@ -47,8 +47,8 @@ class Control:
             waiting = body.op("load i1, ptr %waiting")
             body.do(f"br i1 {waiting}, label %Q{number}, label %X{number}")
             body.label(f"Q{number}")
-            self._wait_for(number, body.active())
-            body.do("br label %schedule")
+            body.do(f"store i32 {number}, ptr %next")
+            body.do("br label %QUEUE")
             body.begin(f"X{number}")
             lanes = body.op(f"zext i32 {body.overloaded('ctpop', 'i32', body.active_bits())} to i64")
             body.add_to(body.op(f"getelementptr i64, ptr %counts, i64 {number + self._end + 1}"), "1")
@@ -56,11 +56,11 @@ class Control:
             lanes = str(LANES)
         body.add_to(body.op(f"getelementptr i64, ptr %counts, i64 {number}"), lanes)
 
-    def _wait_for(self, number: int, lanes: str) -> None:
+    def _wait_for(self, number: str, lanes: str) -> None:
         """Let lanes wait for a block."""
         body, words = self._body, WIDE.ints(32)
         places = body.op(f"load {words}, ptr %places")
-        places = body.op(f"select {WIDE.ints(1)} {lanes}, {words} {WIDE.const(32, number)}, {words} {places}")
+        places = body.op(f"select {WIDE.ints(1)} {lanes}, {words} {body.splat('i32', number)}, {words} {places}")
         body.do(f"store {words} {places}, ptr %places")
 
     def finish(self, number: int, last: Instruction) -> bool:
@@ -170,19 +170,14 @@ class Control:
         body.label(f"Y{number}")
         if body.lanes.may_part:
             self._wait_for_both(yes, no)
-            self._keep_places()
+            self._keep_alive()
             body.do(f"ret i32 {YIELDS + self._end + 1}")
         else:
             body.do(f"ret i32 {YIELDS + target}")
         body.label(f"Z{number}")
 
-    def _keep_places(self) -> None:
-        body, words = self._body, WIDE.ints(32)
-        places = body.op(f"load {words}, ptr %places")
-        body.do(f"store {words} {places}, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {PLACES}')}")
-        self._keep_alive()
-
     def _keep_alive(self) -> None:
+        """Note who is alive; places are in the frame already."""
         body = self._body
         alive = body.op("load i32, ptr %alive")
         body.do(f"store i32 {alive}, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {ALIVE}')}")
@@ -227,7 +222,7 @@ class Control:
         is_whole = body.op(f"icmp eq i32 {body.active_bits()}, {body.op('load i32, ptr %alive')}")
         body.do(f"br i1 {is_whole}, label %A{number}, label %W{number}")
         body.label(f"W{number}")
-        self._wait_for(self._at_barrier(number), body.active())
+        self._wait_for(str(self._at_barrier(number)), body.active())
         body.do("br label %schedule")
         body.label(f"A{number}")
 
@@ -238,25 +233,28 @@ class Control:
         if body.lanes.may_part:
             alive = body.op(f"load i32, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {ALIVE}')}")
             body.do(f"store i32 {alive}, ptr %alive")
-            body.do(f"store {WIDE.ints(1)} {body.op(f'bitcast i32 {alive} to {WIDE.ints(1)}')}, ptr %active")
+            body.do(f"store i32 {alive}, ptr %active")
         body.do(f"br label %{self._label(number)}")
 
     def end(self) -> None:
         """The end of the function, and what chooses the next block where lanes may part."""
         body, words = self._body, WIDE.ints(32)
-        body.label("END")
+        body.begin("END")
         if not body.lanes.may_part:
             body.do(f"ret i32 {ENDED}")
             return
         active = body.active()
-        self._wait_for(NOWHERE, active)
+        self._wait_for(str(NOWHERE), active)
         self._end_lanes(active)
+        body.do("br label %schedule")
+        body.begin("QUEUE")
+        self._wait_for(body.op("load i32, ptr %next"), body.active())
         body.do("br label %schedule")
         body.label("schedule")
         places = body.op(f"load {words}, ptr %places")
         lowest = body.intrinsic(f"vector.reduce.umin.v{LANES}i32", "i32", (words, places))
         chosen = body.op(f"icmp eq {words} {places}, {body.splat('i32', lowest)}")
-        body.do(f"store {WIDE.ints(1)} {chosen}, ptr %active")
+        body.do(f"store i32 {body.bits(chosen)}, ptr %active")
         rest = body.op(f"select {WIDE.ints(1)} {chosen}, {words} {WIDE.const(32, NOWHERE)}, {words} {places}")
         body.do(f"store {words} {rest}, ptr %places")
         least = body.intrinsic(f"vector.reduce.umin.v{LANES}i32", "i32", (words, rest))

@@ -159,25 +159,25 @@ def _entry(body: Body, resumes: frozenset[int], variables: frozenset[str]) -> No
             body.do(f"store {words} zeroinitializer, ptr {variable(name)}")
     if body.lanes.may_part:
         for line in (
-            f"%active = alloca {WIDE.ints(1)}, align 8", f"%places = alloca {words}, align 64",
+            "%active = alloca i32", f"%places = getelementptr i8, ptr %frame, i64 {PLACES}", "%next = alloca i32",
             "%waiting = alloca i1", "%alive = alloca i32", "store i1 false, ptr %waiting",
-            f"store {words} {WIDE.const(32, NOWHERE)}, ptr %places",
-            f"store {WIDE.ints(1)} {WIDE.const(1, 1)}, ptr %active", "store i32 -1, ptr %alive",
+            "store i32 -1, ptr %active", "store i32 -1, ptr %alive",
         ):  # fmt: skip
             body.do(line)
     count = len(body.graph.blocks)
     cases = [f"i32 {number}, label %RESUME{number}" for number in sorted(resumes)]
     if body.lanes.may_part:
         cases.append(f"i32 {count + 1}, label %RESUME_PARTED")
-    body.do(f"switch i32 %resume, label %B0 [{' '.join(cases)}]")
+    body.do(f"switch i32 %resume, label %START [{' '.join(cases)}]")
+    body.label("START")
+    if body.lanes.may_part:
+        body.do(f"store {words} {WIDE.const(32, NOWHERE)}, ptr %places")
+    body.do("br label %B0")
 
 
 def _resume_parted(body: Body) -> None:
     """Go on where each lane was."""
-    words = WIDE.ints(32)
     body.label("RESUME_PARTED")
-    places = body.op(f"load {words}, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {PLACES}')}")
-    body.do(f"store {words} {places}, ptr %places")
     alive = body.op(f"load i32, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {ALIVE}')}")
     body.do(f"store i32 {alive}, ptr %alive")
     body.do("br label %schedule")

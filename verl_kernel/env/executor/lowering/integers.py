@@ -47,27 +47,31 @@ def with_carry(body: Body, modifiers: Modifiers) -> None:
 
 
 def _with_carry(body: Body, kind: str, modifiers: Modifiers) -> None:
-    """`add.cc`, `sub.cc`, `addc`, `subc` of 32 or 64 bits: in one more bit than the result has."""
+    """`add.cc`, `sub.cc`, `addc`, `subc` of 32 or 64 bits."""
     bits, root = BITS[kind], body.item.root
-    one = WIDE.ints(bits + 1)
-    left, right = (
-        body.op(f"zext {WIDE.ints(bits)} {body.read(item, bits, WIDE)} to {one}") for item in body.item.operands[1:]
+    left, right = (body.read(item, bits, WIDE) for item in body.item.operands[1:])
+    body.write(
+        body.item.operands[0], _carried(body, root.rstrip("c"), left, right, bits, root.endswith("c")), bits, WIDE
     )
-    name = root.rstrip("c")
-    value = body.op(f"{name} {one} {left}, {right}")
-    if root.endswith("c"):
-        carry = body.resized(body.held(CARRY), 32, bits + 1, WIDE)
-        value = body.op(f"{name} {one} {value}, {carry}")
-    _carry(body, value, bits)
-    body.write(body.item.operands[0], body.resized(value, bits + 1, bits, WIDE), bits, WIDE)
 
 
-def _carry(body: Body, value: str, bits: int) -> None:
-    """Keep bit `bits` of a wider integer as the condition code."""
-    if ".cc" not in body.item.opcode:
-        return
-    high = body.op(f"lshr {WIDE.ints(bits + 1)} {value}, {WIDE.const(bits + 1, bits)}")
-    body.put(CARRY, body.resized(high, bits + 1, 32, WIDE), 32, WIDE)
+def _carried(body: Body, code: str, left: str, right: str, bits: int, reads: bool) -> str:
+    """A sum or a difference, with the condition code where it is read; keeps it where it is asked for."""
+    numbers, bit = WIDE.ints(bits), WIDE.ints(1)
+    carry = body.resized(body.held(CARRY), 32, bits, WIDE) if reads else None
+
+    def overflows(before: str, after: str, other: str) -> str:
+        first, second = (after, other) if code == "add" else (before, other)
+        return body.op(f"icmp ult {numbers} {first}, {second}")
+
+    value = body.op(f"{code} {numbers} {left}, {right}")
+    out = overflows(left, value, right)
+    if carry is not None:
+        before, value = value, body.op(f"{code} {numbers} {value}, {carry}")
+        out = body.op(f"or {bit} {out}, {overflows(before, value, carry)}")
+    if ".cc" in body.item.opcode:
+        body.put(CARRY, body.op(f"zext {bit} {out} to {WIDE.ints(32)}"), 32, WIDE)
+    return value
 
 
 def _binary(body: Body, code: str, bits: int) -> None:
@@ -138,14 +142,8 @@ def multiply_add(body: Body, modifiers: Modifiers) -> None:
     if is_plain:
         body.write(body.item.operands[0], body.op(f"add {form.ints(bits)} {value}, {addend}"), bits, form)
         return
-    one = bits + 1
-    value, addend = body.resized(value, bits, one, form), body.resized(addend, bits, one, form)
-    total = body.op(f"add {form.ints(one)} {value}, {addend}")
-    if body.item.root == "madc":
-        carry = body.resized(body.held(CARRY), 32, one, WIDE)
-        total = body.op(f"add {form.ints(one)} {total}, {carry}")
-    _carry(body, total, bits)
-    body.write(body.item.operands[0], body.resized(total, one, bits, form), bits, form)
+    value = _carried(body, "add", value, addend, bits, body.item.root == "madc")
+    body.write(body.item.operands[0], value, bits, form)
 
 
 @opcode("div", "rem")
