@@ -103,10 +103,11 @@ def measured(name: str, rounds: int) -> dict[str, Any]:
     spent: list[float] = []
     launch = Kernel.launch
 
-    def timed_launch(self: Kernel, *words: Any, **more: Any) -> None:
+    def timed_launch(self: Kernel, *words: Any, **more: Any) -> Any:
         begun = time.thread_time()
-        launch(self, *words, **more)
+        result = launch(self, *words, **more)
         spent.append(time.thread_time() - begun)
+        return result
 
     Kernel.launch = timed_launch  # type: ignore[method-assign]
     for _ in range(rounds):
