@@ -42,7 +42,7 @@ def command(
     ] = ("sm_90"),
     memory_checks: Annotated[str, typer.Option(help="Faults in memory: refuse, record or off.")] = "refuse",
     execute: Annotated[
-        str, typer.Option(help="On a CPU, how kernels run: interpreted, or both: compiled too.")
+        str, typer.Option(help="On a CPU, how kernels run: interpreted, compiled or both.")
     ] = "interpreted",
     num_judges: Annotated[int, typer.Option(help="Kernels judged at a time.")] = 1,
     true_size: Annotated[str, typer.Option(help="auto: judge what is too large at reduced sizes; or off.")] = "auto",

@@ -59,9 +59,9 @@ class GymOptions(OptionGroup):
     compile_for: Literal["off", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"] = "off"
     """GPU that what the trials launched is compiled for, without one, or `off`. A device that compiles kernels itself
     does not look at it."""
-    execute: Literal["interpreted", "both"] = "interpreted"
-    """How a CPU runs kernels: in Triton's interpreter, or (`both`) each trial once more as Triton compiles them, native
-    (docs/executor.md); what is right in one of them only is wrong. A GPU does not look at it."""
+    execute: Literal["interpreted", "both", "compiled"] = "interpreted"
+    """How a CPU runs kernels: in Triton's interpreter; natively, as Triton compiles them (`compiled`); or
+    `both` (docs/executor.md): each trial twice, and right in one of them only is wrong. A GPU does not look at it."""
     compile: Literal["off", "sample", "all"] = "all"
     """Of which of training's candidates: none, a quarter chosen by the judge's secret, or all. Validation's all are."""
     ablation: bool = True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`execute: both`: kernels that are right in one world only, with real processes."""
+"""`kernelgym.execute`: kernels run as compiled, after the interpreter or alone, with real processes."""
 
 from collections.abc import Iterator
 
@@ -9,6 +9,7 @@ from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
+from verl_kernel.errors import TaskError
 
 TASK = Task(
     """
@@ -145,9 +146,101 @@ def test_the_interpreter_alone_takes_it_for_right(name, interpreting):
     assert interpreting.evaluate(TASK, WRONG[name][0]).status is EvalStatus.OK
 
 
+CLUSTERS = RIGHT.replace("BLOCK=32)", "BLOCK=32, num_ctas=2)")
+
+
 def test_what_the_executor_has_no_definition_for_gets_no_time(judge):
-    clusters = RIGHT.replace("BLOCK=32)", "BLOCK=32, num_ctas=2)")
-    result = judge.evaluate(TASK, clusters)
-    assert result.status is not EvalStatus.OK or (
-        result.speedup is None and "interpreted only" in result.env["executed"]
-    )
+    result = judge.evaluate(TASK, CLUSTERS)
+    assert result.status is EvalStatus.OK and result.speedup is None
+    assert result.env["executed"].startswith("interpreted only: columns: the executor runs no clusters")
+
+
+@pytest.fixture(scope="module")
+def compiling() -> Iterator[Judge]:
+    with Judge(GymOptions(device="cpu", execute="compiled", correctness_trials=3, run_timeout_s=5), seed=5) as judge:
+        yield judge
+
+
+@pytest.mark.parametrize("source", [RIGHT, HEAD + LEFT_OUT])
+def test_what_is_right_compiled_is_paid(source, compiling, interpreting):
+    one, other = compiling.evaluate(TASK, source), interpreting.evaluate(TASK, source)
+    assert one.status is EvalStatus.OK and one.env["executed"] == "compiled", one.error
+    assert one.number_coverage == other.number_coverage == 1.0
+    assert one.launches == other.launches
+    assert 0.5 < one.speedup / other.speedup < 2.0
+
+
+ALONE = {
+    "other_values": (WRONG["other_values"][0], EvalStatus.INCORRECT, "WrongValues"),
+    "in_order": (WRONG["in_order"][0], EvalStatus.INCORRECT, "WrongValues"),
+    "out_of_bounds": (WRONG["out_of_bounds"][0], EvalStatus.CRASH, "CompiledOutOfBounds"),
+    "no_compiler_takes_it": (WRONG["no_compiler_takes_it"][0], EvalStatus.COMPILE_ERROR, "CompiledRefused"),
+    "clusters": (CLUSTERS, EvalStatus.RUNTIME_ERROR, "CompiledUnknown"),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_what_is_wrong_compiled_is_wrong(name, compiling):
+    source, status, kind = ALONE[name]
+    result = compiling.evaluate(TASK, source)
+    assert result.status is status and result.error.type == kind, result.error
+
+
+COPIES = """
+@triton.jit
+def copying(x, out, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + place, {value})
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        total, out = torch.cumsum(x, 0), torch.empty_like(x)
+        copying[(x.numel() // 64,)](total, out, BLOCK=64)
+        return {result}
+"""
+
+
+def test_a_kernel_that_copies_what_torch_computed_covers_nothing(compiling):
+    result = compiling.evaluate(TASK, HEAD + COPIES.format(value="tl.load(x + place)", result="out"))
+    assert result.status is EvalStatus.OK and result.hack_flags == ("only_moves",)
+    assert result.number_coverage == 0.0
+
+
+def test_a_kernel_whose_constant_is_all_that_is_needed_is_a_decoy(compiling):
+    result = compiling.evaluate(TASK, HEAD + COPIES.format(value="1.0", result="total * out"))
+    assert result.status is EvalStatus.DECOY, result.error
+
+
+HALF = Task(TASK.reference.replace("randn(32, 64)", "randn(32, 64, dtype=torch.bfloat16)"), task_id="cumsum_bfloat16")
+
+
+def test_bfloat16_is_judged_compiled_and_nowhere_else_on_a_cpu(compiling, judge):
+    result = compiling.evaluate(HALF, RIGHT)
+    assert result.status is EvalStatus.OK and result.speedup > 0, result.error
+    with pytest.raises(TaskError, match=r"bfloat16.*set kernelgym\.execute to compiled"):
+        judge.evaluate(HALF, RIGHT)
+
+
+TUNED = """
+@triton.autotune(configs=[triton.Config({{"BLOCK": size}}) for size in (16, 32, 64)], key=["width"])
+""" + COLUMNS.lstrip().replace("    total = tl.zeros", "    tl.static_assert(BLOCK <= 32)\n    total = tl.zeros")
+
+
+def test_an_autotuner_passes_over_what_does_not_compile(compiling):
+    host = HOST.replace("[(2,)]", "[lambda meta: (x.shape[1] // meta['BLOCK'],)]").replace(", BLOCK=32", "")
+    result = compiling.evaluate(TASK, HEAD + TUNED.format(value="total") + host)
+    assert result.status is EvalStatus.OK and len(result.launches) == 1, result.error
+
+
+def test_what_an_autotuner_tries_leaves_nothing_behind(compiling):
+    adding = TUNED.replace("tl.store(", "tl.atomic_add(")
+    host = HOST.replace("[(2,)]", "[lambda meta: (x.shape[1] // meta['BLOCK'],)]").replace(", BLOCK=32", "")
+    source = HEAD + adding.format(value="total") + host.replace("empty_like", "zeros_like")
+    result = compiling.evaluate(TASK, source)
+    assert result.status is EvalStatus.OK, result.error
+
+
+def test_a_candidate_without_a_launch_is_judged_by_its_values(compiling):
+    nothing = "class ModelNew(nn.Module):\n    def forward(self, x):\n        return x.clone()\n"
+    result = compiling.evaluate(TASK, HEAD + nothing)
+    assert result.status is EvalStatus.INCORRECT, result.error

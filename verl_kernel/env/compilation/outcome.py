@@ -12,6 +12,10 @@ from typing import Any
 _MOST_BYTES, _MOST_CHARS = 2**40, 2000
 
 
+PASSED_OVER = ("OutOfResources", "PTXASError", "CompileTimeAssertionFailure")
+"""Refusals that `triton.runtime.autotuner` takes for a configuration that is none."""
+
+
 @dataclass(frozen=True)
 class Resources:
     """What a compiled kernel uses.

@@ -53,6 +53,11 @@ class DeviceBackend(Protocol):
         """What a runner may do that this process will fork; asked in the zygote."""
         return IsolationProfile()
 
+    @property
+    def computes_bfloat16(self) -> bool:
+        """Whether kernels on bfloat16 come out right."""
+        return True
+
     def setup(self) -> None:
         """Prepare the calling thread for running programs; repeated calls are free.
 
@@ -195,8 +200,12 @@ class DeviceBackend(Protocol):
         """Take up the link to the process that executes kernels natively, and the memory shared with it."""
         return None
 
-    def launch_natively(self) -> AbstractContextManager[Any]:
-        """Launches inside run compiled, in the process at the other end of the link."""
+    def launch_natively(self, tunes: bool) -> AbstractContextManager[Any]:
+        """Launches inside run compiled, in the process at the other end of the link.
+
+        Args:
+            tunes: those of an autotuner too.
+        """
         return nullcontext()
 
     def watch_programs(self, watch: ProgramWatch) -> AbstractContextManager[Any]:

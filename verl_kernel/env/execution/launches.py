@@ -17,13 +17,18 @@ from verl_kernel.env.compilation.outcome import Refusal
 from verl_kernel.env.compilation.rebuilding import Rebuilt
 from verl_kernel.env.compilation.texts import definitions
 from verl_kernel.env.execution.arena import Arena
+from verl_kernel.env.execution.work import work
 from verl_kernel.env.executor.driver import encoded, flattened
 from verl_kernel.env.executor.errors import Fault, NotKnown
+from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.executor.kernel import Buffer, Kernel
-from verl_kernel.env.ipc.execution_messages import LaunchRequest, Reported, Stopped
+from verl_kernel.env.executor.races.watch import Watch
+from verl_kernel.env.ipc.execution_messages import Launched, LaunchRequest, Reported, Stopped, Work
 
 _DRAWN = 1 << 20
 """Most programs whose order is drawn one by one; of more they run backwards from a drawn one."""
+_MOST = 1 << 27
+"""Programs of a grid that no kernel needs, and that take minutes here."""
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 
 
@@ -67,41 +72,50 @@ class Launches:
         self._file, self._arena = file, arena
         self._definitions = definitions(Path(file).read_bytes().decode("utf-8", "surrogatepass"))
         self._known: dict[str, Ready | Stop] = {}
-        self._kernels: list[str] = []
+        """By launch and, in an ablation, the kinds of stores that happen."""
+        self._works: list[Work] = []
         self._stopped: Stopped | None = None
         self._random = np.random.default_rng(0)
+        self._watches, self._not_watched = False, list[str]()
 
-    def run(self, request: LaunchRequest) -> str | None:
-        """Run one launch; why it did not run to its end, or None."""
+    def run(self, request: LaunchRequest) -> Launched:
+        """Run one launch."""
         name = "a kernel"
         try:
             unit = Unit.from_json(request["unit"])
             name = unit.functions[0].name
-            self._run(self._ready(unit), request)
+            done = self._run(self._ready(unit, request["kept"]), request)
         except Stop as stop:
+            if request["is_tried"]:  # the autotuner may have others
+                return Launched(failure=str(stop), work=None)
             return self._note(name, stop)
         except _UNREADABLE as exc:
-            return self._note(name, Stop("unreadable", f"a launch cannot be read: {type(exc).__name__}: {exc}"))
-        self._kernels.append(name)
-        return None
+            return self.refuse(f"a launch cannot be read: {type(exc).__name__}: {exc}")
+        if done is not None and not request["is_tried"] and request["kept"] is None:
+            self._works.append(done)
+        return Launched(failure=None, work=done)
 
-    def report(self, seed: int) -> Reported:
-        """What ran since the last report; from now on `seed` draws the order of programs."""
+    def refuse(self, reason: str) -> Launched:
+        """Note that the runner sent what no runner sends."""
+        return self._note("a kernel", Stop("unreadable", reason))
+
+    def report(self, seed: int, watch: bool) -> Reported:
+        """What ran since the last report; from now on `seed` draws the order of programs, and races are looked for."""
         self._random = np.random.default_rng(seed)
-        reported = Reported(kernels=self._kernels, stopped=self._stopped)
-        self._kernels, self._stopped = [], None
+        reported = Reported(works=self._works, stopped=self._stopped, not_watched=self._not_watched)
+        self._works, self._stopped, self._not_watched, self._watches = [], None, [], watch
         return reported
 
-    def _note(self, name: str, stop: Stop) -> str:
+    def _note(self, name: str, stop: Stop) -> Launched:
         message = str(stop)
         self._stopped = self._stopped or Stopped(kind=stop.kind, kernel=name, message=message, line=stop.line)
-        return message
+        return Launched(failure=message, work=None)
 
-    def _ready(self, unit: Unit) -> Ready:
-        key = unit.digest()
+    def _ready(self, unit: Unit, kept: list[Kind] | None) -> Ready:
+        key = f"{unit.digest()} {kept}"
         if key not in self._known:
             try:
-                self._known[key] = self._compiled(unit)
+                self._known[key] = self._compiled(unit, kept)
             except Stop as stop:
                 self._known[key] = stop
         found = self._known[key]
@@ -109,8 +123,10 @@ class Launches:
             raise found
         return found
 
-    def _compiled(self, unit: Unit) -> Ready:
+    def _compiled(self, unit: Unit, kept: list[Kind] | None) -> Ready:
         functions: list[Any] = []
+        if unit.launch.options.get("num_ctas", 1) != 1:
+            raise Stop("unknown", "the executor runs no clusters of blocks")
         try:
             rebuilt = Rebuilt(unit, self._definitions, self._file)
             functions = rebuilt.functions
@@ -118,17 +134,16 @@ class Launches:
         except Exception as exc:  # noqa: BLE001  whatever stops the compiler is its refusal
             refusal = refusals.refusal(exc, functions)
             raise Stop("refused", f"{refusal.kind}: {refusal.message}", _line(unit, refusal)) from None
-        if made.metadata.num_ctas != 1:
-            raise Stop("unknown", "the executor runs no clusters of blocks")
         if made.metadata.global_scratch_size or made.metadata.profile_scratch_size:
             raise Stop("unknown", "the executor gives a kernel no memory beside its arguments")
         try:
-            kernel = Kernel(made.asm["ptx"], made.metadata.num_warps, made.metadata.shared)
+            kernel = Kernel(made.asm["ptx"], made.metadata.num_warps, made.metadata.shared, kept=kept)
         except NotKnown as exc:
             raise Stop("unknown", str(exc)) from None
         return Ready(kernel, made.src.signature)
 
-    def _run(self, ready: Ready, request: LaunchRequest) -> None:
+    def _run(self, ready: Ready, request: LaunchRequest) -> Work | None:
+        """Run it; what it did, or None of an empty grid."""
         arena, arguments = self._arena, request["arguments"]
         names = list(arguments)
         values = {name: self._value(arguments[name]) for name in names}
@@ -139,13 +154,20 @@ class Launches:
         ]
         words = [item.data_ptr() if isinstance(item, _Pointer) else item or 0 for item in flat]
         buffers = [Buffer(arena.address(*area), area[1]) for area in request["areas"]]
-        x, y, z = request["grid"]
+        x, y, z = _sizes(request["grid"])
         if not x * y * z:
-            return
+            return None
+        if x * y * z > _MOST:
+            raise Stop("endless", f"a grid of {x * y * z} programs takes too long")
+        # Triton loads a scalar in each warp and stores it in one, which is a race between warps without effect.
+        watch, order = Watch(between_warps=False) if self._watches else None, self._order(ready, x * y * z)
         try:
-            ready.kernel.launch((x, y, z), words, buffers, order=self._order(ready, x * y * z))
+            count = ready.kernel.launch((x, y, z), words, buffers, order=order, watch=watch)
         except Fault as fault:
             raise Stop(fault.kind, str(fault), self._own_line(fault)) from None
+        if watch is not None:
+            self._not_watched += watch.not_watched
+        return work(count, len(buffers))
 
     def _order(self, ready: Ready, programs: int) -> Any:
         """Any order is a GPU's. Programs that wait for others keep theirs: not all would be resident in any other."""
@@ -173,6 +195,13 @@ class Launches:
 
     def _own_line(self, fault: Fault) -> int | None:
         return fault.line[1] if fault.line and Path(fault.line[0]).name == Path(self._file).name else None
+
+
+def _sizes(grid: Any) -> tuple[int, int, int]:
+    if len(grid) != 3 or not all(type(size) is int and 0 <= size < 1 << 31 for size in grid):
+        raise ValueError("a grid has three sizes")
+    x, y, z = grid
+    return x, y, z
 
 
 def _line(unit: Unit, refusal: Refusal) -> int | None:

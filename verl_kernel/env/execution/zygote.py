@@ -23,8 +23,7 @@ from verl_kernel.env.execution.launches import Launches
 from verl_kernel.env.executor import driver
 from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.ipc import fork_loop
-from verl_kernel.env.ipc.channel import Channel, ChannelClosed
-from verl_kernel.env.ipc.execution_messages import Launched
+from verl_kernel.env.ipc.channel import Channel, ChannelClosed, ProtocolError
 from verl_kernel.env.ipc.zygote_messages import ForkRequest, Ready, Started
 from verl_kernel.env.sandbox import gpu_variables, jail, landlock, own_paths
 from verl_kernel.env.sandbox.isolation import IsolationProfile
@@ -78,7 +77,7 @@ def _serve(judge: Channel, runner: Channel, launches: Launches) -> None:
                 request = judge.recv()
                 if "exit" in request:
                     return
-                judge.send(launches.report(request["report"]))
+                judge.send(launches.report(request["report"], request["watch"]))
             elif not _launch(runner, launches):
                 asked = [judge]
 
@@ -86,9 +85,12 @@ def _serve(judge: Channel, runner: Channel, launches: Launches) -> None:
 def _launch(runner: Channel, launches: Launches) -> bool:
     """Run what the runner asks for; whether it is still there."""
     try:
-        request = runner.recv()
-        runner.send(Launched(failure=launches.run(request["launch"])))
+        runner.send(launches.run(runner.recv()["launch"]))
     except ChannelClosed:
+        return False
+    except (ProtocolError, LookupError) as exc:
+        launches.refuse(f"a launch cannot be read: {type(exc).__name__}: {exc}")
+        runner.close()
         return False
     return True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from verl_kernel.env.executor import jit
 from verl_kernel.env.executor.counts import Counters, LaunchCount, SiteCount, Traffic
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.faults import fault_of, unwritten
+from verl_kernel.env.executor.flow import origins
 from verl_kernel.env.executor.library import context, grid
 from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.function import Module, module
@@ -47,13 +48,17 @@ class Kernel:
         warps: of a block.
         shared_bytes: of a block, as the compiler says.
         cache: where native code is kept.
+        kept: kinds of stores to global memory that happen; all if None.
 
     Raises:
         NotKnown: the PTX has something that the executor has no definition for.
     """
 
-    def __init__(self, ptx: str, warps: int, shared_bytes: int, cache: ObjectCache | None = None) -> None:
-        self.program: Program = parse(ptx)
+    def __init__(
+        self, ptx: str, warps: int, shared_bytes: int, cache: ObjectCache | None = None,
+        kept: Collection[origins.Kind] | None = None,
+    ) -> None:  # fmt: skip
+        self.program: Program = parse(ptx) if kept is None else origins.without(parse(ptx), kept)
         self.module: Module = module(self.program, warps)
         self.library = _library()
         self.library.need(self.module.library, cache)

@@ -7,7 +7,22 @@ and after forwards, for which the process answers `Reported`: what the judge bel
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
+
+
+class Work(TypedDict):
+    """What a launch did, as fields of a `trace.TraceEvent`."""
+
+    bytes: int
+    flops: int
+    half_flops: int
+    stored: int
+    computed: int
+    steps: list[dict[str, Any]]
+    """`trace.Step`."""
+    reads: list[tuple[int, int]]
+    """Number of a piece of the arena, and bytes of it; likewise the next."""
+    writes: list[tuple[int, int]]
 
 
 class LaunchRequest(TypedDict):
@@ -20,6 +35,10 @@ class LaunchRequest(TypedDict):
     """By parameter: numbers, null, nested lists, `{"float": text}`, `{"tensor": offset}`, `{"descriptor": ...}`."""
     areas: list[tuple[int, int]]
     """Offset and length of each piece of the arena that the launch may touch."""
+    is_tried: bool
+    """Whether it is no part of the forward: an autotuner tries a configuration."""
+    kept: list[Literal["computes", "moves", "constant"]] | None
+    """Kinds of stores that happen in an ablation (`executor.flow.origins`); null for all."""
 
 
 class Launch(TypedDict):
@@ -29,15 +48,18 @@ class Launch(TypedDict):
 
 
 class Launched(TypedDict):
-    """Null if it ran, else why it did not run to its end."""
+    """What it did, or why it did not run to its end."""
 
     failure: str | None
+    work: Work | None
 
 
 class Report(TypedDict):
     """Say what was launched since the last report, and take what the order of programs is drawn from in the next."""
 
     report: int
+    watch: bool
+    """Whether races are looked for in the next."""
 
 
 class Stopped(TypedDict):
@@ -52,7 +74,9 @@ class Stopped(TypedDict):
 
 
 class Reported(TypedDict):
-    """The kernels that ran, in order, and the first that did not run to its end."""
+    """What the launches of the forward did, in order, and the first that did not run to its end."""
 
-    kernels: list[str]
+    works: list[Work]
     stopped: Stopped | None
+    not_watched: list[str]
+    """Where races were not looked for though they should have been, in sentences."""

@@ -84,6 +84,10 @@ class Mode(TypedDict):
     """Whether modules are in eval mode instead of train mode, or the other way round."""
 
 
+Native = Literal["no", "again", "alone"]
+"""Whether launches run compiled: `again` after they were interpreted, so that configurations are chosen, or `alone`."""
+
+
 class _RunRequest(Offered):
     suppress: LeftOut | None
     inspect: bool
@@ -98,7 +102,7 @@ class RunRequest(_RunRequest, total=False):
 
     traced: bool
     """Whether the instructions that run are asked for; those of a traced load come along."""
-    is_native: bool
+    native: Native
     """Whether launches run compiled, in the executing process."""
 
 

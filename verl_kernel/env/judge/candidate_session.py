@@ -11,7 +11,7 @@ import torch
 
 from verl_kernel.env.clocks.base import Parsed
 from verl_kernel.env.comparison.compare import Agreement
-from verl_kernel.env.ipc.messages import Claims, LeftOut, Mode, Offered, RunRequest, Time
+from verl_kernel.env.ipc.messages import Claims, LeftOut, Mode, Native, Offered, RunRequest, Time
 from verl_kernel.env.ipc.shared_memory import POISON, SharedMemory
 from verl_kernel.env.ipc.tensors import place
 from verl_kernel.env.judge.hidden_work import CpuTime
@@ -82,6 +82,8 @@ class CandidateSession:
     """Instructions that ran in traced forwards."""
     blocks_per_sm: dict[str, int] = field(default_factory=dict)
     """By kernel, blocks that an SM of the simulated GPU holds at a time, where a compiler has told."""
+    is_native: bool = False
+    """Whether launches run compiled only."""
     charged: Comparable | None = None
     """Events at the true size, where those of the trials are not what a clock should see."""
     is_telling: bool = True
@@ -89,9 +91,12 @@ class CandidateSession:
     demand: Demand | None = field(init=False)
     """What a forward of the size that a clock sees cannot do without; None where sizes change."""
     seconds_left: float = field(init=False)
+    seconds_left_again: float = field(init=False)
+    """For the forwards that run compiled after they were interpreted: as much again."""
 
     def __post_init__(self) -> None:
-        self.seconds_left, self.demand = self.seconds_granted, self.reference.demand
+        self.seconds_left = self.seconds_left_again = self.seconds_granted
+        self.demand = self.reference.demand
 
     def forward(
         self,
@@ -102,7 +107,7 @@ class CandidateSession:
         inspect: bool = True,
         traced: bool = False,
         mode: Mode | None = None,
-        is_native: bool = False,
+        again: bool = False,
     ) -> Agreement:
         """Run one forward and compare its output.
 
@@ -113,7 +118,8 @@ class CandidateSession:
             inspect: whether the runner looks for functions that were replaced.
             traced: whether the instructions that run are noted.
             mode: of torch and of the candidate's modules, if another one than usual.
-            is_native: whether launches run compiled; such a forward leaves no trace, and is not charged.
+            again: whether launches run compiled after a forward that was interpreted: it leaves no trace, and is
+                charged apart.
 
         Raises:
             Verdict: the forward fails, or its output cannot be one.
@@ -121,14 +127,15 @@ class CandidateSession:
         """
         with self.guard():
             trial = self.reference.trial(self.secret, number, kind)
-        memory = self.checks_memory and suppress is None and not is_native
+        native: Native = "again" if again else "alone" if self.is_native else "no"
+        memory = self.checks_memory and suppress is None and native == "no"
         request: RunRequest = {
             **self.offer(trial), "suppress": suppress, "inspect": inspect, "memory": memory, "traced": traced,
-            "mode": mode, "is_native": is_native,
+            "mode": mode, "native": native,
         }  # fmt: skip
         before = self._inputs().clone()
         form = self._run(request)
-        if suppress is None and not is_native:
+        if suppress is None and not again:
             (self.other_works if mode else self.works).append(Work(trial.events, trial.written_bytes))
         expected = [tensor for tensor in trial.expected.tensors if tensor.is_floating_point() and tensor.numel()]
         self.is_telling = any(constant_value(tensor) is None for tensor in expected)
@@ -207,12 +214,14 @@ class CandidateSession:
         runner = self.client.runner
         used = runner.processor_ns()
         try:
-            budget_s = self.seconds_granted if request.get("is_native") else max(0.001, self.seconds_left)
-            reply = self.client.ask({"run": request}, budget_s, request["memory"])
+            again = request.get("native") == "again"
+            left_s = self.seconds_left_again if again else self.seconds_left
+            reply = self.client.ask({"run": request}, max(0.001, left_s), request["memory"])
         finally:
             # Also after a forward that failed: the runner may live on, and the next forward has seals of its own.
             sealed = runner.seals.take()
-        if request.get("is_native"):
+        if again:
+            self.seconds_left_again -= runner.used_s
             return reply
         used = runner.processor_ns() - used
         self.seconds_left -= runner.used_s

@@ -19,12 +19,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from verl_kernel.env import static_check
 from verl_kernel.env.clocks.base import Clock, Measurement
+from verl_kernel.env.comparison.compare import Agreement
 from verl_kernel.env.compilation.targets import MOST_CHOICES
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc.messages import Mode
@@ -153,6 +154,7 @@ class Evaluation:
             self._compiling.stop()
 
     def _load(self, session: CandidateSession) -> None:
+        session.is_native = self._options.execute == "compiled" and self._executor is not None
         self._loading.load(session)
 
     def _judge(self, session: CandidateSession) -> None:
@@ -180,8 +182,10 @@ class Evaluation:
 
     def _correctness(self, session: CandidateSession) -> None:
         """Trials; some of them varied, one in the other mode, and the ablation and an inspection, at secret places."""
-        self._native = None if self._executor is None else NativeTrials(self._loading, self._found.env)
         plan = self._plan(session.secret)
+        if self._executor is not None:
+            watched = plan.inspected if self._options.memory_checks == "refuse" else None
+            self._native = NativeTrials(self._loading, self._found.env, session.is_native, watched)
         self._found.trials, mode = Trials(passed=0, total=plan.total), None
         for number in range(plan.total):
             mode = self._trial(session, plan, number) or mode
@@ -197,20 +201,23 @@ class Evaluation:
 
     def _trial(self, session: CandidateSession, plan: TrialPlan, number: int) -> Mode | None:
         """Do one trial; the mode that it was done in, None for the usual one (raises Verdict)."""
-        kind, inspect, mode = plan.kinds[number], number == plan.inspected, None
-        if number == plan.switched:
-            agreement, mode = forward_in_other_mode(session, number, kind, inspect)
-        else:
-            traced = self._is_traced(number, plan, session.secret)
-            agreement = session.forward(number, kind=kind, inspect=inspect, traced=traced)
-        assert self._found.trials is not None  # they have begun
-        self._found.trials = worst(self._found.trials, agreement)
+        forward = partial(self._forward, session, plan, number)
+        native = self._native
+        agreement, mode = native.watched(session, number, forward) if native and native.alone else forward()
+        self._found.trials = worst(cast(Trials, self._found.trials), agreement)
         if not agreement.ok:
             text = difference(agreement) + (WHERE if mode else "")
             raise session.client.verdict(EvalStatus.INCORRECT, "WrongValues", text)
-        if self._native is not None:
-            self._native.trial(session, number, kind, mode)
+        if native and not native.alone:
+            native.again(session, number, plan.kinds[number], mode)
         return mode
+
+    def _forward(self, session: CandidateSession, plan: TrialPlan, number: int) -> tuple[Agreement, Mode | None]:
+        kind, inspect = plan.kinds[number], number == plan.inspected
+        if number == plan.switched:
+            return forward_in_other_mode(session, number, kind, inspect)
+        traced = self._is_traced(number, plan, session.secret)
+        return session.forward(number, kind=kind, inspect=inspect, traced=traced), None
 
     def _is_traced(self, number: int, plan: TrialPlan, secret: bytes) -> bool:
         """Whether the instructions that run in a trial are noted."""

@@ -21,6 +21,10 @@ from verl_kernel.errors import InfraError
 _START_S, _ANSWER_S = 60.0, 20.0
 
 
+class ExecutionDied(InfraError):
+    """An executing process ended, or does not answer."""
+
+
 class LaunchExecutor:
     """A judge's zygote for executing processes.
 
@@ -75,13 +79,18 @@ class Execution:
             self._ask(None, _START_S)
             self._resources = made.pop_all()
 
-    def report(self, seed: int = 0) -> Reported:
-        """What it ran since the last report; `seed` draws the order of programs in the next (raises InfraError)."""
-        reply: Any = self._ask({"report": seed}, _ANSWER_S)
+    def report(self, seed: int = 0, watch: bool = False) -> Reported:
+        """What it ran since the last report (raises ExecutionDied).
+
+        Args:
+            seed: draws the order of programs from now on.
+            watch: whether races are looked for from now on.
+        """
+        reply: Any = self._ask({"report": seed, "watch": watch}, _ANSWER_S)
         try:
-            return Reported(kernels=list(reply["kernels"]), stopped=reply["stopped"])
+            return Reported(works=reply["works"], stopped=reply["stopped"], not_watched=reply["not_watched"])
         except (LookupError, TypeError) as exc:
-            raise InfraError(f"an executing process sent what it never sends: {exc}") from exc
+            raise ExecutionDied(f"an executing process sent what it never sends: {exc}") from exc
 
     def end(self) -> None:
         """End it (idempotent)."""
@@ -92,4 +101,4 @@ class Execution:
         try:
             return self._process.ask(request, budget_s)
         except (TimeoutError, GrantExceeded, RunnerDied, ProtocolError) as exc:
-            raise InfraError(f"an executing process failed: {type(exc).__name__} {exc}") from None
+            raise ExecutionDied(f"an executing process failed: {type(exc).__name__} {exc}") from None

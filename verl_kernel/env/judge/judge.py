@@ -138,6 +138,11 @@ class Judge:
             reference = self._reference(request.task)
             return Evaluation(*self._parts, reference, self._guard, secret, self._clock, counts, compiler)
         references = [self._reference(copy.task) for copy in shrunk.copies]
+        if any(reference.preparation.traits.uses_bfloat16 for reference in references):
+            raise TaskError(
+                f"reference {request.task.task_id} cannot serve as a task: it uses bfloat16, and is too large to run "
+                "whole: give it smaller sizes"
+            )
         return ReducedEvaluation(*self._parts, references, self._guard, secret, self._clock, counts, shrunk, compiler)
 
     def survey(self, task: Task, source: str, kinds: Sequence[Kind], secret: bytes) -> list[Outcome]:

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trials whose kernels run as Triton compiles them (`kernelgym.execute: both`), after they were right interpreted."""
+"""Trials whose kernels run as Triton compiles them (`kernelgym.execute`)."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, TypeVar
 
-from verl_kernel.env.ipc.execution_messages import Stopped
+from verl_kernel.env.ipc.execution_messages import Reported, Stopped, Work
 from verl_kernel.env.ipc.messages import Mode
 from verl_kernel.env.judge.candidate_session import CandidateSession
-from verl_kernel.env.judge.executing import Execution
+from verl_kernel.env.judge.executing import Execution, ExecutionDied
 from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.output_check import difference
 from verl_kernel.env.judge.runner_client import Verdict
@@ -16,31 +18,39 @@ from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.seeding import seed_of
 from verl_kernel.env.tamper.hack_flags import HackFlag
-from verl_kernel.errors import InfraError
+from verl_kernel.env.tamper.trace_checks import own_launches
+from verl_kernel.env.trace import TraceEvent
 
 _STATUSES = {
-    "refused": EvalStatus.COMPILE_ERROR, "endless": EvalStatus.TIMEOUT,
-    "divergent": EvalStatus.RUNTIME_ERROR, "stopped": EvalStatus.RUNTIME_ERROR,
+    "refused": EvalStatus.COMPILE_ERROR, "unknown": EvalStatus.RUNTIME_ERROR, "endless": EvalStatus.TIMEOUT,
+    "race": EvalStatus.UNSAFE, "divergent": EvalStatus.RUNTIME_ERROR, "stopped": EvalStatus.RUNTIME_ERROR,
 }  # fmt: skip
 """Of what stops a launch; an access to memory that stops one is a crash."""
 _COMPILED = "compiled for a GPU and executed"
+Done = TypeVar("Done")
+_FIELDS: tuple[Literal["bytes", "flops", "half_flops", "stored", "computed", "steps"], ...] = (
+    *("bytes", "flops", "half_flops", "stored", "computed", "steps"),
+)
 
 
 class NativeTrials:
-    """A candidate's trials in the executing process, until that cannot go on; then what it was is noted.
+    """A candidate's trials in the executing process.
 
     Args:
         loading: of the candidate, which began the process.
-        env: `EvalResult.env`, which says under `executed` whether all trials ran natively.
+        env: `EvalResult.env`, which says under `executed` how trials ran.
+        alone: whether kernels run nowhere else; then what cannot be executed is refused. Else it is noted, and no
+            further trial tried.
+        watched: number of the trial in which races are looked for; none if None.
     """
 
-    def __init__(self, loading: Loading, env: dict[str, Any]) -> None:
-        self._loading, self._env = loading, env
-        self._env["executed"] = "interpreted and compiled"
+    def __init__(self, loading: Loading, env: dict[str, Any], alone: bool, watched: int | None = None) -> None:
+        self._loading, self._env, self.alone, self._watched = loading, env, alone, watched
+        self._env["executed"] = "compiled" if alone else "interpreted and compiled"
         self.gave_up = False
         """Whether some trial could not be done."""
 
-    def trial(self, session: CandidateSession, number: int, kind: Kind, mode: Mode | None) -> None:
+    def again(self, session: CandidateSession, number: int, kind: Kind, mode: Mode | None) -> None:
         """Do a trial once more, compiled (raises Verdict where it does not come out right).
 
         Args:
@@ -51,43 +61,76 @@ class NativeTrials:
         """
         if self.gave_up:
             return
+        try:
+            forward = partial(session.forward, number, kind=kind, inspect=False, mode=mode, again=True)
+            agreement = self.watched(session, number, forward)
+        except _NotExecuted as exc:
+            self.gave_up, self._env["executed"] = True, f"interpreted only: {exc}"
+            return
+        if not agreement.ok:
+            text = f"{_COMPILED}, the kernels give other values than interpreted: {difference(agreement)}"
+            raise session.client.verdict(EvalStatus.INCORRECT, "CompiledDiffers", text)
+
+    def watched(self, session: CandidateSession, number: int, forward: Callable[[], Done]) -> Done:
+        """Do a forward whose kernels run compiled (raises Verdict, by what the executing process says of it).
+
+        Args:
+            session: the loaded candidate.
+            number: of the trial.
+            forward: does it.
+        """
         execution = self._loading.execution
         assert execution is not None  # it began with the runner
+        seed = seed_of(session.secret, b"order", number.to_bytes(8, "little"))
+        self._report(session, execution, seed, watch=number == self._watched)
         try:
-            execution.report(seed_of(session.secret, b"order", number.to_bytes(8, "little")))
-        except InfraError as exc:
-            return self._give_up(str(exc))
-        return self._judge(session, execution, self._forward(session, number, kind, mode))
+            done = forward()
+        except Verdict:
+            if session.client.runner.alive:  # else its launch may still run
+                self._refuse(session, self._report(session, execution))
+            raise
+        reported = self._report(session, execution)
+        self._refuse(session, reported)
+        if reported["not_watched"]:
+            self._env["races_not_watched"] = reported["not_watched"]
+        if self.alone:
+            _compare(session, reported["works"])
+        return done
 
-    def _forward(self, session: CandidateSession, number: int, kind: Kind, mode: Mode | None) -> Verdict | None:
-        """Do the forward; what is wrong with it, or None (raises Verdict where the runner has ended)."""
+    def _report(self, session: CandidateSession, execution: Execution, seed: int = 0, watch: bool = False) -> Reported:
         try:
-            agreement = session.forward(number, kind=kind, inspect=False, mode=mode, is_native=True)
-            if not agreement.ok:
-                text = f"{_COMPILED}, the kernels give other values than interpreted: {difference(agreement)}"
-                return session.client.verdict(EvalStatus.INCORRECT, "CompiledDiffers", text)
-        except Verdict as verdict:
-            if not session.client.runner.alive:  # its launch may still run
-                raise
-            return verdict
-        return None
+            return execution.report(seed, watch)
+        except ExecutionDied as exc:
+            if self.alone:
+                raise session.client.verdict(EvalStatus.CRASH, "ExecutionDied", str(exc)) from None
+            raise _NotExecuted(str(exc)) from None
 
-    def _judge(self, session: CandidateSession, execution: Execution, wrong: Verdict | None) -> None:
-        try:
-            stopped = execution.report()["stopped"]
-        except InfraError as exc:
-            return self._give_up(str(exc))
-        if stopped is not None and stopped["kind"] == "unknown":
-            return self._give_up(f"{stopped['kernel']}: {stopped['message']}")
-        if stopped is not None:
-            raise _verdict(session, stopped)
-        if wrong is not None:
-            raise wrong
-        return None
+    def _refuse(self, session: CandidateSession, reported: Reported) -> None:
+        """Raise why a launch did not run to its end."""
+        stopped = reported["stopped"]
+        if stopped is None:
+            return
+        if stopped["kind"] == "unknown" and not self.alone:
+            raise _NotExecuted(f"{stopped['kernel']}: {stopped['message']}")
+        raise _verdict(session, stopped)
 
-    def _give_up(self, reason: str) -> None:
-        """What cannot be executed here is no fault of the candidate's: its values are judged, and it gets no time."""
-        self.gave_up, self._env["executed"] = True, f"interpreted only: {reason}"
+
+class _NotExecuted(Exception):
+    """What cannot be executed here is no fault of the candidate's: its values are judged, and it gets no time."""
+
+
+def _compare(session: CandidateSession, works: list[Work]) -> None:
+    """Hold the trace of the latest forward against what the executing process did (raises Verdict)."""
+    traces = (*session.traces[-1:], *session.other_traces[-1:])
+    told = [[_fields(event) for event in own_launches(trace, session.source)] for trace in traces]
+    if [[work[key] for key in _FIELDS] for work in works] not in told:
+        text = "the record of a forward is not what its kernels did"
+        raise session.client.hacking(HackFlag.EDITED_TRACE, text)
+
+
+def _fields(event: TraceEvent) -> list[object]:
+    told = event.to_json()
+    return [told[key] for key in _FIELDS]
 
 
 def _verdict(session: CandidateSession, stopped: Stopped) -> Verdict:

@@ -34,6 +34,8 @@ def evaluation_limit_s(options: GymOptions) -> float:
     budgets = [*(options.reference_timeout_s,) * 2, *(options.load_timeout_s,) * 4, options.run_timeout_s]
     if options.compile_for != "off":
         budgets += [COMPILE_S, *(options.load_timeout_s, options.run_timeout_s, COMPILE_S) * MOST_CHOICES]
+    if options.execute == "both":
+        budgets.append(options.run_timeout_s)
     waits_s = 0.0 if options.device == "cpu" else options.patience_s
     return sum(map(backstop_s, budgets)) + waits_s + _SLACK_S
 

@@ -173,8 +173,8 @@ class Runner:
         checks = self._device.check_memory() if request["memory"] else contextlib.nullcontext()
         explained, ready = self._device.spent_ns, time.thread_time_ns()
         traced = self._traced() if request.get("traced") else contextlib.nullcontext()
-        native = self._natively() if request.get("is_native") else contextlib.nullcontext()
-        with self._in_mode(request.get("mode")), launches, checks, self._device.record() as events, traced, native:
+        native = self._natively(request) if request.get("native", "no") != "no" else contextlib.nullcontext()
+        with self._in_mode(request.get("mode")), launches, checks, native, self._device.record() as events, traced:
             output = self._model(*args, **kwargs)
             self._device.synchronize()
         self._give_back(inputs, request["specs"])
@@ -193,9 +193,13 @@ class Runner:
             yield
 
     @contextlib.contextmanager
-    def _natively(self) -> Iterator[None]:
-        """Kernels run compiled, and what is allocated without values holds none."""
-        with self._device.launch_natively(), PoisonedAllocations():
+    def _natively(self, request: RunRequest) -> Iterator[None]:
+        """Kernels run compiled, and what is allocated without values holds none; an ablation has poison of its own.
+
+        Entered before the recorder, which sees what the program does, and not how its memory is filled.
+        """
+        poison = PoisonedAllocations() if request["suppress"] is None else contextlib.nullcontext()
+        with self._device.launch_natively(tunes=request["native"] == "alone"), poison:
             yield
 
     @contextlib.contextmanager

@@ -20,6 +20,7 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, _get_np_dtype
 
 from verl_kernel.env.devices.base import ProgramWatch
+from verl_kernel.env.devices.cpu.native_work import NativeWork, Uses
 from verl_kernel.env.devices.cpu.work.launch_steps import Products
 from verl_kernel.env.devices.cpu.work.traffic import Traffic, sector_bytes
 from verl_kernel.env.trace import TraceEvent
@@ -48,6 +49,10 @@ class Launches:
         self.watch: ProgramWatch | None = None
         self.native: Callable[..., Any] | None = None
         """What runs a launch in the interpreter's place."""
+        self.native_tunes = False
+        """Whether it also runs the launches that an autotuner tries."""
+        self.native_work: NativeWork | None = None
+        """What the launch did, if it ran natively."""
         self.variant = ""
         """Which compiled kernel the launch needs (`launch_variants`); "" where nobody compiles."""
         self.spent_ns = 0
@@ -62,9 +67,14 @@ class Launches:
         """The tensors in the judge's memory that the program was given."""
         self.reset()
 
+    def native_for(self, is_tried: bool) -> Callable[..., Any] | None:
+        """What runs a launch natively; None where the interpreter does, as for those tried after it has chosen."""
+        return self.native if self.native_tunes or not is_tried else None
+
     def reset(self) -> None:
         """Zero the counters of the current launch."""
         self.bytes = self.flops = self.half_flops = 0
+        self.native_work = None
         self.traffic = Traffic()
         self.products: dict[str, Products] = {}
         self.warps = 0
@@ -98,7 +108,7 @@ class Launches:
             self._program_flops += (self.flops - self._marked) * self.traffic.turns
             self._marked = self.flops
 
-    def uses(self) -> tuple[list[tuple[torch.Tensor, int]], list[tuple[torch.Tensor, int]]]:
+    def uses(self) -> Uses:
         """Tensors that the launch has read and those it has written, each with its bytes."""
         reads, writes = (
             [(self.tensors[place], use.once) for place, use in some.items() if place >= 0]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Triton kernels on a CPU: the interpreter (TRITON_INTERPRET=1) with what it lacks added.
 
-bfloat16 arithmetic is silently wrong in the interpreter; the judge refuses such tasks.
+bfloat16 arithmetic is silently wrong in the interpreter: the judge refuses such tasks unless kernels run compiled.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from verl_kernel.env.devices.cpu import cuda_shim
 from verl_kernel.env.devices.op_recorder import OpRecorder
 from verl_kernel.env.ipc.channel import Channel
 from verl_kernel.env.ipc.shared_memory import SharedMemory
+from verl_kernel.env.options import GymOptions
 from verl_kernel.env.tamper import tripwire
 from verl_kernel.env.tamper.seals import SealedEvents
 from verl_kernel.env.trace import TraceEvent
@@ -34,6 +35,17 @@ class InterpreterDevice(DeviceBackend):
 
     name = "cpu"
     timing_source = "simulated"
+
+    _executes = False
+
+    @property
+    def computes_bfloat16(self) -> bool:
+        """Triton's interpreter does not."""
+        return self._executes
+
+    def adopt(self, options: GymOptions) -> None:
+        """Remember how kernels run."""
+        self._executes = options.execute == "compiled"
 
     def zygote_env(self) -> dict[str, str]:
         """Triton decides while it is imported whether to interpret."""
@@ -97,11 +109,11 @@ class InterpreterDevice(DeviceBackend):
         self._native = NativeLaunches(link, arena)
 
     @contextmanager
-    def launch_natively(self) -> Iterator[None]:
+    def launch_natively(self, tunes: bool) -> Iterator[None]:
         """Let the executing process run launches, instead of the interpreter."""
         from verl_kernel.env.devices.cpu.counting import STATE
 
-        STATE.native = self._native.launch
+        STATE.native, STATE.native_tunes = self._native.launch, tunes
         try:
             yield
         finally:

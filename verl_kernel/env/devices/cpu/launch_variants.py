@@ -50,6 +50,7 @@ class LaunchVariants:
         self._launches: dict[str, Launch] = {}
         self._digests: dict[str, str] = {}
         self._tried: set[str] = set()
+        self._latest: Launch | None = None
 
     def note(self, text: KernelText, args: tuple[Any, ...], options: Mapping[str, Any], text_of: TextOf) -> str:
         """Describe a launch; its digest, which is the same for launches that share a kernel.
@@ -76,9 +77,10 @@ class LaunchVariants:
             raise OutOfResources(1, 0, "what a multiprocessor has")
         return ""
 
-    def unit(self, digest: str) -> Unit:
-        """A launch that has been noted, by itself (raises KeyError)."""
-        return Description(self._functions, ()).unit(self._launches[digest])
+    def latest(self) -> Unit:
+        """The launch that was noted or tried last, by itself."""
+        assert self._latest is not None  # one has begun
+        return Description(self._functions, ()).unit(self._latest)
 
     def description(self) -> Description:
         """All of them."""
@@ -88,7 +90,7 @@ class LaunchVariants:
     def _named(
         self, text: KernelText, args: tuple[Any, ...], options: Mapping[str, Any], text_of: TextOf
     ) -> tuple[Launch, str]:
-        launch = _Values(self, text_of).launch(text, args, options)
+        self._latest = launch = _Values(self, text_of).launch(text, args, options)
         known = repr(launch)
         if known not in self._digests:
             self._digests[known] = Description(self._functions, ()).unit(launch).digest()

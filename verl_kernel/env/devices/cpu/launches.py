@@ -27,13 +27,14 @@ from verl_kernel.env.devices.cpu.language.kernel_language import CONSTANT_TEXTS,
 from verl_kernel.env.devices.cpu.language.triton_objects import NotTriton
 from verl_kernel.env.devices.cpu.launch_variants import VARIANTS
 from verl_kernel.env.devices.cpu.memory import hooks
+from verl_kernel.env.devices.cpu.native_work import Uses
 from verl_kernel.env.devices.cpu.stores import STORES
 from verl_kernel.env.devices.cpu.work.launch_steps import launch_steps, warps_of
 from verl_kernel.env.devices.op_recorder import OpRecorder
 from verl_kernel.env.machine.constants import constant
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.tripwire import WIRE
-from verl_kernel.env.trace import TraceEvent
+from verl_kernel.env.trace import Step, TraceEvent
 
 REFUSED = "_triton_refused"
 """Attribute set on an exception that a kernel's own code raised."""
@@ -79,7 +80,7 @@ def launching(original: Callable[..., Any]) -> Callable[..., Any]:
         if self.fn not in _APPROVED:
             raise _unapproved(self.fn)
         _prepare(self, args, kwargs)
-        return _run(original if STATE.native is None or STORES.is_paused else STATE.native, self, args, kwargs)
+        return _run(STATE.native_for(STORES.is_paused) or original, self, args, kwargs)
 
     launch.counted = True  # type: ignore[attr-defined]
     return launch
@@ -168,15 +169,22 @@ def _record(fn: FunctionType, grid: tuple[int, ...], failed: bool) -> None:
     if STATE.events is None or (0 in grid and not failed):  # a GPU starts nothing for an empty grid
         return
     source = fn.__code__.co_filename
-    counts = (STATE.bytes, STATE.flops, STATE.half_flops)
-    STATE.end_program()
-    steps = launch_steps(STATE.traffic, grid, STATE.flops, STATE.products, STATE.warps)
+    counts, steps, uses = _did(grid)
     host = int(constant("triton_host_us"))
     event = TraceEvent("launch", fn.__name__, grid, *counts, source=source, failed=failed, steps=steps, host_us=host)
-    recent = () if STORES.is_paused or OpRecorder.current is None else OpRecorder.current.l2.add(*STATE.uses())
+    recent = () if STORES.is_paused or OpRecorder.current is None else OpRecorder.current.l2.add(*uses)
     STATE.events.append(
         replace(event, stored=STORES.stored, computed=STORES.computed, recent=recent, variant=STATE.variant)
     )
+
+
+def _did(grid: tuple[int, ...]) -> tuple[tuple[int, int, int], tuple[Step, ...], Uses]:
+    """Counts, steps and uses of the launch that has ended."""
+    if (native := STATE.native_work) is not None:
+        return native.counts, native.steps, native.uses
+    STATE.end_program()
+    steps = launch_steps(STATE.traffic, grid, STATE.flops, STATE.products, STATE.warps)
+    return (STATE.bytes, STATE.flops, STATE.half_flops), steps, STATE.uses()
 
 
 def _mark_refusal(exc: Exception, fn: FunctionType) -> None:

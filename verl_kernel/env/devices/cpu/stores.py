@@ -145,8 +145,7 @@ class Stores:
         """
         number, self._number_of_stores = min(self._number_of_stores, _SITES - 1), self._number_of_stores + 1
         if self.kept is not None:
-            concerned = self.only is None or self._launch in self.only
-            return not concerned or self.kind(number) in self.kept
+            return not self.leaves_out or self.kind(number) in self.kept
         if places.size:
             source = self._source(block) if movable else None
             site = self._sites.setdefault(number, Site())
@@ -154,9 +153,14 @@ class Stores:
         return True
 
     @property
+    def leaves_out(self) -> bool:
+        """Whether an ablation concerns the launch that has begun."""
+        return self.kept is not None and (self.only is None or self._launch in self.only)
+
+    @property
     def is_left_out(self) -> bool:
         """Whether the launch that has begun would store nothing: then it need not run."""
-        if self.kept is None or (self.only is not None and self._launch not in self.only):
+        if self.kept is None or not self.leaves_out:
             return False
         here = (self._launch, *self._name)
         return not any(kind in self.kept for key, kind in self._kinds.items() if key[:3] == here)

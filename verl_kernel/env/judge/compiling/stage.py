@@ -8,7 +8,7 @@ from typing import cast
 
 from verl_kernel.env.compilation.description import Description, Unit
 from verl_kernel.env.compilation.occupancy import blocks_per_sm, wrong_grid
-from verl_kernel.env.compilation.outcome import Outcome, Refusal, Resources
+from verl_kernel.env.compilation.outcome import PASSED_OVER, Outcome, Refusal, Resources
 from verl_kernel.env.compilation.texts import function_texts, source_lines
 from verl_kernel.env.judge.candidate_session import CandidateSession
 from verl_kernel.env.judge.compiling.compiler import CompileJob, LaunchCompiler
@@ -18,8 +18,6 @@ from verl_kernel.env.result import CompiledKernel, EvalStatus
 from verl_kernel.env.trace import TraceEvent
 
 _ANSWER_S = 20.0
-_PASSED_OVER = ("OutOfResources", "PTXASError", "CompileTimeAssertionFailure")
-"""What `triton.runtime.autotuner` takes for a configuration that is none."""
 _SENTENCE, _LINE, _NAME = 210, 80, 40
 """Most characters of the compiler's sentence, of the source line and of a name, so that feedback has room for both."""
 
@@ -82,7 +80,7 @@ class CompileStage:
 
     def _refuse_configuration(self, unit: Unit, refusal: Refusal) -> None:
         """Raise Unfit for what makes an autotuner pass a configuration over."""
-        if self._may_choose_again and refusal.kind in _PASSED_OVER and unit.digest() in self._tuned:
+        if self._may_choose_again and refusal.kind in PASSED_OVER and unit.digest() in self._tuned:
             raise Unfit(unit.digest())
 
     def _own(self, session: CandidateSession, trace: Sequence[TraceEvent]) -> list[TraceEvent]:

@@ -12,7 +12,7 @@ from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.lru import LRUCache
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.task import Task
-from verl_kernel.env.true_size.bounds import ALLOWED, POSSIBLE, keeps_to
+from verl_kernel.env.true_size.bounds import ALLOWED, NATIVE, POSSIBLE, keeps_to
 from verl_kernel.env.true_size.shrinking import Shrunk, shrink
 from verl_kernel.errors import TaskError
 
@@ -40,6 +40,7 @@ class SizeChoice:
     ) -> None:
         self._is_on = options.true_size == "auto" and device.timing_source == "simulated"
         self._device, self._guard, self._on_large = device, guard, on_large
+        self._allowed = NATIVE if options.execute == "compiled" else ALLOWED
         self._secret = os.urandom(32) if seed is None else hashlib.sha256(f"sizes\0{seed}".encode()).digest()
         self._known: LRUCache[tuple[Shrunk | TaskError | None]] = LRUCache(_TASKS)
 
@@ -58,7 +59,7 @@ class SizeChoice:
 
     def _decide(self, task: Task) -> Shrunk | TaskError | None:
         with self._guard():
-            if keeps_to(task, self._device, ALLOWED):
+            if keeps_to(task, self._device, self._allowed):
                 return None
             self._on_large()
             try:

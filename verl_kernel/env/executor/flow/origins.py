@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where stored values come from: what a kernel computes, what it moves from where it loaded it, what is constant.
+
+It is read off the code: arithmetic that changes nothing, as `x + 0.0`, computes. A value is computed that is chosen by
+data, comes out of arithmetic on data, or is stored where data say; conversions, shuffles and packing move. What depends
+on the place alone, as an index does, is computed too. Shared and local memory hold what anything stored there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from enum import IntFlag
+from typing import Literal
+
+from verl_kernel.env.executor.flow.graph import read, written
+from verl_kernel.env.executor.ptx.program import Group, Instruction, Program, Register, Special
+
+Kind = Literal["computes", "moves", "constant"]
+_UNUSED = "%left_out"
+
+
+class Origin(IntFlag):
+    """Of a value; 0 for a constant of the launch."""
+
+    LOADED = 1
+    COMPUTED = 2
+    """By arithmetic on what was loaded."""
+    PLACED = 4
+    """From the lane, the block or the like."""
+
+
+_MOVING = frozenset("mov cvta cvt shfl prmt selp and or shl shr bfe bfi movmatrix setp".split())
+_MEMORY = ("shared", "local")
+
+
+def stores(program: Program) -> dict[int, Kind]:
+    """What each store or atomic to global memory is, by the number of its instruction."""
+    origins = _Origins(program)
+    return {
+        number: _kind(item, *origins.stored(item))
+        for number, item in enumerate(program.instructions)
+        if item.root in ("st", "red", "atom") and "global" in item.modifiers
+    }
+
+
+def without(program: Program, kept: Iterable[Kind]) -> Program:
+    """The same kernel, but that it stores only what is of the kinds `kept`; an atomic that is left out only loads."""
+    kinds, kept = stores(program), frozenset(kept)
+    instructions = [
+        _left_out(item) if kinds.get(number, "none") not in {*kept, "none"} else item
+        for number, item in enumerate(program.instructions)
+    ]
+    return replace(program, instructions=instructions, registers={**program.registers, _UNUSED: "b32"})
+
+
+def _left_out(item: Instruction) -> Instruction:
+    if item.root == "atom":
+        return replace(item, opcode=f"ld.global.b{item.opcode[-2:]}", operands=item.operands[:2])
+    return replace(item, opcode="mov.b32", operands=(Register(_UNUSED), Register(_UNUSED)))
+
+
+def _kind(item: Instruction, place: Origin, origin: Origin) -> Kind:
+    is_sum = item.root in ("red", "atom") and "exch" not in item.modifiers
+    if Origin.COMPUTED in origin or Origin.LOADED in place or (is_sum and origin):
+        return "computes"
+    if Origin.LOADED in origin:
+        return "moves"
+    return "computes" if origin else "constant"
+
+
+class _Origins:
+    """Of all registers and of memory within a block, found by going over the code until nothing changes."""
+
+    def __init__(self, program: Program) -> None:
+        self._known: dict[str, Origin] = {}
+        self._changed = True
+        while self._changed:
+            self._changed = False
+            for item in program.instructions:
+                self._follow(item)
+
+    def stored(self, item: Instruction) -> tuple[Origin, Origin]:
+        """Of a store's address, and of what it stores there."""
+        place = 1 if item.root == "atom" else 0
+        base = getattr(item.operands[place], "base", None)
+        return self.of([base]), self.of(item.operands[place + 1 :])
+
+    def of(self, operands: Iterable[object]) -> Origin:
+        """What operands hold, together."""
+        found = Origin(0)
+        for operand in operands:
+            if isinstance(operand, Group):
+                found |= self.of(operand.items)
+            elif isinstance(operand, Special):
+                found |= Origin.PLACED
+            elif isinstance(operand, Register):
+                found |= self._known.get(operand.name, Origin(0))
+        return found
+
+    def _follow(self, item: Instruction) -> None:
+        memory = next((name for name in _MEMORY if name in item.modifiers), None)
+        if item.root in ("st", "red") or (item.root == "cp" and memory):
+            if memory:
+                self._add(memory, Origin.LOADED if item.root == "cp" else self.of(item.operands[1:]))
+            return
+        origin = self._result(item, memory)
+        for name in written(item):
+            self._add(name, origin)
+
+    def _result(self, item: Instruction, memory: str | None) -> Origin:
+        if item.root in ("ld", "ldmatrix", "atom"):
+            inside = memory or ("shared" if item.root == "ldmatrix" else None)
+            if inside:
+                return self._known.get(inside, Origin(0))
+            return Origin(0) if "param" in item.modifiers else Origin.LOADED
+        origin = self.of(item.operands[1:]) | self.of([Register(name) for name in read(item)])
+        chosen = self.of(item.operands[3:4]) if item.root == "selp" else self.of([item.guard])
+        is_computed = item.root not in _MOVING or Origin.LOADED in chosen
+        return origin | Origin.COMPUTED if is_computed and Origin.LOADED in origin else origin
+
+    def _add(self, name: str, origin: Origin) -> None:
+        before = self._known.get(name, Origin(0))
+        if before | origin != before:
+            self._known[name], self._changed = before | origin, True
