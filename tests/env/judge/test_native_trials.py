@@ -244,3 +244,15 @@ def test_a_candidate_without_a_launch_is_judged_by_its_values(compiling):
     nothing = "class ModelNew(nn.Module):\n    def forward(self, x):\n        return x.clone()\n"
     result = compiling.evaluate(TASK, HEAD + nothing)
     assert result.status is EvalStatus.INCORRECT, result.error
+
+
+def test_a_race_is_unsafe_where_memory_is_checked():
+    """Two programs store the first row, each after it has held something else."""
+    first = "        tl.store(out + place, total * 0.0, mask=row == 0)\n"
+    kernel = COLUMNS.format(value="total").replace("tl.program_id(0) * BLOCK + tl.arange", "tl.arange")
+    source = HEAD + kernel.replace("        tl.store", first + "        tl.store", 1) + HOST.replace("=32", "=64")
+    options = GymOptions(device="cpu", execute="compiled", correctness_trials=3, memory_checks="refuse")
+    with Judge(options, seed=5) as checking:
+        result = checking.evaluate(TASK, source)
+    assert result.status is EvalStatus.UNSAFE and result.error.type == "CompiledRace", result.error
+    assert "in columns" in result.error.message
