@@ -49,6 +49,7 @@ def test_a_piece_inside_lies_behind_its_offset(arena):
     [
         {},
         {**REQUEST, "unit": None},
+        {key: value for key, value in REQUEST.items() if key != "kept"},
         {**REQUEST, "unit": {"launch": {}, "functions": []}},
         {**REQUEST, "unit": {**UNIT, "functions": []}},
     ],

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,7 +29,7 @@ _DRAWN = 1 << 20
 """Most programs whose order is drawn one by one; of more they run backwards from a drawn one."""
 _MOST = 1 << 27
 """Programs of a grid that no kernel needs, and that take minutes here."""
-_UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
+Part = TypeVar("Part")
 
 
 class Stop(Exception):
@@ -73,6 +73,8 @@ class Launches:
         self._definitions = definitions(Path(file).read_bytes().decode("utf-8", "surrogatepass"))
         self._known: dict[str, Ready | Stop] = {}
         """By launch and, in an ablation, the kinds of stores that happen."""
+        self._native: dict[tuple[str, int, int, str], Kernel] = {}
+        """By code, which several launches may share."""
         self._works: list[Work] = []
         self._stopped: Stopped | None = None
         self._random = np.random.default_rng(0)
@@ -82,15 +84,13 @@ class Launches:
         """Run one launch."""
         name = "a kernel"
         try:
-            unit = Unit.from_json(request["unit"])
-            name = unit.functions[0].name
-            done = self._run(self._ready(unit, request["kept"]), request)
+            unit = _read(lambda: Unit.from_json(request["unit"]))
+            name = _read(lambda: unit.functions[0].name)
+            done = self._run(self._ready(unit, _read(lambda: request["kept"])), request)
         except Stop as stop:
-            if request["is_tried"]:  # the autotuner may have others
+            if request.get("is_tried"):  # the autotuner may have others
                 return Launched(failure=str(stop), work=None)
             return self._note(name, stop)
-        except _UNREADABLE as exc:
-            return self.refuse(f"a launch cannot be read: {type(exc).__name__}: {exc}")
         if done is not None and not request["is_tried"] and request["kept"] is None:
             self._works.append(done)
         return Launched(failure=None, work=done)
@@ -136,25 +136,19 @@ class Launches:
             raise Stop("refused", f"{refusal.kind}: {refusal.message}", _line(unit, refusal)) from None
         if made.metadata.global_scratch_size or made.metadata.profile_scratch_size:
             raise Stop("unknown", "the executor gives a kernel no memory beside its arguments")
+        key = (made.asm["ptx"], made.metadata.num_warps, made.metadata.shared, str(kept))
         try:
-            kernel = Kernel(made.asm["ptx"], made.metadata.num_warps, made.metadata.shared, kept=kept)
+            if key not in self._native:
+                self._native[key] = Kernel(key[0], key[1], key[2], kept=kept)
         except NotKnown as exc:
             raise Stop("unknown", str(exc)) from None
-        return Ready(kernel, made.src.signature)
+        return Ready(self._native[key], made.src.signature)
 
     def _run(self, ready: Ready, request: LaunchRequest) -> Work | None:
         """Run it; what it did, or None of an empty grid."""
-        arena, arguments = self._arena, request["arguments"]
-        names = list(arguments)
-        values = {name: self._value(arguments[name]) for name in names}
-        flat = [
-            encoded(kind, item)
-            for name, sort in ready.signature.items()
-            for kind, item in flattened(sort, values.get(name))
-        ]
-        words = [item.data_ptr() if isinstance(item, _Pointer) else item or 0 for item in flat]
-        buffers = [Buffer(arena.address(*area), area[1]) for area in request["areas"]]
-        x, y, z = _sizes(request["grid"])
+        words = _read(lambda: self._words(ready, request["arguments"]))
+        buffers = _read(lambda: [Buffer(self._arena.address(*area), area[1]) for area in request["areas"]])
+        x, y, z = _read(lambda: _sizes(request["grid"]))
         if not x * y * z:
             return None
         if x * y * z > _MOST:
@@ -168,6 +162,16 @@ class Launches:
         if watch is not None:
             self._not_watched += watch.not_watched
         return work(count, len(buffers))
+
+    def _words(self, ready: Ready, arguments: Mapping[str, Any]) -> list[Any]:
+        """Values of the kernel's parameters."""
+        values = {name: self._value(told) for name, told in arguments.items()}
+        flat = [
+            encoded(kind, item)
+            for name, sort in ready.signature.items()
+            for kind, item in flattened(sort, values.get(name))
+        ]
+        return [item.data_ptr() if isinstance(item, _Pointer) else item or 0 for item in flat]
 
     def _order(self, ready: Ready, programs: int) -> Any:
         """Any order is a GPU's. Programs that wait for others keep theirs: not all would be resident in any other."""
@@ -195,6 +199,14 @@ class Launches:
 
     def _own_line(self, fault: Fault) -> int | None:
         return fault.line[1] if fault.line and Path(fault.line[0]).name == Path(self._file).name else None
+
+
+def _read(read: Callable[[], Part]) -> Part:
+    """A part of a request; what cannot be read was not written by our code."""
+    try:
+        return read()
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as exc:
+        raise Stop("unreadable", f"a launch cannot be read: {type(exc).__name__}: {exc}") from None
 
 
 def _sizes(grid: Any) -> tuple[int, int, int]:

@@ -22,7 +22,16 @@ _START_S, _ANSWER_S = 60.0, 20.0
 
 
 class ExecutionDied(InfraError):
-    """An executing process ended, or does not answer."""
+    """An executing process ended, or does not answer.
+
+    Args:
+        reason: in words.
+        by_kernel: whether what it ran may have ended it: by a signal, or for want of memory.
+    """
+
+    def __init__(self, reason: str, by_kernel: bool = False) -> None:
+        super().__init__(reason)
+        self.by_kernel = by_kernel
 
 
 class LaunchExecutor:
@@ -100,5 +109,10 @@ class Execution:
     def _ask(self, request: Report | None, budget_s: float) -> Claims:
         try:
             return self._process.ask(request, budget_s)
-        except (TimeoutError, GrantExceeded, RunnerDied, ProtocolError) as exc:
-            raise ExecutionDied(f"an executing process failed: {type(exc).__name__} {exc}") from None
+        except RunnerDied as died:
+            how = f"signal {-died.code}" if died.code < 0 else f"status {died.code}"
+            raise ExecutionDied(f"the executing process ended with {how}", by_kernel=died.code < 0) from None
+        except GrantExceeded as exc:
+            raise ExecutionDied(f"while its kernels were executed, {exc}", by_kernel=True) from None
+        except (TimeoutError, ProtocolError) as exc:
+            raise ExecutionDied(f"the executing process does not answer: {type(exc).__name__} {exc}") from None

@@ -101,9 +101,11 @@ class NativeTrials:
         try:
             return execution.report(seed, watch)
         except ExecutionDied as exc:
-            if self.alone:
+            if not self.alone:
+                raise _NotExecuted(str(exc)) from None
+            if exc.by_kernel:
                 raise session.client.verdict(EvalStatus.CRASH, "ExecutionDied", str(exc)) from None
-            raise _NotExecuted(str(exc)) from None
+            raise
 
     def _refuse(self, session: CandidateSession, reported: Reported) -> None:
         """Raise why a launch did not run to its end."""

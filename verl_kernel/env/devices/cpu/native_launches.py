@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import operator
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -126,7 +127,9 @@ def _told(value: Any, places: Mapping[Range, int]) -> Any:
         return {"float": repr(value)}
     if isinstance(value, tuple | list):
         return [_told(item, places) for item in value]
-    return value if value is None or isinstance(value, int) else None
+    if isinstance(value, bool):
+        return value
+    return operator.index(value) if hasattr(value, "__index__") else None
 
 
 def _offset(tensor: torch.Tensor, places: Mapping[Range, int]) -> int:

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the end of an executing process means: a kernel's doing, or ours."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from verl_kernel.env.judge.executing import ExecutionDied
+from verl_kernel.env.judge.native_trials import NativeTrials
+from verl_kernel.env.judge.runner_client import Verdict
+from verl_kernel.env.result import EvalError, EvalStatus
+from verl_kernel.errors import InfraError
+
+
+class Dead:
+    """An executing process that has ended."""
+
+    def __init__(self, by_kernel: bool) -> None:
+        self._by_kernel = by_kernel
+
+    def report(self, seed: int, watch: bool) -> None:
+        raise ExecutionDied("it ended", by_kernel=self._by_kernel)
+
+
+def trials(by_kernel: bool, alone: bool) -> NativeTrials:
+    return NativeTrials(SimpleNamespace(execution=Dead(by_kernel)), {}, alone)
+
+
+def session() -> SimpleNamespace:
+    def verdict(status, kind, message):
+        return Verdict(status, EvalError(stage="correctness", type=kind, message=message))
+
+    return SimpleNamespace(secret=b"s", client=SimpleNamespace(verdict=verdict), forward=print)
+
+
+def test_a_kernel_that_ends_the_process_has_crashed():
+    with pytest.raises(Verdict) as caught:
+        trials(by_kernel=True, alone=True).watched(session(), 0, lambda: None)
+    assert caught.value.status is EvalStatus.CRASH
+
+
+def test_a_process_that_fails_by_itself_is_our_failure():
+    with pytest.raises(InfraError):
+        trials(by_kernel=False, alone=True).watched(session(), 0, lambda: None)
+
+
+@pytest.mark.parametrize("by_kernel", [True, False])
+def test_beside_the_interpreter_it_is_noted(by_kernel):
+    made = trials(by_kernel, alone=False)
+    made.again(session(), 0, "drawn", None)
+    assert made.gave_up and made._env["executed"] == "interpreted only: it ended"
