@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
+import executor_kernels as kernels
 import torch
 import triton
 import triton.language as tl
@@ -64,22 +65,14 @@ def swiglu() -> None:
     swiglu_kernel[(n // 1024,)](torch.randn(n), torch.randn(n), torch.empty(n), n, BLOCK=1024)
 
 
-@triton.jit
-def softmax_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    row, columns = tl.program_id(0), tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * n + columns, mask=columns < n, other=-float("inf"))
-    x = tl.exp(x - tl.max(x, 0))
-    tl.store(out_ptr + row * n + columns, x / tl.sum(x, 0), mask=columns < n)
-
-
 @program
 def softmax() -> None:
-    softmax_kernel[(4096,)](torch.randn(4096, 1024), torch.empty(4096, 1024), 1024, BLOCK=1024)
+    kernels.softmax[(4096,)](torch.randn(4096, 1024), torch.empty(4096, 1024), 1024, BLOCK=1024)
 
 
 @program
 def softmax_odd() -> None:
-    softmax_kernel[(4096,)](torch.randn(4096, 781), torch.empty(4096, 781), 781, BLOCK=1024)
+    kernels.softmax[(4096,)](torch.randn(4096, 781), torch.empty(4096, 781), 781, BLOCK=1024)
 
 
 @triton.jit
@@ -101,21 +94,10 @@ def softmax_two_passes() -> None:
     long_softmax_kernel[(256,)](torch.randn(256, 16384), torch.empty(256, 16384), 16384, BLOCK=2048)
 
 
-@triton.jit
-def norm_kernel(x_ptr, w_ptr, b_ptr, out_ptr, n, eps, BLOCK: tl.constexpr):
-    row, columns = tl.program_id(0), tl.arange(0, BLOCK)
-    mask = columns < n
-    x = tl.load(x_ptr + row * n + columns, mask=mask, other=0.0)
-    centred = tl.where(mask, x - tl.sum(x, 0) / n, 0.0)
-    scale = tl.math.rsqrt(tl.sum(centred * centred, 0) / n + eps)
-    w, b = tl.load(w_ptr + columns, mask=mask), tl.load(b_ptr + columns, mask=mask)
-    tl.store(out_ptr + row * n + columns, centred * scale * w + b, mask=mask)
-
-
 @program
 def layernorm() -> None:
     rows, n = 4096, 1024
-    norm_kernel[(rows,)](
+    kernels.layernorm[(rows,)](
         torch.randn(rows, n), torch.randn(n), torch.randn(n), torch.empty(rows, n), n, 1e-5, BLOCK=1024
     )
 

@@ -2,6 +2,7 @@
 """`kernelgym.execute`: kernels run as compiled, after the interpreter or alone, with real processes."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -120,10 +121,18 @@ def told_apart(otherwise: str) -> str:
     return HEAD + COLUMNS.format(value=ONLY_COMPILED.format(otherwise)) + HOST
 
 
+LOCKED = (
+    IN_ORDER.replace("x, out, width", "x, out, lock, width")
+    .replace(
+        "    row = ", "    while tl.atomic_cas(lock, 0, 1) == 1:\n        pass\n    tl.atomic_xchg(lock, 0)\n    row = "
+    )
+    .replace("(x, out, x.shape[1]", "(x, out, torch.zeros(1, dtype=torch.int32), x.shape[1]")
+)
 WRONG = {
     "other_values": (told_apart("total + 1.0"), EvalStatus.INCORRECT, "CompiledDiffers", "other values"),
     "out_of_bounds": (told_apart(FAR), EvalStatus.CRASH, "CompiledOutOfBounds", "line 14, in columns"),
     "in_order": (HEAD + IN_ORDER, EvalStatus.INCORRECT, "CompiledDiffers", "other values"),
+    "in_order_beside_a_lock": (HEAD + LOCKED, EvalStatus.INCORRECT, "CompiledDiffers", "other values"),
     "endless": (
         RIGHT.replace("        total +=", f"{ENDLESS}        total +="), EvalStatus.TIMEOUT, "Timeout", "run_timeout_s"
     ),
@@ -141,7 +150,7 @@ def test_what_is_wrong_as_compiled_is_wrong(name, judge):
     assert part in result.error.message
 
 
-@pytest.mark.parametrize("name", ["other_values", "in_order"])
+@pytest.mark.parametrize("name", ["other_values", "in_order", "in_order_beside_a_lock"])
 def test_the_interpreter_alone_takes_it_for_right(name, interpreting):
     assert interpreting.evaluate(TASK, WRONG[name][0]).status is EvalStatus.OK
 
@@ -219,6 +228,14 @@ def test_bfloat16_is_judged_compiled_and_nowhere_else_on_a_cpu(compiling, judge)
     assert result.status is EvalStatus.OK and result.speedup > 0, result.error
     with pytest.raises(TaskError, match=r"bfloat16.*set kernelgym\.execute to compiled"):
         judge.evaluate(HALF, RIGHT)
+
+
+def test_what_another_judge_has_learnt_of_a_reference_does_not_let_bfloat16_pass(tmp_path):
+    options = GymOptions(device="cpu", execute="compiled", correctness_trials=2, reference_cache=str(tmp_path))
+    with Judge(options, seed=5) as first:
+        assert first.evaluate(HALF, RIGHT).status is EvalStatus.OK
+    with Judge(replace(options, execute="interpreted"), seed=5) as second, pytest.raises(TaskError, match="bfloat16"):
+        second.evaluate(HALF, RIGHT)
 
 
 TUNED = """

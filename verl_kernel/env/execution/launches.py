@@ -22,6 +22,7 @@ from verl_kernel.env.executor.driver import encoded, flattened
 from verl_kernel.env.executor.errors import Fault, NotKnown
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.executor.kernel import Buffer, Kernel
+from verl_kernel.env.executor.library.grid import RESIDENT
 from verl_kernel.env.executor.races.watch import Watch
 from verl_kernel.env.ipc.execution_messages import Launched, LaunchRequest, Reported, Stopped, Work
 
@@ -174,8 +175,8 @@ class Launches:
         return [item.data_ptr() if isinstance(item, _Pointer) else item or 0 for item in flat]
 
     def _order(self, ready: Ready, programs: int) -> Any:
-        """Any order is a GPU's. Programs that wait for others keep theirs: not all would be resident in any other."""
-        if ready.kernel.module.may_wait:
+        """Any order is a GPU's. Programs that may wait for others keep theirs where not all of them are resident."""
+        if ready.kernel.module.may_wait and programs > RESIDENT:
             return None
         if programs <= _DRAWN:
             return self._random.permutation(programs)

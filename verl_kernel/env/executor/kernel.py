@@ -25,9 +25,8 @@ from verl_kernel.env.executor.ptx.program import BITS, Program
 from verl_kernel.env.executor.races import rehearsal
 from verl_kernel.env.executor.races.watch import Watch, Watcher
 
-_ROUNDS, _RESIDENT = 64, 1024
-"""How many barriers a block passes before others have their turn, where blocks may wait for each other, and how many of
-them take turns."""
+_ROUNDS = 64
+"""How many barriers a block passes before others have their turn, where blocks may wait for each other."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +217,7 @@ class _Run:
         waiting = [*enumerate(map(int, numbers))]
         running: list[Callable[[], int]] = []
         while waiting or running:
-            while waiting and len(running) < _RESIDENT:
+            while waiting and len(running) < grid.RESIDENT:
                 running.append(self._start(*waiting.pop(0)))
             running = [block for block in running if self._turn(block) == grid.WAITING]
             self._fuel -= _ROUNDS

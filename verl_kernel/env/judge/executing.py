@@ -76,7 +76,6 @@ class Execution:
     """One runner's executing process, its link to it, and the memory in which tensors are handed over."""
 
     def __init__(self, zygote: ExecuteZygote, source: str, options: GymOptions) -> None:
-        self._resources = ExitStack()
         with ExitStack() as made:
             scratch = made.enter_context(closing(Scratch(source)))
             self.arena = made.enter_context(closing(SharedMemory.sparse(options.memory_mb << 20)))

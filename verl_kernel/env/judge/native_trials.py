@@ -41,11 +41,11 @@ class NativeTrials:
         env: `EvalResult.env`, which says under `executed` how trials ran.
         alone: whether kernels run nowhere else; then what cannot be executed is refused. Else it is noted, and no
             further trial tried.
-        watched: number of the trial in which races are looked for; none if None.
+        races_in: number of the trial in which races are looked for; none if None.
     """
 
-    def __init__(self, loading: Loading, env: dict[str, Any], alone: bool, watched: int | None = None) -> None:
-        self._loading, self._env, self.alone, self._watched = loading, env, alone, watched
+    def __init__(self, loading: Loading, env: dict[str, Any], alone: bool, races_in: int | None = None) -> None:
+        self._loading, self._env, self.alone, self._races_in = loading, env, alone, races_in
         self._env["executed"] = "compiled" if alone else "interpreted and compiled"
         self.gave_up = False
         """Whether some trial could not be done."""
@@ -82,7 +82,7 @@ class NativeTrials:
         execution = self._loading.execution
         assert execution is not None  # it began with the runner
         seed = seed_of(session.secret, b"order", number.to_bytes(8, "little"))
-        self._report(session, execution, seed, watch=number == self._watched)
+        self._report(session, execution, seed, watch=number == self._races_in)
         try:
             done = forward()
         except Verdict:

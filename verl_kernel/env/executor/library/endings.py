@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from verl_kernel.env.executor.library import context, traffic
+from verl_kernel.env.executor.library.function import filled
 
 _TEXT = """
 define internal void @vk_settle(ptr %ctx) nounwind {
@@ -137,7 +138,4 @@ def endings_text() -> str:
         "SECTORS_MOST": traffic.SECTORS_MOST, "USES_HEAD": traffic.USES_HEAD, "USE_WORDS": traffic.USE_WORDS,
         "CACHE_ROOM": traffic.CACHE_ROOM,
     }  # fmt: skip
-    text = _TEXT
-    for name, value in values.items():
-        text = text.replace(f"@{name}@", str(value))
-    return text
+    return filled(_TEXT, values)

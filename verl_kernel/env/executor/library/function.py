@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key, Writer, lane_list, symbol
 
@@ -60,3 +60,10 @@ class Function(Writer):
 def stride(size: int, bits: int) -> str:
     """Offsets of lanes that access one after the other, so many bytes each."""
     return lane_list(lambda lane: lane * size, bits)
+
+
+def filled(text: str, values: Mapping[str, int]) -> str:
+    """A text with numbers where it has `@NAME@`."""
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", str(value))
+    return text

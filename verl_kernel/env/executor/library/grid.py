@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.library.endings import endings_text
+from verl_kernel.env.executor.library.function import filled
 
 ENDED, YIELDS = -1, 1 << 24
 """What a warp returns when it has ended; what is added to the place at which it gives up its turn."""
+RESIDENT = 1024
+"""How many blocks take turns, where blocks may wait for each other."""
 DONE, WAITING, FAULTED = 0, 1, 2
 """What `block` returns."""
 
@@ -243,7 +246,4 @@ def grid_text() -> str:
         "ALWAYS": 2**63 - 1, "DONE": DONE, "WAITING": WAITING, "FAULTED": FAULTED, "BARRIER": context.BARRIER,
         **{name: getattr(context, name) for name in _WATCH},
     }  # fmt: skip
-    text = _TEXT
-    for name, value in values.items():
-        text = text.replace(f"@{name}@", str(value))
-    return text + endings_text()
+    return filled(_TEXT, values) + endings_text()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from verl_kernel.env.executor.library import context
+from verl_kernel.env.executor.library import context, grid
 from verl_kernel.env.executor.lowering.function import Module
 from verl_kernel.env.executor.races import memory
 from verl_kernel.env.executor.races.block import Block, lane_numbers, stored_bytes
@@ -25,7 +25,6 @@ _DID = {
     context.STORES: "stored to", context.LOADS: "loaded from", context.ATOMICS: "changed atomically",
     context.STRONG_LOADS: "loaded from",
 }  # fmt: skip
-_RESIDENT = 1024
 
 
 @dataclass
@@ -79,7 +78,7 @@ class Watcher:
         if any("cta" in site.item.modifiers for site in sites if site.kind == "global atomic"):
             self._watch.note("races of atomics whose scope is the block: they count as if all blocks saw them")
         blocks = len(self._numbers)
-        if self._module.learns and 4 * min(blocks, _RESIDENT) * self._total > self._watch.most_bytes:
+        if self._module.learns and 4 * min(blocks, grid.RESIDENT) * self._total > self._watch.most_bytes:
             self._watch.note(f"races between blocks: what {blocks} blocks know of each other takes too many bytes")
             return []
         cell, words = memory.cell_bytes(sites, "global"), memory.words_of(sites)
