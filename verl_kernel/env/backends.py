@@ -34,6 +34,13 @@ def _cpu() -> Backend:
     return Backend(InterpreterDevice(), lambda options: SimulatedClock(options.gpu_profile, options.float32))
 
 
+def _compiled() -> Backend:
+    from verl_kernel.env.clocks.simulated import SimulatedClock
+    from verl_kernel.env.devices.compiled.device import CompiledDevice
+
+    return Backend(CompiledDevice(), lambda options: SimulatedClock(options.gpu_profile, options.float32))
+
+
 def _cuda() -> Backend:
     from verl_kernel.env.clocks.cuda.clock import cuda_clock
     from verl_kernel.env.devices.cuda.device import CudaDevice
@@ -50,12 +57,13 @@ BACKENDS: dict[str, Callable[[], Backend]] = {"cpu": _cpu, "cuda": _cuda}
 """By the name of their device, `kernelgym.device`."""
 
 
-def resolve_backend(name: str, probe: bool = True) -> Backend:
+def resolve_backend(name: str, probe: bool = True, compiled: bool = False) -> Backend:
     """The backend for `auto` (CUDA where there is a GPU), `cpu` or `cuda`.
 
     Args:
         name: which.
         probe: refuse `cuda` where there is none; a zygote must not ask, for the question may make a CUDA context.
+        compiled: whether a CPU runs kernels as Triton compiles them.
 
     Raises:
         ConfigError: another name.
@@ -69,12 +77,12 @@ def resolve_backend(name: str, probe: bool = True) -> Backend:
         )
     if name not in BACKENDS:
         raise ConfigError(f"device is {name!r}; it must be one of auto, {', '.join(BACKENDS)}")
-    return BACKENDS[name]()
+    return _compiled() if compiled and name == "cpu" else BACKENDS[name]()
 
 
-def resolve_device(name: str, probe: bool = True) -> DeviceBackend:
+def resolve_device(name: str, probe: bool = True, compiled: bool = False) -> DeviceBackend:
     """The device of `resolve_backend`."""
-    return resolve_backend(name, probe).device
+    return resolve_backend(name, probe, compiled).device
 
 
 def refuse_interpreting(options: GymOptions, device: DeviceBackend) -> None:

@@ -42,6 +42,8 @@ class DeviceBackend(Protocol):
     """`cpu` or `cuda`."""
     timing_source: str
     """`simulated` or `cuda_event`."""
+    compiled: bool = False
+    """Whether this is a CPU that runs kernels as Triton compiles them."""
     exit_s: float = 5.0
     """Seconds of its own time that a runner may take for its end."""
 

@@ -76,7 +76,7 @@ class Judge:
         forked: ForkedZygote | None = None,
     ) -> None:
         self._options, self._seed, self._guard = options, seed, guard
-        backend = resolve_backend(options.device)
+        backend = resolve_backend(options.device, compiled=options.execute == "compiled")
         self._device = backend.device
         refuse_interpreting(options, self._device)
         if options.reference_mode == "compile" and self._device.timing_source == "simulated":

@@ -76,6 +76,7 @@ class JudgeProcess:
             "verl_kernel.env.pool.judge_worker",
             str(theirs.fileno()),
             self._options.device,
+            self._options.execute,
         ]
         self._process = subprocess.Popen(
             command, pass_fds=[theirs.fileno()], env={**child_environment(), "TMPDIR": self._temp_dir.path}, cwd="/",

@@ -107,7 +107,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "get_device_name": lambda device=None: PROPERTIES["name"],
     "get_device_capability": lambda device=None: CAPABILITY,
     "get_device_properties": lambda device=None: SimpleNamespace(**PROPERTIES),
-    "is_bf16_supported": lambda *args, **kwargs: False,
     "is_current_stream_capturing": lambda: False,
     "current_stream": Stream,
     "default_stream": Stream,
@@ -166,8 +165,9 @@ _lock = threading.Lock()
 _installed = False
 
 
-def install() -> None:
+def install(has_bfloat16: bool = False) -> None:
     """Let `cuda` mean the CPU for programs run by the calling thread (once per thread, then free)."""
+    _FUNCTIONS["is_bf16_supported"] = lambda *args, **kwargs: has_bfloat16
     with _lock:
         _patch_modules()
     if not getattr(_thread, "ready", False):

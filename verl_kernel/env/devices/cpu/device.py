@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Triton kernels on a CPU: the interpreter (TRITON_INTERPRET=1) with what it lacks added.
 
-bfloat16 arithmetic is silently wrong in the interpreter: the judge refuses such tasks unless kernels run compiled.
+bfloat16 arithmetic is silently wrong in the interpreter: the judge refuses such tasks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from verl_kernel.env.devices.cpu import cuda_shim
 from verl_kernel.env.devices.op_recorder import OpRecorder
 from verl_kernel.env.ipc.channel import Channel
 from verl_kernel.env.ipc.shared_memory import SharedMemory
-from verl_kernel.env.options import GymOptions
 from verl_kernel.env.tamper import tripwire
 from verl_kernel.env.tamper.seals import SealedEvents
 from verl_kernel.env.trace import TraceEvent
@@ -36,16 +35,7 @@ class InterpreterDevice(DeviceBackend):
     name = "cpu"
     timing_source = "simulated"
 
-    _executes = False
-
-    @property
-    def computes_bfloat16(self) -> bool:
-        """Triton's interpreter does not."""
-        return self._executes
-
-    def adopt(self, options: GymOptions) -> None:
-        """Remember how kernels run."""
-        self._executes = options.execute == "compiled"
+    computes_bfloat16 = False
 
     def zygote_env(self) -> dict[str, str]:
         """Triton decides while it is imported whether to interpret."""
@@ -217,11 +207,12 @@ def _install_triton() -> None:
 
     if not isinstance(tl.sum, InterpretedFunction):
         raise EnvironmentNotReady(f"triton was imported before {_VARIABLE}=1 was set: set it when the process starts")
-    from verl_kernel.env.devices.cpu import driver, launches
+    from verl_kernel.env.devices.cpu import driver, launches, tuning
     from verl_kernel.env.devices.cpu.language import libdevice
 
     triton.knobs.compilation.front_end_debugging = True  # raise a kernel's own error, with its line
-    driver.install()
+    driver.install(tuning.simulated_ms)
+    tuning.install()
     libdevice.install()
     launches.install()
     tripwire.install()

@@ -12,7 +12,6 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.runtime.driver import driver
 
-from verl_kernel.env.devices.cpu import tuning
 from verl_kernel.env.devices.cpu.cuda_shim import CAPABILITY, INTERFACE, PROPERTIES
 
 _UTILS_PROPERTIES = {
@@ -29,7 +28,8 @@ _UTILS_PROPERTIES = {
 class InterpreterDriver(DriverBase):  # type: ignore[misc]  # triton is untyped
     """Answers Triton's questions about the device."""
 
-    def __init__(self) -> None:
+    def __init__(self, benchmarker: Callable[..., Any]) -> None:
+        self._benchmarker = benchmarker
         self.utils = SimpleNamespace(get_device_properties=lambda device=0: _UTILS_PROPERTIES)
 
     @classmethod
@@ -51,7 +51,7 @@ class InterpreterDriver(DriverBase):  # type: ignore[misc]  # triton is untyped
 
     def get_benchmarker(self) -> Callable[..., Any]:
         """A benchmarker that asks the simulated clock."""
-        return tuning.simulated_ms
+        return self._benchmarker
 
     def get_current_device(self) -> int:
         """Index of the only device."""
@@ -76,7 +76,10 @@ class InterpreterDriver(DriverBase):  # type: ignore[misc]  # triton is untyped
         """There is no cache to clear."""
 
 
-def install() -> None:
-    """Make the interpreter's driver the active one and let autotuning take its best configuration."""
-    driver.set_active(InterpreterDriver())
-    tuning.install()
+def install(benchmarker: Callable[..., Any]) -> None:
+    """Make this driver the active one.
+
+    Args:
+        benchmarker: gives the milliseconds of a call.
+    """
+    driver.set_active(InterpreterDriver(benchmarker))

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Describes launches, so that a compiler elsewhere can compile what they run.
+
+Arguments are told as far as Triton's compiler distinguishes them; each launch that needs a kernel of its own is
+described once.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import torch
+import triton.language as tl
+from triton.runtime.errors import OutOfResources
+from triton.runtime.jit import ConstexprFunction, JITFunction, TensorWrapper
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from verl_kernel.env.compilation.description import Description, Function, Launch, Unit
+from verl_kernel.env.devices.compiled.kernel_source import KernelSource, NotTriton, library_path
+
+_ALIGNMENT = 16
+_NARROW, _WIDE = range(-(2**31), 2**31), range(-(2**63), 2**63)
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
+
+
+class Descriptions:
+    """The launches of this process that need kernels of their own."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        """Whether somebody compiles for the true target."""
+        self.ruled_out: frozenset[str] = frozenset()
+        """Digests of configurations that an autotuner passes over."""
+        self._sources: dict[int, KernelSource] = {}
+        """By the id of what the decorator made, which the source keeps alive."""
+        self._functions: list[Function] = []
+        self._kept: list[tuple[Any, ...]] = []
+        """Objects that functions use, so that their ids stay theirs."""
+        self._numbers: dict[Any, int] = {}
+        self._launches: dict[str, Launch] = {}
+        self._digests: dict[str, str] = {}
+        self._tried: set[str] = set()
+
+    def describe(self, kernel: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Unit, str]:
+        """Describe a launch.
+
+        Args:
+            kernel: what `@triton.jit` made.
+            args: positional arguments.
+            options: keyword arguments, those that are no parameters included.
+
+        Returns:
+            The launch by itself, and its digest, which is the same for launches that share a kernel.
+
+        Raises:
+            NotTriton: the kernel is no function of the source.
+        """
+        launch = _Values(self).launch(self.source(kernel), args, options)
+        unit = Description(self._functions, ()).unit(launch)
+        known = repr(launch)
+        if known not in self._digests:
+            self._digests[known] = unit.digest()
+        return unit, self._digests[known]
+
+    def note(self, unit: Unit, digest: str, is_tried: bool) -> str:
+        """Remember a launch of the program's, or a configuration that an autotuner tries.
+
+        Returns:
+            The digest; "" for a configuration, which is no launch of the program's, and where nobody compiles.
+
+        Raises:
+            OutOfResources: the configuration is ruled out.
+        """
+        if not self.is_on:
+            return ""
+        if not is_tried:
+            self._launches.setdefault(digest, unit.launch)
+            return digest
+        self._tried.add(digest)
+        if digest in self.ruled_out:
+            raise OutOfResources(1, 0, "what a multiprocessor has")
+        return ""
+
+    def all(self) -> Description:
+        """All launches that were noted."""
+        tuned = [digest for digest in self._launches if digest in self._tried]
+        return Description(self._functions, list(self._launches.values()), tuned)
+
+    def source(self, made: Any) -> KernelSource:
+        """The text of what a decorator made (raises NotTriton)."""
+        if id(made) not in self._sources:
+            self._sources[id(made)] = KernelSource(made)
+        return self._sources[id(made)]
+
+    def number(self, made: Any, values: _Values) -> int:
+        """Number of a function, as its names stand now."""
+        source = self.source(made)
+        named = source.names()
+        used = tuple(named.values())
+        key = (id(source), tuple(map(id, used)))
+        if key not in self._numbers:
+            self._kept.append(used)
+            self._numbers[key] = number = len(self._functions)
+            self._functions.append(_function(source, {}, {}))  # first, for it may call itself
+            uses = {name: values.used(value) for name, value in named.items()}
+            self._functions[number] = _function(source, uses, _defaults(source, values))
+        return self._numbers[key]
+
+
+class _Values:
+    """Values as JSON."""
+
+    def __init__(self, descriptions: Descriptions) -> None:
+        self._descriptions = descriptions
+
+    def launch(self, source: KernelSource, args: tuple[Any, ...], options: Mapping[str, Any]) -> Launch:
+        names = [item.name for item in source.made.params]
+        constants = {item.name for item in source.made.params if item.is_constexpr}
+        positional = [self._passed(value, name in constants) for name, value in zip(names, args, strict=False)]
+        named = {name: self._passed(item, name in constants) for name, item in options.items() if name in names}
+        others = {name: self.used(value) for name, value in options.items() if name not in names}
+        return Launch(self._descriptions.number(source.made, self), positional, named, others)
+
+    def used(self, value: Any) -> Any:
+        """A constant or what a name stands for."""
+        try:
+            return self._described(value)
+        except Exception as exc:  # noqa: BLE001  what cannot be described is told so, and refused where it is used
+            return {"absent": f"{type(value).__name__}: {exc}"[:200]}
+
+    def _passed(self, value: Any, is_constant: bool) -> Any:
+        if is_constant:
+            return self.used(value)
+        if type(value) in _TENSORS or (type(value) is TensorWrapper and type(value.base) in _TENSORS):
+            return {"tensor": {"dtype": _last(value.dtype), "aligned": value.data_ptr() % _ALIGNMENT == 0}}
+        if type(value) is TensorDescriptor and type(value.base) in _TENSORS:
+            shape = [int(size) for size in value.block_shape]
+            return {"descriptor": {"dtype": _last(value.base.dtype), "block_shape": shape}}
+        if type(value) is int:
+            return _representative(value)
+        if type(value) is float:
+            return {"float": "0.5"}
+        if isinstance(value, tuple):
+            return _tuple(value, [self._passed(item, False) for item in value])
+        return True if type(value) is bool else self.used(value)
+
+    def _described(self, value: Any) -> Any:
+        if value is None or type(value) in (bool, int, str):
+            return value
+        if type(value) is float:
+            return {"float": repr(value)}
+        if isinstance(value, tuple):
+            return _tuple(value, list(map(self._described, value)))
+        if type(value) is tl.constexpr:
+            return {"constexpr": self._described(value.value)}
+        if isinstance(value, tl.core.pointer_type):
+            return {"dtype": f"*{value.element_ty.name}"}
+        if isinstance(value, tl.dtype):
+            return {"dtype": value.name}
+        return {"torch": _last(value)} if isinstance(value, torch.dtype) else self._object(value)
+
+    def _object(self, value: Any) -> Any:
+        if isinstance(value, ModuleType):
+            return {"module": value.__name__}
+        if isinstance(value, enum.Enum):
+            return {"member": [type(value).__module__, type(value).__qualname__, value.name]}
+        if path := library_path(value):
+            return {"member": list(path)}
+        home = getattr(value, "__module__", None)
+        if home in ("math", "builtins") and callable(value):
+            return {"member": [home, value.__name__]}
+        if type(value) in (JITFunction, ConstexprFunction):
+            return {"function": self._descriptions.number(value, self)}
+        if isinstance(value, type):
+            return {"class": value.__name__}  # an annotation's; in a body the compiler refuses it
+        raise NotTriton("nothing that a compiler could be given")
+
+
+def _function(source: KernelSource, uses: dict[str, Any], defaults: dict[str, Any]) -> Function:
+    node = source.node
+    return Function(node.name, node.lineno, source.is_constant, source.marks, defaults, source.settings, uses)
+
+
+def _defaults(source: KernelSource, values: _Values) -> dict[str, Any]:
+    parameters = inspect.signature(source.function).parameters.values()
+    return {item.name: values.used(item.default) for item in parameters if item.default is not item.empty}
+
+
+def _representative(value: int) -> int:
+    """An integer that Triton's compiler takes for the same as this one."""
+    if value == 1:
+        return 1
+    is_even = value % _ALIGNMENT == 0
+    least = 0 if value in _NARROW else 2**40 if value in _WIDE else 2**63
+    return least + (_ALIGNMENT if is_even else 3)
+
+
+def _tuple(value: tuple[Any, ...], values: list[Any]) -> dict[str, Any]:
+    fields = getattr(type(value), "_fields", None)
+    return {"tuple": {"name": type(value).__name__, "fields": fields and list(fields), "values": values}}
+
+
+def _last(dtype: Any) -> str:
+    return str(dtype).rpartition(".")[2]

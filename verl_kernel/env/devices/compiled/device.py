@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Triton kernels on a CPU: compiled for a GPU, and executed by `verl_kernel.env.executor` in a process beside."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from verl_kernel.env.devices import COMPILED_VARIABLES
+from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.devices.cpu import cuda_shim
+from verl_kernel.env.devices.op_recorder import OpRecorder
+from verl_kernel.env.devices.poison import PoisonedAllocations
+from verl_kernel.env.ipc.channel import Channel
+from verl_kernel.env.ipc.shared_memory import SharedMemory
+from verl_kernel.env.seeding import seed_everything
+from verl_kernel.env.tamper import tripwire
+from verl_kernel.env.tamper.seals import SealedEvents
+from verl_kernel.env.trace import TraceEvent
+
+_POISON = 3e4
+"""What floating tensors hold during an ablation where nothing was written; half precision has it too."""
+
+
+class CompiledDevice(DeviceBackend):
+    """The CPU backend."""
+
+    name = "cpu"
+    timing_source = "simulated"
+    compiled = True
+
+    def zygote_env(self) -> dict[str, str]:
+        """What tells a process that it runs kernels."""
+        return dict(COMPILED_VARIABLES)
+
+    def setup(self) -> None:
+        """Let `cuda` mean the CPU; where kernels run, also let launches run elsewhere."""
+        cuda_shim.install(has_bfloat16=True)
+        if not _launches():
+            return
+        torch.set_num_threads(1)  # threads do not survive the fork of a runner
+        from verl_kernel.env.devices.compiled import launches, tuning
+        from verl_kernel.env.devices.cpu import driver
+
+        driver.install(tuning.simulated_ms)
+        tuning.install()
+        launches.install()
+        tripwire.install()
+
+    def preload(self) -> None:
+        """Prepare a zygote: no kernel runs in it, for it has nothing that executes one."""
+        self.setup()
+        from verl_kernel.env.devices.warmup import WarmUpProgram  # imports triton
+
+        seed_everything(0)  # NumPy imports its generator when it is first used
+        with torch.no_grad(), self.record(), self.suppress_launches():
+            WarmUpProgram()(torch.randn(16))
+
+    def confine(self, shared: torch.Tensor, given: Sequence[torch.Tensor]) -> None:
+        """Remember where they lie."""
+        from verl_kernel.env.devices.compiled.state import STATE
+
+        STATE.confine(_range(shared), map(_range, given))
+
+    @contextmanager
+    def record(self) -> Iterator[list[TraceEvent]]:
+        """Collect the events of the torch ops and launches inside."""
+        from verl_kernel.env.devices.compiled.state import STATE
+
+        STATE.begin_forward()
+        events = SealedEvents()
+        outer, STATE.events = STATE.events, events
+        tripwire.WIRE.events = events
+        recorder = OpRecorder(events)
+        try:
+            with recorder:
+                yield events
+        finally:
+            STATE.events = tripwire.WIRE.events = outer
+            STATE.spent_ns += recorder.spent_ns
+
+    def connect(self, link: Channel, arena: SharedMemory) -> None:
+        """Remember it."""
+        from verl_kernel.env.devices.compiled.link import Link
+        from verl_kernel.env.devices.compiled.state import STATE
+
+        STATE.link = Link(link, arena)
+
+    def begin_description(self, ruled_out: Sequence[str]) -> None:
+        """Note launches from now on."""
+        from verl_kernel.env.devices.compiled.launches import DESCRIPTIONS
+
+        DESCRIPTIONS.is_on, DESCRIPTIONS.ruled_out = True, frozenset(ruled_out)
+
+    def describe_launches(self) -> dict[str, Any]:
+        """Those that the program made."""
+        from verl_kernel.env.devices.compiled.launches import DESCRIPTIONS
+
+        return DESCRIPTIONS.all().to_json()
+
+    @property
+    def spent_ns(self) -> int:
+        """Processor time of the launches and ops recorded so far."""
+        from verl_kernel.env.devices.compiled.state import STATE
+
+        return STATE.spent_ns
+
+    @contextmanager
+    def suppress_launches(self, kept: Sequence[Any] = (), only: Sequence[int] | None = None) -> Iterator[None]:
+        """Leave out stores; what is allocated meanwhile holds poison."""
+        from verl_kernel.env.devices.compiled.state import STATE
+
+        with STATE.keeping(kept, only), PoisonedAllocations(_POISON):
+            yield
+
+    def is_crash(self, exc: BaseException) -> bool:
+        """No exception here: the executing process tells the judge."""
+        return False
+
+    def is_compile_error(self, exc: BaseException) -> bool:
+        """Whether a launch is none that a compiler could be given."""
+        from triton.errors import TritonError
+
+        from verl_kernel.env.devices.compiled.kernel_source import NotTriton
+
+        return isinstance(exc, TritonError | NotTriton)
+
+
+def _range(tensor: torch.Tensor) -> tuple[int, int]:
+    """First byte of a tensor and the byte behind its last element."""
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    start = tensor.data_ptr()
+    return start, start + (last + 1) * tensor.element_size() if tensor.numel() else start
+
+
+def _launches() -> bool:
+    return all(os.environ.get(name) == value for name, value in COMPILED_VARIABLES.items())

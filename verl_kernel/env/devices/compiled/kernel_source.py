@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The text of a function under `@triton.jit`, and what the names in it stand for."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import sys
+import textwrap
+from types import FunctionType
+from typing import Any
+
+from triton.runtime.jit import ConstexprFunction, JITFunction, _normalize_ty
+
+from verl_kernel.env.static_check import candidate_code
+
+SETTINGS = ("do_not_specialize", "do_not_specialize_on_alignment", "noinline", "debug")
+"""Arguments of `@triton.jit` that the compiler distinguishes."""
+_NOWHERE = object()
+
+
+class NotTriton(Exception):
+    """A kernel, or an argument of a launch, that Triton's compiler could not be given."""
+
+
+class KernelSource:
+    """A function under `@triton.jit` or `@triton.constexpr_function`, as the source defines it.
+
+    Args:
+        made: what the decorator made of it.
+
+    Raises:
+        NotTriton: it is no function of the source.
+    """
+
+    def __init__(self, made: Any) -> None:
+        self.made, self.function = made, made.fn
+        found = candidate_code.definition(self.function) if isinstance(self.function, FunctionType) else None
+        self.node: ast.FunctionDef = found or _trusted_definition(self.function)
+        self._free = _free_names(self.node)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it is a `constexpr_function`."""
+        return isinstance(self.made, ConstexprFunction)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Arguments of its decorator, as JSON."""
+        given = {} if self.is_constant else {name: getattr(self.made, name, None) for name in SETTINGS}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """Annotations of its parameters, in Triton's spelling."""
+        given = self.function.__annotations__
+        named = {name: "constexpr" if "constexpr" in str(mark) else mark for name, mark in given.items()}
+        return {name: str(_normalize_ty(mark)) for name, mark in named.items() if name != "return"}
+
+    def names(self) -> dict[str, Any]:
+        """What the names that it does not bind stand for now; one that nothing binds, or Python, is left out."""
+        found = {name: self._look_up(name) for name in self._free}
+        return {
+            name: value
+            for name, value in found.items()
+            if value is not _NOWHERE and value is not getattr(builtins, name, _NOWHERE)
+        }
+
+    def _look_up(self, name: str) -> Any:
+        """What a name means where the function stands: in functions around it, in its module, in Python."""
+        for free, cell in zip(self.function.__code__.co_freevars, self.function.__closure__ or (), strict=True):
+            if free == name:
+                return _content(cell)
+        return self.function.__globals__.get(name, getattr(builtins, name, _NOWHERE))
+
+
+def is_kernel(value: Any) -> bool:
+    """Whether a value is exactly what `@triton.jit` makes."""
+    return type(value) is JITFunction
+
+
+def library_path(value: Any) -> tuple[str, str] | None:
+    """Module and name of a function or class of Triton's own; None for anything else."""
+    home, name = getattr(value, "__module__", None), getattr(value, "__name__", None)
+    if not isinstance(home, str) or not isinstance(name, str) or home.partition(".")[0] != "triton":
+        return None
+    return (home, name) if getattr(sys.modules.get(home), name, None) is value else None
+
+
+def _trusted_definition(function: Any) -> ast.FunctionDef:
+    """The definition of a function of this package or of a test, which no candidate can have made."""
+    name = getattr(function, "__name__", function)
+    if candidate_code.is_loaded() or not isinstance(function, FunctionType):
+        raise NotTriton(f"kernel {name} is no function of the source")
+    lines, first = inspect.getsourcelines(function)
+    tree = ast.increment_lineno(ast.parse(textwrap.dedent("".join(lines))), first - 1)
+    return next(node for node in tree.body if isinstance(node, ast.FunctionDef))
+
+
+def _free_names(node: ast.FunctionDef) -> list[str]:
+    """Names that the definition uses and does not bind, those of annotations and defaults too."""
+    arguments = node.args
+    own = {item.arg for item in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    inside = [inner for part in node.body for inner in ast.walk(part) if isinstance(inner, ast.Name)]
+    own |= {inner.id for inner in inside if not isinstance(inner.ctx, ast.Load)}
+    head = {inner.id for inner in ast.walk(arguments) if isinstance(inner, ast.Name)}
+    return sorted({inner.id for inner in inside} - own | head)
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing was bound to it
+        return _NOWHERE

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launches of a program: described, executed elsewhere, recorded.
+
+Import this module only in a process that imported triton without TRITON_INTERPRET.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from triton.compiler.errors import CompileTimeAssertionFailure
+from triton.runtime.jit import JITFunction
+
+from verl_kernel.env.compilation.description import Unit
+from verl_kernel.env.compilation.outcome import PASSED_OVER
+from verl_kernel.env.devices.compiled.descriptions import Descriptions
+from verl_kernel.env.devices.compiled.kernel_source import NotTriton, is_kernel
+from verl_kernel.env.devices.compiled.state import STATE, Range
+from verl_kernel.env.devices.op_recorder import OpRecorder
+from verl_kernel.env.executor.flow.origins import Kind
+from verl_kernel.env.ipc.execution_messages import Work
+from verl_kernel.env.machine.constants import constant
+from verl_kernel.env.tamper.hack_flags import HackFlag
+from verl_kernel.env.tamper.tripwire import WIRE
+from verl_kernel.env.trace import Step, TraceEvent
+
+Uses = list[tuple[torch.Tensor, int]]
+"""Tensors with the bytes that are read, or written, of each."""
+DESCRIPTIONS = Descriptions()
+"""Of this process's launches."""
+
+
+class NotRun(RuntimeError):
+    """A launch did not run to its end in the executing process; the judge hears why from there."""
+
+
+def install() -> None:
+    """Let launches run elsewhere (once per process)."""
+    JITFunction.run = _launch
+
+
+def _launch(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
+    """Launch a kernel (in place of `JITFunction.run`).
+
+    Raises:
+        NotRun: it did not run to its end.
+        NotTriton: it is no kernel of the source.
+    """
+    if STATE.suppressed:
+        return
+    if not is_kernel(self):
+        WIRE.note(HackFlag.UNAPPROVED_LAUNCH, f"a {type(self).__name__} is no kernel of triton.jit")
+        raise RuntimeError("only functions under @triton.jit can be launched")
+    if warmup:
+        raise NotTriton("a kernel is compiled when it is launched here: launch it instead of calling warmup")
+    for hook in self.pre_run_hooks:
+        hook(*args, **options)
+    bound = _bound(self, args, options)
+    sizes = _sizes(grid(bound) if callable(grid) else grid)
+    unit, digest = DESCRIPTIONS.describe(self, args, options)
+    variant = DESCRIPTIONS.note(unit, digest, STATE.is_tried)
+    _run(self, unit, sizes, bound, variant)
+
+
+def _bound(kernel: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of the kernel's parameters, by name."""
+    given = {name: value for name, value in options.items() if name in kernel.arg_names}
+    return inspect.getcallargs(kernel.fn, *args, **given)
+
+
+def _sizes(grid: Any) -> tuple[int, ...]:
+    sizes = tuple(grid) if isinstance(grid, tuple | list) else (grid,)
+    if not 1 <= len(sizes) <= 3:
+        raise ValueError(f"a grid has one to three sizes, not {len(sizes)}")
+    if not all(hasattr(size, "__index__") for size in sizes):
+        raise TypeError(f"a grid holds integers, not {', '.join(type(size).__name__ for size in sizes)}")
+    return (*(max(0, operator.index(size)) for size in sizes), *(1,) * (3 - len(sizes)))
+
+
+def _run(kernel: Any, unit: Unit, grid: tuple[int, ...], bound: Mapping[str, Any], variant: str) -> None:
+    start, failed = time.thread_time_ns(), True
+    work: Work | None = None
+    places: list[Range] = []
+    kept = STATE.begin_launch(bound.values())
+    try:
+        if kept != []:
+            work, places = _executed(kernel, unit, grid, bound, kept)
+        failed = False
+    finally:
+        STATE.spent_ns += time.thread_time_ns() - start
+        _record(kernel, grid, variant, failed, work, places)
+        STATE.tensors = []  # the program's memory is freed when the program drops it
+
+
+def _executed(
+    kernel: Any, unit: Unit, grid: tuple[int, ...], bound: Mapping[str, Any], kept: list[Kind] | None
+) -> tuple[Work | None, list[Range]]:
+    if STATE.link is None:
+        raise NotRun("this process has nothing that executes kernels")
+    constants = {item.name for item in kernel.params if item.is_constexpr}
+    values = {name: value for name, value in bound.items() if name not in constants}
+    done, places = STATE.link.run(unit, grid, values, STATE.ranges, STATE.is_tried, kept)
+    if done["failure"] is not None:
+        raise _failed(done["failure"])
+    return done["work"], places
+
+
+def _failed(message: str) -> Exception:
+    """What an autotuner takes for a configuration that is none, where one is tried; else a failed launch."""
+    is_passed_over = STATE.is_tried and message.startswith(PASSED_OVER)
+    failure: Exception = CompileTimeAssertionFailure(None, None, message) if is_passed_over else NotRun(message)
+    return failure
+
+
+def _record(
+    kernel: Any, grid: tuple[int, ...], variant: str, failed: bool, work: Work | None, places: list[Range]
+) -> None:
+    if STATE.events is None or (0 in grid and not failed):  # a GPU starts nothing for an empty grid
+        return
+    code, host = kernel.fn.__code__, int(constant("triton_host_us"))
+    event = TraceEvent(
+        "launch", kernel.fn.__name__, grid, 0, 0, 0, source=code.co_filename, failed=failed, host_us=host,
+        variant=variant,
+    )  # fmt: skip
+    STATE.events.append(event if work is None else _with_work(event, work, places))
+
+
+def _with_work(event: TraceEvent, work: Work, places: list[Range]) -> TraceEvent:
+    tensors = dict(zip(STATE.ranges, STATE.tensors, strict=True))
+    uses: list[Uses] = [
+        [(tensors[places[number]], size) for number, size in some] for some in (work["reads"], work["writes"])
+    ]
+    recent = () if STATE.is_tried or OpRecorder.current is None else OpRecorder.current.l2.add(*uses)
+    steps = tuple(map(Step.from_json, work["steps"]))
+    return replace(
+        event, bytes=work["bytes"], flops=work["flops"], half_flops=work["half_flops"], steps=steps,
+        stored=work["stored"], computed=work["computed"], recent=recent,
+    )  # fmt: skip

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hands launches to the process that executes compiled kernels, with the memory that they may touch."""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from triton.runtime.jit import TensorWrapper
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from verl_kernel.env.compilation.description import Unit
+from verl_kernel.env.devices.compiled.state import Range
+from verl_kernel.env.executor.flow.origins import Kind
+from verl_kernel.env.ipc.channel import Channel
+from verl_kernel.env.ipc.execution_messages import Launch, Launched, LaunchRequest
+from verl_kernel.env.ipc.shared_memory import SharedMemory
+
+_GAP, _RESIDUE = 4096, 256
+"""Bytes between two tensors in the arena; a tensor's address there leaves the same remainder as here."""
+Places = dict[Range, int]
+"""Where pieces of this process's memory lie in the arena."""
+
+
+class Link:
+    """The link of this process to the executing one.
+
+    Args:
+        channel: to it.
+        arena: memory that both have.
+    """
+
+    def __init__(self, channel: Channel, arena: SharedMemory) -> None:
+        self._channel, self._memory = channel, arena.region(0, arena.size)
+
+    def run(
+        self, unit: Unit, grid: tuple[int, ...], arguments: Mapping[str, Any], ranges: list[Range], is_tried: bool,
+        kept: list[Kind] | None,
+    ) -> tuple[Launched, list[Range]]:  # fmt: skip
+        """Run a launch there; one that an autotuner tries leaves nothing behind.
+
+        Args:
+            unit: its kernel.
+            grid: three sizes.
+            arguments: those that are no constants, by name.
+            ranges: memory that it may touch.
+            is_tried: whether an autotuner tries it.
+            kept: kinds of stores that happen; all if None.
+
+        Returns:
+            What it did, and the piece of memory that each number there means.
+
+        Raises:
+            MemoryError: its tensors do not fit into the memory that is granted.
+        """
+        places = _places(set(ranges), len(self._memory))
+        values = {name: _told(value, places) for name, value in arguments.items()}
+        self._copy(places, inwards=True)
+        areas = [(offset, stop - start) for (start, stop), offset in places.items()]
+        self._channel.send(
+            Launch(
+                launch=LaunchRequest(
+                    unit=unit.to_json(), grid=[*grid], arguments=values, areas=areas, is_tried=is_tried, kept=kept
+                )
+            )
+        )
+        reply = self._channel.recv()
+        if not is_tried:
+            self._copy(places, inwards=False)
+        return Launched(failure=reply["failure"], work=reply["work"]), list(places)
+
+    def _copy(self, places: Places, inwards: bool) -> None:
+        for (start, stop), offset in places.items():
+            there = self._memory.data_ptr() + offset
+            target, source = (there, start) if inwards else (start, there)
+            ctypes.memmove(target, source, stop - start)
+
+
+def _places(ranges: set[Range], size: int) -> Places:
+    places: Places = {}
+    end = 0
+    for start, stop in sorted(ranges):
+        free = end + _GAP
+        places[start, stop] = free + (start - free) % _RESIDUE
+        end = places[start, stop] + stop - start
+    if end + _GAP > size:
+        raise MemoryError("the tensors of a launch are larger than the memory that is granted")
+    return places
+
+
+def _told(value: Any, places: Places) -> Any:
+    """An argument as JSON."""
+    if isinstance(value, TensorDescriptor):
+        flags = {"padding": value.padding, "round_f32_to_tf32": value.round_f32_to_tf32}
+        shape, strides = (list(map(int, sizes)) for sizes in (value.shape, value.strides))
+        return {"descriptor": {"base": _told(value.base, places), "shape": shape, "strides": strides, **flags}}
+    if isinstance(value, TensorWrapper):
+        value = value.base
+    if isinstance(value, torch.Tensor):
+        return {"tensor": _offset(value, places)}
+    if isinstance(value, float):
+        return {"float": repr(value)}
+    if isinstance(value, tuple | list):
+        return [_told(item, places) for item in value]
+    if isinstance(value, bool):
+        return value
+    return operator.index(value) if hasattr(value, "__index__") else None
+
+
+def _offset(tensor: torch.Tensor, places: Places) -> int:
+    """Of its first element; one that launches may not touch lies before all that they may."""
+    address = tensor.data_ptr()
+    for (start, stop), offset in places.items():
+        if start <= address <= stop:
+            return offset + address - start
+    return 0

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this process knows of its launches, one of which runs at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from verl_kernel.env.executor.flow.origins import Kind
+from verl_kernel.env.trace import TraceEvent
+
+if TYPE_CHECKING:
+    from verl_kernel.env.devices.compiled.link import Link
+
+Range = tuple[int, int]
+"""First byte and the byte behind the last."""
+
+
+class LaunchState:
+    """The state of a process's launches."""
+
+    def __init__(self) -> None:
+        self.link: Link | None = None
+        """To the process that executes them."""
+        self.events: list[TraceEvent] | None = None
+        """Where launches are recorded."""
+        self.is_tried = False
+        """Whether launches are no part of the forward: an autotuner tries configurations."""
+        self.suppressed = False
+        """Whether launches do nothing, and leave no trace."""
+        self.spent_ns = 0
+        """Processor time of all launches and recorded ops so far."""
+        self.tensors: list[torch.Tensor] = []
+        """Those among the launch's arguments."""
+        self.ranges: list[Range] = []
+        """The memory of each that the launch may touch."""
+        self._kept: tuple[Kind, ...] | None = None
+        self._only: frozenset[int] | None = None
+        self._number = -1
+        self._shared: Range = (0, 0)
+        self._places: list[Range] = []
+
+    def begin_forward(self) -> None:
+        """A forward begins: launches are counted from 0."""
+        self._number = -1
+
+    def begin_launch(self, arguments: Iterable[Any]) -> list[Kind] | None:
+        """A launch begins, which may touch the memory of the tensors among its arguments.
+
+        Returns:
+            The kinds of its stores that happen; None for all.
+        """
+        self._number += not self.is_tried
+        self.tensors = [value for value in _leaves(arguments) if isinstance(value, torch.Tensor)]
+        self.ranges = [self._memory(tensor) for tensor in self.tensors]
+        is_concerned = self._only is None or self._number in self._only
+        return None if self._kept is None or self.is_tried or not is_concerned else [*self._kept]
+
+    def confine(self, shared: Range, places: Iterable[Range]) -> None:
+        """Of the judge's memory, launches may touch these tensors, each where it was handed over."""
+        self._shared, self._places = shared, sorted(places)
+
+    @contextmanager
+    def keeping(self, kinds: Sequence[Kind], only: Sequence[int] | None) -> Iterator[None]:
+        """Leave out the stores of all other kinds, of all launches or of those of these numbers."""
+        self._kept, self._only = tuple(kinds), None if only is None else frozenset(only)
+        self.suppressed = not kinds and only is None
+        try:
+            yield
+        finally:
+            self._kept, self._only, self.suppressed = None, None, False
+
+    @contextmanager
+    def trying(self) -> Iterator[list[TraceEvent]]:
+        """Launches inside are collected apart, and run in an ablation too."""
+        outer = self.events, self.suppressed, self.is_tried
+        events: list[TraceEvent] = []
+        self.events, self.suppressed, self.is_tried = events, False, True
+        try:
+            yield events
+        finally:
+            self.events, self.suppressed, self.is_tried = outer
+
+    def _memory(self, tensor: torch.Tensor) -> Range:
+        storage = tensor.untyped_storage()
+        start = storage.data_ptr()
+        if start != self._shared[0]:
+            return start, start + storage.nbytes()
+        address = tensor.data_ptr()
+        return next((place for place in self._places if place[0] <= address < place[1]), (0, 0))
+
+
+STATE = LaunchState()
+"""This process's."""
+
+
+def _leaves(arguments: Iterable[Any]) -> Iterator[Any]:
+    for value in arguments:
+        if isinstance(value, tuple | list):
+            yield from _leaves(value)
+        else:
+            yield value if isinstance(value, torch.Tensor) else getattr(value, "base", value)

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Autotuning: every configuration is launched once and timed by the simulated clock.
+
+A launch that is being tried is no part of the forward's trace and leaves nothing behind in its tensors. So whatever
+else is launched in its place is free but useless; torch ops of hooks stay charged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from triton.runtime.autotuner import Autotuner
+
+from verl_kernel.env.devices.compiled.state import STATE
+from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.timeline import time_ms
+
+MOST_CONFIGURATIONS = 64
+"""Configurations of a kernel that are tried, in the order of the list or of the program's own pruning."""
+_MACHINE = Machine.of("h100")
+
+
+def simulated_ms(call: Callable[[], Any], quantiles: Any = None, **options: Any) -> Any:
+    """What the launches in `call` take; as many equal times as `quantiles` asks for."""
+    with STATE.trying() as events:
+        call()
+    milliseconds = time_ms(events, _MACHINE)
+    return milliseconds if quantiles is None else [milliseconds] * len(quantiles)
+
+
+def install() -> None:
+    """Let autotuners choose by the simulated clock (once per process)."""
+    Autotuner.do_bench = property(lambda self: simulated_ms)
+    Autotuner.prune_configs = _bounded(Autotuner.prune_configs)
+
+
+def _bounded(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def prune_configs(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return list(original(self, *args, **kwargs))[:MOST_CONFIGURATIONS]
+
+    return prune_configs
