@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -27,6 +28,18 @@ _NARROW, _WIDE = range(-(2**31), 2**31), range(-(2**63), 2**63)
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
+@dataclass(frozen=True)
+class Described:
+    """A launch."""
+
+    launch: Launch
+    """Its functions numbered as this process numbers them."""
+    unit: Unit
+    """The launch by itself."""
+    digest: str
+    """The same for launches that share a kernel."""
+
+
 class Descriptions:
     """The launches of this process that need kernels of their own."""
 
@@ -42,10 +55,11 @@ class Descriptions:
         """Objects that functions use, so that their ids stay theirs."""
         self._numbers: dict[Any, int] = {}
         self._launches: dict[str, Launch] = {}
-        self._digests: dict[str, str] = {}
+        self._known: dict[str, Described] = {}
+        """By the launch as text."""
         self._tried: set[str] = set()
 
-    def describe(self, kernel: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Unit, str]:
+    def describe(self, kernel: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> Described:
         """Describe a launch.
 
         Args:
@@ -53,20 +67,17 @@ class Descriptions:
             args: positional arguments.
             options: keyword arguments, those that are no parameters included.
 
-        Returns:
-            The launch by itself, and its digest, which is the same for launches that share a kernel.
-
         Raises:
             NotTriton: the kernel is no function of the source.
         """
         launch = _Values(self).launch(self.source(kernel), args, options)
-        unit = Description(self._functions, ()).unit(launch)
-        known = repr(launch)
-        if known not in self._digests:
-            self._digests[known] = unit.digest()
-        return unit, self._digests[known]
+        text = repr(launch)
+        if text not in self._known:
+            unit = Description(self._functions, ()).unit(launch)
+            self._known[text] = Described(launch, unit, unit.digest())
+        return self._known[text]
 
-    def note(self, unit: Unit, digest: str, is_tried: bool) -> str:
+    def note(self, described: Described, is_tried: bool) -> str:
         """Remember a launch of the program's, or a configuration that an autotuner tries.
 
         Returns:
@@ -78,10 +89,10 @@ class Descriptions:
         if not self.is_on:
             return ""
         if not is_tried:
-            self._launches.setdefault(digest, unit.launch)
-            return digest
-        self._tried.add(digest)
-        if digest in self.ruled_out:
+            self._launches.setdefault(described.digest, described.launch)
+            return described.digest
+        self._tried.add(described.digest)
+        if described.digest in self.ruled_out:
             raise OutOfResources(1, 0, "what a multiprocessor has")
         return ""
 

@@ -63,9 +63,13 @@ def _launch(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> N
         hook(*args, **options)
     bound = _bound(self, args, options)
     sizes = _sizes(grid(bound) if callable(grid) else grid)
-    unit, digest = DESCRIPTIONS.describe(self, args, options)
-    variant = DESCRIPTIONS.note(unit, digest, STATE.is_tried)
-    _run(self, unit, sizes, bound, variant)
+    start = time.thread_time_ns()  # what came before was the program's own
+    try:
+        described = DESCRIPTIONS.describe(self, args, options)
+        variant = DESCRIPTIONS.note(described, STATE.is_tried)
+        _run(self, described.unit, sizes, bound, variant)
+    finally:
+        STATE.spent_ns += time.thread_time_ns() - start
 
 
 def _bound(kernel: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,16 +88,15 @@ def _sizes(grid: Any) -> tuple[int, ...]:
 
 
 def _run(kernel: Any, unit: Unit, grid: tuple[int, ...], bound: Mapping[str, Any], variant: str) -> None:
-    start, failed = time.thread_time_ns(), True
     work: Work | None = None
     places: list[Range] = []
+    failed = True
     kept = STATE.begin_launch(bound.values())
     try:
         if kept != []:
             work, places = _executed(kernel, unit, grid, bound, kept)
         failed = False
     finally:
-        STATE.spent_ns += time.thread_time_ns() - start
         _record(kernel, grid, variant, failed, work, places)
         STATE.tensors = []  # the program's memory is freed when the program drops it
 
