@@ -11,6 +11,8 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import replace
+from functools import cached_property
 from random import Random
 from types import TracebackType
 
@@ -127,8 +129,15 @@ class Judge:
         return known
 
     def _run(self, request: EvalRequest) -> EvalResult:
+        if self._device.compiled and self._sizes.of(request.task) is not None:
+            return self._interpreting._run(request)
         with self._served(request):
             return self._evaluation(request).run(request)
+
+    @cached_property
+    def _interpreting(self) -> Judge:
+        """Judges what is too large to run whole, which only the interpreter follows without data."""
+        return Judge(replace(self._options, execute="both"), self._seed, self._guard)
 
     def _evaluation(self, request: EvalRequest) -> Evaluation:
         secret, counts = self._secret(request), self._choice.of(request)
@@ -138,11 +147,6 @@ class Judge:
             reference = self._reference(request.task)
             return Evaluation(*self._parts, reference, self._guard, secret, self._clock, counts, compiler)
         references = [self._reference(copy.task) for copy in shrunk.copies]
-        if any(reference.preparation.traits.uses_bfloat16 for reference in references):
-            raise TaskError(
-                f"reference {request.task.task_id} cannot serve as a task: it uses bfloat16, and is too large to run "
-                "whole: give it smaller sizes"
-            )
         return ReducedEvaluation(*self._parts, references, self._guard, secret, self._clock, counts, shrunk, compiler)
 
     def survey(self, task: Task, source: str, kinds: Sequence[Kind], secret: bytes) -> list[Outcome]:
@@ -220,6 +224,8 @@ class Judge:
 
     def close(self) -> None:
         """End the zygotes."""
+        if "_interpreting" in vars(self):
+            self._interpreting.close()
         self._zygote.close()
         for helper in self._helpers:
             helper.close()

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 import triton.language as tl
 from triton.runtime.errors import OutOfResources
-from triton.runtime.jit import ConstexprFunction, JITFunction, TensorWrapper
+from triton.runtime.jit import TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from verl_kernel.env.compilation.description import Description, Function, Launch, Unit
-from verl_kernel.env.devices.compiled.kernel_source import KernelSource, NotTriton, library_path
+from verl_kernel.env.devices.compiled.kernel_source import KernelSource, NotTriton, is_function, library_path
 
 _ALIGNMENT = 16
 _NARROW, _WIDE = range(-(2**31), 2**31), range(-(2**63), 2**63)
@@ -51,7 +51,7 @@ class Descriptions:
         self._sources: dict[int, KernelSource] = {}
         """By the id of what the decorator made, which the source keeps alive."""
         self._functions: list[Function] = []
-        self._kept: list[tuple[Any, ...]] = []
+        self._kept: list[Any] = []
         """Objects that functions use, so that their ids stay theirs."""
         self._numbers: dict[Any, int] = {}
         self._launches: dict[str, Launch] = {}
@@ -108,18 +108,28 @@ class Descriptions:
         return self._sources[id(made)]
 
     def number(self, made: Any, values: _Values) -> int:
-        """Number of a function, as its names stand now."""
-        source = self.source(made)
-        named = source.names()
-        used = tuple(named.values())
-        key = (id(source), tuple(map(id, used)))
+        """Number of a function, as its names, and those of all that it calls, stand now."""
+        reached = self._reached(made)
+        key = tuple((id(source), *map(id, named.values())) for source, named in reached)
         if key not in self._numbers:
-            self._kept.append(used)
+            self._kept.append(reached)
+            source, named = reached[0]
             self._numbers[key] = number = len(self._functions)
             self._functions.append(_function(source, {}, {}))  # first, for it may call itself
             uses = {name: values.used(value) for name, value in named.items()}
             self._functions[number] = _function(source, uses, _defaults(source, values))
         return self._numbers[key]
+
+    def _reached(self, made: Any) -> list[tuple[KernelSource, dict[str, Any]]]:
+        """A function and all that it may call, each with what its names stand for."""
+        found: dict[int, tuple[KernelSource, dict[str, Any]]] = {}
+        left = [made]
+        while left:
+            source = self.source(left.pop(0))
+            if id(source) not in found:
+                found[id(source)] = source, (named := source.names())
+                left += [value for value in named.values() if is_function(value) and not library_path(value)]
+        return list(found.values())
 
 
 class _Values:
@@ -184,7 +194,7 @@ class _Values:
         home = getattr(value, "__module__", None)
         if home in ("math", "builtins") and callable(value):
             return {"member": [home, value.__name__]}
-        if type(value) in (JITFunction, ConstexprFunction):
+        if is_function(value):
             return {"function": self._descriptions.number(value, self)}
         if isinstance(value, type):
             return {"class": value.__name__}  # an annotation's; in a body the compiler refuses it

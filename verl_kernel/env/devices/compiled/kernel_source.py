@@ -80,6 +80,11 @@ def is_kernel(value: Any) -> bool:
     return type(value) is JITFunction
 
 
+def is_function(value: Any) -> bool:
+    """Whether a value is a function that kernels can call."""
+    return type(value) in (JITFunction, ConstexprFunction)
+
+
 def library_path(value: Any) -> tuple[str, str] | None:
     """Module and name of a function or class of Triton's own; None for anything else."""
     home, name = getattr(value, "__module__", None), getattr(value, "__name__", None)

@@ -20,7 +20,7 @@ from triton.runtime.jit import JITFunction
 from verl_kernel.env.compilation.description import Unit
 from verl_kernel.env.compilation.outcome import PASSED_OVER
 from verl_kernel.env.devices.compiled.descriptions import Descriptions
-from verl_kernel.env.devices.compiled.kernel_source import NotTriton, is_kernel
+from verl_kernel.env.devices.compiled.kernel_source import is_kernel
 from verl_kernel.env.devices.compiled.state import STATE, Range
 from verl_kernel.env.devices.op_recorder import OpRecorder
 from verl_kernel.env.executor.flow.origins import Kind
@@ -52,13 +52,11 @@ def _launch(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> N
         NotRun: it did not run to its end.
         NotTriton: it is no kernel of the source.
     """
-    if STATE.suppressed:
+    if STATE.suppressed or warmup:  # what is only compiled does nothing to the program's tensors
         return
     if not is_kernel(self):
         WIRE.note(HackFlag.UNAPPROVED_LAUNCH, f"a {type(self).__name__} is no kernel of triton.jit")
         raise RuntimeError("only functions under @triton.jit can be launched")
-    if warmup:
-        raise NotTriton("a kernel is compiled when it is launched here: launch it instead of calling warmup")
     for hook in self.pre_run_hooks:
         hook(*args, **options)
     bound = _bound(self, args, options)

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program's launches are described and recorded as; run in a process of its own, prints JSON."""
+
+import json
+from collections import namedtuple
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.devices.compiled import launches
+from verl_kernel.env.devices.compiled.descriptions import Descriptions
+from verl_kernel.env.devices.compiled.state import STATE
+from verl_kernel.env.ipc.execution_messages import Launched, Work
+
+Pair = namedtuple("Pair", "left right")
+SCALE = tl.constexpr(3)
+KIND = tl.float16
+exp = tl.exp
+OTHER = object()
+
+
+@triton.constexpr_function
+def rounded(n):
+    return n // 2 * 2
+
+
+@triton.jit
+def helper(x, n):
+    return exp(x) * SCALE + (helper(x, n - 1) if n > 0 else 0)
+
+
+@triton.jit(do_not_specialize=["n"], noinline=False)
+def kernel(x, n, pair, BLOCK: tl.constexpr = 16):
+    offsets = tl.arange(0, rounded(BLOCK))
+    y = libdevice.tanh(helper(tl.load(x + offsets), 1)).to(KIND)
+    tl.store(x + offsets, tl.sum(y, 0) + len(str(BLOCK)))
+
+
+@triton.jit
+def careless(x):
+    tl.store(x, OTHER)
+
+
+def _described(*args, made=kernel, **options):
+    return Descriptions().describe(made, args, options)
+
+
+def _unit(*args, **options):
+    return _described(*args, **options).unit.to_json()
+
+
+def _digest(*args, **options):
+    return _described(*args, **options).digest
+
+
+def _redefined():
+    """Digests before and after a global that a kernel uses has changed."""
+    known = Descriptions()
+    x = torch.ones(16)
+    first = known.describe(kernel, (x, 2, None), {}).digest
+    globals()["SCALE"] = tl.constexpr(4)
+    second = known.describe(kernel, (x, 2, None), {}).digest
+    globals()["SCALE"] = tl.constexpr(3)
+    return [first, second, known.describe(kernel, (x, 2, None), {}).digest]
+
+
+def _closure(value):
+    OTHER = value
+
+    @triton.jit
+    def inner(x):
+        tl.store(x, OTHER)
+
+    return inner
+
+
+class _Link:
+    """Notes what it is asked, and answers the same to all."""
+
+    def __init__(self, failure=None):
+        self.asked, self.failure = [], failure
+
+    def run(self, unit, grid, arguments, ranges, is_tried, kept):
+        self.asked.append([grid, sorted(arguments), len(ranges), is_tried, kept])
+        work = Work(
+            bytes=8, flops=2, half_flops=0, stored=4, computed=4, steps=[], reads=[(0, 4)], writes=[(0, 4)]
+        )  # fmt: skip
+        return Launched(failure=self.failure, work=None if self.failure else work), ranges
+
+
+def _recorded(run, failure=None):
+    """Events of what a function launches, what it raised, and what was asked of the executing process."""
+    STATE.link, raised = _Link(failure), None
+    with torch.no_grad(), DEVICE.record() as events:
+        try:
+            run()
+        except Exception as exc:  # noqa: BLE001  a case may expect any
+            raised = f"{type(exc).__name__}: {exc}"
+    told = [[event.name, event.grid, event.bytes, event.failed] for event in events]
+    return {"events": told, "raised": raised, "asked": STATE.link.asked}
+
+
+def _launch(grid=(2,), **options):
+    return lambda: kernel[grid](X, 5, None, **options)
+
+
+def _ablated(kept, only=None):
+    def run():
+        with DEVICE.suppress_launches(kept, only):
+            _launch()()
+            _launch()()
+
+    return run
+
+
+def _tuned():
+    @triton.autotune([triton.Config({"BLOCK": 16}), triton.Config({"BLOCK": 32})], key=["n"])
+    @triton.jit
+    def tuned(x, n, BLOCK: tl.constexpr):
+        tl.store(x, n)
+
+    tuned[lambda given: (given["BLOCK"],)](X, 7)
+
+
+class Cheat(triton.runtime.JITFunction):
+    """No kernel of triton.jit's."""
+
+
+DEVICE = resolve_device("cpu", compiled=True)
+DEVICE.setup()
+X = torch.ones(64)
+launches.DESCRIPTIONS.is_on = True
+CASES = {
+    "unit": _unit(X, 5, Pair(1, 2.0), num_warps=8),
+    "careless": _unit(X, made=careless),
+    "closures": [_unit(X, made=_closure(value))["functions"][0]["uses"] for value in (1, 2.5)],
+    "unaligned": _digest(X[1:], 5, None) != _digest(X, 5, None),
+    "other_int": [_digest(X, n, None) == _digest(X, 5, None) for n in (7, 16, 1, 2**33)],
+    "constant": [_digest(X, 5, None, BLOCK=n) == _digest(X, 5, None, BLOCK=16) for n in (16, 32)],
+    "redefined": _redefined(),
+    "launch": _recorded(_launch()),
+    "grids": [_recorded(_launch(grid))["asked"][0][0] for grid in (3, (1, 2, 3), [4, 5], lambda given: (given["n"],))],
+    "bad_grid": [_recorded(_launch(grid))["raised"] for grid in ((), (1.5,))],
+    "empty": _recorded(_launch((0,))),
+    "failed": _recorded(_launch(), failure="out of bounds"),
+    "warmup": _recorded(lambda: kernel.warmup(X, 5, None, grid=(1,))),
+    "tuned": _recorded(_tuned),
+    "all_left_out": _recorded(_ablated(())),
+    "kept": _recorded(_ablated(("moves",)))["asked"],
+    "one_left_out": _recorded(_ablated((), [1]))["asked"],
+    "cheat": _recorded(lambda: Cheat(kernel.fn)[(1,)](X, 5, None))["raised"],
+}
+print(json.dumps(CASES))
