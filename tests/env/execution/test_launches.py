@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from verl_kernel.env.compilation.outcome import UNKNOWN
 from verl_kernel.env.execution.arena import Arena
 from verl_kernel.env.execution.launches import Launches
 
@@ -28,10 +29,19 @@ def arena() -> Iterator[Arena]:
 
 
 @pytest.fixture
-def launches(arena, tmp_path) -> Launches:
-    file = tmp_path / "candidate.py"
-    file.write_text("import triton\n\n@triton.jit\ndef k():\n    pass\n")
-    return Launches(str(file), arena)
+def asked() -> list[object]:
+    return []
+
+
+@pytest.fixture
+def launches(arena, asked) -> Launches:
+    def refuse(request):
+        asked.append(request)
+        options = request["unit"]["launch"]["options"]
+        kind = UNKNOWN if "num_ctas" in options else "CompilationError"
+        return {"refused": {"kind": kind, "message": "no clusters", "function": 0, "offset": 2}}, b""
+
+    return Launches(arena, refuse)
 
 
 @pytest.mark.parametrize(("offset", "length"), [(-1, 4), (0, SIZE + 1), (SIZE - 3, 4), (0.5, 1), (0, True), (2**70, 0)])
@@ -73,7 +83,22 @@ def test_what_is_tried_stops_nothing(launches):
     assert launches.report(0, False)["stopped"] is None
 
 
-def test_a_function_that_the_source_does_not_hold_is_refused(launches):
-    unit = {**UNIT, "functions": [{**UNIT["functions"][0], "line": 99}]}
-    launches.run({**REQUEST, "unit": unit})
-    assert launches.report(0, False)["stopped"]["kind"] == "refused"
+def test_what_the_compiler_refuses_is_told_with_its_line(launches):
+    launches.run(REQUEST)
+    stopped = launches.report(0, False)["stopped"]
+    assert stopped["kind"] == "refused" and stopped["line"] == 6
+    assert stopped["message"] == "CompilationError: no clusters"
+
+
+def test_what_is_known_is_not_asked_again(launches, asked):
+    launches.run(REQUEST)
+    launches.run(REQUEST)
+    assert len(asked) == 1
+    launches.run({**REQUEST, "kept": ["moves"]})
+    assert [request["kept"] for request in asked] == [None, ["moves"]]
+
+
+def test_a_failure_of_the_judge_stops_the_launch(arena):
+    launches = Launches(arena, lambda request: ({"failed": "it was killed"}, b""))
+    assert launches.run(REQUEST)["failure"] == "it was killed"
+    assert launches.report(0, False)["stopped"]["kind"] == "failed"

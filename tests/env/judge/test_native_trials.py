@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kernelgym.execute`: kernels run as compiled, after the interpreter or alone, with real processes."""
 
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from verl_kernel.env.judge.judge import Judge
+from verl_kernel.env.judge.processes.runner import RunnerProcess
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
-from verl_kernel.errors import TaskError
+from verl_kernel.errors import InfraError, TaskError
 
 TASK = Task(
     """
@@ -273,3 +276,29 @@ def test_a_race_is_unsafe_where_memory_is_checked():
         result = checking.evaluate(TASK, source)
     assert result.status is EvalStatus.UNSAFE and result.error.type == "CompiledRace", result.error
     assert "in columns" in result.error.message
+
+
+def test_a_kernel_that_was_judged_before_is_compiled_no_more(compiling):
+    compiling.evaluate(TASK, RIGHT)
+    forked = compiling._executor.store.forked
+    other = RIGHT.replace("import torch\n", "import math\nimport torch\n", 1).replace(
+        "forward(self, x):", "forward(self, x, y=1):"
+    )
+    assert compiling.evaluate(TASK, other).status is EvalStatus.OK
+    assert compiling._executor.store.forked == forked
+
+
+@pytest.mark.parametrize("which", ["compiling", "judge"])
+def test_a_compiling_process_that_is_killed_is_the_gyms_failure(which, request, monkeypatch):
+    judge = request.getfixturevalue(which)
+    judge.evaluate(TASK, RIGHT)  # its processes have started
+    fork = judge._executor._compilers.fork
+
+    def killed(*args: object) -> RunnerProcess:
+        process = fork(*args)
+        os.kill(process.pid, signal.SIGKILL)
+        return process
+
+    monkeypatch.setattr(judge._executor._compilers, "fork", killed)
+    with pytest.raises(InfraError, match="compiling process"):
+        judge.evaluate(TASK, RIGHT.replace("BLOCK=32", "BLOCK=32, num_warps=2"))

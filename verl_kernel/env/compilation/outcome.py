@@ -11,7 +11,8 @@ from typing import Any
 
 _MOST_BYTES, _MOST_CHARS = 2**40, 2000
 
-
+UNKNOWN = "NotExecuted"
+"""Kind of a refusal by the executor, which has no definition for what the compiler made."""
 PASSED_OVER = ("OutOfResources", "PTXASError", "CompileTimeAssertionFailure")
 """Refusals that `triton.runtime.autotuner` takes for a configuration that is none."""
 
@@ -70,6 +71,12 @@ class Refusal:
         if self.function is not None and type(self.function) is not int:
             raise ValueError("the function of a refusal must be an integer or null")
 
+    @classmethod
+    def from_json(cls, value: Any) -> Refusal:
+        """Read what a compiling process says (raises ValueError, TypeError, LookupError); long words are cut."""
+        said = cls(**value)
+        return cls(said.kind[:80], said.message[:_MOST_CHARS], said.function, said.offset)
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -96,8 +103,5 @@ class Outcome:
         if type(seconds) is not float or not 0 <= seconds < 1e6:
             raise ValueError("the seconds of a compilation must be a number of at least 0")
         if "refused" in value:
-            refused = Refusal(**value["refused"])
-            return cls(
-                Refusal(refused.kind[:80], refused.message[:_MOST_CHARS], refused.function, refused.offset), seconds
-            )
+            return cls(Refusal.from_json(value["refused"]), seconds)
         return cls(Resources(**value["used"]), seconds)

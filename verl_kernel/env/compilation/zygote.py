@@ -3,24 +3,31 @@
 
 Run by the judge as `python -m verl_kernel.env.compilation.zygote <fd> <target>`. It is no zygote of runners: a process
 that has imported Triton for interpreting cannot compile, and the other way round. A forked process answers `compile`
-requests, one launch at a time, and runs text of kernels through the compiler; none of the candidate's host code.
+requests, one launch at a time, or makes PTX or native code for an executing process. It runs text of kernels through
+the compiler, and none of the candidate's host code.
 """
 
 from __future__ import annotations
 
 import gc
+import mmap
 import os
 import socket
 import sys
 import tempfile
+from contextlib import suppress
+from dataclasses import asdict
 from importlib.metadata import version
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from verl_kernel.env.compilation import translation
 from verl_kernel.env.compilation.compiler import Compiler, prepare
 from verl_kernel.env.compilation.description import Unit
+from verl_kernel.env.compilation.outcome import Refusal
 from verl_kernel.env.compilation.targets import TARGETS
 from verl_kernel.env.ipc import fork_loop
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed
+from verl_kernel.env.ipc.code_messages import Made, NativeRequest, Refused, Translated
 from verl_kernel.env.ipc.messages import Compiled
 from verl_kernel.env.ipc.zygote_messages import ForkRequest, Ready, Started
 from verl_kernel.env.sandbox import gpu_variables, jail, landlock, own_paths
@@ -32,7 +39,7 @@ _PROFILE = IsolationProfile(may_start_programs=True, file_bytes=256 << 20, open_
 
 
 def main() -> None:
-    """Serve the judge behind the descriptor and for the target named on the command line."""
+    """Serve the judge behind the descriptor and for the target named on the command line (`off`: only to execute)."""
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))
     channel.send(_prepare(sys.argv[2]))
     fork_loop.serve(channel, _become_compiler)
@@ -46,7 +53,9 @@ def _prepare(name: str) -> Ready:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TRITON_CACHE_DIR"] = folder
         try:
-            prepare(TARGETS[name])
+            translation.prepare()
+            if name in TARGETS:
+                prepare(TARGETS[name])
         except Exception as exc:  # noqa: BLE001  Triton says in many ways that it lacks a target or its assembler
             return Ready(ready={}, unfit=_unfit(name, exc))
     landlock.readable()
@@ -65,27 +74,54 @@ def _unfit(name: str, exc: Exception) -> str:
 
 
 def _become_compiler(request: ForkRequest, fds: list[int]) -> None:
-    sock, _, output, _ = fds
+    sock, memory, output, _ = fds
+    shared = mmap.mmap(memory, request["memory_bytes"])
     fork_loop.settle_descriptors(output, sock)
     limits = jail.Limits(request["scratch"], request["memory_mb"], _PROFILE)
     own_paths.settle(gpu_variables.kept(os.environ), limits.scratch)
     channel = Channel(socket.socket(fileno=sock))
     channel.send(Started(isolation=jail.enter(limits)))
-    _serve(channel, f"{limits.scratch}/{CANDIDATE_FILE}")
+    with suppress(ChannelClosed):
+        _serve(channel, shared, f"{limits.scratch}/{CANDIDATE_FILE}")
 
 
-def _serve(channel: Channel, file: str) -> None:
+def _serve(channel: Channel, shared: mmap.mmap, file: str) -> None:
+    """Answer until the judge has enough; the process is in the folder of the candidate's file."""
     compiler: Compiler | None = None
-    while True:
-        try:
-            request = channel.recv()
-        except ChannelClosed:
-            return
-        if "exit" in request:
-            return
-        compiler = compiler or Compiler(file)
-        outcome = compiler.compile(Unit.from_json(request["compile"]))
-        channel.send(Compiled(compiled=outcome.to_json()))
+    while "exit" not in (request := channel.recv()):
+        if "translate" in request:
+            channel.send(_translated(request["translate"], shared))
+        elif "native" in request:
+            channel.send(_native(request["native"], shared))
+        else:
+            compiler = compiler or Compiler(file)
+            channel.send(Compiled(compiled=compiler.compile(Unit.from_json(request["compile"])).to_json()))
+
+
+def _translated(unit: dict[str, Any], shared: mmap.mmap) -> Translated | Refused:
+    found = translation.translate(Unit.from_json(unit), CANDIDATE_FILE)
+    if isinstance(found, Refusal):
+        return Refused(refused=asdict(found))
+    ptx, said = found
+    return said if _put(shared, ptx.encode()) else _too_long()
+
+
+def _native(request: NativeRequest, shared: mmap.mmap) -> Made | Refused:
+    found = translation.native(shared[: request["ptx"]].decode(), request)
+    if isinstance(found, Refusal):
+        return Refused(refused=asdict(found))
+    return Made(made=len(found)) if _put(shared, found) else _too_long()
+
+
+def _put(shared: mmap.mmap, data: bytes) -> bool:
+    if len(data) > len(shared):
+        return False
+    shared[: len(data)] = data
+    return True
+
+
+def _too_long() -> Refused:
+    return Refused(refused=asdict(Refusal("CompileMemory", "the code of this kernel is too long", 0)))
 
 
 def _start() -> NoReturn:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles and executes the launches that a runner asks for, and keeps an account of them for the judge."""
+"""Executes the launches that a runner asks for, and keeps an account of them for the judge."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from verl_kernel.env.compilation import refusals
 from verl_kernel.env.compilation.description import Unit
-from verl_kernel.env.compilation.outcome import Refusal
-from verl_kernel.env.compilation.rebuilding import Rebuilt
-from verl_kernel.env.compilation.texts import definitions
+from verl_kernel.env.compilation.isolated import place
+from verl_kernel.env.compilation.outcome import UNKNOWN
 from verl_kernel.env.execution.arena import Arena
 from verl_kernel.env.execution.work import work
-from verl_kernel.env.executor.driver import encoded, flattened
-from verl_kernel.env.executor.errors import Fault, NotKnown
-from verl_kernel.env.executor.flow.origins import Kind
+from verl_kernel.env.executor import code
+from verl_kernel.env.executor.arguments import encoded, flattened
+from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.kernel import Buffer, Kernel
 from verl_kernel.env.executor.library.grid import RESIDENT
 from verl_kernel.env.executor.races.watch import Watch
+from verl_kernel.env.ipc.code_messages import CodeRequest, Kept
 from verl_kernel.env.ipc.execution_messages import Launched, LaunchRequest, Reported, Stopped, Work
+from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 
 _DRAWN = 1 << 20
 """Most programs whose order is drawn one by one; of more they run backwards from a drawn one."""
 _MOST = 1 << 27
 """Programs of a grid that no kernel needs, and that take minutes here."""
 Part = TypeVar("Part")
+AskForCode = Callable[[CodeRequest], tuple[Mapping[str, Any], bytes]]
+"""Has the judge hand over a launch's code: `code_messages.Code` and it, or why there is none and nothing."""
 
 
 class Stop(Exception):
@@ -46,8 +48,16 @@ class Ready:
     """A compiled launch."""
 
     kernel: Kernel
+    unit: Unit
     signature: dict[str, Any]
     """Types of the parameters, by name, as Triton names them."""
+    starts: list[int]
+    """Lines where the unit's functions begin in what was compiled."""
+
+    def own_line(self, line: int) -> int:
+        """A line of the candidate's file, by that of what was compiled."""
+        number, offset = place(line, self.starts)
+        return self.unit.functions[number].line + offset
 
 
 class _Pointer:
@@ -65,17 +75,16 @@ class Launches:
     """The launches of one candidate.
 
     Args:
-        file: that holds its source.
         arena: where tensors lie.
+        ask: for code.
     """
 
-    def __init__(self, file: str, arena: Arena) -> None:
-        self._file, self._arena = file, arena
-        self._definitions = definitions(Path(file).read_bytes().decode("utf-8", "surrogatepass"))
+    def __init__(self, arena: Arena, ask: AskForCode) -> None:
+        self._arena, self._ask = arena, ask
         self._known: dict[str, Ready | Stop] = {}
         """By launch and, in an ablation, the kinds of stores that happen."""
-        self._native: dict[tuple[str, int, int, str], Kernel] = {}
-        """By code, which several launches may share."""
+        self._native: dict[str, Kernel] = {}
+        """By name of its code, which several launches may share."""
         self._works: list[Work] = []
         self._stopped: Stopped | None = None
         self._random = np.random.default_rng(0)
@@ -112,7 +121,7 @@ class Launches:
         self._stopped = self._stopped or Stopped(kind=stop.kind, kernel=name, message=message, line=stop.line)
         return Launched(failure=message, work=None)
 
-    def _ready(self, unit: Unit, kept: list[Kind] | None) -> Ready:
+    def _ready(self, unit: Unit, kept: Kept) -> Ready:
         key = f"{unit.digest()} {kept}"
         if key not in self._known:
             try:
@@ -124,26 +133,19 @@ class Launches:
             raise found
         return found
 
-    def _compiled(self, unit: Unit, kept: list[Kind] | None) -> Ready:
-        functions: list[Any] = []
-        if unit.launch.options.get("num_ctas", 1) != 1:
-            raise Stop("unknown", "the executor runs no clusters of blocks")
-        try:
-            rebuilt = Rebuilt(unit, self._definitions, self._file)
-            functions = rebuilt.functions
-            made = functions[0].warmup(*rebuilt.positional, grid=(1,), **rebuilt.named, **rebuilt.options)
-        except Exception as exc:  # noqa: BLE001  whatever stops the compiler is its refusal
-            refusal = refusals.refusal(exc, functions)
-            raise Stop("refused", f"{refusal.kind}: {refusal.message}", _line(unit, refusal)) from None
-        if made.metadata.global_scratch_size or made.metadata.profile_scratch_size:
-            raise Stop("unknown", "the executor gives a kernel no memory beside its arguments")
-        key = (made.asm["ptx"], made.metadata.num_warps, made.metadata.shared, str(kept))
-        try:
-            if key not in self._native:
-                self._native[key] = Kernel(key[0], key[1], key[2], kept=kept)
-        except NotKnown as exc:
-            raise Stop("unknown", str(exc)) from None
-        return Ready(self._native[key], made.src.signature)
+    def _compiled(self, unit: Unit, kept: Kept) -> Ready:
+        told, native = self._ask(CodeRequest(unit=unit.to_json(), kept=kept))
+        if "refused" in told:
+            refused = told["refused"]
+            if refused["kind"] == UNKNOWN:
+                raise Stop("unknown", refused["message"])
+            raise Stop("refused", f"{refused['kind']}: {refused['message']}", _line(unit, refused))
+        if "failed" in told:  # the judge knows why, and it is not the kernel
+            raise Stop("failed", told["failed"])
+        if told["name"] not in self._native:
+            self._native[told["name"]] = Kernel.loaded(code.read(native))
+        signature = {name: _sort(kind) for name, kind in told["signature"].items()}
+        return Ready(self._native[told["name"]], unit, signature, told["starts"])
 
     def _run(self, ready: Ready, request: LaunchRequest) -> Work | None:
         """Run it; what it did, or None of an empty grid."""
@@ -159,7 +161,7 @@ class Launches:
         try:
             count = ready.kernel.launch((x, y, z), words, buffers, order=order, watch=watch)
         except Fault as fault:
-            raise Stop(fault.kind, str(fault), self._own_line(fault)) from None
+            raise Stop(fault.kind, str(fault), _own_line(ready, fault)) from None
         if watch is not None:
             self._not_watched += watch.not_watched
         return work(count, len(buffers))
@@ -198,9 +200,6 @@ class Launches:
             return SimpleNamespace(**{**content, "base": self._value(content["base"])})
         raise ValueError(f"an argument of the unknown kind {kind!r}")
 
-    def _own_line(self, fault: Fault) -> int | None:
-        return fault.line[1] if fault.line and Path(fault.line[0]).name == Path(self._file).name else None
-
 
 def _read(read: Callable[[], Part]) -> Part:
     """A part of a request; what cannot be read was not written by our code."""
@@ -217,8 +216,19 @@ def _sizes(grid: Any) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _line(unit: Unit, refusal: Refusal) -> int | None:
-    number = refusal.function
+def _sort(kind: Any) -> Any:
+    """A parameter's type, with tuples where JSON has lists."""
+    return tuple(map(_sort, kind)) if isinstance(kind, list) else kind
+
+
+def _own_line(ready: Ready, fault: Fault) -> int | None:
+    """The line of a fault, if it lies in the candidate's file."""
+    is_own = fault.line is not None and Path(fault.line[0]).name == CANDIDATE_FILE
+    return ready.own_line(fault.line[1]) if is_own and fault.line else None
+
+
+def _line(unit: Unit, refused: Mapping[str, Any]) -> int | None:
+    number = refused["function"]
     if number not in range(len(unit.functions)):
         return None
-    return unit.functions[number or 0].line + refusal.offset
+    return unit.functions[number or 0].line + int(refused["offset"])

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that has Triton's compiler and the executor loaded and forks a jailed executing process per runner.
+"""The process that has the executor loaded and forks a jailed executing process per runner.
 
-Run by the judge as `python -m verl_kernel.env.execution.zygote <fd> <unused>`. A forked process has two channels: the
-runner's, for launches, and the judge's, for reports. It holds none of the judge's secrets, only tensors of launches.
+Run by the judge as `python -m verl_kernel.env.execution.zygote <fd> <folder>`; the library's native code is kept in the
+folder. A forked process has three channels: the runner's, for launches, and two to the judge, for reports and for the
+code of launches. It compiles nothing of the candidate's, and holds none of the judge's secrets, only tensors of
+launches.
 """
 
 from __future__ import annotations
@@ -12,60 +14,68 @@ import os
 import select
 import socket
 import sys
-import tempfile
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import version
 from typing import NoReturn
 
-from verl_kernel.env.compilation.compiler import compile_trial_kernel
 from verl_kernel.env.execution.arena import Arena
 from verl_kernel.env.execution.launches import Launches
-from verl_kernel.env.executor import driver
-from verl_kernel.env.executor.kernel import Kernel
+from verl_kernel.env.executor.kernel import library
+from verl_kernel.env.executor.library import common
+from verl_kernel.env.executor.object_cache import ObjectCache
 from verl_kernel.env.ipc import fork_loop
-from verl_kernel.env.ipc.channel import Channel, ChannelClosed, ProtocolError
+from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
+from verl_kernel.env.ipc.code_messages import CodeRequest
 from verl_kernel.env.ipc.zygote_messages import ForkRequest, Ready, Started
 from verl_kernel.env.sandbox import gpu_variables, jail, landlock, own_paths
 from verl_kernel.env.sandbox.isolation import IsolationProfile
-from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
-
-_PROFILE = IsolationProfile(may_start_programs=True, file_bytes=256 << 20, open_files=256)
-"""Triton writes what it compiles to files."""
 
 
 def main() -> None:
-    """Serve the judge behind the descriptor named on the command line."""
+    """Serve the judge behind the descriptor, with the folder named on the command line."""
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))
-    channel.send(_prepare())
+    channel.send(_prepare(sys.argv[2]))
     fork_loop.serve(channel, _become_executor)
 
 
-def _prepare() -> Ready:
+def _prepare(folder: str) -> Ready:
     jail.hide_memory()
     jail.leave_network()
     fork_loop.adopt_orphans()
     sys.dont_write_bytecode = True
-    driver.activate()
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["TRITON_CACHE_DIR"] = folder
-        made = compile_trial_kernel()
-        Kernel(made.asm["ptx"], made.metadata.num_warps, made.metadata.shared)  # compiles what most kernels call
+    _load_library(folder)
     landlock.readable()
     gc.collect()
     gc.freeze()
-    return Ready(ready={"triton": version("triton"), "llvmlite": version("llvmlite")})
+    return Ready(ready={"llvmlite": version("llvmlite")})
+
+
+def _load_library(folder: str) -> None:
+    """Load what most kernels call: seconds the first time, then from the folder; less where that cannot be used."""
+    cache = None
+    with suppress(OSError):
+        cache = ObjectCache(folder)
+    library().need(common.FIRST if cache is None else common.common(), cache)
 
 
 def _become_executor(request: ForkRequest, fds: list[int]) -> None:
-    sock, memory, output, _, link = fds
+    sock, memory, output, _, *links = fds
     arena = Arena(memory, request["memory_bytes"])
-    fork_loop.settle_descriptors(output, sock, link)
-    limits = jail.Limits(request["scratch"], request["memory_mb"], _PROFILE)
+    fork_loop.settle_descriptors(output, sock, *links)
+    limits = jail.Limits(request["scratch"], request["memory_mb"], IsolationProfile())
     own_paths.settle(gpu_variables.kept(os.environ), limits.scratch)
-    judge, runner = (Channel(socket.socket(fileno=fd)) for fd in (sock, link))
+    judge, runner, codes = (Channel(socket.socket(fileno=fd)) for fd in (sock, *links))
     judge.send(Started(isolation=jail.enter(limits)))
     with suppress(ChannelClosed):
-        _serve(judge, runner, Launches(f"{limits.scratch}/{CANDIDATE_FILE}", arena))
+        _serve(judge, runner, Launches(arena, partial(_ask, codes)))
+
+
+def _ask(codes: Channel, request: CodeRequest) -> tuple[Message, bytes]:
+    """Have the judge hand over a launch's code."""
+    codes.send(request)
+    told = codes.recv()
+    return told, codes.recv_bytes(told.get("code", 0))
 
 
 def _serve(judge: Channel, runner: Channel, launches: Launches) -> None:

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import functools
-import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +15,7 @@ from triton.runtime import _allocation
 from triton.runtime.driver import driver
 from triton.runtime.jit import TensorWrapper
 
+from verl_kernel.env.executor.arguments import encoded, flattened
 from verl_kernel.env.executor.kernel import Buffer, Kernel
 from verl_kernel.env.executor.object_cache import ObjectCache
 
@@ -43,7 +43,7 @@ class Launcher:
         if metadata.num_ctas != 1:
             raise NotImplementedError("the executor runs no clusters of blocks")
         flat = [
-            encoded(kind, value)
+            encoded(kind, value.base if isinstance(value, TensorWrapper) else value)
             for sort, item in zip(self._signature, arguments, strict=True)
             for kind, value in flattened(sort, item)
         ]
@@ -56,31 +56,6 @@ class Launcher:
         values = [item.data_ptr() if hasattr(item, "data_ptr") else item or 0 for item in (*flat, *scratch)]
         if x * y * z:
             ready(function, metadata.num_warps, metadata.shared).launch((x, y, z), values, buffers)
-
-
-def flattened(kind: Any, value: Any) -> Iterator[tuple[str, Any]]:
-    """The parameters that an argument becomes, with their types: none of a constant, several of a tuple."""
-    if isinstance(kind, tuple):
-        for one, item in zip(kind, value, strict=True):
-            yield from flattened(one, item)
-    elif isinstance(kind, str) and kind.startswith("tensordesc"):
-        shape, strides = list(value.shape), list(value.strides)
-        flags = (value.padding == "nan", value.round_f32_to_tf32)
-        yield from (("", item) for item in (value.base, *shape, *strides, *flags, *shape, *strides))
-    elif kind != "constexpr":
-        yield str(kind), value.base if isinstance(value, TensorWrapper) else value
-
-
-_FLOATS = {"fp16": "e", "fp32": "f", "f32": "f", "fp64": "d", "f64": "d"}
-
-
-def encoded(kind: str, value: Any) -> Any:
-    """A float as the bits of its type, as Triton's launchers hand it over; anything else as it is."""
-    if kind == "bf16":  # they cut it
-        return int.from_bytes(struct.pack("<f", value), "little") >> 16
-    if kind in _FLOATS:
-        return int.from_bytes(struct.pack(f"<{_FLOATS[kind]}", value), "little")
-    return value
 
 
 def _scratch(size: int, align: int, blocks: int) -> Any:

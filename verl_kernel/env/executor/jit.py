@@ -70,19 +70,37 @@ def compiled(written: str, cache: ObjectCache | None = None) -> Any:
     Raises:
         NotKnown: it would call what is not there.
     """
+    native = None if cache is None else cache.read(written)
+    if native is None:
+        native = emitted(written)
+        if cache is not None:
+            cache.keep(written, native)
+    return loaded(native)
+
+
+def emitted(written: str) -> bytes:
+    """A module's native code as an object file, for `loaded` of any process on this machine (raises NotKnown)."""
+    module, machine = _parsed(written)
+    _promote(module, machine)
+    return bytes(machine.emit_object(module))
+
+
+def loaded(native: bytes) -> Any:
+    """The engine that holds code that was emitted; functions of the library that it calls must be there."""
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(native))
+    engine.finalize_object()
+    return engine
+
+
+def _parsed(written: str) -> tuple[Any, Any]:
+    """A module, and the target machine for it."""
     machine = _machine()
     module = llvm.parse_assembly(written)
     module.triple = llvm.get_process_triple()
     module.data_layout = str(machine.target_data)
     _check_symbols(module)
-    known = None if cache is None else cache.read(written)
-    if known is None:
-        _promote(module, machine)
-    engine = llvm.create_mcjit_compiler(module, machine)
-    if cache is not None:
-        engine.set_object_cache(lambda made, code: cache.keep(written, code), lambda made: known)
-    engine.finalize_object()
-    return engine
+    return module, machine
 
 
 def _promote(module: Any, machine: Any) -> None:

@@ -7,10 +7,12 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from verl_kernel.env.executor import jit
+from verl_kernel.env.executor.code import Code
 from verl_kernel.env.executor.counts import Counters, LaunchCount, SiteCount, Traffic
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.faults import fault_of, unwritten
@@ -57,19 +59,29 @@ class Kernel:
         self, ptx: str, warps: int, shared_bytes: int, cache: ObjectCache | None = None,
         kept: Collection[origins.Kind] | None = None,
     ) -> None:  # fmt: skip
-        self.program: Program = parse(ptx) if kept is None else origins.without(parse(ptx), kept)
-        self.module: Module = module(self.program, warps)
-        self.library = _library()
-        self.library.need(self.module.library, cache)
-        self._engine = jit.compiled(self.module.text, cache)
+        program: Program = parse(ptx) if kept is None else origins.without(parse(ptx), kept)
+        made = module(program, warps)
+        library().need(made.library, cache)
+        self._settle(program, made, jit.compiled(made.text, cache), warps, shared_bytes)
+
+    @classmethod
+    def loaded(cls, code: Code) -> Kernel:
+        """One whose native code another process has made (`code.make`)."""
+        made = cls.__new__(cls)
+        library().need(code.module.library)
+        made._settle(code.program, code.module, jit.loaded(code.native), code.warps, code.shared_bytes)
+        return made
+
+    def _settle(self, program: Program, made: Module, engine: Any, warps: int, shared_bytes: int) -> None:
+        self.program, self.module, self.library, self._engine = program, made, library(), engine
         self._entry = int(self._engine.get_function_address("warp"))
         self.tables = [
             Buffer(int(self._engine.get_global_value_address(name)), len(data))
-            for name, data in self.program.constants.items()
+            for name, data in program.constants.items()
         ]
         """Constant tables, which every launch may read."""
-        self._warps, self._shared_bytes = warps, max(shared_bytes, self.program.shared_bytes)
-        self._counters = Counters(self.program, self.module)
+        self._warps, self._shared_bytes = warps, max(shared_bytes, program.shared_bytes)
+        self._counters = Counters(program, made)
 
     def launch(
         self, shape: Sequence[int], arguments: Sequence[int | float], buffers: Sequence[Buffer], *,
@@ -136,7 +148,7 @@ class Kernel:
 
 
 @functools.cache
-def _library() -> jit.Library:
+def library() -> jit.Library:
     """The process's."""
     return jit.Library()
 

@@ -91,6 +91,21 @@ class Channel:
         self._extend(data)
         return self.recv(), fds
 
+    def send_bytes(self, data: bytes) -> None:
+        """Send bare bytes, whose number an earlier message has told (raises ChannelClosed)."""
+        try:
+            self.sock.sendall(data)
+        except (OSError, TimeoutError) as exc:
+            raise ChannelClosed(f"the peer does not take bytes: {exc}") from exc
+
+    def recv_bytes(self, count: int) -> bytes:
+        """Wait for so many bytes (raises ChannelClosed)."""
+        while len(self._buffer) < count:
+            self._extend(_receive(self.sock))
+        data = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        return data
+
     def close(self) -> None:
         """Close this end."""
         self.sock.close()

@@ -3,11 +3,14 @@
 
 The runner sends `Launch` for each launch of a forward and waits for `Launched`. The judge sends `Report` before
 and after forwards, for which the process answers `Reported`: what the judge believes of a launch comes from there.
+The process asks the judge for the code of each launch that it meets for the first time (`code_messages`).
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
+
+from verl_kernel.env.ipc.code_messages import Kept
 
 
 class Work(TypedDict):
@@ -37,8 +40,7 @@ class LaunchRequest(TypedDict):
     """Offset and length of each piece of the arena that the launch may touch."""
     is_tried: bool
     """Whether it is no part of the forward: an autotuner tries a configuration."""
-    kept: list[Literal["computes", "moves", "constant"]] | None
-    """Kinds of stores that happen in an ablation (`executor.flow.origins`); null for all."""
+    kept: Kept
 
 
 class Launch(TypedDict):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,19 +34,22 @@ def serve(channel: Channel, become: Become, load: Callable[[], object] = lambda:
         become: what a forked process does.
         load: what `prepare` loads, for all processes forked later.
     """
-    inherited_kb = _private_kb()
+    inherited_kb, alive = _private_kb(), set[int]()
     with suppress(ChannelClosed):
         while True:
             request, fds = channel.recv_with_fds(max_fds=6)
             if "fork" in request:
-                channel.send(Forked(pid=_fork(request["fork"], fds, channel, become)))
+                pid = _fork(request["fork"], fds, channel, become)
+                alive.add(pid)
+                channel.send(Forked(pid=pid))
             elif "prepare" in request:
                 load()
                 gc.freeze()
                 inherited_kb = _private_kb()
                 channel.send(Prepared(prepared=True))
             else:
-                channel.send(_reap(request["reap"], inherited_kb))
+                alive.discard(request["reap"])
+                channel.send(_reap(request["reap"], inherited_kb, alive))
 
 
 def settle_descriptors(output: int, *kept: int) -> None:
@@ -75,14 +78,20 @@ def _fork(request: ForkRequest, fds: list[int], channel: Channel, become: Become
     return pid
 
 
-def _reap(pid: int, inherited_kb: int) -> Reaped:
-    """Collect a dead process and kill what it left behind: exit status (or minus the signal), its largest memory."""
+def _reap(pid: int, inherited_kb: int, alive: Set[int]) -> Reaped:
+    """Collect a dead process and kill what it left behind: exit status (or minus the signal), its largest memory.
+
+    Args:
+        pid: its number.
+        inherited_kb: memory that it began with.
+        alive: other processes, which go on.
+    """
     try:
         _, status, used = os.wait4(pid, 0)
         code, grown_kb = os.waitstatus_to_exitcode(status), max(0, used.ru_maxrss - inherited_kb)
     except ChildProcessError:
         code, grown_kb = -signal.SIGKILL, 0
-    while orphans := _children():
+    while orphans := [orphan for orphan in _children() if orphan not in alive]:
         for orphan in orphans:
             with suppress(ProcessLookupError):
                 os.kill(orphan, signal.SIGKILL)

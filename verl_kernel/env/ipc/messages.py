@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from verl_kernel.env.ipc.code_messages import Native as NativeCode
+from verl_kernel.env.ipc.code_messages import Translate
 from verl_kernel.env.ipc.dry_messages import Dry
 from verl_kernel.env.ipc.execution_messages import Report
 
@@ -238,4 +240,4 @@ class Remarks(TypedDict, total=False):
     memory: list[dict[str, object]]  # findings of its checks (`result.MemoryFinding`)
 
 
-Request = Load | Run | Time | Dry | Describe | Compile | Report | Exit
+Request = Load | Run | Time | Dry | Describe | Compile | Translate | NativeCode | Report | Exit

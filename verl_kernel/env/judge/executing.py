@@ -12,8 +12,10 @@ from verl_kernel.env.ipc.channel import ProtocolError
 from verl_kernel.env.ipc.execution_messages import Report, Reported
 from verl_kernel.env.ipc.messages import Claims
 from verl_kernel.env.ipc.shared_memory import SharedMemory
+from verl_kernel.env.judge.compiling.code import CodeStore
+from verl_kernel.env.judge.compiling.code_service import CodeService
 from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied
-from verl_kernel.env.judge.processes.zygote import ExecuteZygote
+from verl_kernel.env.judge.processes.zygote import CompileZygote, ExecuteZygote
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox.scratch import Scratch
 from verl_kernel.errors import InfraError
@@ -39,17 +41,22 @@ class LaunchExecutor:
 
     Args:
         options: limits of its processes.
+        compilers: forks those that make native code.
     """
 
-    def __init__(self, options: GymOptions) -> None:
-        self._options, self._zygote = options, ExecuteZygote()
+    def __init__(self, options: GymOptions, compilers: CompileZygote) -> None:
+        self._options, self._zygote, self._compilers = options, ExecuteZygote(), compilers
+        self.store = CodeStore(options, compilers)
+        """What was made so far."""
 
     def launch(self) -> None:
-        """Start its zygote, and do not wait."""
+        """Start its zygotes, and do not wait."""
+        self._compilers.launch()
         self._zygote.launch()
 
     def start(self) -> None:
-        """Wait until its zygote serves (raises EnvironmentNotReady)."""
+        """Wait until its zygotes serve (raises EnvironmentNotReady)."""
+        self._compilers.start()
         self._zygote.start()
 
     def begin(self, source: str) -> Execution:
@@ -58,42 +65,53 @@ class LaunchExecutor:
         Args:
             source: the candidate's file.
         """
-        return Execution(self._zygote, source, self._options)
+        return Execution(self._zygote, self.store, source, self._options)
 
     def close(self) -> None:
-        """End the zygote."""
+        """End the zygotes."""
         self._zygote.close()
+        self._compilers.close()
 
 
-def make_executor(options: GymOptions, device: DeviceBackend) -> LaunchExecutor | None:
+def make_executor(options: GymOptions, device: DeviceBackend, compilers: CompileZygote) -> LaunchExecutor | None:
     """What runs compiled kernels natively; None where the device does so itself, or kernels are interpreted only."""
     if options.execute == "interpreted" or device.timing_source != "simulated":
         return None
-    return LaunchExecutor(options)
+    return LaunchExecutor(options, compilers)
 
 
 class Execution:
     """One runner's executing process, its link to it, and the memory in which tensors are handed over."""
 
-    def __init__(self, zygote: ExecuteZygote, source: str, options: GymOptions) -> None:
+    def __init__(self, zygote: ExecuteZygote, store: CodeStore, source: str, options: GymOptions) -> None:
         with ExitStack() as made:
-            scratch = made.enter_context(closing(Scratch(source)))
+            scratch = made.enter_context(closing(Scratch("")))
             self.arena = made.enter_context(closing(SharedMemory.sparse(options.memory_mb << 20)))
             self.link, theirs = channels.pair()
             made.enter_context(closing(self.link))
-            with closing(theirs):
-                self._process = zygote.fork(scratch.path, self.arena, options, (theirs.fileno(),))
+            ours, asking = channels.pair()
+            with closing(theirs), closing(asking):
+                self._process = zygote.fork(scratch.path, self.arena, options, (theirs.fileno(), asking.fileno()))
             made.callback(self._process.end)
+            self._service = CodeService(store, ours, source)
+            made.callback(self._service.end)
             self._ask(None, _START_S)
             self._resources = made.pop_all()
 
+    @property
+    def failure(self) -> InfraError | None:
+        """Why a launch could not be compiled, though no candidate is to blame."""
+        return self._service.failure
+
     def report(self, seed: int = 0, watch: bool = False) -> Reported:
-        """What it ran since the last report (raises ExecutionDied).
+        """What it ran since the last report (raises ExecutionDied, or `failure`).
 
         Args:
             seed: draws the order of programs from now on.
             watch: whether races are looked for from now on.
         """
+        if self.failure is not None:
+            raise self.failure
         reply: Any = self._ask({"report": seed, "watch": watch}, _ANSWER_S)
         try:
             return Reported(works=reply["works"], stopped=reply["stopped"], not_watched=reply["not_watched"])

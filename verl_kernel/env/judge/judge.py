@@ -27,7 +27,7 @@ from verl_kernel.env.judge.evaluation import Evaluation
 from verl_kernel.env.judge.executing import LaunchExecutor, make_executor
 from verl_kernel.env.judge.processes.forked_zygote import ForkedZygote
 from verl_kernel.env.judge.processes.own_time import OwnTime
-from verl_kernel.env.judge.processes.zygote import Zygote
+from verl_kernel.env.judge.processes.zygote import CompileZygote, Zygote
 from verl_kernel.env.judge.sizes.reduced_evaluation import ReducedEvaluation
 from verl_kernel.env.judge.sizes.size_choice import SizeChoice
 from verl_kernel.env.judge.trials.choice import TrialChoice
@@ -90,7 +90,9 @@ class Judge:
         self._clock = backend.clock(options)
         self._choice = TrialChoice.read(options.trial_choice)
         self._zygote = Zygote(self._device, forked)
-        self._compiler, self._executor = make_compiler(options, self._device), make_executor(options, self._device)
+        compilers = CompileZygote(options.compile_for)
+        self._compiler = make_compiler(options, self._device, compilers)
+        self._executor = make_executor(options, self._device, compilers)
         self._sizes = SizeChoice(options, self._device, seed, guard, self._zygote.prepare)
         self._references: LRUCache[Reference | TaskError] = LRUCache(_REFERENCES, self._device.cache_bytes)
         folder = options.reference_cache

@@ -120,9 +120,11 @@ class Loading:
         return self._zygote.fork(self._scratch.path, self._memory, self._options, link, made.arena.size)
 
     def end(self) -> None:
-        """End the executing process, if there is one."""
+        """End the executing process, if there is one (raises InfraError where it could not be served)."""
         if self.execution is not None:
             self.execution.end()
+            if self.execution.failure is not None:
+                raise self.execution.failure
 
     def _first_words(self, client: RunnerClient) -> tuple[str, ...]:
         """What the runner says before it has a candidate: a failure here is the gym's."""

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import queue
-import signal
-import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
@@ -19,6 +17,7 @@ from verl_kernel.env.compilation.texts import Place
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.compiling.process import CompilingProcess
+from verl_kernel.env.judge.compiling.stopping import Stopping
 from verl_kernel.env.judge.processes.runner import RunnerProcess
 from verl_kernel.env.judge.processes.zygote import CompileZygote
 from verl_kernel.env.lru import LRUCache
@@ -38,11 +37,11 @@ class LaunchCompiler:
     Args:
         target: what it compiles for.
         options: limits of its processes.
+        zygote: of the judge, for this target.
     """
 
-    def __init__(self, target: Target, options: GymOptions) -> None:
-        self.target, self._options = target, options
-        self._zygote = CompileZygote(target.name)
+    def __init__(self, target: Target, options: GymOptions, zygote: CompileZygote) -> None:
+        self.target, self._options, self._zygote = target, options, zygote
         self._known: LRUCache[Outcome] = LRUCache(_KEPT)
         self._threads = ThreadPoolExecutor(1, "compile")
         self._versions = (version("triton"), target.name)
@@ -89,17 +88,17 @@ class LaunchCompiler:
         return self._zygote.fork(scratch.path, memory, self._options)
 
     def close(self) -> None:
-        """End the zygote."""
+        """End the zygote, and wait for what it worked at."""
         self._zygote.close()
         self._threads.shutdown()
 
 
-def make_compiler(options: GymOptions, device: DeviceBackend) -> LaunchCompiler | None:
+def make_compiler(options: GymOptions, device: DeviceBackend, zygote: CompileZygote) -> LaunchCompiler | None:
     """A compiler for the target of the options; none where the device compiles kernels itself."""
     target = TARGETS.get(options.compile_for)
     if target is None or device.timing_source != "simulated":
         return None
-    return LaunchCompiler(target, options)
+    return LaunchCompiler(target, options, zygote)
 
 
 class CompileJob:
@@ -114,8 +113,7 @@ class CompileJob:
     def __init__(self, compiler: LaunchCompiler, source: str, texts: Texts) -> None:
         self._compiler, self._source, self._texts = compiler, source, texts
         self._units: queue.SimpleQueue[Unit | None] = queue.SimpleQueue()
-        self._lock, self._is_stopped = threading.Lock(), False
-        self._process: RunnerProcess | None = None
+        self._stopping = Stopping()
         self._asked: CompilingProcess | None = None
         self.future: Future[Compiled]
 
@@ -135,10 +133,7 @@ class CompileJob:
 
     def stop(self) -> None:
         """Let it be: nobody wants the result any more (repeated calls are free)."""
-        with self._lock:
-            self._is_stopped = True
-            if self._process is not None:
-                _kill(self._process)
+        self._stopping.stop()
         self._units.put(None)
         with suppress(InfraError):
             self.future.result()
@@ -147,7 +142,7 @@ class CompileJob:
         """Compile what comes, until nothing more does."""
         found: Compiled = []
         with ExitStack() as resources:
-            while (unit := self._units.get()) is not None and not self._is_stopped:
+            while (unit := self._units.get()) is not None and not self._stopping.is_stopped:
                 if not any(isinstance(outcome.result, Refusal) for _, outcome in found):
                     found.append((unit, self._outcome(unit, resources)))
         return found
@@ -164,19 +159,6 @@ class CompileJob:
         scratch = resources.enter_context(closing(Scratch(self._source)))
         memory = resources.enter_context(closing(SharedMemory.create(1)))
         process = self._compiler.fork(scratch, memory)
-        resources.callback(self._end, process)
-        with self._lock:
-            self._process = process
-            if self._is_stopped:
-                _kill(process)
+        resources.callback(self._stopping.end)
+        self._stopping.begin(process)
         return process
-
-    def _end(self, process: RunnerProcess) -> None:
-        with self._lock:
-            self._process = None
-        process.end()
-
-
-def _kill(process: RunnerProcess) -> None:
-    with suppress(OSError):  # it has ended
-        signal.pidfd_send_signal(process.pidfd, signal.SIGKILL)

@@ -10,11 +10,15 @@ from __future__ import annotations
 import re
 import signal
 import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from verl_kernel.env.compilation.description import Unit
 from verl_kernel.env.compilation.outcome import Outcome, Refusal
 from verl_kernel.env.compilation.targets import COMPILE_S
 from verl_kernel.env.ipc.channel import ProtocolError
+from verl_kernel.env.ipc.code_messages import Native, Translate
+from verl_kernel.env.ipc.messages import Compile
 from verl_kernel.env.judge.processes.oom_kills import oom_kills
 from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, RunnerProcess
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
@@ -26,6 +30,7 @@ _INNOCENT_SHARE = 0.5
 _REMARK = re.compile(rf'{re.escape(CANDIDATE_FILE)}"?:(\d+):\d+\)?: error: (.+)')
 """How a pass of the compiler complains; its exception says only that a pass failed."""
 _PASS_FAILED = "PassManager::run failed"
+Read = TypeVar("Read")
 
 
 class CompilingProcess:
@@ -33,29 +38,51 @@ class CompilingProcess:
 
     Args:
         process: just forked.
+        may_be_killed: whether to be killed from outside is taken for a crash of the compiler.
 
     Raises:
         InfraError: it does not start.
     """
 
-    def __init__(self, process: RunnerProcess) -> None:
+    def __init__(self, process: RunnerProcess, may_be_killed: bool = True) -> None:
         self._process, self._left_s, self._oom_kills = process, COMPILE_S, oom_kills()
+        self._may_be_killed = may_be_killed
         try:
             process.ask(None, _START_S)
         except (TimeoutError, GrantExceeded, RunnerDied, ProtocolError) as exc:
             raise InfraError(f"a compiling process did not start: {type(exc).__name__} {exc}") from None
 
     def outcome(self, unit: Unit) -> tuple[Outcome, bool]:
-        """What becomes of a launch, and whether it would be the same another time.
+        """What becomes of a launch, and whether it would be the same another time (raises as `asked`)."""
+        begun, printed = time.perf_counter(), len(self._process.output)
+        request = Compile(compile=unit.to_json())
+        found, is_certain = self.asked(request, lambda reply: Outcome.from_json(reply["compiled"]), unit)
+        if isinstance(found, Refusal):
+            return Outcome(found, time.perf_counter() - begun), is_certain
+        if isinstance(found.result, Refusal):
+            return Outcome(self._explained(found.result, unit, printed), found.seconds), is_certain
+        return found, is_certain
+
+    def asked(
+        self, request: Compile | Translate | Native, read: Callable[[Any], Read], unit: Unit
+    ) -> tuple[Read | Refusal, bool]:
+        """What becomes of a request about a launch, and whether it would be the same another time.
+
+        Args:
+            request: what is asked.
+            read: reads the answer to it, which may be a refusal.
+            unit: the launch.
 
         Raises:
-            InfraError: the machine is out of memory, and this process is not why.
+            InfraError: the process was ended from outside, or the machine is out of memory, and this process is not
+                why.
         """
-        begun, printed = time.perf_counter(), len(self._process.output)
+        printed = len(self._process.output)
         try:
-            reply = self._process.ask({"compile": unit.to_json()}, max(0.1, self._left_s))
+            reply = self._process.ask(request, max(0.1, self._left_s))
             self._left_s -= self._process.used_s
-            return self._explained(Outcome.from_json(reply["compiled"]), unit, printed), True
+            found = read(reply)
+            return (self._explained(found, unit, printed) if isinstance(found, Refusal) else found), True
         except TimeoutError:
             self._process.end()
             reason = Refusal("CompileTimeout", f"compiling takes more than {COMPILE_S:g} s", 0)
@@ -65,17 +92,14 @@ class CompilingProcess:
             reason = self._died(died.code, unit, printed)
         except (ProtocolError, LookupError, TypeError, ValueError, AttributeError) as exc:
             reason = Refusal("CompilerCrash", f"the compiler's answer cannot be read ({type(exc).__name__})", 0)
-        return Outcome(reason, time.perf_counter() - begun), False
+        return reason, False
 
-    def _explained(self, outcome: Outcome, unit: Unit, printed: int) -> Outcome:
+    def _explained(self, found: Refusal, unit: Unit, printed: int) -> Refusal:
         """With the complaint of a pass, and without this run's paths."""
-        found = outcome.result
-        if not isinstance(found, Refusal):
-            return outcome
         if found.message == _PASS_FAILED:
             found = self._remark(unit, printed) or found
         message = found.message.replace(f"{self._process.scratch}/", "")
-        return Outcome(Refusal(found.kind, message, found.function, found.offset), outcome.seconds)
+        return Refusal(found.kind, message, found.function, found.offset)
 
     def _remark(self, unit: Unit, printed: int) -> Refusal | None:
         """What a pass printed since, with its line."""
@@ -91,9 +115,12 @@ class CompilingProcess:
     def _died(self, code: int, unit: Unit, printed: int) -> Refusal:
         """The compiler gave up on this kernel, unless the machine had no memory left (raises InfraError)."""
         process = self._process
-        starved = code == -signal.SIGKILL and not process.was_killed and oom_kills() > self._oom_kills
-        if starved and process.grown_mb < _INNOCENT_SHARE * process.options.memory_mb:
-            raise InfraError("the machine is out of memory: the kernel killed a compiling process; run fewer judges")
+        is_innocent = process.grown_mb < _INNOCENT_SHARE * process.options.memory_mb
+        if code == -signal.SIGKILL and not process.was_killed and is_innocent:  # it cannot have done so itself
+            if oom_kills() > self._oom_kills:
+                raise InfraError("the machine is out of memory and killed a compiling process; run fewer judges")
+            if not self._may_be_killed:
+                raise InfraError("a compiling process was killed from outside")
         if (remark := self._remark(unit, printed)) is not None:
             return remark
         how = f"signal {-code}" if code < 0 else f"status {code}"

@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import cast
 
 from verl_kernel.env.devices.base import DeviceBackend
@@ -59,6 +61,8 @@ class ForkServer:
         self._errors = None if forked is None else forked.errors
         self._is_ready = self._is_prepared = False
         self._owed = 0
+        self._lock = threading.RLock()
+        """Several threads may have processes forked."""
 
     @property
     def pid(self) -> int | None:
@@ -67,13 +71,14 @@ class ForkServer:
 
     def start(self) -> None:
         """Wait until it is ready, having launched it if need be (a few seconds)."""
-        self.launch()
-        if not self._is_ready:
-            ready = cast(Ready, self._answer(_START_S))
-            if "unfit" in ready:
-                self.close()
-                raise EnvironmentNotReady(ready["unfit"])
-            self._is_ready = True
+        with self._lock:
+            self.launch()
+            if not self._is_ready:
+                ready = cast(Ready, self._answer(_START_S))
+                if "unfit" in ready:
+                    self.close()
+                    raise EnvironmentNotReady(ready["unfit"])
+                self._is_ready = True
 
     def launch(self) -> None:
         """Launch it unless it is running, and do not wait."""
@@ -107,7 +112,8 @@ class ForkServer:
             scratch: its directory.
             memory: that it shares with the judge.
             options: its limits.
-            further: descriptors: of a link between a runner and its executing process, and of their arena.
+            further: descriptors: of a link between a runner and its executing process, and of their arena, or of a
+                socket on which the latter asks for code.
             arena_bytes: of the arena.
         """
         self.start()
@@ -122,8 +128,9 @@ class ForkServer:
             float32=options.float32,
         )
         try:
-            self._send({"fork": request}, (theirs.fileno(), memory.fd, write_end, seals_write, *further))
-            pid = cast(Forked, self._answer())["pid"]
+            with self._lock:
+                self._send({"fork": request}, (theirs.fileno(), memory.fd, write_end, seals_write, *further))
+                pid = cast(Forked, self._answer())["pid"]
             pidfd, seals = os.pidfd_open(pid), SealReader(seals_read)
             return RunnerProcess(
                 self.reap,
@@ -149,8 +156,9 @@ class ForkServer:
 
     def reap(self, pid: int) -> tuple[int, int]:
         """Exit status of a dead runner, or minus its signal, and its largest memory in MB beyond what it began with."""
-        self._send({"reap": pid})
-        reaped = cast(Reaped, self._answer())
+        with self._lock:
+            self._send({"reap": pid})
+            reaped = cast(Reaped, self._answer())
         return reaped["status"], reaped["grown_mb"]
 
     def close(self) -> None:
@@ -211,7 +219,7 @@ class Zygote(ForkServer):
 
 
 class CompileZygote(ForkServer):
-    """The process that forks compiling processes for a target (`verl_kernel.env.compilation.zygote`)."""
+    """The process that forks compiling processes, for a target or `off` (`verl_kernel.env.compilation.zygote`)."""
 
     def __init__(self, target: str) -> None:
         super().__init__("verl_kernel.env.compilation.zygote", target, lambda: _COMPILER_VARIABLES, _EXIT_S)
@@ -221,4 +229,9 @@ class ExecuteZygote(ForkServer):
     """The process that forks executing processes (`verl_kernel.env.execution.zygote`)."""
 
     def __init__(self) -> None:
-        super().__init__("verl_kernel.env.execution.zygote", "", lambda: _COMPILER_VARIABLES, _EXIT_S)
+        super().__init__("verl_kernel.env.execution.zygote", str(_cache_folder()), dict, _EXIT_S)
+
+
+def _cache_folder() -> Path:
+    """The user's, for native code of the executor's library."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "verl_kernel" / "executor"

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Native code of kernels is made once, apart from all programs, by processes that execute nothing."""
+
+import os
+import signal
+import textwrap
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from tests.env.judge.compiling.test_process import UNIT, Pretended
+from verl_kernel.env.compilation.description import Description, Function, Launch, Unit
+from verl_kernel.env.compilation.outcome import UNKNOWN, Refusal
+from verl_kernel.env.compilation.texts import function_texts
+from verl_kernel.env.ipc import channel as channels
+from verl_kernel.env.ipc.channel import Channel
+from verl_kernel.env.ipc.shared_memory import SharedMemory
+from verl_kernel.env.judge.compiling import code as module
+from verl_kernel.env.judge.compiling.code import CodeStore, LaunchCode
+from verl_kernel.env.judge.compiling.code_service import CodeService
+from verl_kernel.env.judge.compiling.process import CompilingProcess
+from verl_kernel.env.judge.compiling.stopping import Stopping
+from verl_kernel.env.judge.processes.runner import RunnerDied
+from verl_kernel.env.judge.processes.zygote import CompileZygote
+from verl_kernel.env.options import GymOptions
+from verl_kernel.errors import InfraError
+
+KERNEL = """
+@triton.jit
+def copying(x, out, BLOCK: tl.constexpr):
+    place = tl.arange(0, BLOCK)
+    tl.store(out + place, tl.load(x + place))
+"""
+SOURCE = f"import triton\n{KERNEL}\nclass ModelNew:\n    pass\n"
+OTHER = f"import math\nimport triton\n\n\n{KERNEL}\nclass ModelNew:\n    def forward(self):\n        return 1\n"
+NESTED = f"def make():\n{textwrap.indent(KERNEL, '    ')}\n    return copying\n"
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[CompileZygote]:
+    made = CompileZygote("off")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def store(zygote) -> CodeStore:
+    return CodeStore(GymOptions(device="cpu"), zygote)
+
+
+def launch(source: str, block: int = 32, line: int = 0, **options: object) -> Unit:
+    """A launch of the source's kernel."""
+    if not line:
+        line = next(number for name, number in function_texts(source) if name == "copying")
+    uses = {"tl": {"module": "triton.language"}}
+    function = Function("copying", line, False, {"BLOCK": "tl.constexpr"}, {}, {}, uses)
+    tensor = {"tensor": {"dtype": "float32", "aligned": True}}
+    made = Launch(0, [tensor, tensor], {"BLOCK": block}, dict(options))
+    return Description([function], [made]).unit(made)
+
+
+def code(store: CodeStore, source: str, unit: Unit, kept=None) -> LaunchCode:
+    found = store.code(unit, function_texts(source), kept, Stopping())
+    assert isinstance(found, LaunchCode), found
+    return found
+
+
+@pytest.mark.processes
+def test_code_is_made_once_wherever_a_kernel_stands(store):
+    first = code(store, SOURCE, launch(SOURCE))
+    assert store.forked == 2 and first.starts == [1]
+    assert code(store, SOURCE, launch(SOURCE)) == code(store, OTHER, launch(OTHER)) == first
+    assert store.forked == 2
+
+
+@pytest.mark.processes
+def test_a_kernel_within_a_function_is_compiled(store):
+    assert code(store, NESTED, launch(NESTED)).starts == [2]
+
+
+@pytest.mark.processes
+def test_what_differs_is_made_apart(store):
+    first = code(store, SOURCE, launch(SOURCE))
+    other = code(store, SOURCE, launch(SOURCE, block=64))
+    without = code(store, SOURCE, launch(SOURCE), kept=["computes"])
+    assert len({first.native, other.native, without.native}) == 3
+    assert store.forked == 5, "PTX of two launches, code of them, and code without some stores"
+
+
+@pytest.mark.processes
+def test_equal_code_of_two_configurations_is_made_once(store):
+    one, other = (code(store, SOURCE, launch(SOURCE, num_stages=stages)) for stages in (1, 3))
+    assert one.name == other.name and store.forked == 3
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("source", "options", "kind"),
+    [(SOURCE.replace("(x + place)", "(x + places)"), {}, "NameError"), (SOURCE, {"num_ctas": 2}, UNKNOWN)],
+)
+def test_refusals_are_remembered(store, source, options, kind):
+    for _ in range(2):
+        found = store.code(launch(source, **options), function_texts(source), None, Stopping())
+        assert isinstance(found, Refusal) and found.kind == kind, found
+    assert store.forked == 1
+    if not options:
+        assert found.offset == 2
+
+
+@pytest.mark.processes
+def test_what_does_not_fit_is_forgotten(zygote, monkeypatch):
+    monkeypatch.setattr(module, "_KEPT_BYTES", 1)
+    store = CodeStore(GymOptions(device="cpu"), zygote)
+    for block in (32, 64, 32):
+        code(store, SOURCE, launch(SOURCE, block))
+    assert store.forked == 6
+    assert len(store._natives) == len(store._translations) == 1
+
+
+@pytest.mark.processes
+def test_a_killed_process_is_the_gyms_failure_and_nothing_is_kept(zygote):
+    def fork(*args):
+        process = zygote.fork(*args)
+        os.kill(process.pid, signal.SIGKILL)
+        return process
+
+    store = CodeStore(GymOptions(device="cpu"), SimpleNamespace(fork=fork))
+    with pytest.raises(InfraError):
+        code(store, SOURCE, launch(SOURCE))
+    assert len(store._translations) == 0
+
+
+def test_to_be_killed_at_work_is_no_statement_about_a_kernel():
+    process = CompilingProcess(Pretended(RunnerDied(-signal.SIGKILL)), may_be_killed=False)
+    with pytest.raises(InfraError, match="killed from outside"):
+        process.asked({"translate": UNIT.to_json()}, lambda reply: reply, UNIT)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"ptx": -1, "warps": 4, "shared": 0, "signature": {}},
+        {"ptx": module.MOST_BYTES + 1, "warps": 4, "shared": 0, "signature": {}},
+        {"ptx": 4, "warps": 0, "shared": 0, "signature": {}},
+        {"ptx": 4, "warps": 4, "shared": 1 << 40, "signature": {}},
+        {"ptx": 4, "warps": 4, "shared": 0, "signature": []},
+        {"refused": {"kind": "x"}},
+        {},
+        7,
+    ],
+)
+def test_an_answer_that_no_kernel_has_is_a_refusal_that_is_not_kept(answer):
+    process = CompilingProcess(Pretended(answer), may_be_killed=False)
+    memory = SharedMemory.sparse(module.MOST_BYTES)
+    found, is_certain = process.asked({}, lambda reply: module._translation(reply, memory), UNIT)
+    memory.close()
+    assert isinstance(found, Refusal) and not is_certain
+
+
+class Asking:
+    """Plays an executing process."""
+
+    def __init__(self, store: CodeStore, source: str) -> None:
+        ours, theirs = channels.pair()
+        self.service, self._channel = CodeService(store, ours, source), Channel(theirs)
+
+    def ask(self, request: object) -> tuple[dict[str, object], bytes]:
+        self._channel.send(request)
+        told = self._channel.recv(60)
+        return told, self._channel.recv_bytes(told.get("code", 0))
+
+    def close(self) -> None:
+        self.service.end()
+        self._channel.close()
+
+
+@pytest.fixture
+def asking(store) -> Iterator[Asking]:
+    made = Asking(store, SOURCE)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {},
+        {"unit": None, "kept": None},
+        {"unit": {"launch": {}, "functions": []}, "kept": None},
+        {"unit": launch(SOURCE, line=99).to_json(), "kept": None},
+        {"unit": launch(SOURCE).to_json(), "kept": ["stores"]},
+        {"unit": launch(SOURCE).to_json(), "kept": {}},
+    ],
+)
+def test_rubbish_is_refused(asking, store, request_):
+    told, _ = asking.ask(request_)
+    assert told.keys() == {"refused"} and store.forked == 0
+    assert asking.service.failure is None
+
+
+@pytest.mark.processes
+def test_nothing_that_an_executing_process_says_reaches_another(store, asking):
+    request = {"unit": launch(SOURCE).to_json(), "kept": None}
+    forged = {"code": 4, "made": 4, "native": "evil", "name": "x", "signature": {"x": "*fp64"}}
+    told, native = asking.ask({**request, **forged})
+    other = Asking(store, OTHER)
+    try:
+        assert other.ask({"unit": launch(OTHER).to_json(), "kept": None}) == (told, native)
+    finally:
+        other.close()
+    apart = code(CodeStore(GymOptions(device="cpu"), store._zygote), SOURCE, launch(SOURCE))
+    assert (apart.native, apart.name) == (native, told["name"])
+
+
+@pytest.mark.processes
+def test_a_service_ends_while_its_kernel_is_compiled(store, asking):
+    asking._channel.send({"unit": launch(SOURCE).to_json(), "kept": None})
+    asking.service.end()
+    assert asking.service.failure is None and not asking.service._thread.is_alive()

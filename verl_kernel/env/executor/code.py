@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel's native code as bytes, which one process makes and others load."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import llvmlite.binding as llvm
+
+from verl_kernel.env.executor import jit
+from verl_kernel.env.executor.flow import origins
+from verl_kernel.env.executor.lowering.function import Module, module
+from verl_kernel.env.executor.ptx.parser import parse
+from verl_kernel.env.executor.ptx.program import Program
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a launch needs, without the text that it was made of."""
+
+    program: Program
+    module: Module
+    native: bytes
+    """An object file."""
+    warps: int
+    """Of a block."""
+    shared_bytes: int
+    """Of a block, as the compiler says."""
+
+    def to_bytes(self) -> bytes:
+        """It, for `read`."""
+        return pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
+
+
+def make(ptx: str, warps: int, shared_bytes: int, kept: Collection[origins.Kind] | None = None) -> Code:
+    """Compile a kernel (arguments as of `Kernel`; raises NotKnown)."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    program = parse(ptx) if kept is None else origins.without(parse(ptx), kept)
+    made = module(program, warps)
+    return Code(program, replace(made, text=""), jit.emitted(made.text), warps, shared_bytes)
+
+
+def read(data: bytes) -> Code:
+    """What `to_bytes` wrote.
+
+    Whoever wrote it decides what this process does, by the native code anyway: read nothing here whose code must not
+    run here.
+    """
+    code = pickle.loads(data)
+    if not isinstance(code, Code):
+        raise ValueError("this is no code of a kernel")
+    return code
