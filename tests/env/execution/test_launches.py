@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a runner may ask of the executing process, and what comes of requests that no runner sends."""
 
+import ctypes
 import os
 from collections.abc import Iterator
 
 import pytest
 
 from verl_kernel.env.compilation.outcome import UNKNOWN
-from verl_kernel.env.execution.arena import Arena
+from verl_kernel.env.execution.arena import Arena, Copy
 from verl_kernel.env.execution.launches import Launches
 
 SIZE = 1 << 20
@@ -54,6 +55,18 @@ def test_a_piece_inside_lies_behind_its_offset(arena):
     assert arena.address(SIZE, 0) - arena.address(16, SIZE - 16) == SIZE - 16
 
 
+def test_a_copy_holds_the_same_in_its_areas_and_is_its_own(arena):
+    ctypes.memset(arena.address(64, 8), 7, 8)
+    copy = Copy(arena, [(64, 8), (4096, 16)])
+    assert ctypes.string_at(copy.address(64, 8), 8) == bytes([7] * 8)
+    assert copy.address(4096, 16) % 4096 == arena.address(4096, 16) % 4096
+    ctypes.memset(copy.address(64, 8), 1, 8)
+    assert ctypes.string_at(arena.address(64, 8), 8) == bytes([7] * 8)
+    with pytest.raises(ValueError, match="arena"):
+        Copy(arena, [(0, SIZE + 1)])
+    Copy(arena, [])
+
+
 @pytest.mark.parametrize(
     "request_",
     [
@@ -95,7 +108,7 @@ def test_what_is_known_is_not_asked_again(launches, asked):
     launches.run(REQUEST)
     assert len(asked) == 1
     launches.run({**REQUEST, "kept": ["moves"]})
-    assert [request["kept"] for request in asked] == [None, ["moves"]]
+    assert [request["left_out"] for request in asked] == [None], "what has no code has no stores that are left out"
 
 
 def test_a_failure_of_the_judge_stops_the_launch(arena):

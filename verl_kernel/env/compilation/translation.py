@@ -62,6 +62,6 @@ def translate(unit: Unit, file: str) -> tuple[str, Translated] | Refusal:
 def native(ptx: str, request: NativeRequest) -> bytes | Refusal:
     """Native code of PTX (`executor.code`)."""
     try:
-        return code.make(ptx, request["warps"], request["shared"], request["kept"]).to_bytes()
+        return code.make(ptx, request["warps"], request["shared"], request["left_out"]).to_bytes()
     except NotKnown as exc:
         return Refusal(UNKNOWN, str(exc), 0)

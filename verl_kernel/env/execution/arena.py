@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,7 +19,10 @@ class Arena:
     """
 
     def __init__(self, fd: int, size: int) -> None:
-        self._bytes = np.frombuffer(mmap.mmap(fd, size), np.uint8)
+        self._hold(mmap.mmap(fd, size))
+
+    def _hold(self, memory: mmap.mmap) -> None:
+        self._bytes = np.frombuffer(memory, np.uint8)
         self._start = int(self._bytes.ctypes.data)
 
     def address(self, offset: int, length: int) -> int:
@@ -31,3 +36,21 @@ class Arena:
         if offset + length > len(self._bytes):
             raise ValueError("a piece lies outside of the arena")
         return self._start + offset
+
+
+class Copy(Arena):
+    """Memory of this process alone, which holds the same in some areas of an arena.
+
+    Args:
+        arena: it.
+        areas: offset and length of each.
+
+    Raises:
+        ValueError: an area does not lie in the arena.
+    """
+
+    def __init__(self, arena: Arena, areas: Sequence[tuple[int, int]]) -> None:
+        places = [(arena.address(offset, length), offset, length) for offset, length in areas]
+        self._hold(mmap.mmap(-1, 1 + max((offset + length for offset, length in areas), default=0)))
+        for address, offset, length in places:
+            ctypes.memmove(self.address(offset, length), address, length)

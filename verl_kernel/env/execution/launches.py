@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,15 +13,18 @@ import numpy as np
 from verl_kernel.env.compilation.description import Unit
 from verl_kernel.env.compilation.isolated import place
 from verl_kernel.env.compilation.outcome import UNKNOWN
-from verl_kernel.env.execution.arena import Arena
+from verl_kernel.env.execution import launch_arguments
+from verl_kernel.env.execution.arena import Arena, Copy
+from verl_kernel.env.execution.seen_stores import SeenStores
 from verl_kernel.env.execution.work import work
 from verl_kernel.env.executor import code
-from verl_kernel.env.executor.arguments import encoded, flattened
 from verl_kernel.env.executor.errors import Fault
+from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.executor.kernel import Buffer, Kernel
 from verl_kernel.env.executor.library.grid import RESIDENT
+from verl_kernel.env.executor.moves.follow import Follow
 from verl_kernel.env.executor.races.watch import Watch
-from verl_kernel.env.ipc.code_messages import CodeRequest, Kept
+from verl_kernel.env.ipc.code_messages import CodeRequest, LeftOut
 from verl_kernel.env.ipc.execution_messages import Launched, LaunchRequest, Reported, Stopped, Work
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 
@@ -60,17 +62,6 @@ class Ready:
         return self.unit.functions[number].line + offset
 
 
-class _Pointer:
-    """The address of a tensor's first element."""
-
-    def __init__(self, address: int) -> None:
-        self._address = address
-
-    def data_ptr(self) -> int:
-        """It."""
-        return self._address
-
-
 class Launches:
     """The launches of one candidate.
 
@@ -85,6 +76,7 @@ class Launches:
         """By launch and, in an ablation, the kinds of stores that happen."""
         self._native: dict[str, Kernel] = {}
         """By name of its code, which several launches may share."""
+        self._stores = SeenStores()
         self._works: list[Work] = []
         self._stopped: Stopped | None = None
         self._random = np.random.default_rng(0)
@@ -92,16 +84,18 @@ class Launches:
 
     def run(self, request: LaunchRequest) -> Launched:
         """Run one launch."""
-        name = "a kernel"
+        name, is_tried = "a kernel", request.get("is_tried")
+        is_followed = not is_tried and self._stores.next(self._random)
         try:
             unit = _read(lambda: Unit.from_json(request["unit"]))
             name = _read(lambda: unit.functions[0].name)
-            done = self._run(self._ready(unit, _read(lambda: request["kept"])), request)
+            kept = _read(lambda: request["kept"])
+            done = self._run(self._ready(unit, kept), request, unit.digest(), is_followed and kept is None)
         except Stop as stop:
-            if request.get("is_tried"):  # the autotuner may have others
+            if is_tried:  # the autotuner may have others
                 return Launched(failure=str(stop), work=None)
             return self._note(name, stop)
-        if done is not None and not request["is_tried"] and request["kept"] is None:
+        if done is not None and not is_tried and kept is None:
             self._works.append(done)
         return Launched(failure=None, work=done)
 
@@ -109,8 +103,15 @@ class Launches:
         """Note that the runner sent what no runner sends."""
         return self._note("a kernel", Stop("unreadable", reason))
 
-    def report(self, seed: int, watch: bool) -> Reported:
-        """What ran since the last report; from now on `seed` draws the order of programs, and races are looked for."""
+    def report(self, seed: int, watch: bool, ablated: bool = False) -> Reported:
+        """What ran since the last report; a forward begins.
+
+        Args:
+            seed: draws the order of programs from now on.
+            watch: whether races are looked for from now on.
+            ablated: whether the forward is one of an ablation, which does not show what stores are.
+        """
+        self._stores.begin(not ablated)
         self._random = np.random.default_rng(seed)
         reported = Reported(works=self._works, stopped=self._stopped, not_watched=self._not_watched)
         self._works, self._stopped, self._not_watched, self._watches = [], None, [], watch
@@ -121,11 +122,19 @@ class Launches:
         self._stopped = self._stopped or Stopped(kind=stop.kind, kernel=name, message=message, line=stop.line)
         return Launched(failure=message, work=None)
 
-    def _ready(self, unit: Unit, kept: Kept) -> Ready:
-        key = f"{unit.digest()} {kept}"
+    def _ready(self, unit: Unit, kept: Sequence[Kind] | None) -> Ready:
+        """A launch's code; without stores of other kinds, if only some are kept."""
+        whole = self._made(unit, None)
+        if kept is None:
+            return whole
+        kinds = self._stores.kinds(unit.digest(), whole.kernel.program)
+        return self._made(unit, [number for number, kind in kinds.items() if kind not in kept])
+
+    def _made(self, unit: Unit, left_out: LeftOut) -> Ready:
+        key = f"{unit.digest()} {left_out or None}"
         if key not in self._known:
             try:
-                self._known[key] = self._compiled(unit, kept)
+                self._known[key] = self._compiled(unit, left_out)
             except Stop as stop:
                 self._known[key] = stop
         found = self._known[key]
@@ -133,8 +142,8 @@ class Launches:
             raise found
         return found
 
-    def _compiled(self, unit: Unit, kept: Kept) -> Ready:
-        told, native = self._ask(CodeRequest(unit=unit.to_json(), kept=kept))
+    def _compiled(self, unit: Unit, left_out: LeftOut) -> Ready:
+        told, native = self._ask(CodeRequest(unit=unit.to_json(), left_out=left_out or None))
         if "refused" in told:
             refused = told["refused"]
             if refused["kind"] == UNKNOWN:
@@ -147,10 +156,12 @@ class Launches:
         signature = {name: _sort(kind) for name, kind in told["signature"].items()}
         return Ready(self._native[told["name"]], unit, signature, told["starts"])
 
-    def _run(self, ready: Ready, request: LaunchRequest) -> Work | None:
+    def _run(self, ready: Ready, request: LaunchRequest, name: str, is_followed: bool) -> Work | None:
         """Run it; what it did, or None of an empty grid."""
-        words = _read(lambda: self._words(ready, request["arguments"]))
-        buffers = _read(lambda: [Buffer(self._arena.address(*area), area[1]) for area in request["areas"]])
+        # What an autotuner tries is not priced: its values must not reach the runner.
+        arena = _read(lambda: Copy(self._arena, request["areas"])) if request["is_tried"] else self._arena
+        words = _read(lambda: launch_arguments.words(ready.signature, request["arguments"], arena))
+        buffers = _read(lambda: [Buffer(arena.address(*area), area[1]) for area in request["areas"]])
         x, y, z = _read(lambda: _sizes(request["grid"]))
         if not x * y * z:
             return None
@@ -158,23 +169,20 @@ class Launches:
             raise Stop("endless", f"a grid of {x * y * z} programs takes too long")
         # Triton loads a scalar in each warp and stores it in one, which is a race between warps without effect.
         watch, order = Watch(between_warps=False) if self._watches else None, self._order(ready, x * y * z)
+        follow = (
+            Follow(launch_arguments.kinds(ready.signature, request["arguments"], arena, buffers), self._random)
+            if is_followed
+            else None
+        )
         try:
-            count = ready.kernel.launch((x, y, z), words, buffers, order=order, watch=watch)
+            count = ready.kernel.launch((x, y, z), words, buffers, order=order, watch=watch, follow=follow)
         except Fault as fault:
             raise Stop(fault.kind, str(fault), _own_line(ready, fault)) from None
         if watch is not None:
             self._not_watched += watch.not_watched
-        return work(count, len(buffers))
-
-    def _words(self, ready: Ready, arguments: Mapping[str, Any]) -> list[Any]:
-        """Values of the kernel's parameters."""
-        values = {name: self._value(told) for name, told in arguments.items()}
-        flat = [
-            encoded(kind, item)
-            for name, sort in ready.signature.items()
-            for kind, item in flattened(sort, values.get(name))
-        ]
-        return [item.data_ptr() if isinstance(item, _Pointer) else item or 0 for item in flat]
+        if follow is not None:
+            self._stores.end(name, follow)
+        return work(count, len(buffers), *self._stores.bytes(name, count))
 
     def _order(self, ready: Ready, programs: int) -> Any:
         """Any order is a GPU's. Programs that may wait for others keep theirs where not all of them are resident."""
@@ -184,21 +192,6 @@ class Launches:
             return self._random.permutation(programs)
         numbers = np.arange(programs)
         return np.roll(numbers[::-1], int(self._random.integers(programs)))
-
-    def _value(self, told: Any) -> Any:
-        """An argument as Triton's launcher would be given it."""
-        if isinstance(told, list):
-            return tuple(map(self._value, told))
-        if not isinstance(told, Mapping):
-            return told
-        ((kind, content),) = told.items()
-        if kind == "float":
-            return float(content)
-        if kind == "tensor":
-            return _Pointer(self._arena.address(content, 0))
-        if kind == "descriptor":
-            return SimpleNamespace(**{**content, "base": self._value(content["base"])})
-        raise ValueError(f"an argument of the unknown kind {kind!r}")
 
 
 def _read(read: Callable[[], Part]) -> Part:

@@ -34,11 +34,11 @@ class Code:
         return pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
 
 
-def make(ptx: str, warps: int, shared_bytes: int, kept: Collection[origins.Kind] | None = None) -> Code:
-    """Compile a kernel (arguments as of `Kernel`; raises NotKnown)."""
+def make(ptx: str, warps: int, shared_bytes: int, left_out: Collection[int] | None = None) -> Code:
+    """Compile a kernel (arguments as of `Kernel`; raises NotKnown), without some of its stores (`origins.without`)."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    program = parse(ptx) if kept is None else origins.without(parse(ptx), kept)
+    program = origins.without(parse(ptx), left_out) if left_out else parse(ptx)
     made = module(program, warps)
     return Code(program, replace(made, text=""), jit.emitted(made.text), warps, shared_bytes)
 

@@ -118,6 +118,11 @@ class Counters:
         self._places = np.array([blocks[id(site.item)] for site in module.sites], np.int64)
         """Block of each site."""
 
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        """All that native code counts in."""
+        return [self.blocks, self.words]
+
     def lanes(self) -> np.ndarray:
         """That entered each block."""
         return np.array(self.blocks[: len(self.module.blocks)])

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from verl_kernel.env.executor import jit
+from verl_kernel.env.executor import jit, launch_memory
 from verl_kernel.env.executor.code import Code
 from verl_kernel.env.executor.counts import Counters, LaunchCount, SiteCount, Traffic
 from verl_kernel.env.executor.errors import Fault
@@ -20,10 +20,10 @@ from verl_kernel.env.executor.flow import origins
 from verl_kernel.env.executor.library import context, grid
 from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.function import Module, module
-from verl_kernel.env.executor.lowering.writer import LANES
+from verl_kernel.env.executor.moves.follow import BLOCKS, Follow, Follower
 from verl_kernel.env.executor.object_cache import ObjectCache
 from verl_kernel.env.executor.ptx.parser import parse
-from verl_kernel.env.executor.ptx.program import BITS, Program
+from verl_kernel.env.executor.ptx.program import Program
 from verl_kernel.env.executor.races import rehearsal
 from verl_kernel.env.executor.races.watch import Watch, Watcher
 
@@ -59,7 +59,7 @@ class Kernel:
         self, ptx: str, warps: int, shared_bytes: int, cache: ObjectCache | None = None,
         kept: Collection[origins.Kind] | None = None,
     ) -> None:  # fmt: skip
-        program: Program = parse(ptx) if kept is None else origins.without(parse(ptx), kept)
+        program: Program = parse(ptx) if kept is None else origins.keeping(parse(ptx), kept)
         made = module(program, warps)
         library().need(made.library, cache)
         self._settle(program, made, jit.compiled(made.text, cache), warps, shared_bytes)
@@ -86,6 +86,7 @@ class Kernel:
     def launch(
         self, shape: Sequence[int], arguments: Sequence[int | float], buffers: Sequence[Buffer], *,
         order: Sequence[int] | None = None, fuel: int = 1 << 40, watch: Watch | None = None,
+        follow: Follow | None = None,
     ) -> LaunchCount:  # fmt: skip
         """Run blocks of a grid; returns what they did.
 
@@ -96,23 +97,29 @@ class Kernel:
             order: numbers of the blocks to run, in order; all of them, by their numbers, if None.
             fuel: how many jumps back may be taken, over all warps.
             watch: races are looked for, if there is one; what was left out is added to it.
+            follow: the first blocks are followed, if there is one: beforehand, where races are looked for.
 
         Raises:
             Fault: the first thing that no GPU defines; the launch stopped there.
         """
         x, y, z = (*shape, 1, 1)[:3]
         numbers = np.arange(x * y * z, dtype=np.int64) if order is None else np.asarray(order, dtype=np.int64)
+        if watch is not None and follow is not None and not self.module.may_wait:
+            with rehearsal.undone(launch_memory.ranges(buffers), self._counters.arrays):
+                self._run((x, y, z), arguments, buffers, numbers[:BLOCKS], fuel, None, follow)
         if watch is not None and self.module.learns:
             self._rehearse((x, y, z), arguments, buffers, rehearsal.backwards(numbers), fuel, watch)
-        return self._run((x, y, z), arguments, buffers, numbers, fuel, watch)
+        return self._run((x, y, z), arguments, buffers, numbers, fuel, watch, follow)
 
     def _run(
         self, shape: tuple[int, int, int], arguments: Sequence[int | float], buffers: Sequence[Buffer],
-        numbers: np.ndarray, fuel: int, watch: Watch | None,
+        numbers: np.ndarray, fuel: int, watch: Watch | None, follow: Follow | None = None,
     ) -> LaunchCount:  # fmt: skip
         run = _Run(self, shape, arguments, buffers, fuel)
         if watch is not None:
             run.watch_races(watch, numbers)
+        elif follow is not None:
+            numbers = run.followed(follow, numbers)
         if self.module.may_wait:
             run.by_turns(numbers)
         else:
@@ -124,9 +131,7 @@ class Kernel:
         numbers: np.ndarray, fuel: int, watch: Watch,
     ) -> None:  # fmt: skip
         """Look for races with the last blocks first; nothing of that stays."""
-        ranges = [(item.address, item.bytes) for item in buffers]
-        ranges += [(item.written, item.bytes) for item in buffers if item.written]
-        with rehearsal.undone(ranges, [self._counters.blocks, self._counters.words]):
+        with rehearsal.undone(launch_memory.ranges(buffers), self._counters.arrays):
             try:
                 self._run(shape, arguments, buffers, numbers, fuel, watch)
             except Fault as fault:
@@ -165,19 +170,20 @@ class _Run:
         fuel: int,
     ) -> None:
         self._kernel, self._shape = kernel, shape
-        self._parameters = _parameters(kernel.program, arguments)
+        self._parameters = launch_memory.parameters(kernel.program, arguments)
         rows = [
             (item.address, item.bytes, item.written - item.address if item.written else 0, 0)
             for item in (*buffers, *kernel.tables)
         ]
         self._table = np.array(rows or [(0, 0, 0, 0)], np.int64)
         self._fault, self._fuel = np.zeros(context.FAULT_WORDS, np.int64), np.array([fuel], np.int64)
-        self._local = _local_memory(kernel.program.local_bytes, kernel._warps)
+        self._local = launch_memory.local_memory(kernel.program.local_bytes, kernel._warps)
         counters = kernel._counters
         self.traffic = Traffic(counters, len(self._table), kernel._warps, kernel._shared_bytes)
         counters.words[:, [sites.BUFFER, sites.ROOM, sites.SHADOW]] = 0  # the buffers are others than last time
         self._buffers = buffers
         self._watcher: Watcher | None = None
+        self._follower: Follower | None = None
         self._shared, self._uses = self._new_shared(), self.traffic.uses()
         self._context = self._new_context(self._shared, self._uses)
 
@@ -185,6 +191,20 @@ class _Run:
         """Look for races from now on."""
         kernel, ranges = self._kernel, [(item.address, item.bytes) for item in self._buffers]
         self._watcher = Watcher(watch, kernel.module, kernel._warps, ranges, numbers, self._fault)
+
+    def followed(self, follow: Follow, numbers: np.ndarray) -> np.ndarray:
+        """Follow the first blocks; returns those that have not run yet."""
+        words, ranges = self._kernel._counters.words, [(item.address, item.bytes) for item in self._buffers]
+        follower = Follower(follow, self._kernel.module.sites, int(words.ctypes.data), ranges)
+        if self._kernel.module.may_wait:
+            self._follower = follower
+            return numbers
+        for place in range(min(BLOCKS, len(numbers))):
+            log = follower.begin(self._context)
+            self.in_order(numbers[place : place + 1])
+            follower.end(log)
+        self._context[context.WATCH] = 0
+        return numbers[BLOCKS:]
 
     def _new_shared(self) -> np.ndarray:
         return np.full(self._kernel._shared_bytes + 64, 0xFF, np.uint8)
@@ -208,7 +228,7 @@ class _Run:
     def in_order(self, numbers: np.ndarray) -> None:
         """One block after the other."""
         kernel = self._kernel
-        frames, states = _aligned(kernel.module.frame_bytes * kernel._warps), np.zeros(kernel._warps, np.int32)
+        frames, states = launch_memory.frames(kernel.module.frame_bytes, kernel._warps)
         if self._watcher is not None:
             self._watcher.begin(self._context, self._shared)
         call = jit.GRID(kernel.library.grid)
@@ -244,8 +264,9 @@ class _Run:
         """Memory for a block; returns what gives it its turn."""
         kernel, (x, y, _) = self._kernel, self._shape
         shared, uses = self._new_shared(), self.traffic.uses()
-        frames, states = _aligned(kernel.module.frame_bytes * kernel._warps), np.zeros(kernel._warps, np.int32)
+        frames, states = launch_memory.frames(kernel.module.frame_bytes, kernel._warps)
         memory = (self._new_context(shared, uses), frames, states, shared, uses)  # the first points to the last two
+        log = self._follower.begin(memory[0]) if self._follower is not None and order < BLOCKS else None
         if self._watcher is not None:
             self._watcher.begin(memory[0], shared, order)
         call = jit.BLOCK(kernel.library.block)
@@ -255,6 +276,8 @@ class _Run:
             state = int(call(*(array.ctypes.data for array in memory[:3]), *place, number, _ROUNDS))
             if state != grid.WAITING and self._watcher is not None:
                 self._watcher.end(memory[0])
+            if state == grid.DONE and log is not None and self._follower is not None:
+                self._follower.end(log)
             return state
 
         return turn
@@ -268,32 +291,3 @@ class _Run:
         site = kernel.module.sites[number]
         met = "" if self._watcher is None else self._watcher.sentence()
         raise fault_of(self._fault, kernel.program, site, met)
-
-
-def _parameters(program: Program, arguments: Sequence[int | float]) -> np.ndarray:
-    data = bytearray(program.parameter_bytes + 64)
-    for item, value in zip(program.parameters, arguments, strict=False):
-        data[item.offset : item.offset + item.bytes] = _bytes(value, item.type, item.bytes)
-    return np.frombuffer(bytes(data), np.uint8)
-
-
-def _bytes(value: int | float, kind: str, size: int) -> bytes:
-    """A value as a parameter holds it."""
-    if isinstance(value, float):
-        dtype = {16: np.float16, 32: np.float32, 64: np.float64}[BITS[kind]]
-        return np.array(value, dtype).tobytes()
-    return (int(value) & (1 << 8 * size) - 1).to_bytes(size, "little")
-
-
-def _local_memory(size: int, warps: int) -> np.ndarray:
-    """Length of a lane's local memory in front, then that of all lanes."""
-    words = np.zeros((64 + size * warps * LANES + 64) // 8 + 1, np.int64)
-    words[0] = size
-    return words
-
-
-def _aligned(size: int) -> np.ndarray:
-    """Zeroed memory that begins at a multiple of 64."""
-    raw = np.zeros(size + 64, np.uint8)
-    start = -int(raw.ctypes.data) % 64
-    return raw[start : start + size]

@@ -7,10 +7,10 @@ process as bare bytes. A compiling process that was asked once is asked for noth
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
-Kept = list[Literal["computes", "moves", "constant"]] | None
-"""Kinds of stores that happen in an ablation (`executor.flow.origins`); null for all."""
+LeftOut = list[int] | None
+"""Numbers of the instructions that do not store, in an ablation (`executor.flow.origins`); null where all do."""
 
 
 class Translate(TypedDict):
@@ -39,7 +39,7 @@ class NativeRequest(TypedDict):
     """Its bytes."""
     warps: int
     shared: int
-    kept: Kept
+    left_out: LeftOut
 
 
 class Native(TypedDict):
@@ -66,7 +66,7 @@ class CodeRequest(TypedDict):
 
     unit: dict[str, Any]
     """`compilation.description.Unit`."""
-    kept: Kept
+    left_out: LeftOut
 
 
 class Code(TypedDict):

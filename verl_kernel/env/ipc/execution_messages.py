@@ -8,9 +8,7 @@ The process asks the judge for the code of each launch that it meets for the fir
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
-
-from verl_kernel.env.ipc.code_messages import Kept
+from typing import Any, Literal, TypedDict
 
 
 class Work(TypedDict):
@@ -40,7 +38,8 @@ class LaunchRequest(TypedDict):
     """Offset and length of each piece of the arena that the launch may touch."""
     is_tried: bool
     """Whether it is no part of the forward: an autotuner tries a configuration."""
-    kept: Kept
+    kept: list[Literal["computes", "moves", "constant"]] | None
+    """Kinds of stores that happen in an ablation (`executor.flow.origins`); null for all."""
 
 
 class Launch(TypedDict):
@@ -62,6 +61,8 @@ class Report(TypedDict):
     report: int
     watch: bool
     """Whether races are looked for in the next."""
+    ablated: bool
+    """Whether the next is the forward of an ablation, which does not show what stores are."""
 
 
 class Stopped(TypedDict):

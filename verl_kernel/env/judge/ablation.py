@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 
 from verl_kernel.env.ipc.messages import LeftOut, Mode
 from verl_kernel.env.judge.candidate_session import CandidateSession
+from verl_kernel.env.judge.native_trials import NativeTrials
 from verl_kernel.env.judge.output_check import difference
 from verl_kernel.env.judge.runner_client import Verdict
 from verl_kernel.env.reference.kinds import ENDS, Kind
@@ -41,13 +42,15 @@ class Ablation:
         number: of the first ablated trial; it and all later numbers are not used elsewhere.
         revive: loads the candidate into another runner, if this one ended.
         mode: of all of them.
+        native: the candidate's trials, where kernels run compiled: it hears when a forward begins.
     """
 
     def __init__(
-        self, session: CandidateSession, number: int, revive: Callable[[], None], mode: Mode | None = None
-    ) -> None:
+        self, session: CandidateSession, number: int, revive: Callable[[], None], mode: Mode | None = None,
+        native: NativeTrials | None = None,
+    ) -> None:  # fmt: skip
         self._session, self._number, self._revive, self._mode = session, number, revive, mode
-        self._is_first_runner = True
+        self._is_first_runner, self._native = True, native
 
     def finds_decoy(self) -> bool:
         """Whether the output is right although the kernels contribute nothing.
@@ -103,7 +106,10 @@ class Ablation:
         average = (session.seconds_granted - left) / max(1, len(session.entries))
         session.seconds_left = min(left, _GRACE_S + _PATIENCE * average)
         try:
-            return session.forward(self._next(), kind=kind, suppress=left_out, mode=self._mode).ok
+            number = self._next()
+            if self._native is not None:
+                self._native.begin_ablated(session, number)
+            return session.forward(number, kind=kind, suppress=left_out, mode=self._mode).ok
         except Verdict as verdict:  # without its kernels it fails, so they matter
             if verdict.status is EvalStatus.HACKING:
                 raise

@@ -240,7 +240,7 @@ class Evaluation:
             ablation.find_idle()
 
     def _ablated(self, session: CandidateSession, number: int, mode: Mode | None = None) -> Ablation:
-        return Ablation(session, number, lambda: self._loading.again(session), mode)
+        return Ablation(session, number, lambda: self._loading.again(session), mode, self._native)
 
     def _take(self, session: CandidateSession, measured: Measurement) -> None:
         """Keep what the clock found, unless it shows that the candidate hides work."""

@@ -103,16 +103,17 @@ class Execution:
         """Why a launch could not be compiled, though no candidate is to blame."""
         return self._service.failure
 
-    def report(self, seed: int = 0, watch: bool = False) -> Reported:
+    def report(self, seed: int = 0, watch: bool = False, ablated: bool = False) -> Reported:
         """What it ran since the last report (raises ExecutionDied, or `failure`).
 
         Args:
             seed: draws the order of programs from now on.
             watch: whether races are looked for from now on.
+            ablated: whether the next forward is one of an ablation.
         """
         if self.failure is not None:
             raise self.failure
-        reply: Any = self._ask({"report": seed, "watch": watch}, _ANSWER_S)
+        reply: Any = self._ask({"report": seed, "watch": watch, "ablated": ablated}, _ANSWER_S)
         try:
             return Reported(works=reply["works"], stopped=reply["stopped"], not_watched=reply["not_watched"])
         except (LookupError, TypeError) as exc:

@@ -81,8 +81,7 @@ class NativeTrials:
         """
         execution = self._loading.execution
         assert execution is not None  # it began with the runner
-        seed = seed_of(session.secret, b"order", number.to_bytes(8, "little"))
-        self._report(session, execution, seed, watch=number == self._races_in)
+        self._report(session, execution, _seed(session, number), watch=number == self._races_in)
         try:
             done = forward()
         except Verdict:
@@ -97,9 +96,19 @@ class NativeTrials:
             _compare(session, reported["works"])
         return done
 
-    def _report(self, session: CandidateSession, execution: Execution, seed: int = 0, watch: bool = False) -> Reported:
+    def begin_ablated(self, session: CandidateSession, number: int) -> None:
+        """Tell the executing process that a forward of an ablation begins, if it is asked in one (raises Verdict)."""
+        execution = self._loading.execution
+        if self.alone and execution is not None:
+            self._report(
+                session, execution, seed_of(session.secret, b"order", number.to_bytes(8, "little")), ablated=True
+            )
+
+    def _report(
+        self, session: CandidateSession, execution: Execution, seed: int = 0, watch: bool = False, ablated: bool = False
+    ) -> Reported:
         try:
-            return execution.report(seed, watch)
+            return execution.report(seed, watch, ablated)
         except ExecutionDied as exc:
             if not self.alone:
                 raise _NotExecuted(str(exc)) from None
@@ -119,6 +128,11 @@ class NativeTrials:
 
 class _NotExecuted(Exception):
     """What cannot be executed here is no fault of the candidate's: its values are judged, and it gets no time."""
+
+
+def _seed(session: CandidateSession, number: int) -> int:
+    """What the order of programs is drawn from in a forward."""
+    return seed_of(session.secret, b"order", number.to_bytes(8, "little"))
 
 
 def _compare(session: CandidateSession, works: list[Work]) -> None:

@@ -60,8 +60,8 @@ def launch(source: str, block: int = 32, line: int = 0, **options: object) -> Un
     return Description([function], [made]).unit(made)
 
 
-def code(store: CodeStore, source: str, unit: Unit, kept=None) -> LaunchCode:
-    found = store.code(unit, function_texts(source), kept, Stopping())
+def code(store: CodeStore, source: str, unit: Unit, left_out=None) -> LaunchCode:
+    found = store.code(unit, function_texts(source), left_out, Stopping())
     assert isinstance(found, LaunchCode), found
     return found
 
@@ -83,7 +83,7 @@ def test_a_kernel_within_a_function_is_compiled(store):
 def test_what_differs_is_made_apart(store):
     first = code(store, SOURCE, launch(SOURCE))
     other = code(store, SOURCE, launch(SOURCE, block=64))
-    without = code(store, SOURCE, launch(SOURCE), kept=["computes"])
+    without = code(store, SOURCE, launch(SOURCE), left_out=[*range(999)])
     assert len({first.native, other.native, without.native}) == 3
     assert store.forked == 5, "PTX of two launches, code of them, and code without some stores"
 
@@ -186,11 +186,11 @@ def asking(store) -> Iterator[Asking]:
     "request_",
     [
         {},
-        {"unit": None, "kept": None},
-        {"unit": {"launch": {}, "functions": []}, "kept": None},
-        {"unit": launch(SOURCE, line=99).to_json(), "kept": None},
-        {"unit": launch(SOURCE).to_json(), "kept": ["stores"]},
-        {"unit": launch(SOURCE).to_json(), "kept": {}},
+        {"unit": None, "left_out": None},
+        {"unit": {"launch": {}, "functions": []}, "left_out": None},
+        {"unit": launch(SOURCE, line=99).to_json(), "left_out": None},
+        {"unit": launch(SOURCE).to_json(), "left_out": ["stores"]},
+        {"unit": launch(SOURCE).to_json(), "left_out": {}},
     ],
 )
 def test_rubbish_is_refused(asking, store, request_):
@@ -201,12 +201,12 @@ def test_rubbish_is_refused(asking, store, request_):
 
 @pytest.mark.processes
 def test_nothing_that_an_executing_process_says_reaches_another(store, asking):
-    request = {"unit": launch(SOURCE).to_json(), "kept": None}
+    request = {"unit": launch(SOURCE).to_json(), "left_out": None}
     forged = {"code": 4, "made": 4, "native": "evil", "name": "x", "signature": {"x": "*fp64"}}
     told, native = asking.ask({**request, **forged})
     other = Asking(store, OTHER)
     try:
-        assert other.ask({"unit": launch(OTHER).to_json(), "kept": None}) == (told, native)
+        assert other.ask({"unit": launch(OTHER).to_json(), "left_out": None}) == (told, native)
     finally:
         other.close()
     apart = code(CodeStore(GymOptions(device="cpu"), store._zygote), SOURCE, launch(SOURCE))
@@ -215,6 +215,6 @@ def test_nothing_that_an_executing_process_says_reaches_another(store, asking):
 
 @pytest.mark.processes
 def test_a_service_ends_while_its_kernel_is_compiled(store, asking):
-    asking._channel.send({"unit": launch(SOURCE).to_json(), "kept": None})
+    asking._channel.send({"unit": launch(SOURCE).to_json(), "left_out": None})
     asking.service.end()
     assert asking.service.failure is None and not asking.service._thread.is_alive()

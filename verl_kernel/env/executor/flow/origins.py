@@ -8,7 +8,7 @@ on the place alone, as an index does, is computed too. Shared and local memory h
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from enum import IntFlag
 from typing import Literal
@@ -44,11 +44,16 @@ def stores(program: Program) -> dict[int, Kind]:
     }
 
 
-def without(program: Program, kept: Iterable[Kind]) -> Program:
-    """The same kernel, but that it stores only what is of the kinds `kept`; an atomic that is left out only loads."""
-    kinds, kept = stores(program), frozenset(kept)
+def keeping(program: Program, kept: Collection[Kind]) -> Program:
+    """The same kernel without its stores of other kinds."""
+    return without(program, [number for number, kind in stores(program).items() if kind not in kept])
+
+
+def without(program: Program, left_out: Collection[int]) -> Program:
+    """The same kernel without some stores, named by the numbers of their instructions; of an atomic the load stays."""
+    stored = stores(program)
     instructions = [
-        _left_out(item) if kinds.get(number, "none") not in {*kept, "none"} else item
+        _left_out(item) if number in left_out and number in stored else item
         for number, item in enumerate(program.instructions)
     ]
     return replace(program, instructions=instructions, registers={**program.registers, _UNUSED: "b32"})

@@ -14,6 +14,7 @@ from verl_kernel.env.executor.library import (
     copies,
     exchanges,
     functions,
+    logs,
     matrices,
     traffic,
     watching,
@@ -27,7 +28,7 @@ _MADE_BY: dict[str, Callable[[Key], tuple[Function, str]]] = {
     "converged": checks.converged_text, "copy": copies.copy_text, "fma": functions.fma_text,
     "matrices": matrices.matrices_text, "product": matrices.product_text, "ex2": functions.ex2_text,
     "lg2": functions.lg2_text, "sin": functions.circular_text, "cos": functions.circular_text,
-    "cells": cells.cells_text, "watch": watching.watch_text, "order": watching.order_text,
+    "cells": cells.cells_text, "log": logs.log_text, "watch": watching.watch_text, "order": watching.order_text,
     "tanh": functions.tanh_text, "from_eight": functions.from_eight_text, "to_eight": functions.to_eight_text,
 }  # fmt: skip
 _ROOMS = ("global", "shared", "local")

@@ -205,11 +205,18 @@ def are_dense(made: Function, places: str, lanes: str, size: int, bits: int) -> 
 
 
 def watch(made: Function, room: str, verb: str, bits: int, count: int, lanes: str) -> None:
-    """Note an access to `%addresses` (of the values `%x0`, ... if it stores), where races are watched."""
+    """Note an access to `%addresses` (of the values `%x0`, ... if it stores), where accesses are watched."""
     is_off = made.op(f"icmp eq ptr {made.context(context.WATCH)}, null")
-    made.branch(is_off, "unwatched", "races")
-    made.label("races")
+    made.branch(is_off, "unwatched", "noted")
+    made.label("noted")
     arguments = [f"{WIDE.ints(32 if room == 'shared' else 64)} %addresses", f"i32 {lanes}", "ptr %ctx", "ptr %site"]
+    if room == "global":
+        log = made.op(f"load ptr, ptr {made.word(made.context(context.WATCH), context.LOG)}")
+        made.branch(made.op(f"icmp eq ptr {log}, null"), "races", "logged")
+        made.label("logged")
+        made.do(made.call("void", ("log", verb, bits, count), *arguments))
+        made.do("br label %unwatched")
+        made.label("races")
     arguments += [f"{WIDE.ints(bits)} %x{place}" for place in range(count)] if verb == "store" else []
     made.do(made.call("void", ("watch", room, verb, bits, count), *arguments))
     made.do("br label %unwatched")

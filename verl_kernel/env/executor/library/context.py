@@ -68,15 +68,24 @@ OUT_OF_BOUNDS, MISALIGNED, OUT_OF_SHARED, OUT_OF_LOCAL, DIVERGENT, OUT_OF_FUEL, 
     ID_STEP,
     BLOCK_WARPS,
     BLOCK_OWNER,
-) = range(23)
+    LOG,
+) = range(24)
 """Words of a watch: its rows and their number; how far addresses are shifted to give cells, and the row and shift of
 shared memory; the block's first stamp and the first one since its last barrier; pointers to each warp's stamp now, of
 global and of shared memory; the warp that runs; pointers to what each warp knows, to the owners of stamps and to marks
 of those that accessed memory; whether blocks may learn of each other; the function that judges what is no plain case; a
 pointer to the next stamp; whether a block begins, and its place in the order; pointer to the blocks' first stamps;
 whether stamps have run out; what a warp adds to the block's first stamp to have its own of global memory (0: all share
-one); how many warps a block has, and the number of its first one in the launch."""
-WATCH_WORDS = 23
+one); how many warps a block has, and the number of its first one in the launch; where accesses to global memory are
+written down, which is all that is done with them then (0: nowhere)."""
+WATCH_WORDS = 24
+
+LOG_USED, LOG_ROOM, LOG_HEAD = range(3)
+"""Words of a log: how many records there are, how many fit; the records."""
+RECORD_SITE, RECORD_LANES, RECORD_KIND, RECORD_WARP, RECORD_PLACES, RECORD_VALUES = 0, 1, 2, 3, 4, 36
+"""Words of a record: pointer to the site's words, lanes, what was done, the warp, each lane's address; bytes that each
+lane met there, as long as a register for all lanes, then the next register."""
+RECORD_WORDS = 36 + 64
 
 CELLS_START, CELLS_SIZE, STORES, LOADS, ATOMICS, STRONG_LOADS = range(6)
 """Words of a row of a watch: first address and length of memory that is watched, pointers to a word of 32 bits for each

@@ -140,7 +140,7 @@ class _Reader:
             self._made.labels[self._scoped(text, declare=False)] = len(self._made.instructions)
         elif text.startswith(".loc "):
             if place := _LOC.match(text):
-                self._place = Place(int(place[1]), int(place[2]))
+                self._place = Place(int(place[1]), int(place[2]), text)
         elif text.startswith(".reg"):
             self._read_registers(text)
         elif text.startswith((".shared", ".local")):

@@ -88,6 +88,8 @@ class Place:
 
     file: int
     line: int
+    text: str = field(default="", compare=False)
+    """As it is written: with the column, and where the function was called that it is in."""
 
 
 @dataclass(eq=False)

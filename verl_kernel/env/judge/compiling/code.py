@@ -19,7 +19,7 @@ from verl_kernel.env.compilation.description import Unit
 from verl_kernel.env.compilation.isolated import isolated
 from verl_kernel.env.compilation.outcome import Refusal
 from verl_kernel.env.compilation.texts import Place
-from verl_kernel.env.ipc.code_messages import Kept, Native, NativeRequest, Translate
+from verl_kernel.env.ipc.code_messages import LeftOut, Native, NativeRequest, Translate
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.compiling.process import CompilingProcess
 from verl_kernel.env.judge.compiling.stopping import Stopping
@@ -32,7 +32,6 @@ MOST_BYTES = 64 << 20
 """Of one kernel's PTX, and of its code."""
 _KEPT, _KEPT_BYTES = 4096, 256 << 20
 _MOST_WARPS, _MOST_SHARED = 64, 1 << 24
-_KINDS = ("computes", "moves", "constant")
 
 
 @dataclass(frozen=True)
@@ -85,28 +84,30 @@ class CodeStore:
         self.forked = 0
         """Processes so far."""
 
-    def code(self, unit: Unit, texts: Mapping[Place, str], kept: Kept, stopping: Stopping) -> LaunchCode | Refusal:
+    def code(
+        self, unit: Unit, texts: Mapping[Place, str], left_out: LeftOut, stopping: Stopping
+    ) -> LaunchCode | Refusal:
         """Code of a launch, or why there is none.
 
         Args:
             unit: the launch.
             texts: of the functions of its program, by name and line.
-            kept: kinds of stores that happen; all if None.
+            left_out: numbers of the instructions that do not store; none if None.
             stopping: ends the process that works at it.
 
         Raises:
             LookupError: a function is not in the program.
-            ValueError: there are no such kinds of stores.
+            ValueError: instructions that do not store are no numbers.
             InfraError: a process failed, and not because of the kernel.
         """
-        if kept is not None and not (type(kept) is list and all(kind in _KINDS for kind in kept)):
-            raise ValueError("stores are of the kinds computes, moves and constant")
+        if left_out is not None and not (type(left_out) is list and all(type(number) is int for number in left_out)):
+            raise ValueError("instructions have numbers")
         source, alone = isolated(unit, texts)
         translation = self._translation(source, alone, stopping)
         if isinstance(translation, Refusal):
             return translation
-        name = _name(_hash(translation.ptx), translation.warps, translation.shared, kept and sorted(set(kept)))
-        native = self._native(name, translation, alone, kept, stopping)
+        name = _name(_hash(translation.ptx), translation.warps, translation.shared, left_out and sorted(set(left_out)))
+        native = self._native(name, translation, alone, left_out, stopping)
         if isinstance(native, Refusal):
             return native
         return LaunchCode(native, name, translation.signature, [item.line for item in alone.functions])
@@ -123,7 +124,7 @@ class CodeStore:
         return self._translations.put(name, made, size) if is_certain else made
 
     def _native(
-        self, name: str, translation: Translation, unit: Unit, kept: Kept, stopping: Stopping
+        self, name: str, translation: Translation, unit: Unit, left_out: LeftOut, stopping: Stopping
     ) -> bytes | Refusal:
         known = self._natives.get(name)
         if known is not None:
@@ -131,7 +132,7 @@ class CodeStore:
         with self._forked("", stopping) as (process, memory):
             _write(memory, translation.ptx)
             size = len(translation.ptx)
-            wanted = NativeRequest(ptx=size, warps=translation.warps, shared=translation.shared, kept=kept)
+            wanted = NativeRequest(ptx=size, warps=translation.warps, shared=translation.shared, left_out=left_out)
             made, is_certain = process.asked(Native(native=wanted), lambda reply: _code(reply, memory), unit)
         size = len(made) if isinstance(made, bytes) else 0
         return self._natives.put(name, made, size) if is_certain else made

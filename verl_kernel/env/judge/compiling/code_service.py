@@ -55,7 +55,7 @@ class CodeService:
         try:
             if self._texts is None:
                 self._texts = function_texts(self._source)
-            return self._store.code(Unit.from_json(request["unit"]), self._texts, request["kept"], self._stopping)
+            return self._store.code(Unit.from_json(request["unit"]), self._texts, request["left_out"], self._stopping)
         except LookupError as exc:
             return Refusal("LookupError", f"the source has no such function: {exc}", 0)
         except (SyntaxError, TypeError, ValueError, AttributeError, RecursionError) as exc:

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Followed blocks: which stores hold what was loaded, by value."""
+
+import numpy as np
+import pytest
+
+from tests.env.executor.ptx import aligned, buffer, entry
+from tests.env.executor.test_origins import HEAD, SUM
+from verl_kernel.env.executor.kernel import Kernel
+from verl_kernel.env.executor.moves.compare import moved_from, numbers
+from verl_kernel.env.executor.moves.follow import Follow
+from verl_kernel.env.executor.races.watch import Watch
+
+RANDOM = np.random.default_rng(1)
+VALUES = RANDOM.standard_normal(64).astype(np.float32)
+OWN = "mov.u32 %r6, %ctaid.x; mul.wide.u32 %rd3, %r6, 128; add.u64 %rd0, %rd0, %rd3; add.u64 %rd1, %rd1, %rd3;"
+SPREAD = HEAD.replace("ld.global.b32 %r1, [%rd0];", OWN + "ld.global.b32 %r1, [%rd0];").replace("%rd<4>", "%rd<6>")
+FLIPPED = "xor.b32 %r5, %r7, 31; sub.s32 %r5, %r5, %r7; mul.wide.s32 %rd4, %r5, 4; add.u64 %rd1, %rd1, %rd4;"
+
+
+def followed(body, *, kinds=("fp32", "fp32"), given=VALUES, watch=None, zeros=True):
+    """What is seen of the only store of a kernel of two blocks of 32 threads."""
+    source, out = aligned(256, np.float32), aligned(256, np.float32)
+    source[:] = given
+    out[:] = 0.0 if zeros else 1.0
+    made, follow = Kernel(entry(f"{body}\nret;", 2, SPREAD), 1, 0), Follow(kinds, np.random.default_rng(0))
+    made.launch((2,), [source.ctypes.data, out.ctypes.data], [buffer(source), buffer(out)], follow=follow, watch=watch)
+    (seen,) = follow.seen.values()
+    return seen, out
+
+
+MOVING = {
+    "plus_zero": "add.f32 %f2, %f1, 0f00000000;" + SUM,
+    "times_nearly_one": "mul.f32 %f2, %f1, 0f3F800003;" + SUM,
+    "larger_of_itself": "max.f32 %f2, %f1, %f1;" + SUM,
+    "out_and_back": "add.f32 %f2, %f1, %f1; mul.f32 %f2, %f2, 0f3F000000;" + SUM,
+    "turned_round": FLIPPED + "add.f32 %f2, %f1, 0f00000000;" + SUM,
+    "added_to_zeros": "red.global.add.f32 [%rd1], %f1;",
+    "one_block_only": (
+        "mul.f32 %f2, %f1, 0f3F800002; setp.eq.u32 %p1, %r6, 0; selp.f32 %f2, %f2, %f1, %p1;" + SUM
+    ),
+}  # fmt: skip
+COMPUTING = {
+    "doubled": "add.f32 %f2, %f1, %f1;" + SUM,
+    "clipped": "max.f32 %f2, %f1, 0f00000000;" + SUM,
+    "negated": "neg.f32 %f2, %f1;" + SUM,
+    "changed_in_the_third_digit": "mul.f32 %f2, %f1, 0f3F80A000;" + SUM,
+    "neighbours_larger": "shfl.sync.bfly.b32 %r2, %r1, 1, 31, -1; mov.b32 %f2, %r2; max.f32 %f2, %f1, %f2;" + SUM,
+}
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_what_equals_a_load_moves(name):
+    seen, _ = followed(MOVING[name])
+    assert seen.stored == seen.moved == 256 and not seen.is_single
+
+
+@pytest.mark.parametrize("name", COMPUTING)
+def test_what_differs_from_loads_computes(name):
+    seen, _ = followed(COMPUTING[name])
+    assert (seen.stored, seen.moved) == (256, 0)
+
+
+def test_an_atomic_on_what_is_there_computes():
+    seen, _ = followed(MOVING["added_to_zeros"], zeros=False)
+    assert seen.moved == 0
+
+
+def test_a_single_value_is_told():
+    seen, _ = followed("setp.lt.f32 %p1, %f1, 0f7F800000; selp.f32 %f2, 0f40000000, 0f3F800000, %p1;" + SUM)
+    assert seen.is_single and np.frombuffer(seen.value, np.float32) == 2.0 and seen.moved == 0
+
+
+def test_bfloat16_is_read_as_such():
+    given = (VALUES.view(np.uint32) & 0x3FFF3FFF).view(np.float32)
+    body = "mov.b32 {%h0, %h1}, %r1; mov.b16 %h2, 0x3F80; mul.bf16 %h0, %h0, %h2; mul.bf16 %h1, %h1, %h2;"
+    seen, _ = followed(
+        body + "mov.b32 %r2, {%h0, %h1}; st.global.b32 [%rd1], %r2;", kinds=("bf16", "bf16"), given=given
+    )
+    assert seen.moved == 256
+
+
+def test_what_is_followed_is_not_changed_by_it():
+    _, out = followed(COMPUTING["doubled"])
+    np.testing.assert_array_equal(out, 2 * VALUES)
+    watched, out = followed(COMPUTING["doubled"], watch=Watch())
+    np.testing.assert_array_equal(out, 2 * VALUES)
+    assert watched.stored == 256
+
+
+def test_only_the_first_blocks_are_followed():
+    source, out = aligned(128 * 64, np.float32), aligned(128 * 64, np.float32)
+    made, follow = Kernel(entry(f"{SUM}\nret;", 2, SPREAD), 1, 0), Follow(("fp32", "fp32"), np.random.default_rng(0))
+    arguments, buffers = [source.ctypes.data, out.ctypes.data], [buffer(source), buffer(out)]
+    count = made.launch((64,), arguments, buffers, follow=follow)
+    assert [seen.stored for seen in follow.seen.values()] == [256]
+    assert sum(site.accesses for site in count.sites if site.site.item.root == "st") == 64 * 32
+
+
+@pytest.mark.parametrize(
+    ("stored", "loaded", "found"),
+    [
+        (VALUES, [VALUES[::-1], VALUES + 1], 0),
+        (np.sort(VALUES), [VALUES], None),
+        (np.sort(VALUES), [np.sort(VALUES)], 0),
+        (VALUES, [VALUES[:32], VALUES[32:]], 2),
+        (VALUES[:32], [VALUES], 0),
+        (VALUES[::2], [VALUES], 0),
+        (np.repeat(VALUES[:4], 16), [VALUES[:4]], 0),
+        (VALUES[:3], [VALUES], None),
+        (np.arange(64), [VALUES], None),
+        (np.arange(64), [np.arange(64)], 0),
+        (np.arange(64), [np.arange(64) + 1], None),
+        (VALUES, [], None),
+        (VALUES, [VALUES[:0]], None),
+    ],
+)
+def test_values_that_were_loaded(stored, loaded, found):
+    assert moved_from(stored, "fp32" if stored.dtype.kind == "f" else "i64", loaded) == found
+
+
+def test_elements_of_a_type_that_is_not_known_are_bytes():
+    raw = np.arange(8, dtype=np.uint8).reshape(4, 2)
+    assert numbers(raw, "").dtype == np.uint16 and numbers(raw, "fp16").dtype == np.float16
+    assert numbers(raw, "i16").dtype == np.int16 and numbers(raw, "bf16").dtype == np.float32

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stores of a forward's launches are: computing, moving or constant, by the code and by what blocks stored.
+
+The code says what may compute (`flow/origins.py`). Of such a store, the blocks that are followed say more: it moves if
+less than an eighth of its bytes is not what a load of the block gave, and it is constant if it holds one value, the
+same as in an earlier forward, which had other inputs. One that was seen to hold another value is not constant later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from verl_kernel.env.executor.counts import LaunchCount
+from verl_kernel.env.executor.flow import origins
+from verl_kernel.env.executor.flow.origins import Kind
+from verl_kernel.env.executor.moves.follow import Follow, Seen
+from verl_kernel.env.executor.moves.log import place_of
+from verl_kernel.env.executor.ptx.program import Program
+
+_TOLERATED = 8
+"""A store moves where less than this part of its bytes is not explained by loads."""
+_FOLLOWED = 32
+"""Launches of a forward that are followed; of later ones so many are, by chance."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a place in the source was last seen to store."""
+
+    kind: Kind
+    computed: float
+    """Part of its bytes."""
+
+
+class SeenStores:
+    """Of one candidate's launches, told apart by their numbers in a forward and by their code."""
+
+    def __init__(self) -> None:
+        self._number = -1
+        self._follows = False
+        self._parts: dict[tuple[int, str], dict[object, Part]] = {}
+        self._values: dict[tuple[int, str, object], bytes | None] = {}
+        self._varied: set[tuple[int, str, object]] = set()
+
+    def begin(self, follows: bool) -> None:
+        """A forward begins; whether it shows what stores are, as one in an ablation does not."""
+        self._number, self._follows = -1, follows
+
+    def next(self, draw: np.random.Generator) -> bool:
+        """A launch begins; whether its blocks are to be followed.
+
+        Args:
+            draw: chooses which launches of a long forward are.
+        """
+        self._number += 1
+        is_chosen = self._number < _FOLLOWED or draw.random() * (self._number + 1) < _FOLLOWED
+        return self._follows and is_chosen
+
+    def end(self, code: str, follow: Follow) -> None:
+        """The launch that was followed has ended."""
+        parts = self._parts.setdefault((self._number, code), {})
+        parts.update({place: self._part((self._number, code, place), seen) for place, seen in follow.seen.items()})
+
+    def bytes(self, code: str, count: LaunchCount) -> tuple[int, int]:
+        """Bytes that the launch has stored, and those of stores that compute."""
+        program, parts = count.program, self._parts.get((self._number, code), {})
+        kinds = {id(program.instructions[number]): kind for number, kind in origins.stores(program).items()}
+        stored = computed = 0
+        for site in count.sites:
+            if kind := kinds.get(id(site.site.item)):
+                size, part = site.accesses * site.site.bytes, parts.get(place_of(site.site.item))
+                stored += size
+                computed += (size if part is None else round(size * part.computed)) if kind == "computes" else 0
+        return stored, computed
+
+    def kinds(self, code: str, program: Program) -> dict[int, Kind]:
+        """Of what kind the launch's stores are, by numbers of instructions."""
+        parts, items = self._parts.get((self._number, code), {}), program.instructions
+        return {
+            number: parts[place].kind if kind == "computes" and (place := place_of(items[number])) in parts else kind
+            for number, kind in origins.stores(program).items()
+        }
+
+    def _part(self, key: tuple[int, str, object], seen: Seen) -> Part:
+        value, before = seen.value if seen.is_single else None, self._values.get(key)
+        is_known, self._values[key] = key in self._values, value
+        if value is not None and key not in self._varied and value == before:
+            return Part("constant", 0.0)
+        if (seen.stored - seen.moved) * _TOLERATED < seen.stored:
+            return Part("moves", 1.0 - seen.moved / seen.stored)
+        if value is None or is_known:
+            self._varied.add(key)
+        return Part("computes", 1.0)
