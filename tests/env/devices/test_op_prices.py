@@ -48,6 +48,8 @@ BYTES = 4 * 64 * 1024
         (lambda: X.cumsum(1), 2 * BYTES, "scan"),
         (lambda: torch.softmax(X, 1), 2 * BYTES, "reduction"),
         (lambda: tensor(64, 1024).zero_(), BYTES, "contiguous"),
+        (lambda: tensor(64, 1024, dtype=torch.int32) >> 4, 2 * BYTES, "contiguous"),
+        (lambda: tensor(64, 1024, dtype=torch.int32).__ilshift__(4), 2 * BYTES, "contiguous"),
     ],
 )
 def test_one_kernel(run, moved, access):

@@ -18,7 +18,15 @@ UNIT = {
         {"name": "k", "line": 4, "is_constant": False, "marks": {}, "defaults": {}, "settings": {}, "uses": {}}
     ],
 }
-REQUEST = {"unit": UNIT, "grid": [1, 1, 1], "arguments": {}, "areas": [], "is_tried": False, "kept": None}
+REQUEST = {
+    "unit": UNIT,
+    "grid": [1, 1, 1],
+    "arguments": {},
+    "areas": [],
+    "is_tried": False,
+    "kept": None,
+    "pointers": [],
+}
 
 
 @pytest.fixture
@@ -65,6 +73,14 @@ def test_a_copy_holds_the_same_in_its_areas_and_is_its_own(arena):
     with pytest.raises(ValueError, match="arena"):
         Copy(arena, [(0, SIZE + 1)])
     Copy(arena, [])
+
+
+def test_addresses_are_written_where_tables_have_them(arena):
+    arena.point([(64, 4096)])
+    assert ctypes.c_int64.from_address(arena.address(64, 8)).value == arena.address(4096, 0)
+    for pointer in ((SIZE - 4, 0), (0, SIZE + 1)):
+        with pytest.raises(ValueError, match="arena"):
+            arena.point([pointer])
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from hypothesis import given
 
 from tests.env.executor.ptx import entry, launch
 from tests.env.executor.test_flow import graph, programs, reads_first
+from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.flow import pieces
 from verl_kernel.env.executor.flow.liveness import live
 
@@ -82,6 +83,36 @@ def test_a_loop_that_each_lane_leaves_by_itself(longest):
         runs = (turn == 0) | (turn < LANES)
         values = [np.where(runs, new, old) for new, old in zip(moved, values, strict=True)]
     assert (found == sum(values)).all()
+
+
+def test_floating_literals_may_be_decimal():
+    code = """.reg .f32 %f<4>; mov.f32 %f1, 20.; add.f32 %f1, %f1, 1.4426950408889634;
+mul.f32 %f1, %f1, 0d3FE0000000000000; fma.rn.f32 %f1, %f1, 2.5e-1, 1E2; mov.b32 %sum, %f1;"""
+    sum_ = np.float32(20) + np.float32(1.4426950408889634)
+    wanted = sum_ * np.float32(0.5) * np.float32(0.25) + np.float32(100)
+    assert (run(code) == wanted.view(np.uint32) + sum(start())).all()
+
+
+JUMP = """
+rem.u32 %i, %lane, {};
+$T: .branchtargets $A, $B,
+  $C;
+brx.idx %i, $T;
+$A: add.u32 %sum, %sum, 1; bra.uni $D;
+$B: add.u32 %sum, %sum, 10; bra.uni $D;
+$C: add.u32 %sum, %sum, 100;
+$D:
+"""
+
+
+def test_a_jump_by_a_table_goes_where_each_lane_says():
+    assert (run(JUMP.format(3)) == sum(start()) + np.array([1, 10, 100], np.uint32)[LANES % 3]).all()
+
+
+def test_a_jump_beyond_its_table_is_a_fault():
+    with pytest.raises(Fault) as caught:
+        run(JUMP.format(4))
+    assert caught.value.kind == "stopped" and "lane 3" in str(caught.value)
 
 
 def test_a_loop_with_a_barrier(longest):

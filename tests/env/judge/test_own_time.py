@@ -76,6 +76,25 @@ def test_a_busy_machine_changes_no_verdict(judge):
     assert result.status is EvalStatus.OK, result.error
 
 
+def test_what_serves_a_process_may_wait_for_a_processor():
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as asleep,
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy,
+        closing(OwnTime(asleep.pid)) as alone,
+        closing(OwnTime(asleep.pid)) as served,
+    ):
+        try:
+            served.serve(busy.pid)
+            with rivals(busy.pid):
+                alone.start()
+                served.start()
+                time.sleep(2.0)
+                assert served.used_s() < 0.6 * alone.used_s()
+        finally:
+            asleep.kill()
+            busy.kill()
+
+
 def test_a_spinner_is_over_its_budget_on_a_busy_machine_too(judge):
     with rivals(judge._zygote.pid):
         result = judge.evaluate(TASK, f"{SPIN.format(seconds=600)}\n{HONEST}")

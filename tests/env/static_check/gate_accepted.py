@@ -510,6 +510,36 @@ def f(x, y):
     assert x.data_ptr() % ALIGN == 0 and not x.data_ptr() & 15 and x.data_ptr() % 1024 == 0
     return x.data_ptr() != y.data_ptr() == x.data_ptr()
 ---
+def f(group):
+    starts, sizes = [], []
+    ends = []
+    for x in group:
+        starts.append(x.data_ptr())
+        sizes += [x.numel()]
+    ends += [x.data_ptr() for x in group]
+    rows = [x.data_ptr() for x in group]
+    made = torch.tensor(starts, device=x.device), torch.tensor(ends), torch.tensor(rows, dtype=torch.int64)
+    return *made, torch.tensor([x.data_ptr(), group[0].data_ptr()]), torch.tensor([x.data_ptr() for x in group])
+---
+def set_block(nargs): nargs["desc"].block_shape = [nargs["B"], 64]
+c = triton.Config({"B": 64}, num_warps=4, pre_hook=set_block)
+---
+@tl.constexpr
+def accumulates_in(dtype): return tl.float32 if dtype.is_fp16() else dtype
+---
+import logging
+logger = logging.getLogger(__name__)
+def f(x):
+    logger.debug("GEMS %s", x.shape)
+    logging.getLogger().warning("slow")
+---
+from logging import getLogger
+log = getLogger("kernels")
+log.info("loaded")
+---
+def f(x):
+    with torch.accelerator.device_index(x.device.index): return torch.accelerator.current_device_index()
+---
 @triton.heuristics({
     "B": lambda args: 16,  # def k(x): a remark
     "C": lambda args: triton.next_power_of_2(args["n"]),

@@ -813,4 +813,91 @@ def f(x, min): kern[lambda m: (min(x),)](x, B=4)
 grid = functools.partial(helper2, 1)
 def helper2(n, m): return (torch.relu(m["x"]), n)
 def f(x): kern[grid](x, B=4)
+---
+def f(x): a = [x.data_ptr()]; return a[0]
+---
+def f(x):
+    a = []
+    a.append(x.data_ptr())
+    return max(a)
+---
+def f(x, a):
+    a.append(x.data_ptr())
+    return torch.tensor(a)
+---
+TABLE = []
+def f(x):
+    TABLE.append(x.data_ptr())
+    return torch.tensor(TABLE)
+---
+def f(x):
+    a = [y.data_ptr() for y in x]
+    b = a
+    return torch.tensor(a)
+---
+def f(x, memo):
+    a = []
+    for a in memo: a.append(x.data_ptr())
+    return torch.tensor(a)
+---
+def f(x): return torch.tensor(sorted([x.data_ptr()]))
+---
+def f(x): return [y for y in [x.data_ptr()]]
+---
+def f(x): return torch.tensor([x.data_ptr() + 1])
+---
+def f(x):
+    a = [x.data_ptr()]
+    return lambda: a
+---
+def f(x): return x.numel([x.data_ptr()])
+---
+def f(x): x["n"].backward_hook = 1
+---
+def f(x): x.block_shape = [1]
+---
+def f(x): F.block_shape = [1]
+---
+import logging
+logging.getLogger().addHandler(f)
+---
+import logging
+log = logging.getLogger()
+log.manager.setLogRecordFactory(f)
+---
+import logging
+log = logging.getLogger()
+def f(x): return log
+---
+import logging
+logs = [logging.getLogger()]
+---
+import logging
+make = logging.getLogger
+make("a").parent
+---
+import logging
+list(map(logging.getLogger, ["a"]))
+---
+import logging
+(log := logging.getLogger()).debug("a")
+log.handlers
+---
+import logging
+say = logging.getLogger().debug
+---
+import logging
+logging.basicConfig()
+---
+import logging
+logging.Logger.debug = f
+---
+import logging.handlers
+---
+@tl.constexpr_type
+def q(x): return x
+---
+torch.accelerator.set_device_index(0)
+---
+with torch.accelerator.Graph(): pass
 '''.strip("\n").split("\n---\n")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from typing import Any
 
 import triton
 import triton.language as tl
+from triton.runtime.jit import ConstexprFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from verl_kernel.env.compilation.description import Function, Unit
@@ -43,6 +45,12 @@ class Dtype:
 
     def __init__(self, name: str) -> None:
         self._name = name
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        bits = re.search(r"\d+", self._name)
+        return int(bits[0]) // 8 if bits else 1
 
     def __str__(self) -> str:
         return f"torch.{self._name}"
@@ -156,6 +164,11 @@ def _dtype(rebuilt: Rebuilt, name: str) -> Any:
     return tl.pointer_type(tl.dtype(name[1:])) if name.startswith("*") else tl.dtype(name)
 
 
+def _plain(value: Any) -> Any:
+    """What `tl.constexpr` holds: of a function under it, the function itself."""
+    return value.fn if isinstance(value, ConstexprFunction) else value
+
+
 def _absent(rebuilt: Rebuilt, reason: str) -> Any:
     raise ValueError(f"it uses what a compiler cannot be given ({reason})")
 
@@ -163,7 +176,7 @@ def _absent(rebuilt: Rebuilt, reason: str) -> Any:
 _KINDS: dict[str, Callable[[Rebuilt, Any], Any]] = {
     "absent": _absent,
     "float": lambda rebuilt, text: float(text),
-    "constexpr": lambda rebuilt, value: tl.constexpr(rebuilt.value(value)),
+    "constexpr": lambda rebuilt, value: tl.constexpr(_plain(rebuilt.value(value))),
     "dtype": _dtype,
     "torch": lambda rebuilt, name: Dtype(name),
     "tuple": Rebuilt._tuple,

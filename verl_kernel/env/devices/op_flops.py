@@ -94,6 +94,8 @@ def _formula(func: Any) -> tuple[Formula | None, bool]:
 def plain_name(name: str) -> str:
     """The name without namespace and without the marks of in-place and of list variants."""
     plain = name.partition("::")[2].removeprefix("_foreach_")
+    if plain.startswith("__") and plain.endswith("__"):  # an operator: `__rshift__`, in place `__irshift__`
+        return f"__{plain[3:]}" if plain.startswith("__i") else plain
     return plain.rstrip("_") or plain
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -36,6 +36,15 @@ class Arena:
         if offset + length > len(self._bytes):
             raise ValueError("a piece lies outside of the arena")
         return self._start + offset
+
+    def point(self, pointers: Iterable[Sequence[int]]) -> None:
+        """Write addresses into tables.
+
+        Args:
+            pointers: places of words, and of what they shall lead to (raises ValueError as `address` does).
+        """
+        for word, target in pointers:
+            ctypes.c_int64.from_address(self.address(word, 8)).value = self.address(target, 0)
 
 
 class Copy(Arena):

@@ -81,6 +81,8 @@ class Launches:
         self._stopped: Stopped | None = None
         self._random = np.random.default_rng(0)
         self._watches, self._not_watched = False, list[str]()
+        self.base = arena.address(0, 0)
+        """Where the arena begins."""
 
     def run(self, request: LaunchRequest) -> Launched:
         """Run one launch."""
@@ -93,11 +95,11 @@ class Launches:
             done = self._run(self._ready(unit, kept), request, unit.digest(), is_followed and kept is None)
         except Stop as stop:
             if is_tried:  # the autotuner may have others
-                return Launched(failure=str(stop), work=None)
+                return Launched(failure=str(stop), work=None, base=self.base)
             return self._note(name, stop)
         if done is not None and not is_tried and kept is None:
             self._works.append(done)
-        return Launched(failure=None, work=done)
+        return Launched(failure=None, work=done, base=self.base)
 
     def refuse(self, reason: str) -> Launched:
         """Note that the runner sent what no runner sends."""
@@ -120,7 +122,7 @@ class Launches:
     def _note(self, name: str, stop: Stop) -> Launched:
         message = str(stop)
         self._stopped = self._stopped or Stopped(kind=stop.kind, kernel=name, message=message, line=stop.line)
-        return Launched(failure=message, work=None)
+        return Launched(failure=message, work=None, base=self.base)
 
     def _ready(self, unit: Unit, kept: Sequence[Kind] | None) -> Ready:
         """A launch's code; without stores of other kinds, if only some are kept."""
@@ -162,6 +164,7 @@ class Launches:
         arena = _read(lambda: Copy(self._arena, request["areas"])) if request["is_tried"] else self._arena
         words = _read(lambda: launch_arguments.words(ready.signature, request["arguments"], arena))
         buffers = _read(lambda: [Buffer(arena.address(*area), area[1]) for area in request["areas"]])
+        _read(lambda: arena.point(request["pointers"]))
         x, y, z = _read(lambda: _sizes(request["grid"]))
         if not x * y * z:
             return None

@@ -40,6 +40,8 @@ class LaunchRequest(TypedDict):
     """Whether it is no part of the forward: an autotuner tries a configuration."""
     kept: list[Literal["computes", "moves", "constant"]] | None
     """Kinds of stores that happen in an ablation (`executor.flow.origins`); null for all."""
+    pointers: list[tuple[int, int]]
+    """Offsets of words in tables of addresses, and of what these lead to."""
 
 
 class Launch(TypedDict):
@@ -53,6 +55,8 @@ class Launched(TypedDict):
 
     failure: str | None
     work: Work | None
+    base: int
+    """Where the arena lies in the executing process, whose addresses may be left in tables."""
 
 
 class Report(TypedDict):

@@ -103,6 +103,11 @@ class Execution:
         """Why a launch could not be compiled, though no candidate is to blame."""
         return self._service.failure
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     def report(self, seed: int = 0, watch: bool = False, ablated: bool = False) -> Reported:
         """What it ran since the last report (raises ExecutionDied, or `failure`).
 

@@ -117,7 +117,9 @@ class Loading:
             return self._zygote.fork(self._scratch.path, self._memory, self._options)
         self.execution = made = self._begin_execution()
         link = (made.link.fileno(), made.arena.fd)
-        return self._zygote.fork(self._scratch.path, self._memory, self._options, link, made.arena.size)
+        runner = self._zygote.fork(self._scratch.path, self._memory, self._options, link, made.arena.size)
+        runner.serve(made.pid)
+        return runner
 
     def end(self) -> None:
         """End the executing process, if there is one (raises InfraError where it could not be served)."""

@@ -17,6 +17,7 @@ from verl_kernel.env.static_check.rules import host as static_host
 from verl_kernel.env.static_check.rules import imports as static_imports
 from verl_kernel.env.static_check.rules import kernels as static_kernels
 from verl_kernel.env.static_check.rules import language as static_language
+from verl_kernel.env.static_check.rules import loggers as static_loggers
 from verl_kernel.env.static_check.rules import numbers as static_numbers
 from verl_kernel.env.static_check.rules.strict import torch_compute
 from verl_kernel.env.static_check.violation import Rule, Violation
@@ -42,6 +43,7 @@ RULES: tuple[Rule, ...] = (
     static_host.containers,
     static_host.default_stores,
     static_host.caches,
+    static_loggers.loggers,
     static_numbers.numpy_calls,
     static_kernels.kernels,
     static_kernels.launches,

@@ -30,6 +30,7 @@ _LISTED: dict[str, str] = {
     "enum": "Enum IntEnum Flag IntFlag auto unique",
     "numpy": "prod ceil floor sqrt log log2 log10 exp exp2 minimum maximum abs sign rint trunc cbrt power gcd lcm "
     "pi e inf nan",
+    "logging": "getLogger",
     "operator": "add sub mul truediv floordiv mod neg pos abs lt le eq ne gt ge and_ or_ xor not_ lshift rshift index",
     "os": "environ getenv",
     "warnings": "warn filterwarnings simplefilter",
@@ -38,6 +39,7 @@ _LISTED: dict[str, str] = {
     "torch.nn.parameter": "Parameter Buffer UninitializedParameter UninitializedBuffer",
     "torch.cuda": "is_available device_count current_device get_device_name get_device_properties empty_cache "
     "get_device_capability synchronize device device_of current_stream is_bf16_supported set_device amp",
+    "torch.accelerator": "is_available device_count current_accelerator current_device_index device_index synchronize",
     "torch.amp": "autocast custom_fwd custom_bwd",
     "torch.cuda.amp": "autocast custom_fwd custom_bwd",
     "torch.autograd": "Function no_grad enable_grad inference_mode set_grad_enabled function",

@@ -184,6 +184,17 @@ class ParsedSource:
         names = (node for node in self.every(ast.Name) if not isinstance(node.ctx, ast.Load))
         return Counter(self.key(node.id, node) for node in names)
 
+    def occurrences(self, name: ast.Name) -> list[ast.Name]:
+        """All places where a name stands for the same."""
+        return self._occurrences[self.key(name.id, name)]
+
+    @cached_property
+    def _occurrences(self) -> dict[Key, list[ast.Name]]:
+        found: dict[Key, list[ast.Name]] = defaultdict(list)
+        for node in self.every(ast.Name):
+            found[self.key(node.id, node)].append(node)
+        return found
+
     def values(self, name: str, node: ast.AST) -> list[ast.AST]:
         """What `name` at `node` is bound to by plain assignments, and functions and classes of that name."""
         return self._values.get(self.key(name, node), [])

@@ -10,7 +10,7 @@ import triton.language as tl
 from triton.language.extra import libdevice
 
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.devices.compiled import launches
+from verl_kernel.env.devices.compiled import launches, tables
 from verl_kernel.env.devices.compiled.descriptions import Descriptions
 from verl_kernel.env.devices.compiled.state import STATE
 from verl_kernel.env.ipc.execution_messages import Launched, Work
@@ -25,6 +25,16 @@ OTHER = object()
 @triton.constexpr_function
 def rounded(n):
     return n // 2 * 2
+
+
+@tl.constexpr
+def widest(kind):
+    return tl.float32 if kind.is_fp16() else kind
+
+
+@triton.jit
+def plain(x):
+    tl.store(x, widest(tl.float16)(1))
 
 
 @triton.jit
@@ -83,12 +93,12 @@ class _Link:
     def __init__(self, failure=None):
         self.asked, self.failure = [], failure
 
-    def run(self, unit, grid, arguments, ranges, is_tried, kept):
+    def run(self, unit, grid, arguments, ranges, is_tried, kept, known):
         self.asked.append([grid, sorted(arguments), len(ranges), is_tried, kept])
         work = Work(
             bytes=8, flops=2, half_flops=0, stored=4, computed=4, steps=[], reads=[(0, 4)], writes=[(0, 4)]
         )  # fmt: skip
-        return Launched(failure=self.failure, work=None if self.failure else work), ranges
+        return Launched(failure=self.failure, work=None if self.failure else work, base=0), ranges
 
 
 def _recorded(run, failure=None):
@@ -125,16 +135,40 @@ def _tuned():
     tuned[lambda given: (given["BLOCK"],)](X, 7)
 
 
+def _reached():
+    """What a launch may touch that is given a table, and what the executing process is told of it."""
+    table = torch.tensor([0, Y.data_ptr() + 4, 7, X.data_ptr(), 1 << 44])
+    kept = STATE.begin_launch([table])
+    ranges, places = sorted(set(STATE.ranges)), {}
+    for number, place in enumerate(ranges):
+        places[place] = number << 20
+    told = tables.pointers(STATE.tables, places)
+    word, other = (places[_range(table)] + 8 * number for number in (1, 3))
+    expected = [(word, places[_range(Y)] + 4), (other, places[_range(X)])]
+    before = table.clone()
+    table[1], table[3], table[4] = (9 << 30) + expected[0][1], (9 << 30) + expected[1][1], 9 << 30
+    tables.restore(STATE.tables, places, 9 << 30)
+    first = next(place for place, offset in places.items() if offset == 0)
+    return [kept, told == expected, (table[:4] == before[:4]).all().item(), table[4].item() == first[0]]
+
+
+def _range(tensor):
+    return tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+
+
 class Cheat(triton.runtime.JITFunction):
     """No kernel of triton.jit's."""
 
 
 DEVICE = resolve_device("cpu", compiled=True)
 DEVICE.setup()
-X = torch.ones(64)
+X, Y = torch.ones(64), torch.zeros(32)
 launches.DESCRIPTIONS.is_on = True
 CASES = {
     "unit": _unit(X, 5, Pair(1, 2.0), num_warps=8),
+    "plain": _unit(X, made=plain)["functions"],
+    "tables": _reached(),
+    "no_table": (STATE.begin_launch([torch.arange(64), X]), len(STATE.ranges))[1],
     "careless": _unit(X, made=careless),
     "closures": [_unit(X, made=_closure(value))["functions"][0]["uses"] for value in (1, 2.5)],
     "unaligned": _digest(X[1:], 5, None) != _digest(X, 5, None),

@@ -52,6 +52,17 @@ def test_settings_and_defaults_are_told(cases):
     assert kernel["marks"] == {"BLOCK": "constexpr"}
 
 
+def test_a_function_under_constexpr_is_told_as_one_of_constants(cases):
+    kernel, function = cases["plain"]
+    assert kernel["uses"]["widest"] == {"constexpr": {"function": 1}}
+    assert (function["name"], function["is_constant"]) == ("widest", True)
+
+
+def test_a_table_of_addresses_leads_to_tensors_there_and_back(cases):
+    assert cases["tables"] == [None, True, True, True]
+    assert cases["no_table"] == 2
+
+
 def test_what_no_compiler_could_be_given_is_told_so(cases):
     assert cases["careless"]["functions"][0]["uses"]["OTHER"].keys() == {"absent"}
 

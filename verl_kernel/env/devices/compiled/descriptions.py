@@ -11,13 +11,13 @@ import enum
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
 import triton.language as tl
 from triton.runtime.errors import OutOfResources
-from triton.runtime.jit import TensorWrapper
+from triton.runtime.jit import ConstexprFunction, TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from verl_kernel.env.compilation.description import Description, Function, Launch, Unit
@@ -50,6 +50,8 @@ class Descriptions:
         """Digests of configurations that an autotuner passes over."""
         self._sources: dict[int, KernelSource] = {}
         """By the id of what the decorator made, which the source keeps alive."""
+        self._constants: dict[int, ConstexprFunction] = {}
+        """By the id of a function under `@tl.constexpr`, which is kept alive with it."""
         self._functions: list[Function] = []
         self._kept: list[Any] = []
         """Objects that functions use, so that their ids stay theirs."""
@@ -106,6 +108,10 @@ class Descriptions:
         if id(made) not in self._sources:
             self._sources[id(made)] = KernelSource(made)
         return self._sources[id(made)]
+
+    def constant(self, function: FunctionType) -> ConstexprFunction:
+        """A function under `@tl.constexpr`, as if it were under `@triton.constexpr_function`."""
+        return self._constants.setdefault(id(function), ConstexprFunction(function))
 
     def number(self, made: Any, values: _Values) -> int:
         """Number of a function, as its names, and those of all that it calls, stand now."""
@@ -177,12 +183,17 @@ class _Values:
         if isinstance(value, tuple):
             return _tuple(value, list(map(self._described, value)))
         if type(value) is tl.constexpr:
-            return {"constexpr": self._described(value.value)}
+            return {"constexpr": self._constant(value.value)}
         if isinstance(value, tl.core.pointer_type):
             return {"dtype": f"*{value.element_ty.name}"}
         if isinstance(value, tl.dtype):
             return {"dtype": value.name}
         return {"torch": _last(value)} if isinstance(value, torch.dtype) else self._object(value)
+
+    def _constant(self, value: Any) -> Any:
+        """What `tl.constexpr` holds: also a function, which kernels then call for constants."""
+        is_own = type(value) is FunctionType and library_path(value) is None
+        return self._object(self._descriptions.constant(value)) if is_own else self._described(value)
 
     def _object(self, value: Any) -> Any:
         if isinstance(value, ModuleType):

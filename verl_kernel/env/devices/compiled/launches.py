@@ -21,7 +21,8 @@ from verl_kernel.env.compilation.description import Unit
 from verl_kernel.env.compilation.outcome import PASSED_OVER
 from verl_kernel.env.devices.compiled.descriptions import Descriptions
 from verl_kernel.env.devices.compiled.kernel_source import is_kernel
-from verl_kernel.env.devices.compiled.state import STATE, Range
+from verl_kernel.env.devices.compiled.state import STATE
+from verl_kernel.env.devices.compiled.tables import Range
 from verl_kernel.env.devices.op_recorder import OpRecorder
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.ipc.execution_messages import Work
@@ -106,7 +107,7 @@ def _executed(
         raise NotRun("this process has nothing that executes kernels")
     constants = {item.name for item in kernel.params if item.is_constexpr}
     values = {name: value for name, value in bound.items() if name not in constants}
-    done, places = STATE.link.run(unit, grid, values, STATE.ranges, STATE.is_tried, kept)
+    done, places = STATE.link.run(unit, grid, values, STATE.ranges, STATE.is_tried, kept, STATE.tables)
     if done["failure"] is not None:
         raise _failed(done["failure"])
     return done["work"], places

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,8 @@ from triton.runtime.jit import TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from verl_kernel.env.compilation.description import Unit
-from verl_kernel.env.devices.compiled.state import Range
+from verl_kernel.env.devices.compiled import tables
+from verl_kernel.env.devices.compiled.tables import Range
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.ipc.channel import Channel
 from verl_kernel.env.ipc.execution_messages import Launch, Launched, LaunchRequest
@@ -38,7 +39,7 @@ class Link:
 
     def run(
         self, unit: Unit, grid: tuple[int, ...], arguments: Mapping[str, Any], ranges: list[Range], is_tried: bool,
-        kept: list[Kind] | None,
+        kept: list[Kind] | None, known: Sequence[Range] = (),
     ) -> tuple[Launched, list[Range]]:  # fmt: skip
         """Run a launch there; one that an autotuner tries leaves nothing behind.
 
@@ -49,6 +50,7 @@ class Link:
             ranges: memory that it may touch.
             is_tried: whether an autotuner tries it.
             kept: kinds of stores that happen; all if None.
+            known: memory that holds tables of addresses.
 
         Returns:
             What it did, and the piece of memory that each number there means.
@@ -63,14 +65,22 @@ class Link:
         self._channel.send(
             Launch(
                 launch=LaunchRequest(
-                    unit=unit.to_json(), grid=[*grid], arguments=values, areas=areas, is_tried=is_tried, kept=kept
+                    unit=unit.to_json(),
+                    grid=[*grid],
+                    arguments=values,
+                    areas=areas,
+                    is_tried=is_tried,
+                    kept=kept,
+                    pointers=tables.pointers(known, places),
                 )
             )
         )
         reply = self._channel.recv()
         if not is_tried:
             self._copy(places, inwards=False)
-        return Launched(failure=reply["failure"], work=reply["work"]), list(places)
+            if known:
+                tables.restore(known, places, reply["base"])
+        return Launched(failure=reply["failure"], work=reply["work"], base=reply["base"]), list(places)
 
     def _copy(self, places: Places, inwards: bool) -> None:
         for (start, stop), offset in places.items():

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from verl_kernel.env.devices.compiled import tables
+from verl_kernel.env.devices.compiled.tables import Range
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.trace import TraceEvent
 
 if TYPE_CHECKING:
     from verl_kernel.env.devices.compiled.link import Link
-
-Range = tuple[int, int]
-"""First byte and the byte behind the last."""
 
 
 class LaunchState:
@@ -34,7 +33,9 @@ class LaunchState:
         self.spent_ns = 0
         """Processor time of all launches and recorded ops so far."""
         self.tensors: list[torch.Tensor] = []
-        """Those among the launch's arguments."""
+        """Those among the launch's arguments, and those that tables of addresses among them lead to."""
+        self.tables: list[Range] = []
+        """The memory of those that may hold addresses."""
         self.ranges: list[Range] = []
         """The memory of each that the launch may touch."""
         self._kept: tuple[Kind, ...] | None = None
@@ -48,13 +49,15 @@ class LaunchState:
         self._number = -1
 
     def begin_launch(self, arguments: Iterable[Any]) -> list[Kind] | None:
-        """A launch begins, which may touch the memory of the tensors among its arguments.
+        """A launch begins, which may touch the memory of the tensors among its arguments and of those tables lead to.
 
         Returns:
             The kinds of its stores that happen; None for all.
         """
         self._number += not self.is_tried
         self.tensors = [value for value in _leaves(arguments) if isinstance(value, torch.Tensor)]
+        self.tables = tables.tables(self.tensors)
+        self.tensors += tables.reached(self.tables)
         self.ranges = [self._memory(tensor) for tensor in self.tensors]
         is_concerned = self._only is None or self._number in self._only
         return None if self._kept is None or self.is_tried or not is_concerned else [*self._kept]

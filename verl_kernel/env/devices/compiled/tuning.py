@@ -17,8 +17,8 @@ from verl_kernel.env.devices.compiled.state import STATE
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.timeline import time_ms
 
-MOST_CONFIGURATIONS = 64
-"""Configurations of a kernel that are tried, in the order of the list or of the program's own pruning."""
+MOST_CONFIGURATIONS = 8
+"""Configurations of a kernel that are compiled and tried; of more, some evenly from the whole list."""
 _MACHINE = Machine.of("h100")
 
 
@@ -36,9 +36,17 @@ def install() -> None:
     Autotuner.prune_configs = _bounded(Autotuner.prune_configs)
 
 
+def spread(configurations: list[Any]) -> list[Any]:
+    """The first, the last and some between them, each as far from the next."""
+    last, most = len(configurations) - 1, MOST_CONFIGURATIONS
+    if last < most:
+        return configurations
+    return [configurations[number * last // (most - 1)] for number in range(most)]
+
+
 def _bounded(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def prune_configs(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return list(original(self, *args, **kwargs))[:MOST_CONFIGURATIONS]
+        return spread(list(original(self, *args, **kwargs)))
 
     return prune_configs

@@ -118,6 +118,15 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("init", "synchronize", "set_device", "set_stream", "empty_cache"), _nothing),
     **dict.fromkeys(("reset_peak_memory_stats", "ipc_collect"), _nothing),
 }
+_ACCELERATOR: dict[str, Callable[..., Any]] = {
+    "is_available": lambda: True,
+    "device_count": lambda: 1,
+    "current_accelerator": lambda check_available=False: torch.device("cuda"),
+    "current_device_index": lambda: 0,
+    "device_index": nullcontext,
+    "synchronize": _nothing,
+}
+"""The same of `torch.accelerator`."""
 INTERFACE = SimpleNamespace(**_FUNCTIONS, Event=Event, Stream=Stream)
 """What Triton calls a device interface: the part of `torch.cuda` that benchmarks use."""
 
@@ -181,6 +190,8 @@ def _patch_modules() -> None:
         return
     for name, replacement in _FUNCTIONS.items():
         setattr(torch.cuda, name, _for_programs(getattr(torch.cuda, name), replacement))
+    for name, replacement in _ACCELERATOR.items():
+        setattr(torch.accelerator, name, _for_programs(getattr(torch.accelerator, name), replacement))
     torch.cuda.Event = Event  # type: ignore[assignment,misc]
     torch.cuda.Stream = Stream  # type: ignore[assignment,misc]
     _wrap_device_context()

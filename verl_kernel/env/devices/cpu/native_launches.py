@@ -64,7 +64,13 @@ class NativeLaunches:
         areas = [(offset, stop - start) for (start, stop), offset in places.items()]
         unit, grid = VARIANTS.latest().to_json(), list(executor.grid)
         request = LaunchRequest(
-            unit=unit, grid=grid, arguments=values, areas=areas, is_tried=STORES.is_paused, kept=kept
+            unit=unit,
+            grid=grid,
+            arguments=values,
+            areas=areas,
+            is_tried=STORES.is_paused,
+            kept=kept,
+            pointers=[],
         )
         self._link.send(Launch(launch=request))
         reply = self._link.recv()

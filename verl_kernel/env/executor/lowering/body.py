@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator
 
 from verl_kernel.env.executor.flow.graph import CARRY, Graph
 from verl_kernel.env.executor.flow.lanes import Lanes
 from verl_kernel.env.executor.flow.normal import holds_no_subnormal, normal
+from verl_kernel.env.executor.lowering import literals
 from verl_kernel.env.executor.lowering.frame import Frame
 from verl_kernel.env.executor.lowering.order import Order
 from verl_kernel.env.executor.lowering.sites import Sites
@@ -234,20 +234,7 @@ class Body(Writer):
 
     def literal(self, text: str, bits: int) -> int:
         """The bits of a literal."""
-        if text in ("true", "false"):
-            return int(text == "true")
-        if text[:2] in ("0f", "0F"):
-            value = int(text[2:], 16)
-            if bits == 64:
-                return int(struct.unpack("<Q", struct.pack("<d", struct.unpack("<f", struct.pack("<I", value))[0]))[0])
-            return value
-        if text[:2] in ("0d", "0D"):
-            return int(text[2:], 16)
-        return (
-            int(text.rstrip("U"), 0)
-            if not text.startswith("0") or text[:2] in ("0x", "0X")
-            else int(text.rstrip("U"), 8)
-        )
+        return literals.bits_of(text, bits)
 
     def _symbol(self, name: str, bits: int, form: Form) -> str:
         """Address of a variable, a table or a parameter, in its own space (raises NotKnown if there is none)."""

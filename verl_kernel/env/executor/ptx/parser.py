@@ -50,7 +50,7 @@ _LINE = re.compile(r"\.(?:loc|file)\s")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
 _ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*(-?\w+)\s*)?\]")
 _NAME = re.compile(r"[A-Za-z_$][\w$]*$")
-_NUMBER = re.compile(r"-?(0[fFdD][0-9a-fA-F]+|0[xX][0-9a-fA-F]+U?|\d+\.\d+|\d+U?)$")
+_NUMBER = re.compile(r"-?(0[fFdD][0-9a-fA-F]+|0[xX][0-9a-fA-F]+U?|\d+\.\d*([eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+U?)$")
 _SPECIAL = re.compile(r"%(tid|ntid|ctaid|nctaid)\.[xyz]$|%(laneid|warpid|clock|clock64|globaltimer|smid|nsmid)$")
 _IGNORED = (".file", ".loc", ".section", ".version", ".target", ".address_size", ".pragma")
 
@@ -98,7 +98,9 @@ class _Reader:
         }
         self._made = Program(name, parameters, {}, [], {}, {}, 0, {}, 0, {}, files)
         self._scopes: list[dict[str, str]] = []
-        self._labels: list[str] = []
+        self._label = ""
+        self._targets: dict[str, list[str]] = {}
+        """Labels that a jump by a table may go to, by the table's."""
         self._scope_count = 0
         self._place: Place | None = None
         self._read_head(head)
@@ -137,7 +139,8 @@ class _Reader:
         elif kind == "}":
             self._scopes.pop()
         elif kind == "label":
-            self._made.labels[self._scoped(text, declare=False)] = len(self._made.instructions)
+            self._label = self._scoped(text, declare=False)
+            self._made.labels[self._label] = len(self._made.instructions)
         elif text.startswith(".loc "):
             if place := _LOC.match(text):
                 self._place = Place(int(place[1]), int(place[2]), text)
@@ -147,11 +150,14 @@ class _Reader:
             self._declare(text)
         elif text.startswith(".param"):  # a variable that a call hands over
             self._scoped(text.split()[-1].partition("[")[0], declare=True)
+        elif text.startswith(".branchtargets"):
+            self._targets[self._label] = _split(text.partition(" ")[2])
         elif text.startswith("."):
             if not text.startswith(_IGNORED):
                 raise NotKnown(f"the executor does not know the directive `{text}`")
         else:
-            self._made.instructions.append(self._instruction(text))
+            read = self._instruction(text)
+            self._made.instructions += self._jump(read) if read.root == "brx" else [read]
 
     def _read_registers(self, text: str) -> None:
         match = _REGISTERS.match(text)
@@ -177,6 +183,24 @@ class _Reader:
         opcode, _, rest = body.partition(" ")
         operands = tuple(self._operand(item, text) for item in _split(rest))
         return Instruction(opcode, operands, guard, is_negated, self._place, text)
+
+    def _jump(self, item: Instruction) -> list[Instruction]:
+        """A jump by a table as branches, one after the other; an index that the table does not have ends the kernel."""
+        index, table = item.operands if len(item.operands) == 2 else (None, None)
+        if (
+            item.opcode not in ("brx.idx", "brx.idx.uni")
+            or item.guard
+            or not isinstance(table, Symbol)
+            or index is None
+        ):
+            raise item.unknown()
+        holds = Register(f"%jump{len(self._made.registers)}")
+        self._made.registers[holds.name] = "pred"
+        made = []
+        for number, label in enumerate(self._targets.get(table.name, [])):
+            made.append(replace(item, opcode="setp.eq.u32", operands=(holds, index, Constant(str(number)))))
+            made.append(replace(item, opcode="bra", operands=(self._plain(label, item.text),), guard=holds))
+        return [*made, replace(item, opcode="trap", operands=())]
 
     def _operand(self, text: str, whole: str) -> Operand:
         if text == "_":

@@ -65,6 +65,11 @@ class OwnTime:
         self._queues = [RunQueue(str(pid)), *([RunQueue("thread-self")] if asked else [])]
         self.start()
 
+    def serve(self, pid: int) -> None:
+        """A process that this one waits for: what it waits for a processor is nobody's own doing either."""
+        self._queues.append(RunQueue(str(pid)))
+        self.start()
+
     def start(self) -> None:
         """Begin again at zero."""
         self._seen: int | None = None

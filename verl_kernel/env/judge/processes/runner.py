@@ -75,6 +75,10 @@ class RunnerProcess:
     def __post_init__(self) -> None:
         self._own_time = OwnTime(self.pid, asked=True)
 
+    def serve(self, pid: int) -> None:
+        """Let another process run this one's kernels, whose waits for a processor do not count as its sleep."""
+        self._own_time.serve(pid)
+
     def ask(self, request: Request | None, budget_s: float) -> Claims:
         """Send a request and wait for the answer, for `budget_s` seconds of the runner's own time.
 

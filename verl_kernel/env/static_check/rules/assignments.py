@@ -40,9 +40,14 @@ def _may_store(program: ParsedSource, node: ast.Attribute, base: ast.Name) -> bo
     """Whether it is an attribute of self, of ctx, or of what a call has made, or `.data`, `.weight` and the like."""
     if node.value is not base and node.attr not in ("data", "requires_grad", "weight", "bias", "block_shape"):
         return False
-    if _is_first_parameter(program, base):
+    if _is_first_parameter(program, base) or (node.attr == "block_shape" and _is_item(node.value, base)):
         return True
     return program.once("made", program.key(base.id, base), lambda: _is_made(program, program.values(base.id, base)))
+
+
+def _is_item(node: ast.AST, base: ast.Name) -> bool:
+    """Whether it is `base[...]`: a hook before a launch sets the block of a descriptor among its arguments."""
+    return isinstance(node, ast.Subscript) and node.value is base
 
 
 def _is_made(program: ParsedSource, values: list[ast.AST]) -> bool:

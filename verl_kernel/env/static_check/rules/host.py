@@ -10,6 +10,7 @@ import torch
 
 from verl_kernel.env.static_check.allowlist import ENVIRONMENT, INFERENCE, OPEN_MODULES, SPECIAL_ATTRIBUTES, refusal
 from verl_kernel.env.static_check.names import Function, ParsedSource
+from verl_kernel.env.static_check.rules import addresses
 from verl_kernel.env.static_check.scopes import FUNCTIONS
 from verl_kernel.env.static_check.syntax import head, is_special, root
 from verl_kernel.env.static_check.violation import Violation, at
@@ -33,7 +34,6 @@ _DEFAULTS = "collections.defaultdict"
 _PLAIN_FACTORIES = frozenset("int float list dict set tuple str bool".split())
 _READ_IN_FULL = frozenset("data_ptr fn run warmup".split())
 """Attributes that may be used in some ways only, so every use must be visible in the text."""
-MAX_ALIGNMENT = 1024
 _KERNEL_ATTRIBUTES = frozenset(("best_config", "configs"))
 _MUTATORS = frozenset(
     "append extend insert update setdefault add pop popitem clear remove discard sort reverse appendleft extendleft "
@@ -69,8 +69,8 @@ def _attribute(program: ParsedSource, node: ast.Attribute, name: str) -> str:
         return f"{name} of a kernel is not allowed: launch with kernel[grid](...)"
     if name in ("fn", "run", "warmup") and not on_self and isinstance(node.ctx, ast.Load):
         return f"{name} of a kernel is not allowed: launch with kernel[grid](...)"
-    if name == "data_ptr" and not _only_alignment(program, node):
-        return "data_ptr may only be compared or taken modulo an alignment"
+    if name == "data_ptr" and not addresses.may_be_taken(program, node):
+        return "data_ptr may only be compared, taken modulo an alignment, or put into a list for torch.tensor"
     return _name_reason(name)
 
 
@@ -80,33 +80,6 @@ def _name_reason(name: str) -> str:
     if name.startswith(("register_", "_register")) and name not in _REGISTER:
         return f"{name} is not allowed: {_HOOK}"
     return ""
-
-
-def _only_alignment(program: ParsedSource, node: ast.Attribute) -> bool:
-    """`x.data_ptr() % 16`, `x.data_ptr() & 15`, `x.data_ptr() == y.data_ptr()`."""
-    call = program.parents[id(node)]
-    use = program.parents.get(id(call))
-    if not isinstance(call, ast.Call) or call.func is not node:
-        return False
-    if isinstance(use, ast.BinOp) and isinstance(use.op, ast.Mod | ast.BitAnd):
-        return use.left is call and _is_alignment(program, use.right)
-    return isinstance(use, ast.Compare) and program.once("addresses", id(use), lambda: _compares_addresses(use))
-
-
-def _is_alignment(program: ParsedSource, value: ast.AST) -> bool:
-    if isinstance(value, ast.Name) and program.is_global(value.id, value):
-        values = program.values(value.id, value)
-        if len(values) != 1 or program.stores[program.key(value.id, value)] != 1:
-            return False
-        value = values[0]
-    return isinstance(value, ast.Constant) and type(value.value) is int and 0 < value.value <= MAX_ALIGNMENT
-
-
-def _compares_addresses(node: ast.Compare) -> bool:
-    sides = (node.left, *node.comparators)
-    called = [side.func for side in sides if isinstance(side, ast.Call)]
-    addresses = [item for item in called if isinstance(item, ast.Attribute) and item.attr == "data_ptr"]
-    return len(addresses) == len(sides) and all(isinstance(item, ast.Eq | ast.NotEq) for item in node.ops)
 
 
 def read_names(program: ParsedSource) -> Iterator[Violation]:

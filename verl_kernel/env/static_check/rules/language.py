@@ -11,15 +11,15 @@ from verl_kernel.env.static_check.syntax import head, is_import, sets_constant
 from verl_kernel.env.static_check.violation import Violation, at
 
 DECORATORS = frozenset(
-    "triton.jit triton.autotune triton.heuristics triton.constexpr_function torch.no_grad torch.inference_mode "
-    "torch.enable_grad dataclasses.dataclass functools.lru_cache functools.cache functools.cached_property "
-    "torch.amp.custom_fwd torch.amp.custom_bwd torch.cuda.amp.custom_fwd torch.cuda.amp.custom_bwd "
-    "torch.autograd.function.once_differentiable abc.abstractmethod enum.unique".split()
+    "triton.jit triton.autotune triton.heuristics triton.constexpr_function triton.language.constexpr torch.no_grad "
+    "torch.inference_mode torch.enable_grad dataclasses.dataclass functools.lru_cache functools.cache "
+    "functools.cached_property torch.amp.custom_fwd torch.amp.custom_bwd torch.cuda.amp.custom_fwd "
+    "torch.cuda.amp.custom_bwd torch.autograd.function.once_differentiable abc.abstractmethod enum.unique".split()
 )
 _PLAIN_DECORATORS = frozenset("staticmethod classmethod property".split())
 CONTEXTS = frozenset(
     "torch.no_grad torch.inference_mode torch.enable_grad torch.set_grad_enabled torch.device torch.cuda.device "
-    "torch.cuda.device_of torch.autocast torch.amp.autocast torch.cuda.amp.autocast "
+    "torch.cuda.device_of torch.accelerator.device_index torch.autocast torch.amp.autocast torch.cuda.amp.autocast "
     "torch.autograd.no_grad torch.autograd.inference_mode torch.autograd.set_grad_enabled".split()
 )
 _TRY = (ast.Try, getattr(ast, "TryStar", ast.Try))
