@@ -26,6 +26,7 @@ REQUEST = {
     "is_tried": False,
     "kept": None,
     "pointers": [],
+    "fresh": [],
 }
 
 

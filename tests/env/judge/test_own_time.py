@@ -84,7 +84,7 @@ def test_what_serves_a_process_may_wait_for_a_processor():
         closing(OwnTime(asleep.pid)) as served,
     ):
         try:
-            served.serve(busy.pid)
+            served.serve(own_time.RunQueue(str(busy.pid)))
             with rivals(busy.pid):
                 alone.start()
                 served.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from verl_kernel.env.compilation.isolated import place
 from verl_kernel.env.compilation.outcome import UNKNOWN
 from verl_kernel.env.execution import launch_arguments
 from verl_kernel.env.execution.arena import Arena, Copy
+from verl_kernel.env.execution.memory_checks import MemoryChecks
 from verl_kernel.env.execution.seen_stores import SeenStores
 from verl_kernel.env.execution.work import work
 from verl_kernel.env.executor import code
@@ -23,7 +25,6 @@ from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.executor.kernel import Buffer, Kernel
 from verl_kernel.env.executor.library.grid import RESIDENT
 from verl_kernel.env.executor.moves.follow import Follow
-from verl_kernel.env.executor.races.watch import Watch
 from verl_kernel.env.ipc.code_messages import CodeRequest, LeftOut
 from verl_kernel.env.ipc.execution_messages import Launched, LaunchRequest, Reported, Stopped, Work
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
@@ -80,7 +81,7 @@ class Launches:
         self._works: list[Work] = []
         self._stopped: Stopped | None = None
         self._random = np.random.default_rng(0)
-        self._watches, self._not_watched = False, list[str]()
+        self._checks, self._found = MemoryChecks(), list[Stopped]()
         self.base = arena.address(0, 0)
         """Where the arena begins."""
 
@@ -92,7 +93,8 @@ class Launches:
             unit = _read(lambda: Unit.from_json(request["unit"]))
             name = _read(lambda: unit.functions[0].name)
             kept = _read(lambda: request["kept"])
-            done = self._run(self._ready(unit, kept), request, unit.digest(), is_followed and kept is None)
+            done, found = self._run(self._ready(unit, kept), request, unit.digest(), is_followed and kept is None)
+            self._found += [_stopped(name, stop) for stop in found]
         except Stop as stop:
             if is_tried:  # the autotuner may have others
                 return Launched(failure=str(stop), work=None, base=self.base)
@@ -105,24 +107,27 @@ class Launches:
         """Note that the runner sent what no runner sends."""
         return self._note("a kernel", Stop("unreadable", reason))
 
-    def report(self, seed: int, watch: bool, ablated: bool = False) -> Reported:
+    def report(self, seed: int, watch: bool, ablated: bool = False, refuses: bool = True) -> Reported:
         """What ran since the last report; a forward begins.
 
         Args:
             seed: draws the order of programs from now on.
-            watch: whether races are looked for from now on.
+            watch: whether races and reads of unwritten memory are looked for from now on.
             ablated: whether the forward is one of an ablation, which does not show what stores are.
+            refuses: whether a launch stops where they are found.
         """
         self._stores.begin(not ablated)
         self._random = np.random.default_rng(seed)
-        reported = Reported(works=self._works, stopped=self._stopped, not_watched=self._not_watched)
-        self._works, self._stopped, self._not_watched, self._watches = [], None, [], watch
+        reported = Reported(
+            works=self._works, stopped=self._stopped, not_watched=self._checks.not_watched, found=self._found
+        )
+        self._works, self._stopped, self._found = [], None, []
+        self._checks.begin(watch, refuses)
         return reported
 
     def _note(self, name: str, stop: Stop) -> Launched:
-        message = str(stop)
-        self._stopped = self._stopped or Stopped(kind=stop.kind, kernel=name, message=message, line=stop.line)
-        return Launched(failure=message, work=None, base=self.base)
+        self._stopped = self._stopped or _stopped(name, stop)
+        return Launched(failure=str(stop), work=None, base=self.base)
 
     def _ready(self, unit: Unit, kept: Sequence[Kind] | None) -> Ready:
         """A launch's code; without stores of other kinds, if only some are kept."""
@@ -158,34 +163,38 @@ class Launches:
         signature = {name: _sort(kind) for name, kind in told["signature"].items()}
         return Ready(self._native[told["name"]], unit, signature, told["starts"])
 
-    def _run(self, ready: Ready, request: LaunchRequest, name: str, is_followed: bool) -> Work | None:
-        """Run it; what it did, or None of an empty grid."""
+    def _run(
+        self, ready: Ready, request: LaunchRequest, name: str, is_followed: bool
+    ) -> tuple[Work | None, list[Stop]]:
+        """Run it; what it did, or None of an empty grid, and what was found in it."""
         # What an autotuner tries is not priced: its values must not reach the runner.
         arena = _read(lambda: Copy(self._arena, request["areas"])) if request["is_tried"] else self._arena
         words = _read(lambda: launch_arguments.words(ready.signature, request["arguments"], arena))
         buffers = _read(lambda: [Buffer(arena.address(*area), area[1]) for area in request["areas"]])
+        buffers = _read(lambda: self._checks.buffers(buffers, [] if request["is_tried"] else request["fresh"]))
         _read(lambda: arena.point(request["pointers"]))
         x, y, z = _read(lambda: _sizes(request["grid"]))
         if not x * y * z:
-            return None
+            return None, []
         if x * y * z > _MOST:
             raise Stop("endless", f"a grid of {x * y * z} programs takes too long")
-        # Triton loads a scalar in each warp and stores it in one, which is a race between warps without effect.
-        watch, order = Watch(between_warps=False) if self._watches else None, self._order(ready, x * y * z)
+        order = self._order(ready, x * y * z)
         follow = (
             Follow(launch_arguments.kinds(ready.signature, request["arguments"], arena, buffers), self._random)
             if is_followed
             else None
         )
+        run = partial(ready.kernel.launch, (x, y, z), words, buffers, order=order, follow=follow)
         try:
-            count = ready.kernel.launch((x, y, z), words, buffers, order=order, watch=watch, follow=follow)
+            count, faults = self._checks.launch(lambda watch: run(watch=watch), buffers)
         except Fault as fault:
-            raise Stop(fault.kind, str(fault), _own_line(ready, fault)) from None
-        if watch is not None:
-            self._not_watched += watch.not_watched
+            raise _stop(ready, fault) from None
+        found = [_stop(ready, fault) for fault in faults]
+        if found and self._checks.refuses:
+            raise found[0]
         if follow is not None:
             self._stores.end(name, follow)
-        return work(count, len(buffers), *self._stores.bytes(name, count))
+        return work(count, len(buffers), *self._stores.bytes(name, count)), found
 
     def _order(self, ready: Ready, programs: int) -> Any:
         """Any order is a GPU's. Programs that may wait for others keep theirs where not all of them are resident."""
@@ -215,6 +224,14 @@ def _sizes(grid: Any) -> tuple[int, int, int]:
 def _sort(kind: Any) -> Any:
     """A parameter's type, with tuples where JSON has lists."""
     return tuple(map(_sort, kind)) if isinstance(kind, list) else kind
+
+
+def _stop(ready: Ready, fault: Fault) -> Stop:
+    return Stop(fault.kind, str(fault), _own_line(ready, fault))
+
+
+def _stopped(name: str, stop: Stop) -> Stopped:
+    return Stopped(kind=stop.kind, kernel=name, message=str(stop), line=stop.line)
 
 
 def _own_line(ready: Ready, fault: Fault) -> int | None:

@@ -87,7 +87,7 @@ def _serve(judge: Channel, runner: Channel, launches: Launches) -> None:
                 request = judge.recv()
                 if "exit" in request:
                     return
-                judge.send(launches.report(request["report"], request["watch"], request["ablated"]))
+                judge.send(launches.report(request["report"], request["watch"], request["ablated"], request["refuses"]))
             elif not _launch(runner, launches):
                 asked = [judge]
 

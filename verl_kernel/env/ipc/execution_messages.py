@@ -26,6 +26,11 @@ class Work(TypedDict):
     writes: list[tuple[int, int]]
 
 
+Fresh = tuple[int, int, list[tuple[int, int]]]
+"""Number of an area that was allocated without values in this forward, number of the allocation, and pieces of it that
+torch has written since the process was told last."""
+
+
 class LaunchRequest(TypedDict):
     """One launch. Tensors lie in memory that both processes share (`arena`)."""
 
@@ -42,6 +47,7 @@ class LaunchRequest(TypedDict):
     """Kinds of stores that happen in an ablation (`executor.flow.origins`); null for all."""
     pointers: list[tuple[int, int]]
     """Offsets of words in tables of addresses, and of what these lead to."""
+    fresh: list[Fresh]
 
 
 class Launch(TypedDict):
@@ -64,7 +70,9 @@ class Report(TypedDict):
 
     report: int
     watch: bool
-    """Whether races are looked for in the next."""
+    """Whether races and reads of unwritten memory are looked for in the next."""
+    refuses: bool
+    """Whether a launch stops where they are found."""
     ablated: bool
     """Whether the next is the forward of an ablation, which does not show what stores are."""
 
@@ -87,3 +95,5 @@ class Reported(TypedDict):
     stopped: Stopped | None
     not_watched: list[str]
     """Where races were not looked for though they should have been, in sentences."""
+    found: list[Stopped]
+    """Races and reads of unwritten memory, where no launch stops there."""

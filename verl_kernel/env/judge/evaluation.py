@@ -184,8 +184,8 @@ class Evaluation:
         """Trials; some of them varied, one in the other mode, and the ablation and an inspection, at secret places."""
         plan = self._plan(session.secret)
         if self._executor is not None:
-            races_in = plan.inspected if self._options.memory_checks == "refuse" else None
-            self._native = NativeTrials(self._loading, self._found.env, session.is_native, races_in)
+            checks = (plan.inspected, self._options.memory_checks)
+            self._native = NativeTrials(self._loading, self._found.env, session.is_native, *checks)
         self._found.trials, mode = Trials(passed=0, total=plan.total), None
         for number in range(plan.total):
             mode = self._trial(session, plan, number) or mode

@@ -14,6 +14,7 @@ from verl_kernel.env.ipc.messages import Claims
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.compiling.code import CodeStore
 from verl_kernel.env.judge.compiling.code_service import CodeService
+from verl_kernel.env.judge.processes.own_time import RunQueue, Waits
 from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied
 from verl_kernel.env.judge.processes.zygote import CompileZygote, ExecuteZygote
 from verl_kernel.env.options import GymOptions
@@ -103,24 +104,27 @@ class Execution:
         """Why a launch could not be compiled, though no candidate is to blame."""
         return self._service.failure
 
-    @property
-    def pid(self) -> int:
-        """Of the process."""
-        return self._process.pid
+    def waits(self) -> tuple[Waits, ...]:
+        """What a runner waits for that is not its own doing: processors that this process and compilers wait for."""
+        return RunQueue(str(self._process.pid)), self._service
 
-    def report(self, seed: int = 0, watch: bool = False, ablated: bool = False) -> Reported:
+    def report(self, seed: int = 0, watch: bool = False, ablated: bool = False, refuses: bool = True) -> Reported:
         """What it ran since the last report (raises ExecutionDied, or `failure`).
 
         Args:
             seed: draws the order of programs from now on.
-            watch: whether races are looked for from now on.
+            watch: whether races and reads of unwritten memory are looked for from now on.
             ablated: whether the next forward is one of an ablation.
+            refuses: whether a launch stops where they are found.
         """
         if self.failure is not None:
             raise self.failure
-        reply: Any = self._ask({"report": seed, "watch": watch, "ablated": ablated}, _ANSWER_S)
+        asked = Report(report=seed, watch=watch, ablated=ablated, refuses=refuses)
+        reply: Any = self._ask(asked, _ANSWER_S)
         try:
-            return Reported(works=reply["works"], stopped=reply["stopped"], not_watched=reply["not_watched"])
+            return Reported(
+                works=reply["works"], stopped=reply["stopped"], not_watched=reply["not_watched"], found=reply["found"]
+            )
         except (LookupError, TypeError) as exc:
             raise ExecutionDied(f"an executing process sent what it never sends: {exc}") from exc
 

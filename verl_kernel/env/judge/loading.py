@@ -118,7 +118,7 @@ class Loading:
         self.execution = made = self._begin_execution()
         link = (made.link.fileno(), made.arena.fd)
         runner = self._zygote.fork(self._scratch.path, self._memory, self._options, link, made.arena.size)
-        runner.serve(made.pid)
+        runner.serve(*made.waits())
         return runner
 
     def end(self) -> None:

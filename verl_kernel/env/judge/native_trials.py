@@ -12,6 +12,7 @@ from verl_kernel.env.ipc.messages import Mode
 from verl_kernel.env.judge.candidate_session import CandidateSession
 from verl_kernel.env.judge.executing import Execution, ExecutionDied
 from verl_kernel.env.judge.loading import Loading
+from verl_kernel.env.judge.memory_findings import with_reported
 from verl_kernel.env.judge.output_check import difference
 from verl_kernel.env.judge.runner_client import Verdict
 from verl_kernel.env.reference.kinds import Kind
@@ -23,7 +24,8 @@ from verl_kernel.env.trace import TraceEvent
 
 _STATUSES = {
     "refused": EvalStatus.COMPILE_ERROR, "unknown": EvalStatus.RUNTIME_ERROR, "endless": EvalStatus.TIMEOUT,
-    "race": EvalStatus.UNSAFE, "divergent": EvalStatus.RUNTIME_ERROR, "stopped": EvalStatus.RUNTIME_ERROR,
+    "race": EvalStatus.UNSAFE, "unwritten": EvalStatus.UNSAFE, "divergent": EvalStatus.RUNTIME_ERROR,
+    "stopped": EvalStatus.RUNTIME_ERROR,
 }  # fmt: skip
 """Of what stops a launch; an access to memory that stops one is a crash."""
 _COMPILED = "compiled for a GPU and executed"
@@ -41,11 +43,16 @@ class NativeTrials:
         env: `EvalResult.env`, which says under `executed` how trials ran.
         alone: whether kernels run nowhere else; then what cannot be executed is refused. Else it is noted, and no
             further trial tried.
-        races_in: number of the trial in which races are looked for; none if None.
+        checked_in: number of the trial whose memory is checked: for races and reads of what nobody has written.
+        checks: `kernelgym.memory_checks`; where kernels are interpreted too, nothing is recorded here.
     """
 
-    def __init__(self, loading: Loading, env: dict[str, Any], alone: bool, races_in: int | None = None) -> None:
-        self._loading, self._env, self.alone, self._races_in = loading, env, alone, races_in
+    def __init__(
+        self, loading: Loading, env: dict[str, Any], alone: bool, checked_in: int = -1, checks: str = "off"
+    ) -> None:
+        self._loading, self._env, self.alone = loading, env, alone
+        self._refuses = checks == "refuse"
+        self._checked_in = checked_in if self._refuses or (alone and checks == "record") else -1
         self._env["executed"] = "compiled" if alone else "interpreted and compiled"
         self.gave_up = False
         """Whether some trial could not be done."""
@@ -81,7 +88,8 @@ class NativeTrials:
         """
         execution = self._loading.execution
         assert execution is not None  # it began with the runner
-        self._report(session, execution, _seed(session, number), watch=number == self._races_in)
+        is_checked = number == self._checked_in
+        self._report(session, execution, _seed(session, number), watch=is_checked)
         try:
             done = forward()
         except Verdict:
@@ -92,6 +100,9 @@ class NativeTrials:
         self._refuse(session, reported)
         if reported["not_watched"]:
             self._env["races_not_watched"] = reported["not_watched"]
+        if is_checked and self.alone:
+            known, found = session.client.memory_findings or (), list(map(_finding, reported["found"]))
+            session.client.memory_findings = with_reported(known, {"memory": found})
         if self.alone:
             _compare(session, reported["works"])
         return done
@@ -108,7 +119,7 @@ class NativeTrials:
         self, session: CandidateSession, execution: Execution, seed: int = 0, watch: bool = False, ablated: bool = False
     ) -> Reported:
         try:
-            return execution.report(seed, watch, ablated)
+            return execution.report(seed, watch, ablated, self._refuses)
         except ExecutionDied as exc:
             if not self.alone:
                 raise _NotExecuted(str(exc)) from None
@@ -147,6 +158,12 @@ def _compare(session: CandidateSession, works: list[Work]) -> None:
 def _fields(event: TraceEvent) -> list[object]:
     told = event.to_json()
     return [told[key] for key in _FIELDS]
+
+
+def _finding(found: Stopped) -> dict[str, object]:
+    """What was found, as a `result.MemoryFinding`."""
+    kind = "race" if found["kind"] == "race" else "uninitialised_read"
+    return {"kind": kind, "kernel": found["kernel"], "line": found["line"]}
 
 
 def _verdict(session: CandidateSession, stopped: Stopped) -> Verdict:

@@ -199,7 +199,7 @@ class Runner:
         Entered before the recorder, which sees what the program does, and not how its memory is filled.
         """
         poison = PoisonedAllocations() if request["suppress"] is None else contextlib.nullcontext()
-        with self._device.launch_natively(tunes=request["native"] == "alone"), poison:
+        with poison, self._device.launch_natively(tunes=request["native"] == "alone"):
             yield
 
     @contextlib.contextmanager

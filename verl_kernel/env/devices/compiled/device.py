@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -89,6 +89,12 @@ class CompiledDevice(DeviceBackend):
         from verl_kernel.env.devices.compiled.state import STATE
 
         STATE.link = Link(link, arena)
+
+    def launch_natively(self, tunes: bool) -> AbstractContextManager[None]:
+        """Note what is allocated without values, for the process that runs the launches."""
+        from verl_kernel.env.devices.compiled.fresh import ALLOCATIONS
+
+        return ALLOCATIONS.watched()
 
     def begin_description(self, ruled_out: Sequence[str]) -> None:
         """Note launches from now on."""

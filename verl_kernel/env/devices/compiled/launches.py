@@ -11,6 +11,7 @@ import operator
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from triton.runtime.jit import JITFunction
 from verl_kernel.env.compilation.description import Unit
 from verl_kernel.env.compilation.outcome import PASSED_OVER
 from verl_kernel.env.devices.compiled.descriptions import Descriptions
+from verl_kernel.env.devices.compiled.fresh import ALLOCATIONS
 from verl_kernel.env.devices.compiled.kernel_source import is_kernel
 from verl_kernel.env.devices.compiled.state import STATE
 from verl_kernel.env.devices.compiled.tables import Range
@@ -107,7 +109,8 @@ def _executed(
         raise NotRun("this process has nothing that executes kernels")
     constants = {item.name for item in kernel.params if item.is_constexpr}
     values = {name: value for name, value in bound.items() if name not in constants}
-    done, places = STATE.link.run(unit, grid, values, STATE.ranges, STATE.is_tried, kept, STATE.tables)
+    told = partial(ALLOCATIONS.told, STATE.tensors, STATE.ranges)
+    done, places = STATE.link.run(unit, grid, values, STATE.ranges, STATE.is_tried, kept, STATE.tables, told)
     if done["failure"] is not None:
         raise _failed(done["failure"])
     return done["work"], places

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from verl_kernel.env.devices.compiled import tables
 from verl_kernel.env.devices.compiled.tables import Range
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.ipc.channel import Channel
-from verl_kernel.env.ipc.execution_messages import Launch, Launched, LaunchRequest
+from verl_kernel.env.ipc.execution_messages import Fresh, Launch, Launched, LaunchRequest
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 
 _GAP, _RESIDUE = 4096, 256
@@ -40,6 +40,7 @@ class Link:
     def run(
         self, unit: Unit, grid: tuple[int, ...], arguments: Mapping[str, Any], ranges: list[Range], is_tried: bool,
         kept: list[Kind] | None, known: Sequence[Range] = (),
+        told: Callable[[Sequence[Range]], list[Fresh]] = lambda places: [],
     ) -> tuple[Launched, list[Range]]:  # fmt: skip
         """Run a launch there; one that an autotuner tries leaves nothing behind.
 
@@ -51,6 +52,7 @@ class Link:
             is_tried: whether an autotuner tries it.
             kept: kinds of stores that happen; all if None.
             known: memory that holds tables of addresses.
+            told: says which of these pieces of memory hold bytes that nobody may have written.
 
         Returns:
             What it did, and the piece of memory that each number there means.
@@ -72,6 +74,7 @@ class Link:
                     is_tried=is_tried,
                     kept=kept,
                     pointers=tables.pointers(known, places),
+                    fresh=[] if is_tried else told([*places]),
                 )
             )
         )

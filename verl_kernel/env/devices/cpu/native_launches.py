@@ -71,6 +71,7 @@ class NativeLaunches:
             is_tried=STORES.is_paused,
             kept=kept,
             pointers=[],
+            fresh=[],
         )
         self._link.send(Launch(launch=request))
         reply = self._link.recv()

@@ -83,6 +83,8 @@ class CodeStore:
         self._natives: LRUCache[bytes | Refusal] = LRUCache(_KEPT, _KEPT_BYTES)
         self.forked = 0
         """Processes so far."""
+        self.spent_s = 0.0
+        """Seconds of their own time."""
 
     def code(
         self, unit: Unit, texts: Mapping[Place, str], left_out: LeftOut, stopping: Stopping
@@ -147,7 +149,11 @@ class CodeStore:
             process = self._zygote.fork(scratch.path, memory, self._options)
             resources.callback(stopping.end)
             stopping.begin(process)
-            yield CompilingProcess(process, may_be_killed=False), memory
+            made = CompilingProcess(process, may_be_killed=False)
+            try:
+                yield made, memory
+            finally:
+                self.spent_s += made.used_s
 
 
 def _translation(reply: Any, memory: SharedMemory) -> Translation | Refusal:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -34,8 +36,16 @@ class CodeService:
         self._stopping = Stopping()
         self.failure: InfraError | None = None
         """Why it could not serve, though no candidate is to blame."""
+        self._waited_ns, self._begun_ns = 0, 0
         self._thread = threading.Thread(target=self._serve, name="code", daemon=True)
         self._thread.start()
+
+    def waited_ns(self) -> int:
+        """How long processes waited while they compiled; all of the time for what is being compiled now."""
+        return self._waited_ns + (time.monotonic_ns() - begun if (begun := self._begun_ns) else 0)
+
+    def close(self) -> None:
+        """Nothing: whoever made it ends it."""
 
     def end(self) -> None:
         """End it, and what is being compiled for it (idempotent)."""
@@ -55,7 +65,7 @@ class CodeService:
         try:
             if self._texts is None:
                 self._texts = function_texts(self._source)
-            return self._store.code(Unit.from_json(request["unit"]), self._texts, request["left_out"], self._stopping)
+            return self._made(request, self._texts)
         except LookupError as exc:
             return Refusal("LookupError", f"the source has no such function: {exc}", 0)
         except (SyntaxError, TypeError, ValueError, AttributeError, RecursionError) as exc:
@@ -64,6 +74,16 @@ class CodeService:
             if not self._stopping.is_stopped:
                 self.failure = exc
             return exc
+
+    def _made(self, request: Any, texts: Mapping[Place, str]) -> LaunchCode | Refusal:
+        """Have it compiled; what that takes beside the compiling processes' own time is waiting."""
+        self._begun_ns, before = time.monotonic_ns(), self._store.spent_s
+        try:
+            return self._store.code(Unit.from_json(request["unit"]), texts, request["left_out"], self._stopping)
+        finally:
+            spent = int((self._store.spent_s - before) * 1e9)
+            self._waited_ns += max(0, time.monotonic_ns() - self._begun_ns - spent)
+            self._begun_ns = 0
 
     def _send(self, found: LaunchCode | Refusal | InfraError) -> None:
         channel = self._channel

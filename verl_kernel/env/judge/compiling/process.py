@@ -52,6 +52,11 @@ class CompilingProcess:
         except (TimeoutError, GrantExceeded, RunnerDied, ProtocolError) as exc:
             raise InfraError(f"a compiling process did not start: {type(exc).__name__} {exc}") from None
 
+    @property
+    def used_s(self) -> float:
+        """Seconds of its own time that its answers took."""
+        return COMPILE_S - self._left_s
+
     def outcome(self, unit: Unit) -> tuple[Outcome, bool]:
         """What becomes of a launch, and whether it would be the same another time (raises as `asked`)."""
         begun, printed = time.perf_counter(), len(self._process.output)

@@ -12,6 +12,7 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 _PROCESS_CLOCK = 2
 """Low bits of the clock of a process (CPUCLOCK_SCHED in linux/posix-timers.h)."""
@@ -28,6 +29,18 @@ def processor_ns(pid: int) -> int:
     with suppress(OSError):
         return time.clock_gettime_ns(~pid << 3 | _PROCESS_CLOCK)
     return 0
+
+
+class Waits(Protocol):
+    """What somebody has waited for a processor."""
+
+    def waited_ns(self) -> int:
+        """Nanoseconds so far."""
+        ...
+
+    def close(self) -> None:
+        """Give back what that takes."""
+        ...
 
 
 class RunQueue:
@@ -62,12 +75,12 @@ class OwnTime:
 
     def __init__(self, pid: int, asked: bool = False) -> None:
         self._pid = pid
-        self._queues = [RunQueue(str(pid)), *([RunQueue("thread-self")] if asked else [])]
+        self._queues: list[Waits] = [RunQueue(str(pid)), *([RunQueue("thread-self")] if asked else [])]
         self.start()
 
-    def serve(self, pid: int) -> None:
-        """A process that this one waits for: what it waits for a processor is nobody's own doing either."""
-        self._queues.append(RunQueue(str(pid)))
+    def serve(self, *waits: Waits) -> None:
+        """Others that this process waits for: what they wait for a processor is nobody's own doing either."""
+        self._queues += waits
         self.start()
 
     def start(self) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message
 from verl_kernel.env.ipc.messages import Claims, Exit, Request
-from verl_kernel.env.judge.processes.own_time import OwnTime, backstop_s, processor_ns
+from verl_kernel.env.judge.processes.own_time import OwnTime, Waits, backstop_s, processor_ns
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox.scratch import used_bytes
 from verl_kernel.env.tamper.seals import SealReader
@@ -75,9 +75,9 @@ class RunnerProcess:
     def __post_init__(self) -> None:
         self._own_time = OwnTime(self.pid, asked=True)
 
-    def serve(self, pid: int) -> None:
-        """Let another process run this one's kernels, whose waits for a processor do not count as its sleep."""
-        self._own_time.serve(pid)
+    def serve(self, *waits: Waits) -> None:
+        """Let others run this one's kernels, whose waits for a processor do not count as its sleep."""
+        self._own_time.serve(*waits)
 
     def ask(self, request: Request | None, budget_s: float) -> Claims:
         """Send a request and wait for the answer, for `budget_s` seconds of the runner's own time.

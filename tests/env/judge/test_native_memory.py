@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kernelgym.memory_checks` where kernels run compiled: reads of what nobody has written, and races."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from verl_kernel.env.judge.judge import Judge
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.task import Task
+
+TASK = Task(
+    """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x + x
+
+def get_inputs():
+    return [torch.randint(0, 99, (8, 64))]
+
+def get_init_inputs():
+    return []
+""",
+    task_id="twice",
+)
+SOURCE = """
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+@triton.jit
+def adding(x, extra, out, n: tl.constexpr):
+    place = tl.program_id(0) * n + tl.arange(0, n)
+    more = tl.load(extra + place, mask={mask}, other=0)
+    tl.store(out + place, 2 * tl.load(x + place) + {rest}){last}
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        extra = {extra}
+        {before}
+        adding[(8,)](x, extra, out, 64)
+        return out
+"""
+
+
+def source(
+    *, mask="place >= 0", rest="tl.where(more > (1 << 60), 1, 0)", extra="torch.empty_like(x)", before="pass", last=""
+):
+    return SOURCE.format(mask=mask, rest=rest, extra=extra, before=before, last=last)
+
+
+RACING = source(
+    extra="torch.zeros_like(x)",
+    last="\n    tl.store(out, 1000 + tl.program_id(0))\n    tl.debug_barrier()\n    tl.store(out, 2 * tl.load(x))",
+)
+WRITTEN = {
+    "zeroed": source(before="extra.zero_()"),
+    "by_slices": source(before="extra[:4] = 1; extra[4:].fill_(2)"),
+    "by_a_view": source(before="extra.view(-1)[:512].copy_(x.view(-1))"),
+    "by_out": source(before="torch.add(x, 1, out=extra)"),
+    "by_a_kernel": source(before="adding[(8,)](x, x, extra, 64)"),
+    "masked": source(mask="place < 0"),
+    "in_part": source(mask="place < 256", before="extra[:4].zero_()"),
+    "freed_before": source(before="extra = None; extra = torch.zeros_like(x)"),
+    "of_another_op": source(extra="x * 3"),
+}
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module")
+def refusing() -> Iterator[Judge]:
+    options = GymOptions(device="cpu", execute="compiled", correctness_trials=2, memory_checks="refuse")
+    with Judge(options, seed=5) as judge:
+        yield judge
+
+
+@pytest.fixture(scope="module")
+def recording() -> Iterator[Judge]:
+    options = GymOptions(device="cpu", execute="compiled", correctness_trials=2, memory_checks="record")
+    with Judge(options, seed=5) as judge:
+        yield judge
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_memory_that_was_written_may_be_read(name, refusing):
+    result = refusing.evaluate(TASK, WRITTEN[name])
+    assert result.status is EvalStatus.OK, result.error
+    assert result.memory_findings == ()
+
+
+@pytest.mark.parametrize("before", ["pass", "extra[1:].zero_()"])
+def test_a_read_of_what_nobody_has_written_is_unsafe(before, refusing):
+    result = refusing.evaluate(TASK, source(before=before))
+    assert result.status is EvalStatus.UNSAFE and result.error.type == "CompiledUnwritten", result.error
+    assert "line 10, in adding" in result.error.message and "nobody has written" in result.error.message
+
+
+@pytest.mark.parametrize(
+    ("program", "kind", "line"), [(source(), "uninitialised_read", 10), (RACING, "race", None)], ids=["read", "race"]
+)
+def test_what_is_recorded_costs_nothing(program, kind, line, recording):
+    result = recording.evaluate(TASK, program)
+    assert result.status is EvalStatus.OK and result.speedup > 0, result.error
+    found = result.memory_findings[0]
+    assert (found.kind, found.kernel) == (kind, "adding") and line in (found.line, None)
+
+
+def test_the_race_that_was_recorded_is_unsafe_where_it_is_refused(refusing):
+    result = refusing.evaluate(TASK, RACING)
+    assert result.status is EvalStatus.UNSAFE and result.error.type == "CompiledRace", result.error

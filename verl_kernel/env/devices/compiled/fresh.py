@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which memory of a forward torch has allocated without values, and what torch has written to it since.
+
+What kernels write to it is known where they run. Whether anybody looks at it is the judge's secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils import _pytree as pytree
+
+from verl_kernel.env.devices.compiled.tables import Range
+from verl_kernel.env.devices.op_mode import DispatchMode
+from verl_kernel.env.devices.poison import ALLOCATING_OPS
+from verl_kernel.env.ipc.execution_messages import Fresh
+
+
+@dataclass
+class _Allocation:
+    """A storage that nobody has written whole."""
+
+    number: int
+    storage: StorageWeakRef
+    bytes: int
+    runs: list[tuple[int, int]] = field(default_factory=list)
+    """First byte and the one behind the last of what torch has written since the executing process was told."""
+
+
+class Allocations:
+    """Those of the forward that runs."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Allocation] = {}
+        self._numbers = count()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Note what torch allocates and writes inside, and forget what it did before."""
+        self._known.clear()
+        with _Watch(self):
+            yield
+
+    def add(self, tensor: torch.Tensor) -> None:
+        """A tensor was allocated without values."""
+        if tensor.layout is torch.strided and tensor.device.type == "cpu" and tensor.numel():
+            storage = tensor.untyped_storage()
+            alive = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+            self._known[storage._cdata] = _Allocation(next(self._numbers), alive, storage.nbytes())
+
+    def wrote(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Torch changed these tensors: all between the first of its elements and the last counts as written."""
+        for tensor in tensors:
+            if tensor.layout is torch.strided and tensor.numel() and (found := self._of(tensor)) is not None:
+                size, first = tensor.element_size(), int(tensor.storage_offset()) * tensor.element_size()
+                last = sum((many - 1) * step for many, step in zip(tensor.shape, tensor.stride(), strict=True))
+                found.runs.append((first, first + (int(last) + 1) * size))
+
+    def told(self, tensors: Sequence[torch.Tensor], ranges: Sequence[Range], places: Sequence[Range]) -> list[Fresh]:
+        """What the executing process is to know of a launch's memory; it is told once.
+
+        Args:
+            tensors: that the launch may touch.
+            ranges: the memory of each.
+            places: pieces of memory, in the order of the areas that it is told.
+        """
+        found = {}
+        for tensor, place in zip(tensors, ranges, strict=True):
+            allocation = self._of(tensor) if self._known else None
+            if allocation is not None and place[1] - place[0] == allocation.bytes:
+                found[place] = allocation
+        made = []
+        for number, place in enumerate(places):
+            if (allocation := found.get(place)) is not None:
+                made.append((number, allocation.number, allocation.runs))
+                allocation.runs = []
+        return made
+
+    def _of(self, tensor: torch.Tensor) -> _Allocation | None:
+        storage = tensor.untyped_storage()
+        found = self._known.get(storage._cdata)
+        if found is None or found.bytes != storage.nbytes() or found.storage.expired():  # type: ignore[no-untyped-call]
+            return None
+        return found
+
+
+ALLOCATIONS = Allocations()
+"""Those of this process."""
+
+
+class _Watch(DispatchMode):
+    """Sees what torch does."""
+
+    def __init__(self, known: Allocations) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._allocations = known
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func._schema.name in ALLOCATING_OPS:
+            for tensor in pytree.tree_leaves(result):
+                self._allocations.add(tensor)
+        elif func._schema.is_mutable:
+            self._allocations.wrote(_changed(func._schema, args, kwargs or {}))
+        return result
+
+
+def _changed(schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """Tensors among the arguments that an op writes to."""
+    given = {**dict(zip((item.name for item in schema.arguments), args, strict=False)), **kwargs}
+    names = [item.name for item in schema.arguments if item.alias_info is not None and item.alias_info.is_write]
+    leaves = pytree.tree_leaves([given.get(name) for name in names])
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looks at the launches of a forward for races and for reads of memory that nobody has written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from verl_kernel.env.executor.counts import LaunchCount
+from verl_kernel.env.executor.errors import Fault
+from verl_kernel.env.executor.faults import line_of, unwritten
+from verl_kernel.env.executor.kernel import Buffer
+from verl_kernel.env.executor.races import rehearsal
+from verl_kernel.env.executor.races.watch import Watch
+from verl_kernel.env.ipc.execution_messages import Fresh
+
+
+class MemoryChecks:
+    """What is known of the memory of one forward's launches."""
+
+    def __init__(self) -> None:
+        self._is_on = False
+        self.refuses = False
+        """Whether a launch ends with what is found; else it goes on as if nothing had been."""
+        self.not_watched: list[str] = []
+        """Where races were not looked for though they should have been, in sentences."""
+        self._written: dict[int, np.ndarray] = {}
+        """For each allocation of the forward a byte for each of its bytes: 1 where it was written."""
+
+    def begin(self, is_on: bool, refuses: bool) -> None:
+        """A forward begins."""
+        self._is_on, self.refuses, self.not_watched = is_on, refuses, []
+        self._written.clear()
+
+    def buffers(self, buffers: Sequence[Buffer], fresh: Sequence[Fresh]) -> list[Buffer]:
+        """Those of a launch, with what is known of what was written.
+
+        Args:
+            buffers: without.
+            fresh: what the runner says of those that were allocated without values.
+
+        Raises:
+            LookupError, ValueError, TypeError: it says what cannot be.
+        """
+        made = list(buffers)
+        for number, allocation, runs in fresh if self._is_on else ():
+            written = self._written.setdefault(allocation, np.zeros(made[number].bytes, np.uint8))
+            for start, stop in runs:
+                written[start:stop] = 1
+            if len(written) == made[number].bytes:
+                made[number] = replace(made[number], written=int(written.ctypes.data))
+        return made
+
+    def launch(
+        self, run: Callable[[Watch | None], LaunchCount], buffers: Sequence[Buffer]
+    ) -> tuple[LaunchCount, list[Fault]]:
+        """Run a launch; what it did, and what is found in it.
+
+        Args:
+            run: runs it, and looks for races where it is given a watch.
+            buffers: of the launch.
+
+        Raises:
+            Fault: it stopped; also for a race, where that is refused.
+        """
+        if not self._is_on:
+            return run(None), []
+        # Triton loads a scalar in each warp and stores it in one, which is a race between warps without effect.
+        watch = Watch(between_warps=False)
+        count, found = (run(watch), []) if self.refuses else self._tolerant(run, watch, buffers)
+        self.not_watched += watch.not_watched
+        return count, [*found, *_unwritten(count)]
+
+    def _tolerant(
+        self, run: Callable[[Watch | None], LaunchCount], watch: Watch, buffers: Sequence[Buffer]
+    ) -> tuple[LaunchCount, list[Fault]]:
+        """Look for races in a run of which nothing stays, then run it."""
+        ranges = [(item.address, item.bytes) for item in buffers]
+        ranges += [(item.written, item.bytes) for item in buffers if item.written]
+        found = []
+        with rehearsal.undone(ranges, []):
+            try:
+                run(watch)
+            except Fault as fault:
+                found = [fault] if fault.kind == "race" else []
+        return run(None), found
+
+
+def _unwritten(count: LaunchCount) -> list[Fault]:
+    sites = [site for site in count.sites if site.unwritten]
+    sentences = unwritten(count.program, sites)
+    return [
+        Fault("unwritten", text, line_of(count.program, site.site)) for site, text in zip(sites, sentences, strict=True)
+    ]
