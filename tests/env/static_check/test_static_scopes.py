@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.env.static_check.scope_oracle import HAS_POSITIONS, Text, by_place, opcodes, places
 from tests.exploits.corpus import load
-from verl_kernel.env.static_check.parse import parse
+from verl_kernel.env.parse import parse
 from verl_kernel.env.static_check.scopes import COMPREHENSIONS, FUNCTIONS, Scope, Scopes
 
 INLINES = sys.version_info >= (3, 12)

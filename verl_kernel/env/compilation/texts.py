@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import re
 
-from verl_kernel.env.static_check.parse import parse
+from verl_kernel.env.parse import parse
 
 Place = tuple[str, int]
 """A function's name and the line of its `def`."""

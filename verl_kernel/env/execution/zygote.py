@@ -19,6 +19,8 @@ from functools import partial
 from importlib.metadata import version
 from typing import NoReturn
 
+import numpy.random  # noqa: F401  launches draw orders by it, and numpy would load it then
+
 from verl_kernel.env.execution.arena import Arena
 from verl_kernel.env.execution.launches import Launches
 from verl_kernel.env.executor.kernel import library

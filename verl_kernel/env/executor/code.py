@@ -14,6 +14,7 @@ from verl_kernel.env.executor.flow import origins
 from verl_kernel.env.executor.lowering.function import Module, module
 from verl_kernel.env.executor.ptx.parser import parse
 from verl_kernel.env.executor.ptx.program import Program
+from verl_kernel.env.executor.work import steps
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,10 @@ class Code:
     """Of a block."""
     shared_bytes: int
     """Of a block, as the compiler says."""
+    kinds: dict[int, origins.Kind]
+    """`origins.stores` of the program."""
+    known: steps.Known
+    """`steps.known_of` it."""
 
     def to_bytes(self) -> bytes:
         """It, for `read`."""
@@ -40,7 +45,9 @@ def make(ptx: str, warps: int, shared_bytes: int, left_out: Collection[int] | No
     llvm.initialize_native_asmprinter()
     program = origins.without(parse(ptx), left_out) if left_out else parse(ptx)
     made = module(program, warps)
-    return Code(program, replace(made, text=""), jit.emitted(made.text), warps, shared_bytes)
+    bare = replace(made, text="")
+    found = (origins.stores(program), steps.known_of(program, bare))
+    return Code(program, bare, jit.emitted(made.text), warps, shared_bytes, *found)
 
 
 def read(data: bytes) -> Code:
@@ -52,4 +59,6 @@ def read(data: bytes) -> Code:
     code = pickle.loads(data)
     if not isinstance(code, Code):
         raise ValueError("this is no code of a kernel")
+    origins.remember(code.program, code.kinds)
+    steps.remember(code.program, code.known)
     return code

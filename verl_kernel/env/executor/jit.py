@@ -7,6 +7,7 @@ Functions of the library are compiled once in a process, each by itself, and fou
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -115,9 +116,15 @@ def _promote(module: Any, machine: Any) -> None:
 
 def _machine() -> Any:
     """A target machine, which the engine that is made with it takes over."""
+    target, cpu, features = _host()
+    return target.create_target_machine(cpu=cpu, features=features, opt=1, jit=True)
+
+
+@functools.cache
+def _host() -> tuple[Any, str, str]:
+    """LLVM's target, the processor and its features."""
     features = llvm.get_host_cpu_features().flatten() + f",{_FEATURES}"
-    target = llvm.Target.from_default_triple()
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=1, jit=True)
+    return llvm.Target.from_default_triple(), llvm.get_host_cpu_name(), features
 
 
 def _check_symbols(module: Any) -> None:

@@ -8,8 +8,8 @@ The gate is the first layer, not the only one: what it misses runs in a jail and
 
 from __future__ import annotations
 
+from verl_kernel.env.parse import parse
 from verl_kernel.env.static_check.names import ParsedSource
-from verl_kernel.env.static_check.parse import parse
 from verl_kernel.env.static_check.rules import assignments as static_assignments
 from verl_kernel.env.static_check.rules import builtins as static_builtins
 from verl_kernel.env.static_check.rules import classes as static_classes

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 
-from verl_kernel.env.static_check.parse import parse
+from verl_kernel.env.parse import parse
 
 Watch = Callable[[], bool]
 """Called where a function of the source begins; raises where none may run, else returns False."""

@@ -8,6 +8,7 @@ on the place alone, as an index does, is computed too. Shared and local memory h
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from enum import IntFlag
@@ -34,8 +35,22 @@ _MOVING = frozenset("mov cvta cvt shfl prmt selp and or shl shr bfe bfi movmatri
 _MEMORY = ("shared", "local")
 
 
+_STORES: weakref.WeakKeyDictionary[Program, dict[int, Kind]] = weakref.WeakKeyDictionary()
+
+
+def remember(program: Program, kinds: dict[int, Kind]) -> None:
+    """Take over what `stores` has found for the same program elsewhere."""
+    _STORES[program] = kinds
+
+
 def stores(program: Program) -> dict[int, Kind]:
     """What each store or atomic to global memory is, by the number of its instruction."""
+    if program not in _STORES:
+        _STORES[program] = _looked_through(program)
+    return _STORES[program]
+
+
+def _looked_through(program: Program) -> dict[int, Kind]:
     origins = _Origins(program)
     return {
         number: _kind(item, *origins.stored(item))

@@ -45,7 +45,7 @@ def launch_work(count: LaunchCount, spills: int = 0) -> LaunchWork:
         count: what `Kernel.launch` returned.
         spills: bytes of registers that the compiler for the target stores in memory, a thread.
     """
-    known = _known(count.program, count.module)
+    known = known_of(count.program, count.module)
     products = _products(count, known)
     flops = int(count.lanes @ known.flops) + round(sum(each for each, _ in products.values()))
     half = round(products["half"][0]) if "half" in products else 0
@@ -60,7 +60,7 @@ def launch_work(count: LaunchCount, spills: int = 0) -> LaunchWork:
 
 
 @dataclass(frozen=True)
-class _Known:
+class Known:
     """Of a kernel, by block of instructions."""
 
     units: np.ndarray
@@ -76,23 +76,29 @@ class _Known:
     """How many instructions."""
 
 
-_KNOWN: weakref.WeakKeyDictionary[Program, _Known] = weakref.WeakKeyDictionary()
+_KNOWN: weakref.WeakKeyDictionary[Program, Known] = weakref.WeakKeyDictionary()
 
 
-def _known(program: Program, module: Module) -> _Known:
+def remember(program: Program, found: Known) -> None:
+    """Take over what `known_of` has found for the same program elsewhere."""
+    _KNOWN[program] = found
+
+
+def known_of(program: Program, module: Module) -> Known:
+    """What does not depend on the launch."""
     if program not in _KNOWN:
         _KNOWN[program] = _looked_through(program, module)
     return _KNOWN[program]
 
 
-def _looked_through(program: Program, module: Module) -> _Known:
+def _looked_through(program: Program, module: Module) -> Known:
     each = [costs.cost(item) for item in program.instructions]
     blocks = [each[start:end] for start, end in module.blocks]
     products = {
         unit: np.array([_flops(unit, block) for block in blocks], np.int64)
         for unit in sorted({one.product for one in each if one.product})
     }
-    return _Known(
+    return Known(
         units=np.array([[sum(one.units[unit] for one in block) for unit in range(costs.UNITS)] for block in blocks]),
         flops=np.array([sum(one.flops for one in block) for block in blocks], np.int64),
         products=products,
@@ -128,7 +134,7 @@ def _asked(site: SiteCount) -> int:
     return min(site.accesses * site.site.bytes, site.sectors * _SECTOR)
 
 
-def _products(count: LaunchCount, known: _Known) -> dict[str, tuple[float, int]]:
+def _products(count: LaunchCount, known: Known) -> dict[str, tuple[float, int]]:
     """By unit, operations, and products for each operand that was put into shared memory; the largest first."""
     done = {unit: float(count.warps_entered @ each) for unit, each in known.products.items()}
     staged = sum(count.sites[number].accesses * count.sites[number].site.bytes for number in known.staged)
@@ -141,7 +147,7 @@ def _products(count: LaunchCount, known: _Known) -> dict[str, tuple[float, int]]
     return dict(sorted(found.items(), key=lambda item: -item[1][0]))
 
 
-def _steps(count: LaunchCount, known: _Known, products: dict[str, tuple[float, int]], spills: int) -> tuple[Step, ...]:
+def _steps(count: LaunchCount, known: Known, products: dict[str, tuple[float, int]], spills: int) -> tuple[Step, ...]:
     blocks = _even_blocks(count, known)
     reads, writes = count.reads, count.writes
     load_bytes = _load_bytes(count, known.groups)
@@ -163,7 +169,7 @@ def _steps(count: LaunchCount, known: _Known, products: dict[str, tuple[float, i
     return (_spilling(main, count, known, spills), *rest, last)
 
 
-def _even_blocks(count: LaunchCount, known: _Known) -> int:
+def _even_blocks(count: LaunchCount, known: Known) -> int:
     """How many blocks as heavy as the heaviest one do the launch's work."""
     moved = sum(use.total for use in (*count.reads, *count.writes))
     executed = int(count.lanes @ known.sizes)
@@ -175,7 +181,7 @@ def _even_blocks(count: LaunchCount, known: _Known) -> int:
     return max(1, min([prod(count.shape), *shares]))
 
 
-def _instructions(count: LaunchCount, known: _Known, spills: int) -> float:
+def _instructions(count: LaunchCount, known: Known, spills: int) -> float:
     """Instructions of single threads in the time of the unit that is busy longest."""
     busy = count.warps_entered.astype(np.float64) * LANES @ known.units
     busy[costs.SHARED] += sum(map(_passes, count.sites)) * LANES * costs.PER_SHARED
@@ -221,7 +227,7 @@ def _moving(step: Step, uses: list[Use]) -> Step:
     )
 
 
-def _spilled(count: LaunchCount, known: _Known, spills: int) -> float:
+def _spilled(count: LaunchCount, known: Known, spills: int) -> float:
     """Bytes of registers that are stored and loaded: as often as the kernel executes an instruction, in the mean."""
     if not spills:
         return 0.0
@@ -229,7 +235,7 @@ def _spilled(count: LaunchCount, known: _Known, spills: int) -> float:
     return 2.0 * spills * LANES * often
 
 
-def _spilling(step: Step, count: LaunchCount, known: _Known, spills: int) -> Step:
+def _spilling(step: Step, count: LaunchCount, known: Known, spills: int) -> Step:
     """A step with the spills that the first level does not keep."""
     if spills <= _KEPT_SPILLS:
         return step
