@@ -8,6 +8,7 @@ than any kernel does is refused before a tree is made of it.
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import tokenize
@@ -44,6 +45,12 @@ def parse(source: str) -> ast.Module:
         if isinstance(node, ast.If) and _asks_for_main(node.test):
             node.body = [_in_place_of(node.body)]
     return tree
+
+
+@functools.lru_cache(maxsize=2)
+def parse_once(source: str) -> ast.Module:
+    """The same, for those that change nothing in it and ask for the same text one after the other."""
+    return parse(source)
 
 
 def _asks_for_main(test: ast.expr) -> bool:

@@ -96,26 +96,27 @@ def test_addresses_are_written_where_tables_have_them(arena):
 )
 def test_what_cannot_be_read_is_told_to_the_judge(launches, request_):
     assert launches.run(request_)["failure"].startswith("a launch cannot be read: ")
-    reported = launches.report(0, False)
+    reported = launches.report()
     assert reported["stopped"]["kind"] == "unreadable" and reported["works"] == []
-    assert launches.report(0, False)["stopped"] is None
+    launches.begin(0, False)
+    assert launches.report()["stopped"] is None
 
 
 def test_clusters_are_said_to_be_unknown(launches):
     unit = {**UNIT, "launch": {**UNIT["launch"], "options": {"num_ctas": 2}}}
     assert "clusters" in launches.run({**REQUEST, "unit": unit})["failure"]
-    assert launches.report(0, False)["stopped"]["kind"] == "unknown"
+    assert launches.report()["stopped"]["kind"] == "unknown"
 
 
 def test_what_is_tried_stops_nothing(launches):
     unit = {**UNIT, "launch": {**UNIT["launch"], "options": {"num_ctas": 2}}}
     assert launches.run({**REQUEST, "unit": unit, "is_tried": True})["failure"]
-    assert launches.report(0, False)["stopped"] is None
+    assert launches.report()["stopped"] is None
 
 
 def test_what_the_compiler_refuses_is_told_with_its_line(launches):
     launches.run(REQUEST)
-    stopped = launches.report(0, False)["stopped"]
+    stopped = launches.report()["stopped"]
     assert stopped["kind"] == "refused" and stopped["line"] == 6
     assert stopped["message"] == "CompilationError: no clusters"
 
@@ -131,4 +132,4 @@ def test_what_is_known_is_not_asked_again(launches, asked):
 def test_a_failure_of_the_judge_stops_the_launch(arena):
     launches = Launches(arena, lambda request: ({"failed": "it was killed"}, b""))
     assert launches.run(REQUEST)["failure"] == "it was killed"
-    assert launches.report(0, False)["stopped"]["kind"] == "failed"
+    assert launches.report()["stopped"]["kind"] == "failed"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import re
 
-from verl_kernel.env.parse import parse
+from verl_kernel.env.parse import parse_once
 
 Place = tuple[str, int]
 """A function's name and the line of its `def`."""
@@ -18,7 +18,7 @@ def definitions(source: str) -> dict[Place, ast.FunctionDef]:
     Raises:
         SyntaxError, ValueError: the source is not Python.
     """
-    nodes = [node for node in ast.walk(parse(source)) if isinstance(node, ast.FunctionDef)]
+    nodes = [node for node in ast.walk(parse_once(source)) if isinstance(node, ast.FunctionDef)]
     return {(node.name, node.lineno): node for node in nodes}
 
 

@@ -59,6 +59,7 @@ def _prepare(name: str) -> Ready:
         except Exception as exc:  # noqa: BLE001  Triton says in many ways that it lacks a target or its assembler
             return Ready(ready={}, unfit=_unfit(name, exc))
     landlock.readable()
+    jail.closed_paths()
     gc.collect()
     gc.freeze()
     return Ready(ready={"triton": version("triton")})

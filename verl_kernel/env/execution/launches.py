@@ -107,23 +107,25 @@ class Launches:
         """Note that the runner sent what no runner sends."""
         return self._note("a kernel", Stop("unreadable", reason))
 
-    def report(self, seed: int, watch: bool, ablated: bool = False, refuses: bool = True) -> Reported:
-        """What ran since the last report; a forward begins.
+    def begin(self, seed: int, watch: bool, ablated: bool = False, refuses: bool = True) -> None:
+        """Forget what ran so far; a forward begins.
 
         Args:
-            seed: draws the order of programs from now on.
-            watch: whether races and reads of unwritten memory are looked for from now on.
+            seed: draws the order of programs.
+            watch: whether races and reads of unwritten memory are looked for.
             ablated: whether the forward is one of an ablation, which does not show what stores are.
             refuses: whether a launch stops where they are found.
         """
         self._stores.begin(not ablated)
         self._random = np.random.default_rng(seed)
-        reported = Reported(
-            works=self._works, stopped=self._stopped, not_watched=self._checks.not_watched, found=self._found
-        )
         self._works, self._stopped, self._found = [], None, []
         self._checks.begin(watch, refuses)
-        return reported
+
+    def report(self) -> Reported:
+        """What ran since the forward began."""
+        return Reported(
+            works=self._works, stopped=self._stopped, not_watched=self._checks.not_watched, found=self._found
+        )
 
     def _note(self, name: str, stop: Stop) -> Launched:
         self._stopped = self._stopped or _stopped(name, stop)

@@ -48,6 +48,7 @@ def _prepare(folder: str) -> Ready:
     sys.dont_write_bytecode = True
     _load_library(folder)
     landlock.readable()
+    jail.closed_paths()
     gc.collect()
     gc.freeze()
     return Ready(ready={"llvmlite": version("llvmlite")})
@@ -89,7 +90,10 @@ def _serve(judge: Channel, runner: Channel, launches: Launches) -> None:
                 request = judge.recv()
                 if "exit" in request:
                     return
-                judge.send(launches.report(request["report"], request["watch"], request["ablated"], request["refuses"]))
+                if "begin" in request:
+                    launches.begin(request["begin"], request["watch"], request["ablated"], request["refuses"])
+                else:
+                    judge.send(launches.report())
             elif not _launch(runner, launches):
                 asked = [judge]
 

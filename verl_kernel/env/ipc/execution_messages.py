@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a runner and its judge say to the process that executes the candidate's compiled kernels.
 
-The runner sends `Launch` for each launch of a forward and waits for `Launched`. The judge sends `Report` before
-and after forwards, for which the process answers `Reported`: what the judge believes of a launch comes from there.
+The runner sends `Launch` for each launch of a forward and waits for `Launched`. The judge sends `Begin` before a
+forward and `Report` after it, which the process answers with `Reported`: what the judge believes of a launch comes from
+there.
 The process asks the judge for the code of each launch that it meets for the first time (`code_messages`).
 """
 
@@ -65,16 +66,22 @@ class Launched(TypedDict):
     """Where the arena lies in the executing process, whose addresses may be left in tables."""
 
 
-class Report(TypedDict):
-    """Say what was launched since the last report, and take what the order of programs is drawn from in the next."""
+class Begin(TypedDict):
+    """Forget what was launched so far; the order of programs is drawn from this number from now on. Has no answer."""
 
-    report: int
+    begin: int
     watch: bool
-    """Whether races and reads of unwritten memory are looked for in the next."""
+    """Whether races and reads of unwritten memory are looked for."""
     refuses: bool
     """Whether a launch stops where they are found."""
     ablated: bool
-    """Whether the next is the forward of an ablation, which does not show what stores are."""
+    """Whether the forward is one of an ablation, which does not show what stores are."""
+
+
+class Report(TypedDict):
+    """Say what was launched since the forward began."""
+
+    report: Literal[True]
 
 
 class Stopped(TypedDict):

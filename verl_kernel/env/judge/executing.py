@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any
 
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.ipc.channel import ProtocolError
-from verl_kernel.env.ipc.execution_messages import Report, Reported
+from verl_kernel.env.ipc.execution_messages import Begin, Report, Reported
 from verl_kernel.env.ipc.messages import Claims
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.compiling.code import CodeStore
@@ -61,7 +62,7 @@ class LaunchExecutor:
         self._zygote.start()
 
     def begin(self, source: str) -> Execution:
-        """A process for one runner of a candidate (raises InfraError).
+        """A process for one runner of a candidate, which starts beside that (raises InfraError).
 
         Args:
             source: the candidate's file.
@@ -96,8 +97,23 @@ class Execution:
             made.callback(self._process.end)
             self._service = CodeService(store, ours, source)
             made.callback(self._service.end)
-            self._ask(None, _START_S)
             self._resources = made.pop_all()
+
+    def started(self) -> None:
+        """Wait until it is ready for launches (raises ExecutionDied)."""
+        self._ask(None, _START_S)
+
+    def begin(self, seed: int, watch: bool, ablated: bool, refuses: bool) -> None:
+        """A forward comes (raises ExecutionDied).
+
+        Args:
+            seed: draws the order of programs.
+            watch: whether races and reads of unwritten memory are looked for.
+            ablated: whether the forward is one of an ablation.
+            refuses: whether a launch stops where they are found.
+        """
+        with _deaths():
+            self._process.tell(Begin(begin=seed, watch=watch, ablated=ablated, refuses=refuses))
 
     @property
     def failure(self) -> InfraError | None:
@@ -108,19 +124,11 @@ class Execution:
         """What a runner waits for that is not its own doing: processors that this process and compilers wait for."""
         return RunQueue(str(self._process.pid)), self._service
 
-    def report(self, seed: int = 0, watch: bool = False, ablated: bool = False, refuses: bool = True) -> Reported:
-        """What it ran since the last report (raises ExecutionDied, or `failure`).
-
-        Args:
-            seed: draws the order of programs from now on.
-            watch: whether races and reads of unwritten memory are looked for from now on.
-            ablated: whether the next forward is one of an ablation.
-            refuses: whether a launch stops where they are found.
-        """
+    def report(self) -> Reported:
+        """What it ran since the forward began (raises ExecutionDied, or `failure`)."""
         if self.failure is not None:
             raise self.failure
-        asked = Report(report=seed, watch=watch, ablated=ablated, refuses=refuses)
-        reply: Any = self._ask(asked, _ANSWER_S)
+        reply: Any = self._ask({"report": True}, _ANSWER_S)
         try:
             return Reported(
                 works=reply["works"], stopped=reply["stopped"], not_watched=reply["not_watched"], found=reply["found"]
@@ -134,12 +142,19 @@ class Execution:
             self._resources.close()
 
     def _ask(self, request: Report | None, budget_s: float) -> Claims:
-        try:
+        with _deaths():
             return self._process.ask(request, budget_s)
-        except RunnerDied as died:
-            how = f"signal {-died.code}" if died.code < 0 else f"status {died.code}"
-            raise ExecutionDied(f"the executing process ended with {how}", by_kernel=died.code < 0) from None
-        except GrantExceeded as exc:
-            raise ExecutionDied(f"while its kernels were executed, {exc}", by_kernel=True) from None
-        except (TimeoutError, ProtocolError) as exc:
-            raise ExecutionDied(f"the executing process does not answer: {type(exc).__name__} {exc}") from None
+
+
+@contextmanager
+def _deaths() -> Iterator[None]:
+    """Raise ExecutionDied for all that a process may come to."""
+    try:
+        yield
+    except RunnerDied as died:
+        how = f"signal {-died.code}" if died.code < 0 else f"status {died.code}"
+        raise ExecutionDied(f"the executing process ended with {how}", by_kernel=died.code < 0) from None
+    except GrantExceeded as exc:
+        raise ExecutionDied(f"while its kernels were executed, {exc}", by_kernel=True) from None
+    except (TimeoutError, ProtocolError) as exc:
+        raise ExecutionDied(f"the executing process does not answer: {type(exc).__name__} {exc}") from None

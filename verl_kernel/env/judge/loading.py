@@ -102,6 +102,8 @@ class Loading:
     def begin(self, client: RunnerClient) -> None:
         """Wait until a runner is ready for its first request (raises as `load` does)."""
         self._require(self._first_words(client))
+        if self.execution is not None:
+            self.execution.started()
         client.begun = True
 
     def again(self, session: CandidateSession) -> None:

@@ -89,7 +89,7 @@ class NativeTrials:
         execution = self._loading.execution
         assert execution is not None  # it began with the runner
         is_checked = number == self._checked_in
-        self._report(session, execution, _seed(session, number), watch=is_checked)
+        self._begin(session, execution, number, watch=is_checked)
         try:
             done = forward()
         except Verdict:
@@ -111,15 +111,21 @@ class NativeTrials:
         """Tell the executing process that a forward of an ablation begins, if it is asked in one (raises Verdict)."""
         execution = self._loading.execution
         if self.alone and execution is not None:
-            self._report(
-                session, execution, seed_of(session.secret, b"order", number.to_bytes(8, "little")), ablated=True
-            )
+            self._begin(session, execution, number, ablated=True)
 
-    def _report(
-        self, session: CandidateSession, execution: Execution, seed: int = 0, watch: bool = False, ablated: bool = False
-    ) -> Reported:
+    def _begin(
+        self, session: CandidateSession, execution: Execution, number: int, watch: bool = False, ablated: bool = False
+    ) -> None:
+        seed = _seed(session, number)
+        self._guarded(session, lambda: execution.begin(seed, watch, ablated, self._refuses))
+
+    def _report(self, session: CandidateSession, execution: Execution) -> Reported:
+        return self._guarded(session, execution.report)
+
+    def _guarded(self, session: CandidateSession, ask: Callable[[], Done]) -> Done:
+        """Ask the executing process, whose end may be the kernel's doing."""
         try:
-            return execution.report(seed, watch, ablated, self._refuses)
+            return ask()
         except ExecutionDied as exc:
             if not self.alone:
                 raise _NotExecuted(str(exc)) from None

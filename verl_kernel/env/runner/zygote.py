@@ -54,6 +54,7 @@ def _prepare(name: str) -> tuple[Backend, Snapshot]:
     backend = resolve_backend("cpu" if compiled else name, probe=False, compiled=compiled)
     backend.device.preload()
     landlock.readable()
+    jail.closed_paths()
     snapshot = Snapshot()
     gc.collect()
     gc.freeze()

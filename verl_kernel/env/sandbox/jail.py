@@ -8,6 +8,7 @@ those in force into every result and refuses to evaluate when one of `require_is
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import resource
 import signal
@@ -137,8 +138,7 @@ def _own_user(limits: Limits) -> None:
     """A user of its own, where root judges and others can read Python's files."""
     if os.geteuid() != 0:
         raise PermissionError("only root can become another user")
-    closed = [path for path in (*sys.path, sys.prefix, sys.base_prefix) if os.path.exists(path) and not _is_open(path)]
-    if closed:
+    if closed := closed_paths():
         raise PermissionError(f"other users cannot read {closed[0]}")
     uid = _FIRST_UID + os.getpid() % _UIDS
     for path in (limits.scratch, *(entry.path for entry in os.scandir(limits.scratch))):
@@ -146,6 +146,12 @@ def _own_user(limits: Limits) -> None:
     os.setgroups(isolation.groups(limits.profile.nodes))
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
+
+
+@functools.cache
+def closed_paths() -> list[str]:
+    """Where Python's files lie that other users cannot read; a zygote asks before it forks, and forks know it then."""
+    return [path for path in (*sys.path, sys.prefix, sys.base_prefix) if os.path.exists(path) and not _is_open(path)]
 
 
 def _is_open(path: str) -> bool:

@@ -8,7 +8,7 @@ The gate is the first layer, not the only one: what it misses runs in a jail and
 
 from __future__ import annotations
 
-from verl_kernel.env.parse import parse
+from verl_kernel.env.parse import parse_once
 from verl_kernel.env.static_check.names import ParsedSource
 from verl_kernel.env.static_check.rules import assignments as static_assignments
 from verl_kernel.env.static_check.rules import builtins as static_builtins
@@ -70,7 +70,7 @@ def check(source: str, mode: str = "coverage", entry: str = "ModelNew") -> list[
     if mode == "off":
         return []
     try:
-        program = ParsedSource(source, parse(source), entry)
+        program = ParsedSource(source, parse_once(source), entry)
         rules = STRICT_RULES if mode == "strict" else RULES
         found = {(item.rule, item.line): item for rule in rules for item in rule(program)}
         return sorted(found.values(), key=lambda item: item.line)

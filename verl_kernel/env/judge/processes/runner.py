@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message
+from verl_kernel.env.ipc.execution_messages import Begin
 from verl_kernel.env.ipc.messages import Claims, Exit, Request
 from verl_kernel.env.judge.processes.own_time import OwnTime, Waits, backstop_s, processor_ns
 from verl_kernel.env.options import GymOptions
@@ -102,6 +103,13 @@ class RunnerProcess:
             self._look_at_memory()
         self._look_at_disk()
         return answer
+
+    def tell(self, message: Begin) -> None:
+        """Send what has no answer (raises RunnerDied)."""
+        try:
+            self.channel.send(message)
+        except ChannelClosed:
+            raise RunnerDied(self.end(grace_s=0.2)) from None
 
     @property
     def used_s(self) -> float:
