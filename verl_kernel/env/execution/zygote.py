@@ -19,7 +19,8 @@ from functools import partial
 from importlib.metadata import version
 from typing import NoReturn
 
-import numpy.random  # noqa: F401  launches draw orders by it, and numpy would load it then
+import numpy.ctypeslib
+import numpy.random  # noqa: F401  numpy would load both of these in a forked process
 
 from verl_kernel.env.execution.arena import Arena
 from verl_kernel.env.execution.launches import Launches

@@ -114,9 +114,10 @@ class BlockLog:
         ]
 
     def _access(self, records: Array, numbers: Array, first_site: int, widths: Widths) -> Access:
-        found = [_elements(records[number], widths) for number in numbers]
+        words = records[numbers, context.RECORD_KIND]
+        found = [_elements(records[numbers[words == word]], widths) for word in sorted({*map(int, words)})]
         width = min(size for size, _, _ in found)
-        addresses = np.concatenate([_split(at, size, width) for size, at, _ in found])
+        addresses = np.concatenate([_split(at, raw.shape[1], width) for _, at, raw in found])
         values = np.concatenate([raw.reshape(-1, width) for _, _, raw in found])
         addresses, first = np.unique(addresses, return_index=True)
         site = self._sites[(int(records[numbers[0], context.RECORD_SITE]) - first_site) // 8 // WORDS]
@@ -133,17 +134,22 @@ def _counted(keys: Array) -> Array:
     return counts
 
 
-def _elements(record: Array, widths: Widths) -> tuple[int, Array, Array]:
-    """Bytes of an element, its addresses and its bytes, of the lanes of a record."""
-    kind, lanes = int(record[context.RECORD_KIND]), int(record[context.RECORD_LANES])
+def _elements(records: Array, widths: Widths) -> tuple[int, Array, Array]:
+    """Bytes of an element, and addresses and bytes of all lanes of records of one kind."""
+    kind, count_of = int(records[0, context.RECORD_KIND]), len(records)
     own, count = (kind >> 8 & 255) // 8, kind >> 16
-    chosen = np.array([lane for lane in range(32) if lanes >> lane & 1])
-    places = record[context.RECORD_PLACES : context.RECORD_PLACES + 32][chosen]
-    raw = record[context.RECORD_VALUES :].view(np.uint8)[: 32 * own * count]
-    raw = raw.reshape(count, 32, own).transpose(1, 0, 2)[chosen].reshape(len(chosen), own * count)
-    size = next((width for start, length, width in widths if 0 <= places[0] - start < length), own)
-    size = min(size or own, own * count)
-    return size, _split(places, own * count, size), raw
+    chosen = (records[:, [context.RECORD_LANES]] >> np.arange(32) & 1).astype(bool)
+    places = records[:, context.RECORD_PLACES : context.RECORD_PLACES + 32]
+    raw = np.ascontiguousarray(records[:, context.RECORD_VALUES :]).view(np.uint8)[:, : 32 * own * count]
+    raw = raw.reshape(count_of, count, 32, own).transpose(0, 2, 1, 3)[chosen].reshape(-1, own * count)
+    firsts = places[np.arange(count_of), chosen.argmax(axis=1)]
+    return min(_width(int(first), own, count, widths) for first in set(firsts.tolist())), places[chosen], raw
+
+
+def _width(place: int, own: int, count: int, widths: Widths) -> int:
+    """Bytes of an element of what lies at a place, no more than an access of `count` times `own` bytes."""
+    size = next((width for start, length, width in widths if 0 <= place - start < length), own)
+    return min(size or own, own * count)
 
 
 def _split(addresses: Array, length: int, size: int) -> Array:
