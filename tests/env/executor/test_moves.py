@@ -88,6 +88,14 @@ def test_what_is_followed_is_not_changed_by_it():
     assert watched.stored == 256
 
 
+def test_an_order_may_be_turned_round():
+    source, out = aligned(128 * 64, np.float32), aligned(128 * 64, np.float32)
+    source[:] = 1.0
+    made = Kernel(entry(f"add.f32 %f2, %f1, %f1; {SUM}\nret;", 2, SPREAD), 1, 0)
+    made.launch((64,), [source.ctypes.data, out.ctypes.data], [buffer(source), buffer(out)], order=np.arange(64)[::-1])
+    assert (out == 2.0).all()
+
+
 def test_only_the_first_blocks_are_followed():
     source, out = aligned(128 * 64, np.float32), aligned(128 * 64, np.float32)
     made, follow = Kernel(entry(f"{SUM}\nret;", 2, SPREAD), 1, 0), Follow(("fp32", "fp32"), np.random.default_rng(0))

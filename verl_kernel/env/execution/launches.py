@@ -17,20 +17,18 @@ from verl_kernel.env.compilation.outcome import UNKNOWN
 from verl_kernel.env.execution import launch_arguments
 from verl_kernel.env.execution.arena import Arena, Copy
 from verl_kernel.env.execution.memory_checks import MemoryChecks
+from verl_kernel.env.execution.order import drawn, turned
 from verl_kernel.env.execution.seen_stores import SeenStores
 from verl_kernel.env.execution.work import work
 from verl_kernel.env.executor import code
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.executor.kernel import Buffer, Kernel
-from verl_kernel.env.executor.library.grid import RESIDENT
 from verl_kernel.env.executor.moves.follow import Follow
 from verl_kernel.env.ipc.code_messages import CodeRequest, LeftOut
 from verl_kernel.env.ipc.execution_messages import Launched, LaunchRequest, Reported, Stopped, Work
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 
-_DRAWN = 1 << 20
-"""Most programs whose order is drawn one by one; of more they run backwards from a drawn one."""
 _MOST = 1 << 27
 """Programs of a grid that no kernel needs, and that take minutes here."""
 Part = TypeVar("Part")
@@ -80,7 +78,7 @@ class Launches:
         self._stores = SeenStores()
         self._works: list[Work] = []
         self._stopped: Stopped | None = None
-        self._random = np.random.default_rng(0)
+        self._random, self._seed, self._backwards = np.random.default_rng(0), 0, False
         self._checks, self._found = MemoryChecks(), list[Stopped]()
         self.base = arena.address(0, 0)
         """Where the arena begins."""
@@ -107,7 +105,9 @@ class Launches:
         """Note that the runner sent what no runner sends."""
         return self._note("a kernel", Stop("unreadable", reason))
 
-    def begin(self, seed: int, watch: bool, ablated: bool = False, refuses: bool = True) -> None:
+    def begin(
+        self, seed: int, watch: bool, ablated: bool = False, refuses: bool = True, backwards: bool = False
+    ) -> None:
         """Forget what ran so far; a forward begins.
 
         Args:
@@ -115,7 +115,9 @@ class Launches:
             watch: whether races and reads of unwritten memory are looked for.
             ablated: whether the forward is one of an ablation, which does not show what stores are.
             refuses: whether a launch stops where they are found.
+            backwards: whether the order is turned round.
         """
+        self._seed, self._backwards = seed, backwards
         self._stores.begin(not ablated)
         self._random = np.random.default_rng(seed)
         self._works, self._stopped, self._found = [], None, []
@@ -170,7 +172,7 @@ class Launches:
     ) -> tuple[Work | None, list[Stop]]:
         """Run it; what it did, or None of an empty grid, and what was found in it."""
         # What an autotuner tries is not priced: its values must not reach the runner.
-        arena = _read(lambda: Copy(self._arena, request["areas"])) if request["is_tried"] else self._arena
+        arena = self._copied(request) if request["is_tried"] else self._arena
         words = _read(lambda: launch_arguments.words(ready.signature, request["arguments"], arena))
         buffers = _read(lambda: [Buffer(arena.address(*area), area[1]) for area in request["areas"]])
         buffers = _read(lambda: self._checks.buffers(buffers, [] if request["is_tried"] else request["fresh"]))
@@ -180,7 +182,7 @@ class Launches:
             return None, []
         if x * y * z > _MOST:
             raise Stop("endless", f"a grid of {x * y * z} programs takes too long")
-        order = self._order(ready, x * y * z)
+        order = self._drawn(ready, x * y * z)
         follow = (
             Follow(launch_arguments.kinds(ready.signature, request["arguments"], arena, buffers), self._random)
             if is_followed
@@ -198,14 +200,17 @@ class Launches:
             self._stores.end(name, follow)
         return work(count, len(buffers), *self._stores.bytes(name, count)), found
 
-    def _order(self, ready: Ready, programs: int) -> Any:
-        """Any order is a GPU's. Programs that may wait for others keep theirs where not all of them are resident."""
-        if ready.kernel.module.may_wait and programs > RESIDENT:
-            return None
-        if programs <= _DRAWN:
-            return self._random.permutation(programs)
-        numbers = np.arange(programs)
-        return np.roll(numbers[::-1], int(self._random.integers(programs)))
+    def _copied(self, request: LaunchRequest) -> Arena:
+        try:
+            return _read(lambda: Copy(self._arena, request["areas"]))
+        except (OSError, MemoryError):
+            raise Stop("stopped", "an autotuner's tensors do not fit twice into the memory that is granted") from None
+
+    def _drawn(self, ready: Ready, programs: int) -> Any:
+        """Any order is a GPU's."""
+        draw = np.random.default_rng((self._seed, self._stores.number + 1))
+        order = drawn(draw, programs, ready.kernel.module.may_wait)
+        return turned(order, ready.kernel.module.may_wait) if self._backwards else order
 
 
 def _read(read: Callable[[], Part]) -> Part:

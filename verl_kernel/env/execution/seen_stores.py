@@ -58,6 +58,11 @@ class SeenStores:
         is_chosen = self._number < _FOLLOWED or draw.random() * (self._number + 1) < _FOLLOWED
         return self._follows and is_chosen
 
+    @property
+    def number(self) -> int:
+        """Of the launch in the forward."""
+        return self._number
+
     def end(self, code: str, follow: Follow) -> None:
         """The launch that was followed has ended."""
         parts = self._parts.setdefault((self._number, code), {})

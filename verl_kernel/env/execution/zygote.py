@@ -92,7 +92,7 @@ def _serve(judge: Channel, runner: Channel, launches: Launches) -> None:
                 if "exit" in request:
                     return
                 if "begin" in request:
-                    launches.begin(request["begin"], request["watch"], request["ablated"], request["refuses"])
+                    launches.begin(*(request[key] for key in ("begin", "watch", "ablated", "refuses", "backwards")))
                 else:
                     judge.send(launches.report())
             elif not _launch(runner, launches):

@@ -27,6 +27,8 @@ from verl_kernel.env.executor.ptx.program import Program
 from verl_kernel.env.executor.races import rehearsal
 from verl_kernel.env.executor.races.watch import Watch, Watcher
 
+_MOST_UNDONE = 256 << 20
+"""Bytes of buffers that are put back after blocks were followed beforehand."""
 _ROUNDS = 64
 """How many barriers a block passes before others have their turn, where blocks may wait for each other."""
 
@@ -103,8 +105,8 @@ class Kernel:
             Fault: the first thing that no GPU defines; the launch stopped there.
         """
         x, y, z = (*shape, 1, 1)[:3]
-        numbers = np.arange(x * y * z, dtype=np.int64) if order is None else np.asarray(order, dtype=np.int64)
-        if watch is not None and follow is not None and not self.module.may_wait:
+        numbers = np.arange(x * y * z, dtype=np.int64) if order is None else np.ascontiguousarray(order, np.int64)
+        if watch is not None and follow is not None and self._may_rehearse(buffers):
             with rehearsal.undone(launch_memory.ranges(buffers), self._counters.arrays):
                 self._run((x, y, z), arguments, buffers, numbers[:BLOCKS], fuel, None, follow)
         if watch is not None and self.module.learns:
@@ -125,6 +127,9 @@ class Kernel:
         else:
             run.in_order(numbers)
         return run.traffic.count(shape)
+
+    def _may_rehearse(self, buffers: Sequence[Buffer]) -> bool:
+        return not self.module.may_wait and sum(item.bytes for item in buffers) <= _MOST_UNDONE
 
     def _rehearse(
         self, shape: tuple[int, int, int], arguments: Sequence[int | float], buffers: Sequence[Buffer],

@@ -74,6 +74,8 @@ class Begin(TypedDict):
     """Whether races and reads of unwritten memory are looked for."""
     refuses: bool
     """Whether a launch stops where they are found."""
+    backwards: bool
+    """Whether that order is turned round."""
     ablated: bool
     """Whether the forward is one of an ablation, which does not show what stores are."""
 

@@ -103,7 +103,7 @@ class Execution:
         """Wait until it is ready for launches (raises ExecutionDied)."""
         self._ask(None, _START_S)
 
-    def begin(self, seed: int, watch: bool, ablated: bool, refuses: bool) -> None:
+    def begin(self, seed: int, watch: bool, ablated: bool, refuses: bool, backwards: bool) -> None:
         """A forward comes (raises ExecutionDied).
 
         Args:
@@ -111,9 +111,10 @@ class Execution:
             watch: whether races and reads of unwritten memory are looked for.
             ablated: whether the forward is one of an ablation.
             refuses: whether a launch stops where they are found.
+            backwards: whether the order is turned round.
         """
         with _deaths():
-            self._process.tell(Begin(begin=seed, watch=watch, ablated=ablated, refuses=refuses))
+            self._process.tell(Begin(begin=seed, watch=watch, ablated=ablated, refuses=refuses, backwards=backwards))
 
     @property
     def failure(self) -> InfraError | None:

@@ -116,8 +116,8 @@ class NativeTrials:
     def _begin(
         self, session: CandidateSession, execution: Execution, number: int, watch: bool = False, ablated: bool = False
     ) -> None:
-        seed = _seed(session, number)
-        self._guarded(session, lambda: execution.begin(seed, watch, ablated, self._refuses))
+        seed = seed_of(session.secret, b"order", (number // 2).to_bytes(8, "little"))
+        self._guarded(session, lambda: execution.begin(seed, watch, ablated, self._refuses, number % 2 == 1))
 
     def _report(self, session: CandidateSession, execution: Execution) -> Reported:
         return self._guarded(session, execution.report)
@@ -145,11 +145,6 @@ class NativeTrials:
 
 class _NotExecuted(Exception):
     """What cannot be executed here is no fault of the candidate's: its values are judged, and it gets no time."""
-
-
-def _seed(session: CandidateSession, number: int) -> int:
-    """What the order of programs is drawn from in a forward."""
-    return seed_of(session.secret, b"order", number.to_bytes(8, "little"))
 
 
 def _compare(session: CandidateSession, works: list[Work]) -> None:
