@@ -50,6 +50,17 @@ def test_parts_of_one_storage_are_tensors_of_their_own():
     assert history.add([(whole[:32].view(4, 8), 128)], []) == ((128, 128),)
 
 
+def test_what_was_touched_in_part_is_kept_in_part():
+    tensor, other, history = torch.empty(1024), torch.empty(1024), L2History()
+    assert history.add([(tensor, 32)], []) == ()
+    assert history.add([(tensor, 4096)], []) == ((32, 0),)
+    history.add([(other, 4096)], [])
+    history.add([(tensor, 32)], [])
+    assert history.add([(tensor, 4096)], []) == ((32, 0), (4064, 4096 + 32))
+    assert history.add([], [(tensor, 4096)]) == ()
+    assert history.add([(tensor, 100)], []) == ((100, 0),)
+
+
 def test_tensors_without_strides_are_left_out():
     sparse = torch.eye(3).to_sparse()
     assert L2History().add([(sparse, 36)], [(sparse, 36)]) == ()

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the events of a forward have left in the L2 cache for later ones.
 
-An event's reads of a tensor that an earlier event read or wrote may come from L2; how much has moved since decides it,
-with the size of a GPU's cache. Inputs are cold. Tensors are told apart by storage and offset; a storage that was freed
-is forgotten, so that the memory of another one at its address is not taken for it.
+An event's reads of a tensor that an earlier event read or wrote may come from L2, as many bytes as that one moved; how
+much has moved since decides it, with the size of a GPU's cache. Inputs are cold. Tensors are told apart by storage and
+offset; a storage that was freed is forgotten, so that the memory of another one at its address is not taken for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from weakref import WeakKeyDictionary
 
 import torch
@@ -22,8 +22,9 @@ class L2History:
 
     def __init__(self) -> None:
         self._moved = 0
-        self._last: WeakKeyDictionary[torch.UntypedStorage, dict[object, int]] = WeakKeyDictionary()
-        """By storage and offset, how much had moved when a tensor was last used."""
+        self._last: WeakKeyDictionary[torch.UntypedStorage, dict[object, list[tuple[int, int]]]] = WeakKeyDictionary()
+        """By storage and offset, how much had moved when a tensor was used, and how many bytes of it were; the latest
+        use is last, and those that a later one covers are left out."""
 
     def add(self, reads: Uses, writes: Uses) -> tuple[tuple[int, int], ...]:
         """Take note of an event.
@@ -32,15 +33,22 @@ class L2History:
             Pairs (bytes, how many have moved since) of its reads that are not the first ones.
         """
         reads, writes = list(reads), list(writes)
-        since = [(size, self._since(tensor)) for tensor, size in reads]
+        recent = [piece for tensor, size in reads for piece in self._pieces(tensor, size)]
         self._moved += sum(size for _, size in (*reads, *writes))
-        for tensor, _ in (*reads, *writes):
+        for tensor, size in (*reads, *writes):
             if tensor.layout is torch.strided:
-                self._last.setdefault(tensor.untyped_storage(), {})[tensor.storage_offset()] = self._moved
-        return tuple((size, age) for size, age in since if age is not None and size)
+                uses = self._last.setdefault(tensor.untyped_storage(), {})
+                before = [use for use in uses.get(tensor.storage_offset(), []) if use[1] > size]
+                uses[tensor.storage_offset()] = [*before, (self._moved, size)]
+        return tuple(recent)
 
-    def _since(self, tensor: torch.Tensor) -> int | None:
+    def _pieces(self, tensor: torch.Tensor, size: int) -> Iterator[tuple[int, int]]:
+        """Bytes of a read that earlier uses moved, with what has moved since."""
         if tensor.layout is not torch.strided:
-            return None
-        last = self._last.get(tensor.untyped_storage(), {}).get(tensor.storage_offset())
-        return None if last is None else self._moved - last
+            return
+        found = 0
+        for moment, used in reversed(self._last.get(tensor.untyped_storage(), {}).get(tensor.storage_offset(), [])):
+            piece = min(used, size) - found
+            if piece > 0:
+                yield piece, self._moved - moment
+                found += piece
