@@ -2,7 +2,8 @@
 """What an evaluation costs by `kernelgym.execute`: the kernels of bench_memory_checks.py and larger ones, in turns.
 
 Run: python benchmarks/bench_execute.py [--evaluations 10] [--json FILE]. Times are processor time, mean of all
-evaluations; ratios are to `interpreted`. Each source is new, so its kernels are compiled each time.
+evaluations; ratios are to `interpreted`. Sources differ in a comment only, so that code of their kernels is made once,
+in an evaluation that is not counted.
 """
 
 from __future__ import annotations

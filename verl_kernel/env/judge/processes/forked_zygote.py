@@ -20,6 +20,7 @@ from typing import IO, NoReturn
 import torch
 
 from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.devices import COMPILED_VARIABLES, INTERPRETER_VARIABLES
 from verl_kernel.env.ipc import channel as channels
 
 
@@ -59,10 +60,9 @@ def fork_zygote(name: str, compiled: bool, serve: Callable[[int, str], None]) ->
     """
     if name == "cuda" or (name == "auto" and torch.cuda.is_available()):
         return None
-    device = resolve_device("cpu", compiled=compiled)
-    variables = device.zygote_env()
-    os.environ.update(variables)  # read by triton when the device's module imports it
-    device.preload()
+    variables = COMPILED_VARIABLES if compiled else INTERPRETER_VARIABLES
+    os.environ.update(variables)  # read by triton, which the device's module may import, as torch does
+    resolve_device("cpu", compiled=compiled).preload()
     for variable in variables:  # the judge itself runs no kernels
         del os.environ[variable]
     gc.collect()
