@@ -109,6 +109,8 @@ class OutputCheck:
 def difference(agreement: Agreement) -> str:
     """A sentence on an output that is not the reference's."""
     where = f", first at index {list(agreement.first_bad_index)}" if agreement.first_bad_index is not None else ""
+    if agreement.max_abs == 0.0:  # all that is finite on both sides agrees
+        return f"the output is NaN or infinite where the reference's is not, or the other way round{where}"
     size = "" if agreement.max_abs is None else f" by up to {agreement.max_abs:.3g}"
     return f"the output differs from the reference's{size}{where}{_PRECISION if agreement.is_tf32 else ''}"
 
