@@ -12,6 +12,32 @@ import triton.language as tl
 
 
 @triton.jit
+def add(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < n
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=inside) + tl.load(y_ptr + offsets, mask=inside), inside)
+
+
+@triton.jit
+def attention(q_ptr, k_ptr, v_ptr, out_ptr, n, scale, A: tl.constexpr, B: tl.constexpr, D: tl.constexpr):
+    rows, columns, deep = tl.program_id(0) * A + tl.arange(0, A), tl.arange(0, B), tl.arange(0, D)
+    head = tl.program_id(1) * n * D
+    q = tl.load(q_ptr + head + rows[:, None] * D + deep[None, :])
+    highest, total = tl.full((A,), -float("inf"), tl.float32), tl.zeros((A,), tl.float32)
+    out = tl.zeros((A, D), tl.float32)
+    for start in range(0, n, B):
+        k = tl.load(k_ptr + head + (start + columns)[None, :] * D + deep[:, None])
+        v = tl.load(v_ptr + head + (start + columns)[:, None] * D + deep[None, :])
+        scores = tl.dot(q, k) * scale
+        higher = tl.maximum(highest, tl.max(scores, 1))
+        parts, kept = tl.exp(scores - higher[:, None]), tl.exp(highest - higher)
+        total = total * kept + tl.sum(parts, 1)
+        out = tl.dot(parts.to(tl.float16), v, out * kept[:, None])
+        highest = higher
+    tl.store(out_ptr + head + rows[:, None] * D + deep[None, :], (out / total[:, None]).to(tl.float16))
+
+
+@triton.jit
 def softmax(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     row, columns = tl.program_id(0), tl.arange(0, BLOCK)
     inside = columns < n
@@ -97,10 +123,13 @@ def launches() -> Iterator[tuple[str, Any]]:
     """Names of launches, and for each the kernel, the grid, the arguments and the options."""
     x, weight = torch.randn(4096, 1024), torch.randn(1024)
     out = torch.empty_like(x)
+    many = torch.randn(1 << 22)
+    yield "add, 4 million", (add, (4096,), (many, many, torch.empty_like(many), 1 << 22, 1024), {})
     yield "softmax 4096x1024", (softmax, (4096,), (x, out, 1024, 1024), {})
     yield "softmax, 4096 a row", (softmax, (1024,), (x, out, 4096, 4096), {})
     yield "layernorm 4096x1024", (layernorm, (4096,), (x, weight, weight, out, 1024, 1e-5, 1024), {})
     yield "layernorm, 8192 a row", (layernorm, (512,), (x, x, x, out, 8192, 1e-5, 8192), {})
+    yield "matmul 1024 fp16 64x64x32", _product(1024, torch.float16, "ieee", (64, 64, 32))
     yield "matmul 512 fp16 64x64x32", _product(512, torch.float16, "ieee", (64, 64, 32))
     yield "matmul 512 fp16 128x128x64", _product(512, torch.float16, "ieee", (128, 128, 64), num_warps=8)
     yield "matmul 512 bf16 64x64x32", _product(512, torch.bfloat16, "ieee", (64, 64, 32))
@@ -123,3 +152,5 @@ def launches() -> Iterator[tuple[str, Any]]:
     )
     index = torch.randint(0, 64, (128, 128))
     yield "gather 128x64", (gather, (1,), (x, index, out, 128, 64, 128, 128), {})
+    q, k, v = (torch.randn(8, 1024, 64).half() for _ in range(3))
+    yield "attention 8x1024x64", (attention, (16, 8), (q, k, v, torch.empty_like(q), 1024, 0.125, 64, 64, 64), {})

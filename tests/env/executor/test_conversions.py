@@ -171,8 +171,9 @@ def test_integers_to_floats_are_rounded_once(source, is_uniform):
     bits, register = int(source[1:]), held(source)
     near = [(1 << place) + (1 << max(0, place - far)) + more for place in range(bits) for far, more in NEAR]
     odd = [number for place in range(bits - 1) for number in (3 << place, (1 << place) - 1)]
+    odd += [(sign * ((257 << place) + more)) for place in range(40, 54) for sign in (1, -1) for more in (-1, 0, 1)]
     a = cross([*whole_corners(bits), *near, *odd], dtype=register)[0]
-    cases = [(kind, "rn") for kind in FORMATS if bits < 64 or kind in ("f32", "f64")]
+    cases = [(kind, "rn") for kind in FORMATS]
     cases += [("f32", how) for how in ("rz", "rm", "rp") if bits < 64]
     for kind, how in cases:
         form = FORMATS[kind]

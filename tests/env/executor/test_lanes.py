@@ -84,6 +84,12 @@ def test_reductions():
     assert found == [item & 0xFFFFFFFF for item in wanted]
 
 
+def test_a_mask_may_stand_in_a_register_that_holds_nothing_else():
+    code = "mov.b32 %m, -1; redux.sync.add.u32 %d, %a, %m; mov.b32 %n, 1; shfl.sync.bfly.b32 %e, %a, %n, 31, %m;"
+    found = evaluate(f".reg .b32 %m, %n; {code}", {"a": LANES}, {"d": np.uint32, "e": np.uint32})
+    assert (found["d"] == 496).all() and (found["e"] == LANES ^ 1).all()
+
+
 def run(body, values=LANES, warps=1):
     """A kernel that makes `%d` of `%a`, one a lane, and stores it at the label DONE."""
     text = entry(

@@ -77,7 +77,7 @@ def test_unknown_opcodes(instruction):
     "min.f32 %r1, %r2, %r3, %r4", "min.xorsign.abs.f32 %r1, %r2, %r3", "fma.rn.relu.f32 %r1, %r2, %r3, %r4",
     "setp.lt.f16x2 %p1|%p2, %r1, %r2", "setp.lo.f32 %p1, %r1, %r2", "setp.ltu.s32 %p1, %r1, %r2",
     "setp.lt.ftz.s32 %p1, %r1, %r2", "ex2.approx.f16x2 %r1, %r2", "sqrt.rn.s32 %r1, %r2", "rem.f32 %r1, %r2, %r3",
-    "cvt.rm.f16.f32 %h1, %r1", "cvt.rn.f16.s64 %h1, %w1", "cvt.rz.f32.s64 %r1, %w1", "cvt.s32.f32 %r1, %r2",
+    "cvt.rm.f16.f32 %h1, %r1", "cvt.rz.f32.s64 %r1, %w1", "cvt.s32.f32 %r1, %r2",
     "cvt.rn.e4m3x2.f32 %h1, %r1, %r2", "cvt.rn.relu.satfinite.e4m3x2.f32 %h1, %r1, %r2",
     "bfe.u32 %r1, %r2, %r3, 4", "bfi.b32 %r1, %r2, %r3, %r4, 1", "prmt.b32.f4e %r1, %r2, %r3, %r4",
     "ld.b32 %r1, [%w1]", "st.b32 [%w1], %r1", "ld.global.b128 %w1, [%w2]", "ld.global.b32 %r1, %w1",
@@ -118,3 +118,9 @@ def test_barriers_of_several_numbers_are_refused(code):
 
 def test_a_barrier_may_have_any_number_and_stand_twice():
     compiled("bar.sync 3; barrier.sync 3")
+
+
+@pytest.mark.parametrize("before", ["mov.b32 %r3, 3;", "mov.b32 %r3, -1; mov.b32 %r3, 3;", "@%p1 mov.b32 %r3, -1;"])
+def test_a_mask_in_a_register_that_may_hold_something_else_is_refused(before):
+    with pytest.raises(NotKnown, match="its mask must name all lanes"):
+        Kernel(entry(f"{before} redux.sync.add.s32 %r1, %r2, %r3; ret;", 1, REGISTERS), 1, 0)

@@ -52,11 +52,16 @@ class Graph:
         instructions = self.program.instructions
         self.writes = [tuple(written(item)) for item in instructions]
         self.reads = [tuple(read(item)) for item in instructions]
-        starts = {0, *self.program.labels.values()}
+        named = {getattr(item.operands[0], "name", None) for item in instructions if item.root == "bra"}
+        starts = {0, *(place for name, place in self.program.labels.items() if name in named)}
         starts |= {place + 1 for place, item in enumerate(instructions) if ends_block(item)}
         ordered = sorted(place for place in starts if place < len(instructions))
         numbers = {place: number for number, place in enumerate(ordered)}
-        self.entries = {name: numbers.get(place, len(ordered)) for name, place in self.program.labels.items()}
+        self.entries = {
+            name: numbers.get(place, len(ordered))
+            for name, place in self.program.labels.items()
+            if place in numbers or place == len(instructions)
+        }
         ends = [*ordered[1:], len(instructions)]
         self.blocks = [
             Block(start, end, self._successors(number, instructions[end - 1]))

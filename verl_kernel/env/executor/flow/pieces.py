@@ -2,7 +2,7 @@
 """Where long blocks are cut, which registers outlive a piece, and where a warp goes on after it returned.
 
 Time to generate code grows faster than a block's length, so none is longer than `LONGEST` instructions. Registers that
-outlive a piece pass through memory; blocks are cut where few do.
+outlive a piece pass through memory; blocks are cut where few do. A repetition is a piece by itself.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from verl_kernel.env.executor.flow.graph import Block, Graph, ends_block
+from verl_kernel.env.executor.flow.repeats import Repeat
 
 LONGEST = 96
 _ORDERED_LOADS = ("volatile", "acquire", "relaxed")
@@ -26,24 +27,27 @@ class Piece:
     """Registers that are read after it."""
     kept: dict[int, frozenset[str]]
     """Registers that each instruction leaves to what comes after the piece."""
+    repeat: Repeat | None = None
 
 
-def pieces(graph: Graph, living: list[frozenset[str]]) -> list[list[Piece]]:
-    """The pieces of each block, given what is read from each block on."""
-    return [list(_pieces(graph, block, living)) for block in graph.blocks]
+def pieces(graph: Graph, living: list[frozenset[str]], repeats: list[list[Repeat]]) -> list[list[Piece]]:
+    """The pieces of each block, given what is read from each block on, and what it repeats."""
+    return [list(_pieces(graph, *both, living)) for both in zip(graph.blocks, repeats, strict=True)]
 
 
-def _pieces(graph: Graph, block: Block, living: list[frozenset[str]]) -> Iterator[Piece]:
+def _pieces(graph: Graph, block: Block, repeats: list[Repeat], living: list[frozenset[str]]) -> Iterator[Piece]:
     after = frozenset().union(*(living[follower] for follower in block.successors))
-    ends = [*_cuts(block, [len(names) for names in _live(graph, block, after)]), block.end]
+    counts = [len(names) for names in _live(graph, block, after)][::-1]
+    ends = sorted({*_cuts(block, repeats, counts), block.end})
     known = {block.end: after}
     place = block.end
     for names in _live(graph, block, after):
         place -= 1
         if place in ends:
             known[place] = frozenset(names)
+    begun = {item.start: item for item in repeats}
     for start, end in zip([block.start, *ends], ends, strict=False):
-        yield Piece(start, end, known[end], _kept(graph, start, end, known[end]))
+        yield Piece(start, end, known[end], _kept(graph, start, end, known[end]), begun.get(start))
 
 
 def _live(graph: Graph, block: Block, after: frozenset[str]) -> Iterator[set[str]]:
@@ -55,13 +59,19 @@ def _live(graph: Graph, block: Block, after: frozenset[str]) -> Iterator[set[str
         yield names
 
 
-def _cuts(block: Block, backward: list[int]) -> Iterator[int]:
-    """Instructions at which a block is cut: in each stretch where the fewest registers are read later."""
-    counts, start = backward[::-1], block.start
-    while block.end - start > LONGEST:
-        window = range(start + LONGEST // 2, start + LONGEST)
-        start = min(window, key=lambda place: counts[place - block.start])
-        yield start
+def _cuts(block: Block, repeats: list[Repeat], counts: list[int]) -> Iterator[int]:
+    """Instructions at which a block is cut: around what repeats, else where few registers are read on."""
+    start = block.start
+    for repeat in (*repeats, Repeat(block.end, 0, 0)):
+        while repeat.start - start > LONGEST:
+            window = range(start + LONGEST // 2, start + LONGEST)
+            start = min(window, key=lambda place: counts[place - block.start])
+            yield start
+        if block.start < repeat.start < block.end:
+            yield repeat.start
+        start = repeat.end
+        if start < block.end:
+            yield start
 
 
 def _kept(graph: Graph, start: int, end: int, after: frozenset[str]) -> dict[int, frozenset[str]]:

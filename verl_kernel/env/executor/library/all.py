@@ -16,6 +16,7 @@ from verl_kernel.env.executor.library import (
     functions,
     logs,
     matrices,
+    permuting,
     traffic,
     watching,
 )
@@ -25,6 +26,7 @@ from verl_kernel.env.executor.lowering.writer import Key
 _MADE_BY: dict[str, Callable[[Key], tuple[Function, str]]] = {
     "fault": checks.fault_text, "resolve": checks.resolve_text, "sectors": traffic.sectors_text,
     "span": traffic.span_text, "passes": banks.passes_text, "exchange": exchanges.exchange_text,
+    "permute": permuting.permute_text,
     "converged": checks.converged_text, "copy": copies.copy_text, "fma": functions.fma_text,
     "matrices": matrices.matrices_text, "product": matrices.product_text, "ex2": functions.ex2_text,
     "lg2": functions.lg2_text, "sin": functions.circular_text, "cos": functions.circular_text,

@@ -82,10 +82,10 @@ def insert_bits(body: Body, modifiers: Modifiers) -> None:
 
 
 def _constant(body: Body, number: int) -> int:
-    operand = body.item.operands[number]
-    if not isinstance(operand, Constant):
+    known = body.constant(body.item.operands[number])
+    if known is None:
         raise body.item.unknown("place and length must be constants")
-    return body.literal(operand.text, 32)
+    return body.literal(known.text, 32)
 
 
 @opcode("prmt")
@@ -94,17 +94,14 @@ def permute_bytes(body: Body, modifiers: Modifiers) -> None:
     modifiers.need("b32")
     form = body.form()
     words = [body.read(item, 32, form) for item in body.item.operands[1:3]]
-    if isinstance(body.item.operands[3], Constant):
-        value = _chosen_bytes(body, words, body.literal(body.item.operands[3].text, 32), form)
-        body.write(body.item.operands[0], value, 32, form)
-        return
-    selector = body.read(body.item.operands[3], 32, form)
-    low, high = (body.resized(word, 32, 64, form) for word in words)
-    both = body.op(f"or {form.ints(64)} {low}, {body.op(f'shl {form.ints(64)} {high}, {form.const(64, 32)}')}")
-    parts = [_permuted(body, both, selector, place, form) for place in range(4)]
-    value = parts[0]
-    for part in parts[1:]:
-        value = body.op(f"or {form.ints(32)} {value}, {part}")
+    known = body.constant(body.item.operands[3])
+    if known is not None:
+        value = _chosen_bytes(body, words, body.literal(known.text, 32), form)
+    else:
+        words.append(body.read(body.item.operands[3], 32, form))
+        value = body.op(
+            body.call(form.ints(32), ("permute", form.lanes), *(f"{form.ints(32)} {word}" for word in words))
+        )
     body.write(body.item.operands[0], value, 32, form)
 
 
@@ -124,22 +121,6 @@ def _chosen_bytes(body: Body, words: list[str], selector: int, form: Form) -> st
         mixed = [place + 4 * lanes * bool(spread[place % 4]) for place in range(4 * lanes)]
         value = body.shuffle("i8", value, mixed, 4 * lanes, signs)
     return body.op(f"bitcast {kind} {value} to {form.ints(32)}")
-
-
-def _permuted(body: Body, both: str, selector: str, place: int, form: Form) -> str:
-    """One byte of the result, in its place."""
-    words, longs = form.ints(32), form.ints(64)
-    nibble = body.op(f"lshr {words} {selector}, {form.const(32, 4 * place)}")
-    shift_by = body.op(f"shl {words} {body.op(f'and {words} {nibble}, {form.const(32, 7)}')}, {form.const(32, 3)}")
-    byte = body.op(f"lshr {longs} {both}, {body.resized(shift_by, 32, 64, form)}")
-    byte = body.op(f"shl {words} {body.resized(byte, 64, 32, form)}, {form.const(32, 24)}")
-    spread = body.op(f"ashr {words} {byte}, {form.const(32, 31)}")
-    plain = body.op(f"lshr {words} {byte}, {form.const(32, 24)}")
-    top = body.op(f"and {words} {nibble}, {form.const(32, 8)}")
-    wants_sign = body.op(f"icmp ne {words} {top}, {form.const(32, 0)}")
-    chosen = body.op(f"select {form.ints(1)} {wants_sign}, {words} {spread}, {words} {plain}")
-    chosen = body.op(f"and {words} {chosen}, {form.const(32, 255)}")
-    return body.op(f"shl {words} {chosen}, {form.const(32, 8 * place)}")
 
 
 @opcode("lop3")

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
+from verl_kernel.env.executor.flow.constants import constants
 from verl_kernel.env.executor.flow.graph import CARRY, Graph
 from verl_kernel.env.executor.flow.lanes import Lanes
 from verl_kernel.env.executor.flow.normal import holds_no_subnormal, normal
@@ -54,11 +55,12 @@ class Body(Writer):
         self.sites, self.order = Sites(), Order(graph)
         self.item: Instruction
         self.frame, self.crossing = frame, crossing
-        self._normal = normal(graph)
+        self.normal, self._constants = normal(graph), constants(graph)
         self._values: dict[str, str] = {}
         self._active: str | None = None
         self._floats: dict[tuple[str, str], str] = {}
         self._kept: frozenset[str] = frozenset()
+        self._pointers: Mapping[str, str] = {}
 
     def begin(self, label: str) -> None:
         """Begin a piece of code: what is in registers is in memory only."""
@@ -70,6 +72,14 @@ class Body(Writer):
         """Make an instruction the current one; registers that it leaves to other pieces are written to memory."""
         self.item, self._kept = self.program.instructions[place], kept
 
+    def keep_at(self, pointers: Mapping[str, str]) -> None:
+        """From now on these registers are kept at these places."""
+        self._pointers = pointers
+
+    def forget(self) -> None:
+        """Read registers from memory again."""
+        self._values.clear()
+
     # what an instruction is made in: one value for the warp where its result is one
     def form(self) -> Form:
         """`SCALAR` where all that the instruction writes is uniform, else `WIDE`."""
@@ -78,6 +88,8 @@ class Body(Writer):
 
     def pointer(self, name: str) -> str:
         """Where a register is kept."""
+        if name in self._pointers:
+            return self._pointers[name]
         place = self.frame.places.get(name)
         return variable(name) if place is None else self.op(f"getelementptr i8, ptr %frame, i64 {place}")
 
@@ -119,7 +131,7 @@ class Body(Writer):
     def read_float(self, operand: Operand, kind: str, form: Form) -> str:
         """An operand as a float of one of the kinds of `FLOATS`."""
         value = self.as_float(self.read(operand, BITS[kind], form), kind, form)
-        if kind == "f32" and holds_no_subnormal(operand, self._normal):
+        if kind == "f32" and holds_no_subnormal(operand, self.normal):
             self.flushed.add(value)
         return value
 
@@ -231,6 +243,12 @@ class Body(Writer):
     def site(self, kind: str, size: int) -> str:
         """A new place in the code that accesses memory: a pointer to its counters."""
         return self.op(f"getelementptr i64, ptr %sites, i64 {self.sites.add(self.item, kind, size)}")
+
+    def constant(self, operand: Operand) -> Constant | None:
+        """The literal that an operand always holds; None if there is none."""
+        if isinstance(operand, Register):
+            return self._constants.get(operand.name)
+        return operand if isinstance(operand, Constant) else None
 
     def literal(self, text: str, bits: int) -> int:
         """The bits of a literal."""

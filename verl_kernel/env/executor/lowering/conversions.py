@@ -229,15 +229,27 @@ def _integer_to_float(body: Body, modifiers: Modifiers, source: str, target: str
         wide = body.op(f"{code} {form.ints(bits)} {value} to {form.type('double')}")
         body.write_float(body.item.operands[0], stepped(body, wide, None, rounding or "", form), target, form)
         return
-    if element in ("half", "bfloat"):  # float64 holds 32 bits; 64 would be rounded twice
-        if bits > 32:
-            raise body.item.unknown()
+    if element in ("half", "bfloat"):
+        value = value if bits <= 32 else _short_enough(body, value, is_signed(source), form)
         wide = body.op(f"{code} {form.ints(bits)} {value} to {form.type('double')}")
         body.write_float(body.item.operands[0], _resized_float(body, wide, "double", element, "rn", form), target, form)
         return
     body.write_float(
         body.item.operands[0], body.op(f"{code} {form.ints(bits)} {value} to {form.type(element)}"), target, form
     )
+
+
+def _short_enough(body: Body, value: str, has_sign: bool, form: Form) -> str:
+    """A 64-bit integer that float64 holds: one bit of a large one says whether any of the lowest 11 was set."""
+    longs = form.ints(64)
+    rest = body.op(f"and {longs} {value}, {form.const(64, 0x7FF)}")
+    some = body.op(f"icmp ne {longs} {rest}, {form.const(64, 0)}")
+    cut = body.op(f"and {longs} {value}, {form.const(64, -0x800)}")
+    sticky = body.op(f"select {form.ints(1)} {some}, {longs} {form.const(64, 0x800)}, {longs} {form.const(64, 0)}")
+    cut = body.op(f"or {longs} {cut}, {sticky}")
+    moved = body.op(f"add {longs} {value}, {form.const(64, 1 << 53)}") if has_sign else value
+    is_large = body.op(f"icmp ugt {longs} {moved}, {form.const(64, 1 << 53 + has_sign)}")
+    return body.op(f"select {form.ints(1)} {is_large}, {longs} {cut}, {longs} {value}")
 
 
 def _integer_to_integer(body: Body, modifiers: Modifiers, source: str, target: str) -> None:

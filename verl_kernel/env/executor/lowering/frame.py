@@ -34,7 +34,11 @@ class Frame:
 
     def take_back(self, still: frozenset[str] = frozenset()) -> None:
         """Let others have the places that were lent to registers which nothing reads any more."""
-        for name in sorted(self._lent.keys() - still):
+        self.free(sorted(self._lent.keys() - still))
+
+    def free(self, names: Iterable[str]) -> None:
+        """Take back the places of those of some registers that have a lent one."""
+        for name in [name for name in names if name in self._lent]:
             self._free.setdefault(self._lent.pop(name), []).append(self.places.pop(name))
 
     def _new(self, size: int, step: int) -> int:

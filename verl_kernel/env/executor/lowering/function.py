@@ -10,11 +10,13 @@ from verl_kernel.env.executor.flow.graph import CARRY, Graph
 from verl_kernel.env.executor.flow.lanes import lanes
 from verl_kernel.env.executor.flow.liveness import live
 from verl_kernel.env.executor.flow.pieces import Piece, pieces, resumed
+from verl_kernel.env.executor.flow.repeats import Repeat, repeats
 from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.lowering import approximations, bits, conversions, integers, memory, moves  # noqa: F401
 from verl_kernel.env.executor.lowering.body import Body, variable
 from verl_kernel.env.executor.lowering.control import NOWHERE, SLICE, Control
 from verl_kernel.env.executor.lowering.frame import ALIVE, PLACES, Frame
+from verl_kernel.env.executor.lowering.loops import Loop
 from verl_kernel.env.executor.lowering.opcodes import lower
 from verl_kernel.env.executor.lowering.sites import Site
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key, lane_list
@@ -58,7 +60,9 @@ def module(program: Program, warps: int) -> Module:
     crossing = frozenset().union(*living)
     body, frame = _body(graph, warps, crossing, frozenset().union(*(living[number] for number in resumes)))
     control = Control(body)
-    cuts = _blocks(body, control, living)
+    repeated = repeats(graph, body.lanes, body.normal)
+    frame.add(body.shapes(crossing & _touched(graph, repeated)))
+    cuts, loops = _blocks(body, control, pieces(graph, living, repeated))
     control.end()
     rest, body.lines = body.lines, []
     _entry(body, resumes, crossing - frame.places.keys())
@@ -68,6 +72,7 @@ def module(program: Program, warps: int) -> Module:
         _resume_parted(body)
     declared = [*body.calls.values(), *body.intrinsics.values()]
     tables = [table(name, data) for name, data in program.constants.items()] + [_pinned(cuts)] * bool(cuts)
+    tables += [line for loop in loops for line in loop.tables]
     text = "\n".join([*tables, *body.lines, *rest, "}", *sorted(declared), ""])
     counted = [(block.start, block.end) for block in graph.blocks]
     return Module(
@@ -94,10 +99,16 @@ def _body(graph: Graph, warps: int, crossing: frozenset[str], resumed: frozenset
     return body, frame
 
 
-def _blocks(body: Body, control: Control, living: list[frozenset[str]]) -> list[str]:
-    """Lower all blocks; returns the labels at which they are cut."""
-    cuts = []
-    for number, parts in enumerate(pieces(body.graph, living)):
+def _touched(graph: Graph, repeated: list[list[Repeat]]) -> frozenset[str]:
+    """Registers that repetitions read or write."""
+    places = [place for row in repeated for item in row for place in range(item.start, item.end)]
+    return frozenset(name for place in places for name in (*graph.writes[place], *graph.reads[place]))
+
+
+def _blocks(body: Body, control: Control, blocks: list[list[Piece]]) -> tuple[list[str], list[Loop]]:
+    """Lower all blocks; returns the labels at which they are cut, and the loops that stand for repetitions."""
+    cuts, loops = [], []
+    for number, parts in enumerate(blocks):
         control.begin(number)
         ended = False
         for piece in parts:
@@ -105,14 +116,17 @@ def _blocks(body: Body, control: Control, living: list[frozenset[str]]) -> list[
                 cuts.append(f"C{piece.start}")
                 body.do(f"br label %{cuts[-1]}")
                 body.begin(cuts[-1])
-            if piece is not parts[-1]:
-                body.frame.lend(body.shapes(piece.after - body.crossing))
-            ended = _piece(body, control, number, piece)
+            if piece.repeat is not None:
+                loops.append(Loop(body, piece.repeat, piece.after))
+            else:
+                if piece is not parts[-1]:
+                    body.frame.lend(body.shapes(piece.after - body.crossing))
+                ended = _piece(body, control, number, piece)
             body.frame.take_back(piece.after if piece is not parts[-1] else frozenset())
         if not ended:
             following = number + 1
             body.do(f"br label %B{following}" if following < len(body.graph.blocks) else "br label %END")
-    return cuts
+    return cuts, loops
 
 
 def _piece(body: Body, control: Control, number: int, piece: Piece) -> bool:

@@ -10,7 +10,7 @@ from verl_kernel.env.executor.lowering.integers import is_signed
 from verl_kernel.env.executor.lowering.modifiers import Modifiers
 from verl_kernel.env.executor.lowering.opcodes import opcode
 from verl_kernel.env.executor.lowering.writer import LANES, SCALAR, WIDE, Form
-from verl_kernel.env.executor.ptx.program import BITS, Address, Constant, Group, Pair, Register, Unused
+from verl_kernel.env.executor.ptx.program import BITS, Address, Group, Pair, Register, Unused
 
 
 @opcode("mov")
@@ -84,9 +84,11 @@ def shuffle(body: Body, modifiers: Modifiers) -> None:
     target, source, place, clamp = body.item.operands[:4]
     value = body.read(source, 32, WIDE)
     results = (target.first, target.second) if isinstance(target, Pair) else (target, None)
-    if isinstance(place, Constant) and isinstance(clamp, Constant):
+    known = (body.constant(place), body.constant(clamp))
+    if known[0] is not None and known[1] is not None:
         sources = [
-            _source(lane, mode, body.literal(place.text, 32), body.literal(clamp.text, 32)) for lane in range(LANES)
+            _source(lane, mode, body.literal(known[0].text, 32), body.literal(known[1].text, 32))
+            for lane in range(LANES)
         ]
         shuffled = body.shuffle("i32", value, [lane if other is None else other for lane, other in enumerate(sources)])
         holds = "<" + ", ".join(f"i1 {'false' if other is None else 'true'}" for other in sources) + ">"
@@ -120,8 +122,8 @@ def converged(body: Body, mask: int | None = None) -> None:
     if body.item.guard:
         raise body.item.unknown("a guard before what all lanes do together")
     if mask is not None:
-        lanes = body.item.operands[mask]
-        if not isinstance(lanes, Constant) or body.literal(lanes.text, 32) & 0xFFFFFFFF != 0xFFFFFFFF:
+        lanes = body.constant(body.item.operands[mask])
+        if lanes is None or body.literal(lanes.text, 32) & 0xFFFFFFFF != 0xFFFFFFFF:
             raise body.item.unknown("its mask must name all lanes")
     if body.lanes.may_part:
         places = [f"i32 {body.active_bits()}", f"i32 {alive(body)}", "ptr %ctx", f"ptr {body.site('warp', 0)}"]
