@@ -27,6 +27,8 @@ WHEEL ?=
 # Triton's own tests of its language, and how many cases of each of its test functions are run; 0: all.
 TRITON_TESTS ?=
 CASES ?= 0
+# Triton's tutorials.
+TUTORIALS ?=
 BIN := $(abspath $(VENV))/bin
 
 export PATH := $(BIN):$(PATH)
@@ -37,10 +39,10 @@ define steps
 step() { local what=$$1 start=$$SECONDS; shift; printf '==> %s\n' "$$what"; "$$@"; printf '==> %s: %ds\n' "$$what" $$((SECONDS - start)); }
 endef
 
-.PHONY: help env train test test-fast test-next verl-checkout test-smollm2 test-triton test-gpu gpu-wheels check-install dist lock check clean
+.PHONY: help env train test test-fast test-next verl-checkout test-smollm2 test-triton test-tutorials test-gpu gpu-wheels check-install dist lock check clean
 
 help:
-	@echo "make train | test | test-fast | test-next | test-smollm2 | test-gpu | test-triton | gpu-wheels | env | check-install | dist | lock | check | clean"
+	@echo "make train | test | test-fast | test-next | test-smollm2 | test-gpu | test-triton | test-tutorials | gpu-wheels | env | check-install | dist | lock | check | clean"
 
 env:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 8))' || \
@@ -88,6 +90,13 @@ test-triton: env
 	step "Triton's tests" env EXECUTOR_CASES=$(CASES) PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" \
 	    python -m pytest -n $(JOBS) -p tests.env.executor.triton_tests --device cpu -q --tb=short --rootdir "$(TRITON_TESTS)" \
 	    -p no:cacheprovider $(foreach name,core conversions block_pointer tuple annotations,"$(TRITON_TESTS)/test_$(name).py") $(PYTEST_ARGS)
+
+# Triton's tutorials 01 to 06 and 09, compiled for a GPU and run by the executor, beside torch.
+test-tutorials: env
+	@[[ -f "$(TUTORIALS)/01-vector-add.py" ]] || \
+	    { echo "make test-tutorials: TUTORIALS=$(TUTORIALS) holds no 01-vector-add.py: name the folder of Triton's tutorials" >&2; exit 1; }
+	$(steps)
+	step "Triton's tutorials" env PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" python -W ignore -m tests.env.executor.tutorials "$(TUTORIALS)"
 
 # What `requirements/gym.txt` names is all they need: no verl, no vLLM, no environment of ours. On a machine without an index
 # WHEELS=dir holds the wheels of what it lacks.

@@ -153,3 +153,24 @@ def test_an_atomic_on_several_numbers_is_aligned_as_a_whole():
     with pytest.raises(Fault, match="multiple of its 8 bytes.*lane 6") as caught:
         run("global", text.format(offset=4), 32, [0] * 8, [0] * 32)
     assert caught.value.kind == "misaligned"
+
+
+WORDS_OF_HALVES = """
+ld.param.u64 %in, [p0]; mov.u32 %t, %tid.x; mul.wide.u32 %p, %t, 2; add.u64 %p, %p, %in; and.b64 %w, %p, -4;
+sub.u64 %off, %p, %w; cvt.u32.u64 %s, %off; shl.b32 %s, %s, 3; shl.b32 %one, 1, %s; setp.ge.u32 %out, %t, 5;
+@%out ret; ld.global.b32 %a, [%w];
+AGAIN: add.u32 %b, %a, %one; atom.global.cas.b32 %c, [%w], %a, %b; setp.ne.b32 %q, %c, %a; mov.b32 %a, %c;
+@%q bra AGAIN; ret;
+"""
+HALVES = ".reg .b64 %in, %p, %w, %off; .reg .b32 %t, %s, %one, %a, %b, %c; .reg .pred %q, %out;"
+
+
+def test_halves_change_by_the_words_that_hold_them():
+    """LLVM's atomics on 16 bits: the last word of an odd number of halves goes beyond their tensor."""
+    halves = aligned(16, np.uint16)
+    halves[:] = 7
+    launch(entry(WORDS_OF_HALVES, 1, HALVES), [halves[:5]])
+    assert [*halves] == [8] * 5 + [7] * 3
+    plain = WORDS_OF_HALVES.replace("%w, %p, -4", "%w, %p, -8")
+    with pytest.raises(Fault, match="lies in none of the launch's tensors"):
+        launch(entry(plain.replace("[%w]", "[%w+8]"), 1, HALVES), [halves[:5]])

@@ -197,6 +197,19 @@ def test_warps_meet_at_a_barrier():
     assert [*result] == [3 * (lane ^ 32) for lane in range(64)]
 
 
+def test_addresses_of_a_space_are_generic_ones_and_hints_change_nothing():
+    code = """
+    .shared .b32 box[64]; .reg .b64 %policy, %g;
+    createpolicy.fractional.L2::evict_first.b64 %policy, 1.0; prefetch.global.L2 [%in]; discard.global.L2 [%out], 128;
+    applypriority.global.L2::evict_normal [%in], 128; griddepcontrol.wait; nanosleep.u32 100; membar.gl;
+    cvta.global.u64 %g, %in; cvta.to.global.u64 %g, %g; ld.global.b32 %d, [%g];
+    mov.u32 %x1, box; shl.b32 %x2, %t, 2; add.u32 %x3, %x1, %x2; st.shared.b32 [%x3], %d; barrier.sync 0;
+    xor.b32 %x2, %x2, 128; add.u32 %x3, %x1, %x2; ld.shared.b32 %d, [%x3]; griddepcontrol.launch_dependents;
+    """
+    _, result = run(code, np.arange(64) * 3, warps=2)
+    assert [*result] == [3 * (lane ^ 32) for lane in range(64)]
+
+
 @pytest.mark.parametrize("instruction", [
     "shfl.sync.bfly.b32 %d, %a, 1, 31, -1;", "redux.sync.add.s32 %d, %a, -1;", "vote.sync.ballot.b32 %d, %p1, -1;",
     "bar.warp.sync -1;",

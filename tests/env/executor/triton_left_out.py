@@ -17,7 +17,6 @@ LEFT_OUT = {
     "test_if_call[attribute_jit]": "a warp loads what another one has stored, with no barrier between",
     # where the executor is too slow
     "test_load_store_same_ptr": "it launches 2 billion warps",
-    "test_gather[src_shape2": "code of its kernel takes a minute to make",
 }
 RACING = {
     "test_atomic_cas[int32-1-relaxed]": "its lock is relaxed, which orders nothing",

@@ -28,6 +28,10 @@ _PROPERTIES = {
 }  # fmt: skip
 
 
+_REGISTERS = 32
+"""Of a thread, as a kernel is said to need: the assembler, which would know, does not run."""
+
+
 class Launcher:
     """What Triton calls to launch one compiled kernel."""
 
@@ -83,7 +87,7 @@ class ExecutorDriver:
     def __init__(self) -> None:
         self.utils = SimpleNamespace(
             get_device_properties=lambda device: dict(_PROPERTIES),
-            load_binary=lambda name, kernel, shared, device: (None, kernel, 0, 0, 1024),
+            load_binary=lambda name, kernel, shared, device: (None, kernel, _REGISTERS, 0, 1024),
             unload_module=lambda module: None,
         )
 

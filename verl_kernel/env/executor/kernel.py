@@ -82,6 +82,7 @@ class Kernel:
             for name, data in program.constants.items()
         ]
         """Constant tables, which every launch may read."""
+        self._shares_words = launch_memory.shares_words(self.program)
         self._warps, self._shared_bytes = warps, max(shared_bytes, program.shared_bytes)
         self._counters = Counters(program, made)
 
@@ -104,6 +105,8 @@ class Kernel:
         Raises:
             Fault: the first thing that no GPU defines; the launch stopped there.
         """
+        if self._shares_words:
+            buffers = launch_memory.whole_words(buffers)
         x, y, z = (*shape, 1, 1)[:3]
         numbers = np.arange(x * y * z, dtype=np.int64) if order is None else np.ascontiguousarray(order, np.int64)
         if watch is not None and follow is not None and self._may_rehearse(buffers):

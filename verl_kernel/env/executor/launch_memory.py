@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,3 +55,23 @@ def ranges(buffers: Sequence[Buffer]) -> list[tuple[int, int]]:
     """Address and length of all that a launch may write."""
     written = [(item.written, item.bytes) for item in buffers if item.written]
     return [(item.address, item.bytes) for item in buffers] + written
+
+
+def shares_words(program: Program) -> bool:
+    """Whether a kernel changes halves or bytes by exchanging the words that hold them, as LLVM's atomics on them do."""
+    begins = {
+        item.operands[0] for item in program.instructions
+        if item.opcode == "and.b64" and getattr(item.operands[2], "text", None) == "-4"
+    }  # fmt: skip
+    exchanges = (item for item in program.instructions if item.root == "atom" and {"cas", "b32"} < {*item.modifiers})
+    return any(getattr(item.operands[1], "base", None) in begins for item in exchanges)
+
+
+def whole_words(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """Buffers with all of the words that they begin and end in; those whose written bytes are known as they are."""
+    return [item if item.written else _whole(item) for item in buffers]
+
+
+def _whole(item: Buffer) -> Buffer:
+    start, end = item.address & -4, -(-(item.address + item.bytes) // 4) * 4
+    return replace(item, address=start, bytes=end - start)
