@@ -60,7 +60,7 @@ class Body(Writer):
         self._active: str | None = None
         self._floats: dict[tuple[str, str], str] = {}
         self._kept: frozenset[str] = frozenset()
-        self._pointers: Mapping[str, str] = {}
+        self.pointers: Mapping[str, str] = {}  # where registers are kept instead
 
     def begin(self, label: str) -> None:
         """Begin a piece of code: what is in registers is in memory only."""
@@ -71,10 +71,6 @@ class Body(Writer):
     def enter(self, place: int, kept: frozenset[str]) -> None:
         """Make an instruction the current one; registers that it leaves to other pieces are written to memory."""
         self.item, self._kept = self.program.instructions[place], kept
-
-    def keep_at(self, pointers: Mapping[str, str]) -> None:
-        """From now on these registers are kept at these places."""
-        self._pointers = pointers
 
     def forget(self) -> None:
         """Read registers from memory again."""
@@ -88,8 +84,8 @@ class Body(Writer):
 
     def pointer(self, name: str) -> str:
         """Where a register is kept."""
-        if name in self._pointers:
-            return self._pointers[name]
+        if name in self.pointers:
+            return self.pointers[name]
         place = self.frame.places.get(name)
         return variable(name) if place is None else self.op(f"getelementptr i8, ptr %frame, i64 {place}")
 

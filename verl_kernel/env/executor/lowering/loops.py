@@ -87,12 +87,12 @@ class Loop:
         turn = body.op(f"phi i64 [ 0, %{head} ], [ {following}, %{label} ]")
         for place in self._once:
             rounds = places[place - start :: period]
-            body.keep_at({name: self._pointer(tuple(row[name] for row in rounds), turn) for name in rounds[0]})
+            body.pointers = {name: self._pointer(tuple(row[name] for row in rounds), turn) for name in rounds[0]}
             if not self._is_alike:
                 body.forget()
             body.enter(place, self._kept(place))
             lower(body)
-        body.keep_at({})
+        body.pointers = {}
         body.do(f"{following} = add i64 {turn}, 1")
         again = body.op(f"icmp ult i64 {following}, {self._repeat.rounds}")
         body.do(f"br i1 {again}, label %{label}, label %E{start}")
