@@ -112,6 +112,9 @@ def attention(module):
 
 
 def persistent_product(module):
+    for kernel in vars(module).values():  # all take the same time here, and the first would be chosen
+        if isinstance(kernel, triton.runtime.Autotuner):
+            kernel.configs = kernel.configs[:1]
     a, b = torch.randn(512, 256).half(), torch.randn(256, 384).half()
     wanted, turned = a.float() @ b.float(), b.T.contiguous()
     descriptors = (module.matmul_tma, module.matmul_tma_persistent, module.matmul_descriptor_persistent)

@@ -26,6 +26,7 @@ from verl_kernel.env.executor.ptx.program import (
     Symbol,
     Unused,
 )  # fmt: skip
+from verl_kernel.env.executor.ptx.spaces import with_local
 
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?', re.M)
@@ -64,7 +65,7 @@ def parse(text: str) -> Program:
         raise NotKnown(f"the executor runs modules of one kernel, and this one has {len(entries)}")
     head = text[: found[0].start()]
     functions = {match["name"]: _body(match, head, text) for match in found if match[1] == "func"}
-    return inlined(_body(entries[0], head, text), functions)
+    return with_local(inlined(_body(entries[0], head, text), functions))
 
 
 def _body(match: re.Match[str], head: str, text: str) -> Program:
