@@ -19,6 +19,9 @@ ALLOCATING_OPS = frozenset(
 )
 
 
+_RESIZING_OPS = frozenset(("aten::resize_", "aten::resize_as_"))
+
+
 def poison_free_blocks(like: Sequence[torch.Tensor], copies: int = 2) -> None:
     """Allocate, poison and free blocks of these sizes, which the caching allocator hands out next."""
     blocks = []
@@ -46,11 +49,22 @@ class PoisonedAllocations(DispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        grows = func._schema.name in _RESIZING_OPS and args[0].layout is torch.strided
+        before = _nbytes(args[0]) if grows else 0
         result = func(*args, **(kwargs or {}))
+        if grows:
+            _fill_behind(args[0], before)
         if func._schema.name in ALLOCATING_OPS:
             for tensor in pytree.tree_leaves(result):
                 _fill(tensor, self._number)
         return result
+
+
+def _fill_behind(tensor: torch.Tensor, start: int) -> None:
+    """Fill what a tensor's memory has grown by, from so many bytes on."""
+    if tensor.device.type != "meta" and _nbytes(tensor) > start:
+        whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+        whole[start:].fill_(POISON)
 
 
 def _fill(tensor: torch.Tensor, number: float | None) -> None:
