@@ -19,14 +19,16 @@ from verl_kernel.env.execution.arena import Arena, Copy
 from verl_kernel.env.execution.memory_checks import MemoryChecks
 from verl_kernel.env.execution.order import drawn, turned
 from verl_kernel.env.execution.seen_stores import SeenStores
+from verl_kernel.env.execution.tally import areas_of, tally
 from verl_kernel.env.execution.work import work
 from verl_kernel.env.executor import code
+from verl_kernel.env.executor.counts import LaunchCount
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.executor.kernel import Buffer, Kernel
 from verl_kernel.env.executor.moves.follow import Follow
 from verl_kernel.env.ipc.code_messages import CodeRequest, LeftOut
-from verl_kernel.env.ipc.execution_messages import Launched, LaunchRequest, Reported, Stopped, Work
+from verl_kernel.env.ipc.execution_messages import Launched, LaunchRequest, Reported, Stopped, Tally, Work
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 
 _MOST = 1 << 27
@@ -88,9 +90,9 @@ class Launches:
         name, is_tried = "a kernel", request.get("is_tried")
         is_followed = not is_tried and self._stores.next(self._random)
         try:
-            unit = _read(lambda: Unit.from_json(request["unit"]))
-            name = _read(lambda: unit.functions[0].name)
-            kept = _read(lambda: request["kept"])
+            unit = readable(lambda: Unit.from_json(request["unit"]))
+            name = readable(lambda: unit.functions[0].name)
+            kept = readable(lambda: request["kept"])
             done, found = self._run(self._ready(unit, kept), request, unit.digest(), is_followed and kept is None)
             self._found += [_stopped(name, stop) for stop in found]
         except Stop as stop:
@@ -173,11 +175,11 @@ class Launches:
         """Run it; what it did, or None of an empty grid, and what was found in it."""
         # What an autotuner tries is not priced: its values must not reach the runner.
         arena = self._copied(request) if request["is_tried"] else self._arena
-        words = _read(lambda: launch_arguments.words(ready.signature, request["arguments"], arena))
-        buffers = _read(lambda: [Buffer(arena.address(*area), area[1]) for area in request["areas"]])
-        buffers = _read(lambda: self._checks.buffers(buffers, [] if request["is_tried"] else request["fresh"]))
-        _read(lambda: arena.point(request["pointers"]))
-        x, y, z = _read(lambda: _sizes(request["grid"]))
+        words = readable(lambda: launch_arguments.words(ready.signature, request["arguments"], arena))
+        buffers = readable(lambda: [Buffer(arena.address(*area), area[1]) for area in request["areas"]])
+        buffers = readable(lambda: self._checks.buffers(buffers, [] if request["is_tried"] else request["fresh"]))
+        readable(lambda: arena.point(request["pointers"]))
+        x, y, z = readable(lambda: grid_of(request))
         if not x * y * z:
             return None, []
         if x * y * z > _MOST:
@@ -198,11 +200,11 @@ class Launches:
             raise found[0]
         if follow is not None:
             self._stores.end(name, follow)
-        return work(count, len(buffers), *self._stores.bytes(name, count)), found
+        return work(count, _tally(count, request, ready), len(buffers), *self._stores.bytes(name, count)), found
 
     def _copied(self, request: LaunchRequest) -> Arena:
         try:
-            return _read(lambda: Copy(self._arena, request["areas"]))
+            return readable(lambda: Copy(self._arena, request["areas"]))
         except (OSError, MemoryError):
             raise Stop("stopped", "an autotuner's tensors do not fit twice into the memory that is granted") from None
 
@@ -213,7 +215,7 @@ class Launches:
         return turned(order, ready.kernel.module.may_wait) if self._backwards else order
 
 
-def _read(read: Callable[[], Part]) -> Part:
+def readable(read: Callable[[], Part]) -> Part:
     """A part of a request; what cannot be read was not written by our code."""
     try:
         return read()
@@ -221,7 +223,20 @@ def _read(read: Callable[[], Part]) -> Part:
         raise Stop("unreadable", f"a launch cannot be read: {type(exc).__name__}: {exc}") from None
 
 
-def _sizes(grid: Any) -> tuple[int, int, int]:
+def _tally(count: LaunchCount, request: LaunchRequest, ready: Ready) -> Tally:
+    areas = request["areas"]
+
+    def area_of(offset: int) -> int | None:
+        inside = (number for number, area in enumerate(areas) if area[0] <= offset <= area[0] + area[1])
+        return next(inside, None)
+
+    sizes, names = [area[1] for area in areas], areas_of(request["arguments"], area_of)
+    return tally(count, sizes, names, ready.unit.functions[0].name, ready.signature)
+
+
+def grid_of(request: LaunchRequest) -> tuple[int, int, int]:
+    """The grid of a launch (raises ValueError)."""
+    grid = request["grid"]
     if len(grid) != 3 or not all(type(size) is int and 0 <= size < 1 << 31 for size in grid):
         raise ValueError("a grid has three sizes")
     x, y, z = grid
@@ -234,14 +249,14 @@ def _sort(kind: Any) -> Any:
 
 
 def _stop(ready: Ready, fault: Fault) -> Stop:
-    return Stop(fault.kind, str(fault), _own_line(ready, fault))
+    return Stop(fault.kind, str(fault), own_line(ready, fault))
 
 
 def _stopped(name: str, stop: Stop) -> Stopped:
     return Stopped(kind=stop.kind, kernel=name, message=str(stop), line=stop.line)
 
 
-def _own_line(ready: Ready, fault: Fault) -> int | None:
+def own_line(ready: Ready, fault: Fault) -> int | None:
     """The line of a fault, if it lies in the candidate's file."""
     is_own = fault.line is not None and Path(fault.line[0]).name == CANDIDATE_FILE
     return ready.own_line(fault.line[1]) if is_own and fault.line else None

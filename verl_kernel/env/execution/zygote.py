@@ -23,7 +23,8 @@ import numpy.ctypeslib
 import numpy.random  # noqa: F401  numpy would load both of these in a forked process
 
 from verl_kernel.env.execution.arena import Arena
-from verl_kernel.env.execution.launches import Launches
+from verl_kernel.env.execution.sampled import SampledLaunches
+from verl_kernel.env.execution.sparse_memory import SparseMemory
 from verl_kernel.env.executor.kernel import library
 from verl_kernel.env.executor.library import common
 from verl_kernel.env.executor.object_cache import ObjectCache
@@ -65,14 +66,14 @@ def _load_library(folder: str) -> None:
 
 def _become_executor(request: ForkRequest, fds: list[int]) -> None:
     sock, memory, output, _, *links = fds
-    arena = Arena(memory, request["memory_bytes"])
-    fork_loop.settle_descriptors(output, sock, *links)
+    arena, sparse = Arena(memory, request["memory_bytes"]), SparseMemory(memory, request["memory_bytes"])
+    fork_loop.settle_descriptors(output, sock, *links, sparse.fd)
     limits = jail.Limits(request["scratch"], request["memory_mb"], IsolationProfile())
     own_paths.settle(gpu_variables.kept(os.environ), limits.scratch)
     judge, runner, codes = (Channel(socket.socket(fileno=fd)) for fd in (sock, *links))
     judge.send(Started(isolation=jail.enter(limits)))
     with suppress(ChannelClosed):
-        _serve(judge, runner, Launches(arena, partial(_ask, codes)))
+        _serve(judge, runner, SampledLaunches(arena, partial(_ask, codes), sparse))
 
 
 def _ask(codes: Channel, request: CodeRequest) -> tuple[Message, bytes]:
@@ -82,7 +83,7 @@ def _ask(codes: Channel, request: CodeRequest) -> tuple[Message, bytes]:
     return told, codes.recv_bytes(told.get("code", 0))
 
 
-def _serve(judge: Channel, runner: Channel, launches: Launches) -> None:
+def _serve(judge: Channel, runner: Channel, launches: SampledLaunches) -> None:
     """Answer both until the judge closes its end."""
     asked = [judge, runner]
     while True:
@@ -92,14 +93,14 @@ def _serve(judge: Channel, runner: Channel, launches: Launches) -> None:
                 if "exit" in request:
                     return
                 if "begin" in request:
-                    launches.begin(*(request[key] for key in ("begin", "watch", "ablated", "refuses", "backwards")))
+                    launches.start(request.pop("sampled"), request.pop("begin"), **request)
                 else:
                     judge.send(launches.report())
             elif not _launch(runner, launches):
                 asked = [judge]
 
 
-def _launch(runner: Channel, launches: Launches) -> bool:
+def _launch(runner: Channel, launches: SampledLaunches) -> bool:
     """Run what the runner asks for; whether it is still there."""
     try:
         runner.send(launches.run(runner.recv()["launch"]))

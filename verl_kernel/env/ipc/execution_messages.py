@@ -12,8 +12,27 @@ from __future__ import annotations
 from typing import Any, Literal, TypedDict
 
 
+class Tally(TypedDict):
+    """A launch in numbers that are compared between runs and sizes (`execution.tally`)."""
+
+    kernel: str
+    grid: list[int]
+    operations: dict[str, int]
+    """By unit (`executor.work.units`)."""
+    useful: int
+    """Bytes that lanes accessed in global memory."""
+    offered: int
+    """The same with lanes whose mask was off."""
+    types: dict[str, str]
+    """Of its arguments, as Triton names them."""
+    areas: dict[str, list[int]]
+    """By argument: bytes of its tensor's memory; of these, read once, read in all, written once, written in all."""
+    guessed: list[str]
+    """Arguments whose whole numbers were read though nobody knew them."""
+
+
 class Work(TypedDict):
-    """What a launch did, as fields of a `trace.TraceEvent`."""
+    """What a launch did, as fields of a `trace.TraceEvent`, and its tally."""
 
     bytes: int
     flops: int
@@ -25,6 +44,7 @@ class Work(TypedDict):
     reads: list[tuple[int, int]]
     """Number of a piece of the arena, and bytes of it; likewise the next."""
     writes: list[tuple[int, int]]
+    tally: Tally
 
 
 Fresh = tuple[int, int, list[tuple[int, int]]]
@@ -40,8 +60,10 @@ class LaunchRequest(TypedDict):
     grid: list[int]
     arguments: dict[str, Any]
     """By parameter: numbers, null, nested lists, `{"float": text}`, `{"tensor": offset}`, `{"descriptor": ...}`."""
-    areas: list[tuple[int, int]]
-    """Offset and length of each piece of the arena that the launch may touch."""
+    areas: list[Any]
+    """Offset and length of each piece of the arena that the launch may touch. Where launches are sampled, also its
+    type of element, if it is a tensor without data; then its place is an address, and a tensor among the arguments is
+    told by the number of its area and the offset in it."""
     is_tried: bool
     """Whether it is no part of the forward: an autotuner tries a configuration."""
     kept: list[Literal["computes", "moves", "constant"]] | None
@@ -78,6 +100,8 @@ class Begin(TypedDict):
     """Whether that order is turned round."""
     ablated: bool
     """Whether the forward is one of an ablation, which does not show what stores are."""
+    sampled: bool
+    """Whether launches are sampled, on tensors without data."""
 
 
 class Report(TypedDict):

@@ -103,7 +103,9 @@ class Execution:
         """Wait until it is ready for launches (raises ExecutionDied)."""
         self._ask(None, _START_S)
 
-    def begin(self, seed: int, watch: bool, ablated: bool, refuses: bool, backwards: bool) -> None:
+    def begin(
+        self, seed: int, watch: bool, ablated: bool, refuses: bool, backwards: bool, sampled: bool = False
+    ) -> None:
         """A forward comes (raises ExecutionDied).
 
         Args:
@@ -112,9 +114,13 @@ class Execution:
             ablated: whether the forward is one of an ablation.
             refuses: whether a launch stops where they are found.
             backwards: whether the order is turned round.
+            sampled: whether launches are sampled, on tensors without data.
         """
         with _deaths():
-            self._process.tell(Begin(begin=seed, watch=watch, ablated=ablated, refuses=refuses, backwards=backwards))
+            told = Begin(
+                begin=seed, watch=watch, ablated=ablated, refuses=refuses, backwards=backwards, sampled=sampled
+            )
+            self._process.tell(told)
 
     @property
     def failure(self) -> InfraError | None:

@@ -11,8 +11,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import replace
-from functools import cached_property
 from random import Random
 from types import TracebackType
 
@@ -28,6 +26,7 @@ from verl_kernel.env.judge.executing import LaunchExecutor, make_executor
 from verl_kernel.env.judge.processes.forked_zygote import ForkedZygote
 from verl_kernel.env.judge.processes.own_time import OwnTime
 from verl_kernel.env.judge.processes.zygote import CompileZygote, Zygote
+from verl_kernel.env.judge.sizes.native_reduced import NativeReducedEvaluation
 from verl_kernel.env.judge.sizes.reduced_evaluation import ReducedEvaluation
 from verl_kernel.env.judge.sizes.size_choice import SizeChoice
 from verl_kernel.env.judge.trials.choice import TrialChoice
@@ -131,15 +130,8 @@ class Judge:
         return known
 
     def _run(self, request: EvalRequest) -> EvalResult:
-        if self._device.compiled and self._sizes.of(request.task) is not None:
-            return self._interpreting._run(request)
         with self._served(request):
             return self._evaluation(request).run(request)
-
-    @cached_property
-    def _interpreting(self) -> Judge:
-        """Judges what is too large to run whole, which only the interpreter follows without data."""
-        return Judge(replace(self._options, execute="both"), self._seed, self._guard)
 
     def _evaluation(self, request: EvalRequest) -> Evaluation:
         secret, counts = self._secret(request), self._choice.of(request)
@@ -149,7 +141,8 @@ class Judge:
             reference = self._reference(request.task)
             return Evaluation(*self._parts, reference, self._guard, secret, self._clock, counts, compiler)
         references = [self._reference(copy.task) for copy in shrunk.copies]
-        return ReducedEvaluation(*self._parts, references, self._guard, secret, self._clock, counts, shrunk, compiler)
+        kind = NativeReducedEvaluation if self._device.compiled else ReducedEvaluation
+        return kind(*self._parts, references, self._guard, secret, self._clock, counts, shrunk, compiler)
 
     def survey(self, task: Task, source: str, kinds: Sequence[Kind], secret: bytes) -> list[Outcome]:
         """How each of many trials ends, whatever became of the others; not a verdict (`Survey`).
@@ -226,8 +219,6 @@ class Judge:
 
     def close(self) -> None:
         """End the zygotes."""
-        if "_interpreting" in vars(self):
-            self._interpreting.close()
         self._zygote.close()
         for helper in self._helpers:
             helper.close()

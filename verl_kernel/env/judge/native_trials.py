@@ -54,6 +54,8 @@ class NativeTrials:
         self._refuses = checks == "refuse"
         self._checked_in = checked_in if self._refuses or (alone and checks == "record") else -1
         self._env["executed"] = "compiled" if alone else "interpreted and compiled"
+        self.works: list[list[Work]] = []
+        """What the launches of each forward did that clocks see, in the order of the session's traces."""
         self.gave_up = False
         """Whether some trial could not be done."""
 
@@ -90,6 +92,7 @@ class NativeTrials:
         assert execution is not None  # it began with the runner
         is_checked = number == self._checked_in
         self._begin(session, execution, number, watch=is_checked)
+        before = len(session.traces)
         try:
             done = forward()
         except Verdict:
@@ -105,6 +108,8 @@ class NativeTrials:
             session.client.memory_findings = with_reported(known, {"memory": found})
         if self.alone:
             _compare(session, reported["works"])
+        if len(session.traces) > before:
+            self.works.append(reported["works"])
         return done
 
     def begin_ablated(self, session: CandidateSession, number: int) -> None:
@@ -150,15 +155,21 @@ class _NotExecuted(Exception):
 def _compare(session: CandidateSession, works: list[Work]) -> None:
     """Hold the trace of the latest forward against what the executing process did (raises Verdict)."""
     traces = (*session.traces[-1:], *session.other_traces[-1:])
-    told = [[_fields(event) for event in own_launches(trace, session.source)] for trace in traces]
-    if [[work[key] for key in _FIELDS] for work in works] not in told:
+    told = [list(map(launched, own_launches(trace, session.source))) for trace in traces]
+    if list(map(worked, works)) not in told:
         text = "the record of a forward is not what its kernels did"
         raise session.client.hacking(HackFlag.EDITED_TRACE, text)
 
 
-def _fields(event: TraceEvent) -> list[object]:
+def launched(event: TraceEvent) -> list[object]:
+    """What a trace says that a launch did."""
     told = event.to_json()
     return [told[key] for key in _FIELDS]
+
+
+def worked(work: Work) -> list[object]:
+    """The same from the executing process."""
+    return [work[key] for key in _FIELDS]
 
 
 def _finding(found: Stopped) -> dict[str, object]:

@@ -23,7 +23,7 @@ from verl_kernel.errors import InfraError
 _MESSAGE_CHARS = 2000
 _INNOCENT_SHARE = 0.5
 """Share of its memory grant: a runner that used less is not why the machine ran out of memory."""
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
+ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
 _RUNNER_STATUSES = (
     *(EvalStatus.LOAD_ERROR, EvalStatus.COMPILE_ERROR, EvalStatus.RUNTIME_ERROR, EvalStatus.OOM, EvalStatus.CRASH),
 )
@@ -164,7 +164,7 @@ class RunnerClient:
 
     def _clean(self, text: str) -> str:
         text = text.encode(errors="replace").decode().replace(self.file, CANDIDATE_FILE)
-        return _ADDRESS.sub("0x...", text)[:_MESSAGE_CHARS]
+        return ADDRESS.sub("0x...", text)[:_MESSAGE_CHARS]
 
 
 def _signal_name(number: int) -> str:

@@ -148,10 +148,10 @@ class Runner:
         return cls
 
     def _dry(self, request: DryRequest) -> DryReplies:
-        """Follow the candidate without data; this changes the interpreter, so it serves no other request."""
-        from verl_kernel.env.true_size.kernels.dry_candidate import DryCandidate  # no other runner needs it
+        """Follow the candidate without data; this changes what launches do, so it serves no other request."""
+        from verl_kernel.env.true_size.following import follower  # no other runner needs it
 
-        candidate = DryCandidate(self._device, request["seed"], self._view)
+        candidate = follower(self._device, request["seed"], self._view)
         self._snapshot = Snapshot()
         replies = []
         try:

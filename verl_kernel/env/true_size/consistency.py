@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 
+from verl_kernel.env.ipc.execution_messages import Tally
 from verl_kernel.env.trace import TraceEvent
 from verl_kernel.env.true_size.opcodes import Instruction
 
@@ -42,6 +43,8 @@ class Followed:
     coverage: Sequence[Mapping[str, float]]
     """For each launch, the share of each tensor that it loads and stores."""
     instructions: Collection[Instruction] = ()
+    tallies: Sequence[Tally] = ()
+    """Of its launches, from the executing process, where that ran them."""
 
 
 def difference(

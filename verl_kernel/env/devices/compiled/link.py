@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ class Link:
     """
 
     def __init__(self, channel: Channel, arena: SharedMemory) -> None:
-        self._channel, self._memory = channel, arena.region(0, arena.size)
+        self.channel, self.memory = channel, arena.region(0, arena.size)
 
     def run(
         self, unit: Unit, grid: tuple[int, ...], arguments: Mapping[str, Any], ranges: list[Range], is_tried: bool,
@@ -60,11 +61,12 @@ class Link:
         Raises:
             MemoryError: its tensors do not fit into the memory that is granted.
         """
-        places = _places(set(ranges), len(self._memory))
-        values = {name: _told(value, places) for name, value in arguments.items()}
+        places = _places(set(ranges), len(self.memory))
+        place = partial(_offset, places=places)
+        values = {name: described(value, place) for name, value in arguments.items()}
         self._copy(places, inwards=True)
         areas = [(offset, stop - start) for (start, stop), offset in places.items()]
-        self._channel.send(
+        self.channel.send(
             Launch(
                 launch=LaunchRequest(
                     unit=unit.to_json(),
@@ -78,7 +80,7 @@ class Link:
                 )
             )
         )
-        reply = self._channel.recv()
+        reply = self.channel.recv()
         if not is_tried:
             self._copy(places, inwards=False)
             if known:
@@ -87,7 +89,7 @@ class Link:
 
     def _copy(self, places: Places, inwards: bool) -> None:
         for (start, stop), offset in places.items():
-            there = self._memory.data_ptr() + offset
+            there = self.memory.data_ptr() + offset
             target, source = (there, start) if inwards else (start, there)
             ctypes.memmove(target, source, stop - start)
 
@@ -104,20 +106,25 @@ def _places(ranges: set[Range], size: int) -> Places:
     return places
 
 
-def _told(value: Any, places: Places) -> Any:
-    """An argument as JSON."""
+def described(value: Any, place: Callable[[torch.Tensor], Any]) -> Any:
+    """An argument as JSON.
+
+    Args:
+        value: it.
+        place: tells where a tensor lies.
+    """
     if isinstance(value, TensorDescriptor):
         flags = {"padding": value.padding, "round_f32_to_tf32": value.round_f32_to_tf32}
         shape, strides = (list(map(int, sizes)) for sizes in (value.shape, value.strides))
-        return {"descriptor": {"base": _told(value.base, places), "shape": shape, "strides": strides, **flags}}
+        return {"descriptor": {"base": described(value.base, place), "shape": shape, "strides": strides, **flags}}
     if isinstance(value, TensorWrapper):
         value = value.base
     if isinstance(value, torch.Tensor):
-        return {"tensor": _offset(value, places)}
+        return {"tensor": place(value)}
     if isinstance(value, float):
         return {"float": repr(value)}
     if isinstance(value, tuple | list):
-        return [_told(item, places) for item in value]
+        return [described(item, place) for item in value]
     if isinstance(value, bool):
         return value
     return operator.index(value) if hasattr(value, "__index__") else None

@@ -34,6 +34,8 @@ class LaunchState:
         """Processor time of all launches and recorded ops so far."""
         self.tensors: list[torch.Tensor] = []
         """Those among the launch's arguments, and those that tables of addresses among them lead to."""
+        self.has_data = True
+        """Whether tensors have data; where they have none, no tables of addresses are looked for."""
         self.tables: list[Range] = []
         """The memory of those that may hold addresses."""
         self.ranges: list[Range] = []
@@ -56,7 +58,7 @@ class LaunchState:
         """
         self._number += not self.is_tried
         self.tensors = [value for value in _leaves(arguments) if isinstance(value, torch.Tensor)]
-        self.tables = tables.tables(self.tensors)
+        self.tables = tables.tables(self.tensors) if self.has_data else []
         self.tensors += tables.reached(self.tables)
         self.ranges = [self._memory(tensor) for tensor in self.tensors]
         is_concerned = self._only is None or self._number in self._only

@@ -10,20 +10,24 @@ from dataclasses import dataclass, replace
 import torch
 
 from verl_kernel.env.ipc.dry_messages import DryRequest, DrySize
+from verl_kernel.env.ipc.execution_messages import Reported, Work
 from verl_kernel.env.ipc.messages import Claims, Place
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.ipc.tensor_facts import disagreement, read_facts, storages, tensor_facts
 from verl_kernel.env.ipc.tensors import TensorSpec, place
+from verl_kernel.env.judge.executing import Execution, ExecutionDied, LaunchExecutor
 from verl_kernel.env.judge.findings import Findings
 from verl_kernel.env.judge.loading import Loading
+from verl_kernel.env.judge.native_trials import launched, worked
 from verl_kernel.env.judge.processes.zygote import Zygote
-from verl_kernel.env.judge.runner_client import RunnerClient, Verdict
+from verl_kernel.env.judge.runner_client import ADDRESS, RunnerClient, Verdict
 from verl_kernel.env.judge.stages import Stages
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE, Scratch
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.seals import seals
+from verl_kernel.env.tamper.trace_checks import own_launches
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent, load_events
 from verl_kernel.env.true_size import opcodes
@@ -38,11 +42,12 @@ class NotFollowed(Exception):
     Args:
         reason: the sentence.
         is_unlike: whether it can, and returns something else than at reduced sizes.
+        was_killed: whether its runner ended before it answered.
     """
 
-    def __init__(self, reason: str, is_unlike: bool) -> None:
+    def __init__(self, reason: str, is_unlike: bool, was_killed: bool = False) -> None:
         super().__init__(reason)
-        self.is_unlike = is_unlike
+        self.is_unlike, self.was_killed = is_unlike, was_killed
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,8 @@ class DrySession:
     zygote: Zygote
     stages: Stages
     timing_source: str
+    executor: LaunchExecutor | None = None
+    """Where kernels run compiled, sampled; they are interpreted without it."""
 
     def follow(
         self, task: Task, source: str, sizes: Sequence[DryForward], seed: int, weight_seed: int
@@ -79,13 +86,44 @@ class DrySession:
         request: DryRequest = {"entry": task.candidate_class, "seed": seed, "sizes": asked}
         with closing(Scratch(source)) as scratch, closing(SharedMemory.create(max(1, size))) as memory:
             memory.write(known, specs)
-            return self._ask(request, scratch, memory, sizes)
+            if self.executor is None:
+                return self._ask(request, scratch, memory, sizes)
+            return self._ask_sampling(self.executor.begin(source), request, scratch, memory, sizes)
+
+    def _ask_sampling(
+        self, execution: Execution, request: DryRequest, scratch: Scratch, memory: SharedMemory,
+        sizes: Sequence[DryForward],
+    ) -> list[Followed]:  # fmt: skip
+        """Likewise, with what the executing process says of the launches."""
+        try:
+            execution.started()
+            execution.begin(request["seed"], watch=False, ablated=False, refuses=True, backwards=False, sampled=True)
+            try:
+                found = self._ask(request, scratch, memory, sizes, execution)
+            except NotFollowed as exc:
+                if not exc.was_killed:  # else its launch may still run
+                    _refuse(execution.report())
+                raise
+            reported = execution.report()
+            _refuse(reported)
+            return _counted(found, reported["works"])
+        except ExecutionDied as exc:
+            if not exc.by_kernel:
+                raise
+            raise NotFollowed(str(exc), False) from None
+        finally:
+            execution.end()
 
     def _ask(
-        self, request: DryRequest, scratch: Scratch, memory: SharedMemory, sizes: Sequence[DryForward]
-    ) -> list[Followed]:
+        self, request: DryRequest, scratch: Scratch, memory: SharedMemory, sizes: Sequence[DryForward],
+        execution: Execution | None = None,
+    ) -> list[Followed]:  # fmt: skip
         loading = Loading(self.options, self.zygote, scratch, memory, Findings(self.timing_source, {}))
-        runner = self.zygote.fork(scratch.path, memory, self.options)
+        link = () if execution is None else (execution.link.fileno(), execution.arena.fd)
+        size = 0 if execution is None else execution.arena.size
+        runner = self.zygote.fork(scratch.path, memory, self.options, link, size)
+        if execution is not None:
+            runner.serve(*execution.waits())
         client = RunnerClient(runner, scratch.path, self.options, self.stages)
         try:
             loading.begin(client)
@@ -93,7 +131,8 @@ class DrySession:
             return client.parse(lambda: _read(reply, client, sizes))
         except Verdict as verdict:
             is_unlike = verdict.status is EvalStatus.INCORRECT
-            raise NotFollowed(f"{verdict.error.type}: {verdict.error.message}", is_unlike) from None
+            text = f"{verdict.error.type}: {verdict.error.message}"
+            raise NotFollowed(text, is_unlike, was_killed=not runner.alive) from None
         finally:
             runner.end()
 
@@ -136,6 +175,27 @@ def _read(reply: Claims, client: RunnerClient, sizes: Sequence[DryForward]) -> l
 def _named_alike(event: TraceEvent, file: str) -> TraceEvent:
     """The event with the candidate's file under one name, whichever runner it was in."""
     return replace(event, source=CANDIDATE_FILE) if event.source == file else event
+
+
+def _refuse(reported: Reported) -> None:
+    """Raise why a launch could not be counted."""
+    if (stopped := reported["stopped"]) is not None:
+        line = "" if stopped["line"] is None else f"line {stopped['line']}, "
+        message = ADDRESS.sub("0x...", stopped["message"])
+        raise NotFollowed(f"{line}in {stopped['kernel']}, on tensors without data: {message}", False)
+
+
+def _counted(found: list[Followed], works: Sequence[Work]) -> list[Followed]:
+    """Forwards with the executing process's account of their launches, which their records must equal."""
+    left = list(works)
+    counted = []
+    for one in found:
+        launches = own_launches(one.events, CANDIDATE_FILE)
+        own, left = left[: len(launches)], left[len(launches) :]
+        if list(map(launched, launches)) != list(map(worked, own)):
+            raise NotFollowed("the record of a forward without data is not what its kernels did", False)
+        counted.append(replace(one, tallies=[work["tally"] for work in own]))
+    return counted
 
 
 def _followed(item: Claims, dry: DryForward, verdict: Callable[..., Verdict]) -> Followed:

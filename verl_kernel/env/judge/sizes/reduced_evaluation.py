@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 
 from verl_kernel.env.clocks.base import Clock, Measurement
+from verl_kernel.env.comparison.compare import Agreement
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
@@ -33,12 +34,12 @@ from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE, Scratch
 from verl_kernel.env.seeding import seed_of
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.true_size import consistency
-from verl_kernel.env.true_size.consistency import Verified
+from verl_kernel.env.true_size.consistency import Followed, Verified
 from verl_kernel.env.true_size.shrinking import Shrunk
 
 _FURTHER_TRIALS = 2
 """At each size but the first: one as drawn, one varied."""
-_Charged = tuple[Measurement, str | None, tuple[HackFlag, ...]]
+Charged = tuple[Measurement, str | None, tuple[HackFlag, ...]]
 """The times, why there are none, and what that says of the candidate."""
 
 
@@ -102,30 +103,40 @@ class ReducedEvaluation(Evaluation):
         """The candidate at another size, its runner gone (raises Verdict)."""
         layout, found = MemoryLayout(reference), Findings(self._device.timing_source, {})
         with closing(Scratch(self._request.source)) as scratch, closing(SharedMemory.create(layout.size)) as memory:
-            loading = Loading(self._options, self._zygote, scratch, memory, found)
+            loading = self._further_loading(scratch, memory, found)
             session = loading.start(reference, layout, self._stages, self._guard, is_sealed=True)
             session.client.memory_findings = self._session.client.memory_findings
             try:
-                loading.load(session, traced=True)
+                self._load_further(loading, session)
                 session.secret = secret
                 self._further_trials(session)
                 if code := session.client.runner.finish():
                     raise session.client.crash(code)
             finally:
                 session.client.runner.end()
+                loading.end()
                 self._session.client.memory_findings = session.client.memory_findings
         return session
 
+    def _further_loading(self, scratch: Scratch, memory: SharedMemory, found: Findings) -> Loading:
+        return Loading(self._options, self._zygote, scratch, memory, found)
+
+    def _load_further(self, loading: Loading, session: CandidateSession) -> None:
+        loading.load(session, traced=True)
+
+    def _further_trial(self, session: CandidateSession, number: int) -> Agreement:
+        return session.forward(number, kind="varied" if number else "drawn", traced=number == 0)
+
     def _further_trials(self, session: CandidateSession) -> None:
         for number in range(_FURTHER_TRIALS):
-            agreement = session.forward(number, kind="varied" if number else "drawn", traced=number == 0)
+            agreement = self._further_trial(session, number)
             trials = self._found.trials
             assert trials is not None  # those at the first size have ended
             self._found.trials = worst(trials.model_copy(update={"total": trials.total + 1}), agreement)
             if not agreement.ok:
                 raise session.client.verdict(EvalStatus.INCORRECT, "WrongValues", difference(agreement))
 
-    def _at_true_size(self, sessions: list[CandidateSession]) -> _Charged:
+    def _at_true_size(self, sessions: list[CandidateSession]) -> Charged:
         """Times of both sides at the true size; else why there are none."""
         first, shrunk = sessions[0], self._shrunk
         seed = seed_of(b"dry", first.secret)
@@ -140,6 +151,10 @@ class ReducedEvaluation(Evaluation):
         verified = [Verified(session.traces[-1], copy.dry.flops) for session, copy in pairs]
         if unlike := consistency.difference(verified, known, small, true, shrunk.true.flops):
             return Measurement(None, None, None), unlike, (HackFlag.SIZE_DEPENDENT,)
+        return self._charged(first, true), None, ()
+
+    def _charged(self, first: CandidateSession, true: Followed) -> Measurement:
+        """Times of both sides at the true size."""
         events = [replace(e, source=first.source) if e.source == CANDIDATE_FILE else e for e in true.events]
-        first.charged, first.demand = (shrunk.true.events, [events]), shrunk.true.demand
-        return self._clock.measure(first), None, ()
+        first.charged, first.demand = (self._shrunk.true.events, [events]), self._shrunk.true.demand
+        return self._clock.measure(first)

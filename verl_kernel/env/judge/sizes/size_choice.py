@@ -13,6 +13,7 @@ from verl_kernel.env.lru import LRUCache
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.task import Task
 from verl_kernel.env.true_size.bounds import ALLOWED, NATIVE, POSSIBLE, keeps_to
+from verl_kernel.env.true_size.dry_pass import dry_forward
 from verl_kernel.env.true_size.shrinking import Shrunk, shrink
 from verl_kernel.errors import TaskError
 
@@ -59,10 +60,22 @@ class SizeChoice:
 
     def _decide(self, task: Task) -> Shrunk | TaskError | None:
         with self._guard():
-            if keeps_to(task, self._device, self._allowed):
+            if self._is_run_whole(task):
                 return None
             self._on_large()
             try:
                 return shrink(task, self._device, self._secret)
             except TaskError as exc:
                 return None if keeps_to(task, self._device, POSSIBLE) else exc
+
+    def _is_run_whole(self, task: Task) -> bool:
+        """Beyond what a CPU does in a moment, without data: one product of matrices could take hours."""
+        if keeps_to(task, self._device, ALLOWED):
+            return True
+        if self._allowed is ALLOWED:
+            return False
+        try:
+            dry = dry_forward(task, self._device)
+        except TaskError:
+            return keeps_to(task, self._device, self._allowed)
+        return self._allowed.hold(dry.traffic, dry.flops, dry.tensor_bytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -19,23 +19,33 @@ from verl_kernel.env.trace import dump_events
 from verl_kernel.env.true_size import opcodes
 from verl_kernel.env.true_size.dataless import AddressSpace
 from verl_kernel.env.true_size.dry_pass import without_data
-from verl_kernel.env.true_size.kernels.dry_launch import DryLaunches
+
+
+class Launches(Protocol):
+    """What runs launches on tensors without data."""
+
+    tracer: opcodes.Tracer
+    coverage: list[dict[str, float]]
+
+    def install(self) -> None:
+        """Take all launches of this process over, for good."""
 
 
 class DryCandidate:
-    """Runs a candidate's class without data. Changes the interpreter of this process for good.
+    """Runs a candidate's class without data. Changes what launches do in this process, for good.
 
     Args:
         device: where it runs.
-        seed: what programs of grids and turns of loops are drawn from.
+        space: of tensors without data.
+        launches: what runs its launches.
         known: finds the tensor of a place that has data.
     """
 
-    def __init__(self, device: DeviceBackend, seed: int, known: Callable[[Place], torch.Tensor]) -> None:
-        self._device, self._known = device, known
-        self._space = AddressSpace(seed)
-        self._launches = DryLaunches(self._space, seed)
-        self._launches.install()
+    def __init__(
+        self, device: DeviceBackend, space: AddressSpace, launches: Launches, known: Callable[[Place], torch.Tensor]
+    ) -> None:
+        self._device, self._space, self._launches, self._known = device, space, launches, known
+        launches.install()
 
     @property
     def reasons(self) -> list[str]:

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples of a launch's programs count as all of them, and say so where they do not."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.env.executor.ptx import aligned, buffer, entry
+from verl_kernel.env.execution.sampling import AGREEMENT, Apart, Sampler
+from verl_kernel.env.execution.strata import WHOLE, strata
+from verl_kernel.env.execution.tally import furthest, tally
+from verl_kernel.env.executor.kernel import Kernel
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("grid", [(1, 1, 1), (1000, 1, 1), (3, 500, 1), (7, 9, 11), (2, 2, 400), (1 << 20, 64, 1)])
+def test_strata_cover_the_grid_once(grid):
+    parts = strata(grid, 16)
+    assert sum(part.size for part in parts) == np.prod(grid)
+    drawn = [part.draw(np.random.default_rng(0), grid) for part in parts]
+    assert len(set(drawn)) == len(drawn) and {0, np.prod(grid) - 1} <= set(drawn)
+
+
+def test_a_program_is_drawn_from_its_own_stratum():
+    grid, seen = (10, 12, 1), set()
+    for part in strata(grid, 1):
+        for seed in range(1500):
+            number = part.draw(np.random.default_rng(seed), grid)
+            place = (number % 10, number // 10)
+            assert all(start <= at < start + length for at, (start, length) in zip(place, part.part, strict=False))
+            seen.add(number)
+    assert len(seen) == 120
+
+
+# Each block of one warp loads as often as its number says, at places of its own.
+LOOP = (
+    ".reg .b64 %in, %a; .reg .b32 %b, %t, %x, %n, %i; .reg .pred %p; ld.param.u64 %in, [p0]; mov.u32 %b, %ctaid.x;"
+    "mov.u32 %t, %tid.x; shl.b32 %x, %b, 7; mul.wide.u32 %a, %t, 4; add.u64 %a, %a, %in; {TURNS} mov.u32 %i, 0;"
+    "$again: ld.global.b32 %x, [%a]; add.u32 %i, %i, 1; setp.lt.u32 %p, %i, %n; @%p bra $again; ret;"
+)
+
+
+def sampler(turns, blocks, seed=0):
+    kernel = Kernel(entry(LOOP.replace("{TURNS}", turns), 1), 1, 0)
+    data = aligned(16384, np.uint32)
+    ran = []
+
+    def run(numbers):
+        ran.extend(numbers)
+        return kernel.launch((blocks, 1, 1), [data.ctypes.data], [buffer(data)], order=numbers)
+
+    def told(count):
+        return tally(count, [data.nbytes], {"p0": 0}, "k", {})
+
+    return Sampler(run, (blocks, 1, 1), np.random.default_rng(seed), told, furthest), ran, told, run
+
+
+def test_a_small_grid_is_run_whole():
+    one, ran, _, _ = sampler("mov.u32 %n, 3;", WHOLE)
+    one.count()
+    assert sorted(ran) == list(range(WHOLE))
+
+
+@pytest.mark.parametrize("turns", ["mov.u32 %n, 3;", "add.u32 %n, %b, 1;", "and.b32 %n, %b, 3;"])
+def test_the_count_is_that_of_the_whole_launch(turns):
+    one, ran, told, run = sampler(turns, 4000)
+    found = told(one.count())
+    assert len(ran) < 2000 and furthest(found, told(run(range(4000))))[1] < 2 * AGREEMENT
+    assert found["grid"] == [4000, 1, 1]
+
+
+def test_samples_that_differ_are_no_count():
+    """A thirtieth of the programs does nearly all of the work."""
+    told = []
+    for seed in range(4):
+        turns = "and.b32 %n, %b, 31; setp.eq.u32 %p, %n, 7; selp.b32 %n, 2000, 1, %p;"
+        try:
+            sampler(turns, 40000, seed)[0].count()
+        except Apart as exc:
+            told.append(str(exc))
+    assert told and all("two samples of its programs differ" in text for text in told)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    folder = ROOT / "benchmarks"
+    environment = {**kept, "PYTHONPATH": f"{ROOT}:{folder}", "TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton"))}
+    command = [sys.executable, str(folder / "bench_sampled_counts.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=550)
+    assert done.returncode == 0, done.stderr
+    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()[2:]]
+    return {row[0]: [float(cell.rstrip("%")) for cell in (*row[1:5], *row[6:8])] for row in rows}
+
+
+@pytest.mark.slow
+def test_samples_of_fifty_kernels_agree_with_each_other_and_with_the_whole_launch(table):
+    assert len(table) >= 50
+    off = {name: row for name, row in table.items() if row[2] > 100 * AGREEMENT or row[3] > 200 * AGREEMENT}
+    assert not off
+    assert all(abs(ours - theirs) < 0.07 * theirs for _, _, _, _, ours, theirs in table.values())
+
+
+@pytest.mark.slow
+def test_the_page_has_the_table(table):
+    page = (ROOT / "docs" / "true_size.md").read_text()
+    found = re.search(r"(\d+) kernels", page)
+    assert found and int(found[1]) == len(table)

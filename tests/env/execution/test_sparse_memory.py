@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory for tensors of any size costs nothing, is the same again, and keeps nothing that was written."""
+
+import ctypes
+import os
+
+import numpy as np
+import pytest
+
+from verl_kernel.env.execution.sparse_memory import SparseMemory
+from verl_kernel.env.execution.templates import BYTES, template
+
+FLOAT = ((1 << 44) + 256, 64 << 30, "float32")
+ARENA = 1 << 20
+
+
+@pytest.fixture
+def memory():
+    fd = os.memfd_create("arena")
+    os.ftruncate(fd, ARENA)
+    os.pwrite(fd, b"known", 8192)
+    made = SparseMemory(fd, ARENA)
+    yield made
+    made.close()
+    os.close(fd)
+
+
+def floats(address, count):
+    return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_float)), (count,))
+
+
+def test_a_tensor_larger_than_memory_is_read_and_written_anywhere(memory):
+    found = floats(memory.unknown(FLOAT), FLOAT[1] // 4)
+    first, last = found[:8].copy(), found[-8:].copy()
+    assert np.isfinite([first, last]).all() and len(set(first)) > 4
+    found[-8:] = 7.0
+    assert (found[-8:] == 7.0).all()
+    memory.restore([FLOAT])
+    assert (found[:8] == first).all() and (found[-8:] == last).all()
+
+
+def test_what_is_not_said_to_be_written_stays(memory):
+    found = floats(memory.unknown(FLOAT), 8)
+    found[0] = 7.0
+    memory.restore([])
+    assert found[0] == 7.0
+
+
+def test_a_tensor_keeps_its_place_and_the_remainder_of_its_address(memory):
+    address = memory.unknown(FLOAT)
+    assert address % 4096 == 256 and memory.unknown(FLOAT) == address
+    assert abs(memory.unknown((1 << 45, 4096, "float32")) - address) > FLOAT[1] + (16 << 30)
+
+
+def test_tensors_of_one_launch_have_values_of_their_own(memory):
+    one, other = (floats(memory.unknown(((1 << 44) + (place << 20), 4096, "float32")), 8) for place in (0, 1))
+    other[:] = 7.0
+    assert not (one == 7.0).any()
+
+
+def test_pieces_of_the_arena_are_as_they_were_handed_over(memory):
+    address = memory.known(8192, 5)
+    assert ctypes.string_at(address, 5) == b"known"
+    ctypes.memmove(address, b"other", 5)
+    memory.restore([])
+    assert ctypes.string_at(address, 5) == b"known"
+
+
+@pytest.mark.parametrize(("offset", "length"), [(-1, 4), (0, ARENA + 1), (ARENA - 3, 4)])
+def test_a_piece_outside_of_the_arena_has_no_address(memory, offset, length):
+    with pytest.raises(ValueError, match="arena"):
+        memory.known(offset, length)
+
+
+def test_room_is_made_for_more_tensors_than_are_mapped_at_a_time(memory):
+    for number in range(100):
+        assert floats(memory.unknown(((1 << 44) + (number << 20), 4096, "float32")), 4).any()
+    assert memory.clearings > 0
+
+
+def test_what_no_process_can_address_is_refused(memory):
+    with pytest.raises(MemoryError):
+        memory.unknown((1 << 44, 1 << 44, "float32"))
+
+
+def test_another_seed_gives_other_values(memory):
+    memory.begin(1)
+    one = floats(memory.unknown(FLOAT), 8).copy()
+    memory.begin(2)
+    assert (floats(memory.unknown(FLOAT), 8) != one).any()
+
+
+def values(dtype, kind):
+    return template(dtype, np.random.default_rng(0)).view(kind)
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("float16", np.float16), ("float32", np.float32), ("float64", np.float64)])
+def test_floats_are_finite_and_of_ordinary_size(dtype, kind):
+    found = values(dtype, kind).astype(np.float64)
+    assert np.isfinite(found).all() and 0.9 < found.std() < 1.1 and len(found) * np.dtype(kind).itemsize == BYTES
+
+
+def test_bfloat16_is_finite():
+    found = (values("bfloat16", np.uint16).astype(np.uint32) << 16).view(np.float32)
+    assert np.isfinite(found).all() and 0.9 < found.std() < 1.1
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64"])
+def test_whole_numbers_are_small(dtype):
+    found = values(dtype, np.dtype(dtype))
+    assert found.min() == 0 and 1 < found.max() < 16
+
+
+def test_conditions_are_mixed():
+    found = values("bool", np.uint8)
+    assert set(found.tolist()) == {0, 1} and 0.4 < found.mean() < 0.6

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launches on tensors without data: some programs of each really run, on memory of the true size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+
+from verl_kernel.env.execution import launch_arguments
+from verl_kernel.env.execution.arena import Arena
+from verl_kernel.env.execution.launches import AskForCode, Launches, Ready, Stop, grid_of, own_line, readable
+from verl_kernel.env.execution.sampling import Apart, Sampler
+from verl_kernel.env.execution.sparse_memory import SparseMemory
+from verl_kernel.env.execution.tally import areas_of, furthest, tally
+from verl_kernel.env.execution.templates import is_whole
+from verl_kernel.env.execution.work import work
+from verl_kernel.env.executor.counts import LaunchCount
+from verl_kernel.env.executor.errors import Fault
+from verl_kernel.env.executor.kernel import Buffer
+from verl_kernel.env.ipc.execution_messages import LaunchRequest, Tally, Work
+
+_FUEL, _WAITING_FUEL = 1 << 24, 1 << 18
+"""Jumps back that a program may take; one that may wait for others, which do not run."""
+_NARROW = 1 << 31
+"""Bytes from which on offsets of 32 bits may overflow."""
+_WRAPPED = "; a tensor of this size has offsets that overflow 32 bits: compute them in tl.int64"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The tensors of a launch; in a request each is told by the number of its area and the offset in it."""
+
+    areas: tuple[tuple[int, int, str], ...]
+    buffers: tuple[Buffer, ...]
+
+    def address(self, told: Any, length: int) -> int:
+        """Where a tensor begins (raises ValueError where it lies in no area)."""
+        number, offset = map(int, told)
+        if number < 0 or not 0 <= offset <= self.buffers[number].bytes:
+            raise ValueError("a tensor lies in its area")
+        return self.buffers[number].address + offset
+
+
+class SampledLaunches(Launches):
+    """The launches of one candidate; sampled, where the judge asks for that.
+
+    Args:
+        arena: where tensors lie.
+        ask: for code.
+        sparse: where tensors lie in sampled launches.
+    """
+
+    def __init__(self, arena: Arena, ask: AskForCode, sparse: SparseMemory) -> None:
+        super().__init__(arena, ask)
+        self._sparse, self._is_sampling = sparse, False
+        self._draw = np.random.default_rng(0)
+        self._tried: dict[object, Work] = {}
+
+    def start(self, sampled: bool, seed: int, watch: bool, ablated: bool, refuses: bool, backwards: bool) -> None:
+        """A forward begins, whose launches are sampled or not (`begin` says the rest)."""
+        if sampled:
+            self._sparse.begin(seed)
+            self._tried.clear()
+        self._is_sampling = sampled
+        self._draw = np.random.default_rng(seed)
+        self.begin(seed, watch, ablated, refuses, backwards)
+
+    def _run(
+        self, ready: Ready, request: LaunchRequest, name: str, is_followed: bool
+    ) -> tuple[Work | None, list[Stop]]:
+        if not self._is_sampling:
+            return super()._run(ready, request, name, is_followed)
+        return self._sampled(ready, request, name), []
+
+    def _sampled(self, ready: Ready, request: LaunchRequest, name: str) -> Work | None:
+        placed, grid = self._placed(request), readable(lambda: grid_of(request))
+        words = readable(lambda: launch_arguments.words(ready.signature, request["arguments"], cast(Arena, placed)))
+        if 0 in grid:
+            return None
+        key = (id(ready.kernel), grid, tuple(words), placed)
+        if request["is_tried"] and key in self._tried:
+            return self._tried[key]
+        told = partial(self._told, request, ready)
+        run = partial(self._programs, ready, grid, words, placed)
+        try:
+            count = Sampler(run, grid, self._draw, told, furthest).count(request["is_tried"])
+        except Apart as exc:
+            raise Stop("apart", str(exc)) from None
+        finally:
+            self._sparse.restore(placed.areas)
+            self._sparse.give_back()
+        done = work(count, told(count), len(placed.areas), *self._stores.bytes(name, count))
+        if request["is_tried"]:
+            self._tried[key] = done
+        return done
+
+    def _programs(
+        self, ready: Ready, grid: tuple[int, int, int], words: list[Any], placed: Placed, numbers: Sequence[int]
+    ) -> LaunchCount:
+        """Run some programs; what they write to, and others would read, is made anew."""
+        kernel, buffers = ready.kernel, placed.buffers
+        fuel = (_WAITING_FUEL if kernel.module.may_wait else _FUEL) * len(numbers)
+        try:
+            count = kernel.launch(grid, words, buffers, order=numbers, fuel=fuel)
+        except Fault as fault:
+            is_wide = any(buffer.bytes >= _NARROW for buffer in buffers)
+            hint = _WRAPPED if fault.kind == "out_of_bounds" and is_wide else ""
+            raise Stop(fault.kind, f"{fault}{hint}", own_line(ready, fault)) from None
+        uses = zip(placed.areas, count.reads, count.writes, strict=False)
+        self._sparse.restore([area for area, read, written in uses if read.total and written.total])
+        return count
+
+    def _placed(self, request: LaunchRequest) -> Placed:
+        """The launch's tensors; once more where room had to be made for some."""
+        areas = readable(lambda: tuple(_area(*area) for area in request["areas"]))
+        for _ in range(2):
+            before = self._sparse.clearings
+            found = Placed(areas, tuple(Buffer(self._address(area), area[1]) for area in areas))
+            if self._sparse.clearings == before:
+                return found
+        raise Stop("unknown", "a launch has more, or larger, tensors than this process can address")
+
+    def _address(self, area: tuple[int, int, str]) -> int:
+        place, length, dtype = area
+        try:
+            return self._sparse.unknown(area) if dtype else readable(lambda: self._sparse.known(place, length))
+        except MemoryError as exc:
+            raise Stop("unknown", str(exc)) from None
+
+    def _told(self, request: LaunchRequest, ready: Ready, count: LaunchCount) -> Tally:
+        areas = request["areas"]
+        names = areas_of(request["arguments"], lambda told: cast(int, told[0]))
+        found = tally(count, [area[1] for area in areas], names, ready.unit.functions[0].name, ready.signature)
+        found["guessed"] = [
+            name for name, number in names.items() if is_whole(areas[number][2]) and count.reads[number].total
+        ]
+        return found
+
+
+def _area(place: Any, length: Any, dtype: Any) -> tuple[int, int, str]:
+    if type(place) is not int or type(length) is not int or type(dtype) is not str or min(place, length) < 0:
+        raise ValueError("an area has a place, a length and a type")
+    return place, length, dtype

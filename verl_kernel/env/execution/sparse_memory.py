@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory for tensors of any size: each is a template that is mapped again and again, so input bytes cost nothing.
+
+What is written to a tensor without data changes its template, which is made anew afterwards: so a kernel cannot make
+memory grow. Addresses are reserved before the process is jailed, and its limit of addresses holds for everything else.
+Tensors that have data lie in a private mapping of the arena.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Collection
+
+import numpy as np
+
+from verl_kernel.env.execution.templates import BYTES, template
+from verl_kernel.env.sandbox.libc import LIBC, refusal
+
+_RESERVED, _APART = 1 << 45, 32 << 30
+"""Bytes of addresses; between two tensors, more than an overflow of 32-bit offsets leads away."""
+_TENSORS, _MOST_MAPPINGS = 48, 40_000
+"""How many are mapped at a time; mappings of a process, of which Linux allows 65,530."""
+_SHARED, _PRIVATE, _FIXED, _ANONYMOUS, _NO_RESERVE = 0x01, 0x02, 0x10, 0x20, 0x4000
+_NONE, _READ_WRITE, _DONT_NEED = 0, 3, 4
+_MMAP = ctypes.CFUNCTYPE(
+    ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_size_t,
+    use_errno=True,
+)(("mmap", LIBC))  # fmt: skip
+Tensor = tuple[int, int, str]
+"""One without data: its address elsewhere, its bytes, the type of its elements."""
+
+
+class SparseMemory:
+    """The addresses of this process that tensors without data have; made before it is jailed.
+
+    Args:
+        arena: descriptor of the memory that holds tensors with data.
+        arena_bytes: its size.
+    """
+
+    def __init__(self, arena: int, arena_bytes: int) -> None:
+        self.fd = os.memfd_create("templates")
+        """Of the templates; the process must keep it."""
+        os.ftruncate(self.fd, _TENSORS * BYTES)
+        self._bytes = np.frombuffer(mmap.mmap(self.fd, _TENSORS * BYTES), np.uint8).reshape(_TENSORS, BYTES)
+        self._places: dict[Tensor, int] = {}
+        self._random, self._made = np.random.default_rng(0), dict[str, np.ndarray]()
+        self._start = self._arena_bytes = self._next = 0
+        self.clearings = 0
+        """How often all tensors without data were taken away, to make room."""
+        try:
+            self._start = _map(0, _RESERVED, _NONE, _PRIVATE | _ANONYMOUS | _NO_RESERVE, -1, 0)
+            _map(self._start, arena_bytes, _READ_WRITE, _PRIVATE | _FIXED | _NO_RESERVE, arena, 0)
+        except OSError:  # a limit of addresses: tensors without data are refused then
+            return
+        self._arena_bytes = arena_bytes
+        self._first = self._next = self._start + -(-(arena_bytes + _APART) // BYTES) * BYTES
+
+    def begin(self, seed: int) -> None:
+        """Draw values from a seed from now on; tensors without data so far are no more."""
+        self._random, self._made = np.random.default_rng(seed), {}
+        self._clear()
+
+    def known(self, offset: int, length: int) -> int:
+        """Address of a piece of the arena.
+
+        Raises:
+            ValueError: it does not lie there.
+        """
+        if min(offset, length) < 0 or offset + length > self._arena_bytes:
+            raise ValueError("a piece lies outside of the arena")
+        return self._start + offset
+
+    def unknown(self, tensor: Tensor) -> int:
+        """Address of a tensor without data; the same one has it again. The remainder of its address stays.
+
+        Raises:
+            MemoryError: the process cannot address it.
+        """
+        if tensor not in self._places:
+            self._places[tensor] = self._mapped(*tensor)
+        return self._places[tensor]
+
+    def restore(self, written: Collection[Tensor]) -> None:
+        """Make anew what a kernel may have written to; all pieces of the arena are as they were handed over."""
+        for number, tensor in enumerate(self._places):
+            if tensor in written:
+                self._bytes[number] = self._template(tensor[2])
+        LIBC.madvise(ctypes.c_size_t(self._start), ctypes.c_size_t(self._arena_bytes), _DONT_NEED)
+
+    def give_back(self) -> None:
+        """Give back what tables of pages take."""
+        for (_, length, _), address in self._places.items():
+            start = address - address % mmap.PAGESIZE
+            LIBC.madvise(ctypes.c_size_t(start), ctypes.c_size_t(address + length - start), _DONT_NEED)
+
+    def close(self) -> None:
+        """Give the addresses back."""
+        if self._start:
+            LIBC.munmap(ctypes.c_size_t(self._start), ctypes.c_size_t(_RESERVED))
+        self._start = self._arena_bytes = 0
+        os.close(self.fd)
+
+    def _template(self, dtype: str) -> np.ndarray:
+        if dtype not in self._made:
+            self._made[dtype] = template(dtype, self._random)
+        return self._made[dtype]
+
+    def _mapped(self, place: int, length: int, dtype: str) -> int:
+        remainder = place % mmap.PAGESIZE
+        windows = -(-(remainder + length) // BYTES)
+        known = sum(length // BYTES + 1 for _, length, _ in self._places)
+        is_full = len(self._places) == _TENSORS or known + windows > _MOST_MAPPINGS
+        if is_full or self._next + windows * BYTES > self._start + _RESERVED:
+            self._clear()
+        if not self._arena_bytes or windows > _MOST_MAPPINGS:
+            raise MemoryError("the tensors of a launch are larger than this process can address")
+        start, number = self._next, len(self._places)
+        self._bytes[number] = self._template(dtype)
+        for window in range(start, start + windows * BYTES, BYTES):
+            _map(window, BYTES, _READ_WRITE, _SHARED | _FIXED | _NO_RESERVE, self.fd, number * BYTES)
+        self._next = start + windows * BYTES + _APART
+        return start + remainder
+
+    def _clear(self) -> None:
+        """Make room; tensors of the launch that is being prepared are mapped again when they are asked for."""
+        if self._arena_bytes and self._next > self._first:
+            length = self._next - self._first
+            _map(self._first, length, _NONE, _PRIVATE | _FIXED | _ANONYMOUS | _NO_RESERVE, -1, 0)
+            self._next = self._first
+        self._places.clear()
+        self.clearings += 1
+
+
+def _map(address: int, length: int, access: int, flags: int, fd: int, offset: int) -> int:
+    found = int(_MMAP(address, length, access, flags, fd, offset))
+    if found == ctypes.c_size_t(-1).value:
+        raise refusal("mmap")
+    return found

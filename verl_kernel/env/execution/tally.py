@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A launch in numbers that can be compared: with another sample of it, with another run, with another size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from verl_kernel.env.executor.counts import LaunchCount
+from verl_kernel.env.executor.work.units import PRODUCTS, operations
+from verl_kernel.env.ipc.execution_messages import Tally
+
+_NEGLIGIBLE = 0.01
+"""Part of the bytes, or of the instructions, below which what moves or computes so little is not compared."""
+
+
+def tally(
+    count: LaunchCount, sizes: Sequence[int], names: Mapping[str, int], kernel: str, signature: Mapping[str, Any]
+) -> Tally:
+    """Of a launch.
+
+    Args:
+        count: what it did.
+        sizes: bytes of its areas of memory.
+        names: by argument, the number of the area in which its tensor lies.
+        kernel: its name.
+        signature: types of its arguments.
+    """
+    useful = offered = 0.0
+    for site, lanes in zip(count.sites, _entered(count), strict=True):
+        if site.site.kind.startswith("global"):
+            useful, offered = useful + site.accesses * site.site.bytes, offered + lanes * site.site.bytes
+    areas = {}
+    for name, number in names.items():
+        read, written = count.reads[number], count.writes[number]
+        areas[name] = [sizes[number], read.once, read.total, written.once, written.total]
+    done = {unit: round(value) for unit, value in operations(count).items()}
+    return Tally(
+        kernel=kernel, grid=list(count.shape), operations=done,
+        types={name: str(kind) for name, kind in signature.items()},
+        useful=round(useful), offered=round(offered), areas=areas, guessed=[],
+    )  # fmt: skip
+
+
+def _entered(count: LaunchCount) -> list[int]:
+    """Lanes that came to each site, those that its guard held back included."""
+    blocks = {
+        id(item): number
+        for number, (start, end) in enumerate(count.module.blocks)
+        for item in count.program.instructions[start:end]
+    }
+    return [int(count.lanes[blocks[id(site.site.item)]]) for site in count.sites]
+
+
+def areas_of(arguments: Mapping[str, Any], area_of: Callable[[Any], int | None]) -> dict[str, int]:
+    """By argument, the number of its tensor's area; tuples by place.
+
+    Args:
+        arguments: as a request tells them.
+        area_of: the area of a tensor, None if it has none.
+    """
+    leaves = [(key, area_of(item)) for name, told in arguments.items() for key, item in _leaves(name, told)]
+    return {key: number for key, number in leaves if number is not None}
+
+
+def _leaves(name: str, told: Any) -> list[tuple[str, Any]]:
+    if isinstance(told, list):
+        return [leaf for place, item in enumerate(told) for leaf in _leaves(f"{name}.{place}", item)]
+    if isinstance(told, Mapping) and "descriptor" in told:
+        return _leaves(name, told["descriptor"]["base"])
+    return [(name, told["tensor"])] if isinstance(told, Mapping) and "tensor" in told else []
+
+
+def furthest(one: Tally, other: Tally) -> tuple[str, float]:
+    """In what two accounts of a launch are furthest apart, and how far: the difference over the larger number."""
+    apart = {"nothing": 0.0}
+    issued = _NEGLIGIBLE * max(one["operations"]["issue"], other["operations"]["issue"])
+    for unit, done in one["operations"].items():
+        apart[f"operations ({unit})"] = _apart(done, other["operations"][unit], 0 if unit in PRODUCTS else issued)
+    for place, what in enumerate(("read", "asked to read", "written", "asked to write"), 1):
+        least = _NEGLIGIBLE * max(sum(area[place] for area in each["areas"].values()) for each in (one, other))
+        for name in {**one["areas"], **other["areas"]}:
+            done, there = (each["areas"].get(name, [0] * 5)[place] for each in (one, other))
+            apart[f"bytes of {name} that are {what}"] = _apart(done, there, least)
+    return max(apart.items(), key=lambda item: item[1])
+
+
+def _apart(one: float, other: float, least: float) -> float:
+    most = max(one, other)
+    return abs(one - other) / most if most > least else 0.0

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hands launches on tensors without data to the executing process, which samples them."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from verl_kernel.env.compilation.description import Unit
+from verl_kernel.env.devices.compiled.link import Link, described
+from verl_kernel.env.devices.compiled.state import STATE
+from verl_kernel.env.devices.compiled.tables import Range
+from verl_kernel.env.executor.flow.origins import Kind
+from verl_kernel.env.ipc.execution_messages import Fresh, Launch, Launched, LaunchRequest
+from verl_kernel.env.true_size import opcodes
+from verl_kernel.env.true_size.dataless import AddressSpace, is_dataless
+
+Area = tuple[int, int, str]
+"""As a request tells it."""
+
+
+class FollowedLink(Link):
+    """The link of this process to the executing one, for launches on tensors that may have no data.
+
+    Args:
+        link: of launches that have data.
+        space: of tensors without data.
+    """
+
+    def __init__(self, link: Link, space: AddressSpace) -> None:
+        self.channel, self.memory, self._space = link.channel, link.memory, space
+
+    def run(
+        self, unit: Unit, grid: tuple[int, ...], arguments: Mapping[str, Any], ranges: list[Range], is_tried: bool,
+        kept: list[Kind] | None, known: Sequence[Range] = (),
+        told: Callable[[Sequence[Range]], list[Fresh]] = lambda places: [],
+    ) -> tuple[Launched, list[Range]]:  # fmt: skip
+        """Have a launch sampled; what it writes is not known from then on.
+
+        Raises:
+            MemoryError: its tensors with data do not fit into the memory that is granted.
+        """
+        tensors = dict(zip(ranges, STATE.tensors, strict=True))
+        areas = self._areas(tensors)
+        numbers = {span: number for number, span in enumerate(areas)}
+        values = {name: described(value, lambda tensor: _place(tensor, numbers)) for name, value in arguments.items()}
+        request = LaunchRequest(
+            unit=unit.to_json(), grid=[*grid], arguments=values, areas=list(areas.values()), is_tried=is_tried,
+            kept=kept, pointers=[], fresh=[],
+        )  # fmt: skip
+        self.channel.send(Launch(launch=request))
+        reply = self.channel.recv()
+        if reply["work"] is not None and not is_tried:
+            for number, _ in reply["work"]["writes"]:
+                self._space.taint(tensors[list(areas)[number]])
+        return Launched(failure=reply["failure"], work=reply["work"], base=reply["base"]), list(areas)
+
+    def _areas(self, tensors: Mapping[Range, torch.Tensor]) -> dict[Range, Area]:
+        """Where the executing process finds each tensor; those with data are copied to where both can read them."""
+        found: dict[Range, Area] = {}
+        end = 0
+        for (start, stop), tensor in tensors.items():
+            if is_dataless(tensor):
+                found[start, stop] = (start, stop - start, str(tensor.dtype).removeprefix("torch."))
+                continue
+            place = end + mmap.PAGESIZE + (start - end) % mmap.PAGESIZE
+            end = place + stop - start
+            if end + mmap.PAGESIZE > len(self.memory):
+                raise MemoryError("the tensors of a launch are larger than the memory that is granted")
+            ctypes.memmove(self.memory.data_ptr() + place, start, stop - start)
+            found[start, stop] = (place, stop - start, "")
+        return found
+
+
+class FollowedLaunches:
+    """Launches on tensors without data, sampled.
+
+    Args:
+        space: of these tensors.
+    """
+
+    def __init__(self, space: AddressSpace) -> None:
+        self._space = space
+        self.tracer = opcodes.Tracer("")
+        """Unused: kernels do not run in this process."""
+        self.coverage: list[dict[str, float]] = []
+        """Likewise: the executing process gives account."""
+
+    def install(self) -> None:
+        """Let all launches of this process go there, for good."""
+        assert STATE.link is not None  # the judge has connected it
+        STATE.link, STATE.has_data = FollowedLink(STATE.link, self._space), False
+
+
+def _place(tensor: torch.Tensor, numbers: Mapping[Range, int]) -> Any:
+    """Number of a tensor's area, and where in it the tensor begins."""
+    start = tensor.untyped_storage().data_ptr()
+    return [numbers[start, start + tensor.untyped_storage().nbytes()], tensor.data_ptr() - start]
