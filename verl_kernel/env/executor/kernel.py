@@ -27,8 +27,6 @@ from verl_kernel.env.executor.ptx.program import Program
 from verl_kernel.env.executor.races import rehearsal
 from verl_kernel.env.executor.races.watch import Watch, Watcher
 
-_MOST_UNDONE = 256 << 20
-"""Bytes of buffers that are put back after blocks were followed beforehand."""
 _ROUNDS = 64
 """How many barriers a block passes before others have their turn, where blocks may wait for each other."""
 
@@ -109,8 +107,9 @@ class Kernel:
             buffers = launch_memory.whole_words(buffers)
         x, y, z = (*shape, 1, 1)[:3]
         numbers = np.arange(x * y * z, dtype=np.int64) if order is None else np.ascontiguousarray(order, np.int64)
-        if watch is not None and follow is not None and self._may_rehearse(buffers):
-            with rehearsal.undone(launch_memory.ranges(buffers), self._counters.arrays):
+        ranges, may_follow = launch_memory.ranges(buffers), follow is not None and not self.module.may_wait
+        if watch is not None and may_follow and rehearsal.fits(ranges):
+            with rehearsal.undone(ranges, self._counters.arrays):
                 self._run((x, y, z), arguments, buffers, numbers[:BLOCKS], fuel, None, follow)
         if watch is not None and self.module.learns:
             self._rehearse((x, y, z), arguments, buffers, rehearsal.backwards(numbers), fuel, watch)
@@ -130,9 +129,6 @@ class Kernel:
         else:
             run.in_order(numbers)
         return run.traffic.count(shape)
-
-    def _may_rehearse(self, buffers: Sequence[Buffer]) -> bool:
-        return not self.module.may_wait and sum(item.bytes for item in buffers) <= _MOST_UNDONE
 
     def _rehearse(
         self, shape: tuple[int, int, int], arguments: Sequence[int | float], buffers: Sequence[Buffer],
@@ -207,12 +203,14 @@ class _Run:
         if self._kernel.module.may_wait:
             self._follower = follower
             return numbers
-        for place in range(min(BLOCKS, len(numbers))):
+        done = 0
+        while done < min(BLOCKS, len(numbers)) and not follower.is_told:
             log = follower.begin(self._context)
-            self.in_order(numbers[place : place + 1])
+            self.in_order(numbers[done : done + 1])
             follower.end(log)
+            done += 1
         self._context[context.WATCH] = 0
-        return numbers[BLOCKS:]
+        return numbers[done:]
 
     def _new_shared(self) -> np.ndarray:
         return np.full(self._kernel._shared_bytes + 64, 0xFF, np.uint8)

@@ -19,8 +19,9 @@ from verl_kernel.env.executor.lowering.sites import Site
 from verl_kernel.env.executor.moves.compare import WIDTHS, moved_from, numbers
 from verl_kernel.env.executor.moves.log import Access, BlockLog, memory_at
 
-BLOCKS = 2
-"""How many are followed of a launch."""
+BLOCKS, _FEWEST, _ELEMENTS = 16, 2, 64
+"""How many are followed of a launch at most, and at least; no more once the store that stores least has given so many
+elements: of a few, the largest of four may be the same one by chance."""
 
 
 @dataclass
@@ -29,6 +30,7 @@ class Seen:
 
     stored: int = 0
     """Bytes."""
+    elements: int = 0
     came_from: Counter[object] = field(default_factory=Counter)
     """Bytes that are those of a load, by its place; None for several loads together."""
     value: bytes | None = None
@@ -43,6 +45,7 @@ class Seen:
     def note(self, values: np.ndarray, sources: Sequence[object]) -> None:
         """Add a store of elements' bytes, and the place of the load that they come from, if there is one."""
         self.stored += values.size
+        self.elements += len(values)
         self.came_from.update({source: values.size for source in sources})
         first = values[0].tobytes()
         self.value = first if self.value is None else self.value
@@ -77,10 +80,16 @@ class Follower:
     def __init__(
         self, follow: Follow, sites: Sequence[Site], first_site: int, buffers: Sequence[tuple[int, int]]
     ) -> None:
-        self._follow, self._sites, self._first_site = follow, sites, first_site
+        self._follow, self._sites, self._first_site, self._ended = follow, sites, first_site, 0
         named = list(zip(buffers, follow.kinds, strict=False))
         self._rows = [(start, length, WIDTHS.get(kind, 0)) for (start, length), kind in named if length]
         self._kinds = [(start, start + length, kind) for (start, length), kind in named if length]
+
+    @property
+    def is_told(self) -> bool:
+        """Whether enough was seen."""
+        stored = [seen.elements for seen in self._follow.seen.values()]
+        return self._ended >= _FEWEST and min(stored, default=_ELEMENTS) >= _ELEMENTS
 
     def begin(self, launch: np.ndarray) -> BlockLog:
         """Follow a block whose context this is."""
@@ -90,6 +99,7 @@ class Follower:
 
     def end(self, log: BlockLog) -> None:
         """Look at a block that has ended."""
+        self._ended += 1
         for store, loads in log.stores(self._first_site, self._rows, self._follow.draw):
             values = memory_at(store.addresses, store.values.shape[1], self._rows)
             seen = self._follow.seen.setdefault(store.place, Seen())

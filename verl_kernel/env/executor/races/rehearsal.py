@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+_MOST = 256 << 20
 WINDOW = 1024
 """Blocks that are turned round together: earlier ones must have begun where later ones wait for them."""
 
@@ -21,6 +22,11 @@ def backwards(numbers: np.ndarray) -> np.ndarray:
     """Blocks of each window, the last first."""
     parts = [numbers[start : start + WINDOW][::-1] for start in range(0, len(numbers), WINDOW)]
     return np.concatenate(parts) if parts else numbers
+
+
+def fits(ranges: Sequence[tuple[int, int]]) -> bool:
+    """Whether memory is small enough to be put back after blocks were followed beforehand."""
+    return sum(length for _, length in ranges) <= _MOST
 
 
 @contextmanager
