@@ -12,11 +12,8 @@ from verl_kernel.env.executor.lowering.function import Module
 from verl_kernel.env.executor.lowering.writer import LANES
 from verl_kernel.env.executor.ptx.program import Program
 from verl_kernel.env.executor.work import costs
+from verl_kernel.env.executor.work.unit_names import NARROW, PRODUCTS, WIDE
 
-PRODUCTS = ("half", "tf32", "fma")
-"""Units for products of matrices, the cheapest first."""
-NARROW, WIDE = "narrow", "wide"
-"""Floating-point operations that are no products: of 16 bits, of more."""
 _BUSY = {"issue": costs.ISSUE, "integer": costs.INTEGER, "special": costs.SPECIAL}
 UNITS = (*PRODUCTS, NARROW, WIDE, *_BUSY)
 _TABLES: weakref.WeakKeyDictionary[Program, dict[str, np.ndarray]] = weakref.WeakKeyDictionary()

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import count
 from math import log
 
-from verl_kernel.env.execution.tally import furthest
-from verl_kernel.env.executor.work.units import NARROW, PRODUCTS, WIDE
+from verl_kernel.env.executor.work.unit_names import NARROW, PRODUCTS, WIDE
 from verl_kernel.env.ipc.execution_messages import Tally
+from verl_kernel.env.ipc.tallies import furthest
 from verl_kernel.env.trace import TraceEvent
 
 _REPEATED = 0.1
