@@ -107,6 +107,7 @@ def test_instructions_cost_their_units():
     assert busy("ex2.approx.ftz.f32")[costs.SPECIAL] == 8 == busy("cvt.rn.f32.s64")[costs.SPECIAL]
     assert busy("sqrt.rn.f32") > busy("sqrt.approx.f32") > busy("sqrt.approx.ftz.f32")
     assert busy("shfl.sync.bfly.b32")[costs.SHARED] == costs.PER_SHARED and busy("mul.f64")[costs.DOUBLE] == 2
+    assert busy("redux.sync.add.s32")[costs.SHARED] == 2 * costs.PER_SHARED
     assert not any(busy("mov.b32")) and not any(busy("ld.param.u64")) and not any(busy("cp.async.commit_group"))
 
 

@@ -41,7 +41,10 @@ def pool():
 
 
 def zygotes(pid: int) -> list[psutil.Process]:
-    return psutil.Process(pid).children()
+    """A judge's children that fork runners."""
+    children = psutil.Process(pid).children()
+    others = [*named("env.execution.", children), *named("env.compilation.", children)]
+    return [child for child in children if child not in others]
 
 
 def runners(pids: list[int]) -> list[psutil.Process]:

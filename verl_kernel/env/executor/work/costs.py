@@ -2,8 +2,8 @@
 """What instructions cost: how many of an SM's places to issue one they take, and how long they keep its units busy.
 
 An SM of the H100 issues for 128 threads in a cycle, and its units take fewer: 64 for integers, comparisons,
-conversions and float64, 32 for shared memory and shuffles, 16 for special functions and what has to do with 64-bit
-integers converted (CUDA C++ Programming Guide, "Arithmetic Instructions", 9.0). Costs are in instructions of single
+conversions and float64, 32 for shared memory and shuffles, 16 for sums over a warp, special functions and conversions
+of 64-bit integers (CUDA C++ Programming Guide, "Arithmetic Instructions", 9.0). Costs are in instructions of single
 threads, of which an SM issues 128 in a cycle; units work side by side. What PTX writes as one instruction and the
 machine as several counts as those: divisions, functions of subnormals, 64-bit integers.
 """
@@ -84,7 +84,7 @@ def _busy(item: Instruction, root: str, kind: str) -> tuple[float, ...]:
         is_exact = "approx" not in item.modifiers
         return _units(_EXACT if is_exact else _FLUSHED if "ftz" in item.modifiers else _APPROXIMATE, special=1)
     if root in ("shfl", "redux", "match"):
-        return _units(1, shared=1)
+        return _units(1, shared=1 + (root == "redux"))
     if root in ("popc", "clz", "brev", "bfind", "fns"):
         return _units(1, special=1)
     if root == "cvt":
