@@ -68,3 +68,11 @@ def test_a_file_that_is_not_whole_is_made_again(cache, tmp_path):
 def test_a_folder_that_is_gone_is_no_failure(cache, tmp_path):
     (tmp_path / "code").rmdir()
     assert looked_up(cache) == [11, 22, 33, 44] * 8
+
+
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path):
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(PermissionError, match="let its owner alone write there"):
+        ObjectCache(folder)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
@@ -34,3 +36,11 @@ class OpMode(DispatchMode):  # type: ignore[no-untyped-call]
     def run_op(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run one op, or something in its place; its result."""
         raise NotImplementedError
+
+
+def changed(schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """Tensors among an op's arguments that it writes to."""
+    given = {**dict(zip((item.name for item in schema.arguments), args, strict=False)), **kwargs}
+    names = [item.name for item in schema.arguments if item.alias_info is not None and item.alias_info.is_write]
+    leaves = pytree.tree_leaves([given.get(name) for name in names])
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]

@@ -13,6 +13,8 @@ from torch.utils import _pytree as pytree
 from verl_kernel.env.devices.op_mode import DispatchMode
 from verl_kernel.env.ipc.shared_memory import POISON
 
+ABLATED = 3e4
+"""What floating tensors hold during an ablation where nothing was written; half precision has it too."""
 ALLOCATING_OPS = frozenset(
     f"aten::{name}"
     for name in ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")

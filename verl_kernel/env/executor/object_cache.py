@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -20,11 +21,17 @@ class ObjectCache:
 
     Args:
         folder: where they lie; it is made.
+
+    Raises:
+        OSError: it cannot be made, or others than this user may write there.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = self._folder.stat()
+        if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise PermissionError(f"{folder} holds code that is executed: let its owner alone write there")
 
     def read(self, written: str) -> bytes | None:
         """What `keep` kept for a module; None if there is nothing, or if the file is not whole."""

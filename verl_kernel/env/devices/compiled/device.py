@@ -14,16 +14,13 @@ from verl_kernel.env.devices import COMPILED_VARIABLES
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.devices.cpu import cuda_shim
 from verl_kernel.env.devices.op_recorder import OpRecorder
-from verl_kernel.env.devices.poison import PoisonedAllocations
+from verl_kernel.env.devices.poison import ABLATED, PoisonedAllocations
 from verl_kernel.env.ipc.channel import Channel
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.seeding import seed_everything
 from verl_kernel.env.tamper import tripwire
 from verl_kernel.env.tamper.seals import SealedEvents
 from verl_kernel.env.trace import TraceEvent
-
-_POISON = 3e4
-"""What floating tensors hold during an ablation where nothing was written; half precision has it too."""
 
 
 class CompiledDevice(DeviceBackend):
@@ -64,7 +61,7 @@ class CompiledDevice(DeviceBackend):
         """Remember where they lie."""
         from verl_kernel.env.devices.compiled.state import STATE
 
-        STATE.confine(_range(shared), map(_range, given))
+        STATE.granted.confine(shared, given)
 
     @contextmanager
     def record(self) -> Iterator[list[TraceEvent]]:
@@ -120,7 +117,7 @@ class CompiledDevice(DeviceBackend):
         """Leave out stores; what is allocated meanwhile holds poison."""
         from verl_kernel.env.devices.compiled.state import STATE
 
-        with STATE.keeping(kept, only), PoisonedAllocations(_POISON):
+        with STATE.keeping(kept, only), PoisonedAllocations(ABLATED):
             yield
 
     def is_crash(self, exc: BaseException) -> bool:
@@ -134,13 +131,6 @@ class CompiledDevice(DeviceBackend):
         from verl_kernel.env.devices.compiled.kernel_source import NotTriton
 
         return isinstance(exc, TritonError | NotTriton)
-
-
-def _range(tensor: torch.Tensor) -> tuple[int, int]:
-    """First byte of a tensor and the byte behind its last element."""
-    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-    start = tensor.data_ptr()
-    return start, start + (last + 1) * tensor.element_size() if tensor.numel() else start
 
 
 def _launches() -> bool:

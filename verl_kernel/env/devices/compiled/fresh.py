@@ -16,8 +16,8 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 
-from verl_kernel.env.devices.compiled.tables import Range
-from verl_kernel.env.devices.op_mode import DispatchMode
+from verl_kernel.env.devices.launch_requests import Range
+from verl_kernel.env.devices.op_mode import DispatchMode, changed
 from verl_kernel.env.devices.poison import ALLOCATING_OPS
 from verl_kernel.env.ipc.execution_messages import Fresh
 
@@ -109,13 +109,5 @@ class _Watch(DispatchMode):
             for tensor in pytree.tree_leaves(result):
                 self._allocations.add(tensor)
         elif func._schema.is_mutable:
-            self._allocations.wrote(_changed(func._schema, args, kwargs or {}))
+            self._allocations.wrote(changed(func._schema, args, kwargs or {}))
         return result
-
-
-def _changed(schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-    """Tensors among the arguments that an op writes to."""
-    given = {**dict(zip((item.name for item in schema.arguments), args, strict=False)), **kwargs}
-    names = [item.name for item in schema.arguments if item.alias_info is not None and item.alias_info.is_write]
-    leaves = pytree.tree_leaves([given.get(name) for name in names])
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]

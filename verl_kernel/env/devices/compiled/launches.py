@@ -7,7 +7,6 @@ Import this module only in a process that imported triton without TRITON_INTERPR
 from __future__ import annotations
 
 import inspect
-import operator
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,8 +22,9 @@ from verl_kernel.env.compilation.outcome import PASSED_OVER
 from verl_kernel.env.devices.compiled.descriptions import Descriptions
 from verl_kernel.env.devices.compiled.fresh import ALLOCATIONS
 from verl_kernel.env.devices.compiled.kernel_source import is_kernel
+from verl_kernel.env.devices.compiled.link import NotRun
 from verl_kernel.env.devices.compiled.state import STATE
-from verl_kernel.env.devices.compiled.tables import Range
+from verl_kernel.env.devices.launch_requests import Range, grid_sizes
 from verl_kernel.env.devices.op_recorder import OpRecorder
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.ipc.execution_messages import Work
@@ -37,10 +37,6 @@ Uses = list[tuple[torch.Tensor, int]]
 """Tensors with the bytes that are read, or written, of each."""
 DESCRIPTIONS = Descriptions()
 """Of this process's launches."""
-
-
-class NotRun(RuntimeError):
-    """A launch did not run to its end in the executing process; the judge hears why from there."""
 
 
 def install() -> None:
@@ -63,7 +59,7 @@ def _launch(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> N
     for hook in self.pre_run_hooks:
         hook(*args, **options)
     bound = _bound(self, args, options)
-    sizes = _sizes(grid(bound) if callable(grid) else grid)
+    sizes = grid_sizes(grid(bound) if callable(grid) else grid)
     start = time.thread_time_ns()  # what came before was the program's own
     try:
         described = DESCRIPTIONS.describe(self, args, options)
@@ -77,15 +73,6 @@ def _bound(kernel: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> di
     """Values of the kernel's parameters, by name."""
     given = {name: value for name, value in options.items() if name in kernel.arg_names}
     return inspect.getcallargs(kernel.fn, *args, **given)
-
-
-def _sizes(grid: Any) -> tuple[int, ...]:
-    sizes = tuple(grid) if isinstance(grid, tuple | list) else (grid,)
-    if not 1 <= len(sizes) <= 3:
-        raise ValueError(f"a grid has one to three sizes, not {len(sizes)}")
-    if not all(hasattr(size, "__index__") for size in sizes):
-        raise TypeError(f"a grid holds integers, not {', '.join(type(size).__name__ for size in sizes)}")
-    return (*(max(0, operator.index(size)) for size in sizes), *(1,) * (3 - len(sizes)))
 
 
 def _run(kernel: Any, unit: Unit, grid: tuple[int, ...], bound: Mapping[str, Any], variant: str) -> None:

@@ -15,7 +15,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from verl_kernel.env.compilation.description import Unit
 from verl_kernel.env.devices.compiled import tables
-from verl_kernel.env.devices.compiled.tables import Range
+from verl_kernel.env.devices.launch_requests import Range
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.ipc.channel import Channel
 from verl_kernel.env.ipc.execution_messages import Fresh, Launch, Launched, LaunchRequest
@@ -25,6 +25,10 @@ _GAP, _RESIDUE = 4096, 256
 """Bytes between two tensors in the arena; a tensor's address there leaves the same remainder as here."""
 Places = dict[Range, int]
 """Where pieces of this process's memory lie in the arena."""
+
+
+class NotRun(RuntimeError):
+    """A launch did not run to its end in the executing process; the judge hears why from there."""
 
 
 class Link:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from verl_kernel.env.devices.compiled import tables
-from verl_kernel.env.devices.compiled.tables import Range
+from verl_kernel.env.devices.launch_requests import Granted, Range, tensors_among
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.trace import TraceEvent
 
@@ -43,8 +43,8 @@ class LaunchState:
         self._kept: tuple[Kind, ...] | None = None
         self._only: frozenset[int] | None = None
         self._number = -1
-        self._shared: Range = (0, 0)
-        self._places: list[Range] = []
+        self.granted = Granted()
+        """Memory that launches may touch."""
 
     def begin_forward(self) -> None:
         """A forward begins: launches are counted from 0."""
@@ -57,16 +57,12 @@ class LaunchState:
             The kinds of its stores that happen; None for all.
         """
         self._number += not self.is_tried
-        self.tensors = [value for value in _leaves(arguments) if isinstance(value, torch.Tensor)]
+        self.tensors = tensors_among(arguments)
         self.tables = tables.tables(self.tensors) if self.has_data else []
         self.tensors += tables.reached(self.tables)
-        self.ranges = [self._memory(tensor) for tensor in self.tensors]
+        self.ranges = [self.granted.memory(tensor) for tensor in self.tensors]
         is_concerned = self._only is None or self._number in self._only
         return None if self._kept is None or self.is_tried or not is_concerned else [*self._kept]
-
-    def confine(self, shared: Range, places: Iterable[Range]) -> None:
-        """Of the judge's memory, launches may touch these tensors, each where it was handed over."""
-        self._shared, self._places = shared, sorted(places)
 
     @contextmanager
     def keeping(self, kinds: Sequence[Kind], only: Sequence[int] | None) -> Iterator[None]:
@@ -89,22 +85,6 @@ class LaunchState:
         finally:
             self.events, self.suppressed, self.is_tried = outer
 
-    def _memory(self, tensor: torch.Tensor) -> Range:
-        storage = tensor.untyped_storage()
-        start = storage.data_ptr()
-        if start != self._shared[0]:
-            return start, start + storage.nbytes()
-        address = tensor.data_ptr()
-        return next((place for place in self._places if place[0] <= address < place[1]), (0, 0))
-
 
 STATE = LaunchState()
 """This process's."""
-
-
-def _leaves(arguments: Iterable[Any]) -> Iterator[Any]:
-    for value in arguments:
-        if isinstance(value, tuple | list):
-            yield from _leaves(value)
-        else:
-            yield value if isinstance(value, torch.Tensor) else getattr(value, "base", value)

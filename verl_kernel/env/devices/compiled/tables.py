@@ -13,10 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import torch
 
+from verl_kernel.env.devices.launch_requests import Range, span
 from verl_kernel.env.tamper.tripwire import WIRE
 
-Range = tuple[int, int]
-"""First byte and the byte behind the last."""
 _INTEGERS = (torch.int64, torch.uint64)
 _MOST_BYTES = 64 << 20
 """Larger tensors are no tables."""
@@ -27,8 +26,8 @@ _TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 def tables(tensors: Iterable[torch.Tensor]) -> list[Range]:
     """The memory of those that may hold addresses."""
-    found = [_span(tensor) for tensor in tensors if tensor.dtype in _INTEGERS and tensor.numel()]
-    return sorted({span for span in found if span[1] - span[0] <= _MOST_BYTES and span[0] % 8 == 0})
+    found = [span(tensor) for tensor in tensors if tensor.dtype in _INTEGERS and tensor.numel()]
+    return sorted({(start, stop) for start, stop in found if stop - start <= _MOST_BYTES and start % 8 == 0})
 
 
 def reached(known: Sequence[Range]) -> list[torch.Tensor]:
@@ -78,12 +77,6 @@ def restore(known: Sequence[Range], places: Mapping[Range, int], base: int) -> N
             ctypes.memmove(table[0], words.ctypes.data, words.nbytes)
 
 
-def _span(tensor: torch.Tensor) -> Range:
-    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-    start = tensor.data_ptr()
-    return start, start + (last + 1) * tensor.element_size()
-
-
 def _words(table: Range) -> np.ndarray:
     words = np.empty((table[1] - table[0]) // 8, np.uint64)
     ctypes.memmove(words.ctypes.data, table[0], words.nbytes)
@@ -105,7 +98,7 @@ def _alive() -> list[torch.Tensor]:
 
 
 def _leads_to(addresses: np.ndarray, tensor: torch.Tensor) -> bool:
-    start, stop = _span(tensor)
+    start, stop = span(tensor)
     first = int(np.searchsorted(addresses, np.uint64(start)))
     return first < len(addresses) and int(addresses[first]) < stop
 

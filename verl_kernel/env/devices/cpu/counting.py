@@ -10,7 +10,7 @@ stay inside the tensors of the launch, whatever integers it was given. What the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any
 
@@ -23,10 +23,8 @@ from verl_kernel.env.devices.base import ProgramWatch
 from verl_kernel.env.devices.cpu.native_work import NativeWork, Uses
 from verl_kernel.env.devices.cpu.work.launch_steps import Products
 from verl_kernel.env.devices.cpu.work.traffic import Traffic, sector_bytes
+from verl_kernel.env.devices.launch_requests import Granted, Range, tensors_among
 from verl_kernel.env.trace import TraceEvent
-
-Range = tuple[int, int]
-"""First byte and the byte behind the last."""
 
 
 class OutOfBounds(Exception):
@@ -61,10 +59,8 @@ class Launches:
         """Those among the launch's arguments."""
         self.ranges: list[Range] = []
         """The memory of each that the launch may touch."""
-        self.shared: Range = (0, 0)
-        """The judge's memory, where tensors of others lie beside the launch's."""
-        self.places: list[Range] = []
-        """The tensors in the judge's memory that the program was given."""
+        self.granted = Granted()
+        """Memory that launches may touch."""
         self.reset()
 
     def native_for(self, is_tried: bool) -> Callable[..., Any] | None:
@@ -132,32 +128,10 @@ def count_flops(number: int) -> None:
     STATE.flops += number
 
 
-def confine(shared: Range, places: Iterable[Range]) -> None:
-    """Of the judge's memory, launches may touch these tensors, each where it was handed over."""
-    STATE.shared, STATE.places = shared, sorted(places)
-
-
 def allow(arguments: Iterable[Any]) -> None:
     """The launch that follows may touch the memory of the tensors among its arguments."""
-    STATE.tensors = [value for value in _leaves(arguments) if isinstance(value, torch.Tensor)]
-    STATE.ranges = [_memory(tensor) for tensor in STATE.tensors]
-
-
-def _memory(tensor: torch.Tensor) -> Range:
-    storage = tensor.untyped_storage()
-    start = storage.data_ptr()
-    if start != STATE.shared[0]:
-        return start, start + storage.nbytes()
-    address = tensor.data_ptr()
-    return next((place for place in STATE.places if place[0] <= address < place[1]), (0, 0))
-
-
-def _leaves(arguments: Iterable[Any]) -> Iterator[Any]:
-    for value in arguments:
-        if isinstance(value, tuple | list):
-            yield from _leaves(value)
-        else:
-            yield getattr(value, "base", value) if not isinstance(value, torch.Tensor) else value
+    STATE.tensors = tensors_among(arguments)
+    STATE.ranges = [STATE.granted.memory(tensor) for tensor in STATE.tensors]
 
 
 def install() -> None:

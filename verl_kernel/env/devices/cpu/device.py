@@ -25,8 +25,6 @@ from verl_kernel.env.trace import TraceEvent
 from verl_kernel.errors import EnvironmentNotReady
 
 _VARIABLE = "TRITON_INTERPRET"
-_POISON = 3e4
-"""What floating tensors hold during an ablation where nothing was written; half precision has it too."""
 
 
 class InterpreterDevice(DeviceBackend):
@@ -55,9 +53,9 @@ class InterpreterDevice(DeviceBackend):
 
     def confine(self, shared: torch.Tensor, given: Sequence[torch.Tensor]) -> None:
         """Remember where they lie."""
-        from verl_kernel.env.devices.cpu import counting
+        from verl_kernel.env.devices.cpu.counting import STATE
 
-        counting.confine(_range(shared), map(_range, given))
+        STATE.granted.confine(shared, given)
 
     @contextmanager
     def record(self) -> Iterator[list[TraceEvent]]:
@@ -166,12 +164,12 @@ class InterpreterDevice(DeviceBackend):
         from verl_kernel.env.devices.cpu.counting import STATE
         from verl_kernel.env.devices.cpu.memory.allocations import ALLOCATIONS
         from verl_kernel.env.devices.cpu.stores import keeping
-        from verl_kernel.env.devices.poison import PoisonedAllocations
+        from verl_kernel.env.devices.poison import ABLATED, PoisonedAllocations
 
         STATE.suppressed = not kept and only is None
         ALLOCATIONS.forget()  # what is left out now, an honest program may read in a later forward
         try:
-            with keeping(kept, only), PoisonedAllocations(_POISON):
+            with keeping(kept, only), PoisonedAllocations(ABLATED):
                 yield
         finally:
             STATE.suppressed = False
@@ -183,13 +181,6 @@ class InterpreterDevice(DeviceBackend):
         from verl_kernel.env.devices.cpu.launches import REFUSED
 
         return isinstance(exc, TritonError) or getattr(exc, REFUSED, False) is True
-
-
-def _range(tensor: torch.Tensor) -> tuple[int, int]:
-    """First byte of a tensor and the byte behind its last element."""
-    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-    start = tensor.data_ptr()
-    return start, start + (last + 1) * tensor.element_size() if tensor.numel() else start
 
 
 def _interprets() -> bool:

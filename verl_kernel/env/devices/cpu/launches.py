@@ -7,7 +7,6 @@ Import this module only in a process that imported triton with TRITON_INTERPRET=
 from __future__ import annotations
 
 import inspect
-import operator
 import time
 import traceback
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from verl_kernel.env.devices.cpu.memory import hooks
 from verl_kernel.env.devices.cpu.native_work import Uses
 from verl_kernel.env.devices.cpu.stores import STORES
 from verl_kernel.env.devices.cpu.work.launch_steps import launch_steps, warps_of
+from verl_kernel.env.devices.launch_requests import grid_sizes
 from verl_kernel.env.devices.op_recorder import OpRecorder
 from verl_kernel.env.machine.constants import constant
 from verl_kernel.env.tamper.hack_flags import HackFlag
@@ -106,7 +106,7 @@ def _prepare(executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         raise _refused(exc) from None
     if callable(executor.grid):
         executor.grid = executor.grid(bound)
-    executor.grid = _sizes(executor.grid)
+    executor.grid = grid_sizes(executor.grid)
     counting.allow(bound.values())
     STATE.variant = _variant(executor.fn, args, kwargs)
 
@@ -124,15 +124,6 @@ def _text_of(function: Any) -> KernelText | None:
     if isinstance(function, InterpretedFunction):
         return _APPROVED[function.rewrite()]
     return CONSTANT_TEXTS.get(function.fn)
-
-
-def _sizes(grid: Any) -> tuple[int, ...]:
-    sizes = tuple(grid) if isinstance(grid, tuple | list) else (grid,)
-    if not 1 <= len(sizes) <= 3:
-        raise ValueError(f"a grid has one to three sizes, not {len(sizes)}")
-    if not all(hasattr(size, "__index__") for size in sizes):
-        raise TypeError(f"a grid holds integers, not {', '.join(type(size).__name__ for size in sizes)}")
-    return (*(max(0, operator.index(size)) for size in sizes), *(1,) * (3 - len(sizes)))
 
 
 def _run(original: Callable[..., Any], executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ import torch
 from verl_kernel.env.compilation.description import Unit
 from verl_kernel.env.devices.compiled.link import Link, described
 from verl_kernel.env.devices.compiled.state import STATE
-from verl_kernel.env.devices.compiled.tables import Range
+from verl_kernel.env.devices.launch_requests import Range
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.ipc.execution_messages import Fresh, Launch, Launched, LaunchRequest
 from verl_kernel.env.true_size import opcodes

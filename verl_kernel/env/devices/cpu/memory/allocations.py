@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from verl_kernel.env.devices.cpu.counting import STATE
 from verl_kernel.env.devices.cpu.memory.access import Array
-from verl_kernel.env.devices.op_mode import DispatchMode
+from verl_kernel.env.devices.op_mode import DispatchMode, changed
 from verl_kernel.env.devices.poison import ALLOCATING_OPS
 
 _MOST_BYTES = 1 << 28
@@ -117,13 +117,5 @@ class AllocationWatch(DispatchMode):  # type: ignore[no-untyped-call]
             for tensor in pytree.tree_leaves(result):
                 ALLOCATIONS.add(tensor)
         elif func._schema.is_mutable:
-            ALLOCATIONS.wrote(_changed(func._schema, args, kwargs or {}))
+            ALLOCATIONS.wrote(changed(func._schema, args, kwargs or {}))
         return result
-
-
-def _changed(schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-    """Tensors among the arguments that an op writes to."""
-    given = {**dict(zip((item.name for item in schema.arguments), args, strict=False)), **kwargs}
-    names = [item.name for item in schema.arguments if item.alias_info is not None and item.alias_info.is_write]
-    leaves = pytree.tree_leaves([given.get(name) for name in names])
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]

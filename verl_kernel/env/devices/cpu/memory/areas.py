@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from verl_kernel.env.devices.cpu.counting import Range
 from verl_kernel.env.devices.cpu.memory.access import Array
 from verl_kernel.env.devices.cpu.memory.allocations import ALLOCATIONS, Allocation
+from verl_kernel.env.devices.launch_requests import Range
 
 _FAR = 1 << 31
 """An address so many bytes from all tensors is not said to be near one of them."""
