@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tasks that are too large to run whole even compiled, and candidates for them: honest ones and ones that cheat."""
 
+import ast
+from pathlib import Path
+
 _TASK = """
 import torch
 import torch.nn.functional as F
@@ -161,35 +164,21 @@ def scaled(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     return candidate("x, y", _filled(kernels, {"KERNEL": kernel}), "\n" + body)
 
 
+def _of_benchmark(name: str) -> str:
+    """The text of a kernel that benchmarks/sampled_kernels.py counts."""
+    text = (Path(__file__).parents[3] / "benchmarks" / "sampled_kernels.py").read_text()
+    node = next(node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == name)
+    return "\n".join(["", *text.splitlines()[node.decorator_list[0].lineno - 1 : node.end_lineno], ""])
+
+
 PERSISTENT = candidate(
     "a, b",
-    """
-@triton.jit
-def persistent(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    columns, turns = tl.cdiv(N, BN), tl.cdiv(K, BK)
-    tiles = tl.cdiv(M, BM) * columns
-    own = (tiles - tl.program_id(0) + tl.num_programs(0) - 1) // tl.num_programs(0)
-    tile, turn, k = tl.program_id(0) - tl.num_programs(0), -1, tl.arange(0, BK)
-    total = tl.zeros((BM, BN), tl.float32)
-    for _ in range(0, own * turns):
-        turn = tl.where(turn == turns - 1, 0, turn + 1)
-        if turn == 0:
-            tile += tl.num_programs(0)
-            total = tl.zeros((BM, BN), tl.float32)
-        m, n = tile // columns * BM + tl.arange(0, BM), tile % columns * BN + tl.arange(0, BN)
-        at = turn * BK + k
-        a = tl.load(a_ptr + m[:, None] * K + at[None, :], mask=(m[:, None] < M) & (at[None, :] < K), other=0.0)
-        b = tl.load(b_ptr + at[:, None] * N + n[None, :], mask=(at[:, None] < K) & (n[None, :] < N), other=0.0)
-        total = tl.dot(a, b, total)
-        if turn == turns - 1:
-            place = c_ptr + m[:, None] * N + n[None, :]
-            tl.store(place, total.to(c_ptr.dtype.element_ty), mask=(m[:, None] < M) & (n[None, :] < N))
-""",
+    _of_benchmark("persistent_matmul"),
     """
         (M, K), N = a.shape, b.shape[1]
         c = torch.empty((M, N), dtype=a.dtype)
         tiles = triton.cdiv(M, 128) * triton.cdiv(N, 128)
-        persistent[(min(132, tiles),)](a, b, c, M, N, K, BM=128, BN=128, BK=32, num_warps=8)
+        persistent_matmul[(min(132, tiles),)](a, b, c, M, N, K, BM=128, BN=128, BK=32, num_warps=8)
         return c
 """,
 )

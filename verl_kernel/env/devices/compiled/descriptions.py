@@ -7,25 +7,18 @@ described once.
 
 from __future__ import annotations
 
-import enum
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
-import torch
-import triton.language as tl
 from triton.runtime.errors import OutOfResources
-from triton.runtime.jit import ConstexprFunction, TensorWrapper
-from triton.tools.tensor_descriptor import TensorDescriptor
+from triton.runtime.jit import ConstexprFunction
 
 from verl_kernel.env.compilation.description import Description, Function, Launch, Unit
-from verl_kernel.env.devices.compiled.kernel_source import KernelSource, NotTriton, is_function, library_path
-
-_ALIGNMENT = 16
-_NARROW, _WIDE = range(-(2**31), 2**31), range(-(2**63), 2**63)
-_TENSORS = (torch.Tensor, torch.nn.Parameter)
+from verl_kernel.env.devices.compiled.kernel_source import KernelSource, is_function, library_path
+from verl_kernel.env.devices.compiled.values import Values
 
 
 @dataclass(frozen=True)
@@ -138,8 +131,8 @@ class Descriptions:
         return list(found.values())
 
 
-class _Values:
-    """Values as JSON."""
+class _Values(Values):
+    """Those of launches that these descriptions hold."""
 
     def __init__(self, descriptions: Descriptions) -> None:
         self._descriptions = descriptions
@@ -147,69 +140,21 @@ class _Values:
     def launch(self, source: KernelSource, args: tuple[Any, ...], options: Mapping[str, Any]) -> Launch:
         names = [item.name for item in source.made.params]
         constants = {item.name for item in source.made.params if item.is_constexpr}
-        positional = [self._passed(value, name in constants) for name, value in zip(names, args, strict=False)]
-        named = {name: self._passed(item, name in constants) for name, item in options.items() if name in names}
+        positional = [self.passed(value, name in constants) for name, value in zip(names, args, strict=False)]
+        named = {name: self.passed(item, name in constants) for name, item in options.items() if name in names}
         others = {name: self.used(value) for name, value in options.items() if name not in names}
         return Launch(self._descriptions.number(source.made, self), positional, named, others)
 
-    def used(self, value: Any) -> Any:
-        """A constant or what a name stands for."""
-        try:
-            return self._described(value)
-        except Exception as exc:  # noqa: BLE001  what cannot be described is told so, and refused where it is used
-            return {"absent": f"{type(value).__name__}: {exc}"[:200]}
+    def path(self, value: Any) -> tuple[str, str] | None:
+        return library_path(value)
 
-    def _passed(self, value: Any, is_constant: bool) -> Any:
-        if is_constant:
-            return self.used(value)
-        if type(value) in _TENSORS or (type(value) is TensorWrapper and type(value.base) in _TENSORS):
-            return {"tensor": {"dtype": _last(value.dtype), "aligned": value.data_ptr() % _ALIGNMENT == 0}}
-        if type(value) is TensorDescriptor and type(value.base) in _TENSORS:
-            shape = [int(size) for size in value.block_shape]
-            return {"descriptor": {"dtype": _last(value.base.dtype), "block_shape": shape}}
-        if type(value) is int:
-            return _representative(value)
-        if type(value) is float:
-            return {"float": "0.5"}
-        if isinstance(value, tuple):
-            return _tuple(value, [self._passed(item, False) for item in value])
-        return True if type(value) is bool else self.used(value)
+    def number(self, value: Any) -> int | None:
+        return self._descriptions.number(value, self) if is_function(value) else None
 
-    def _described(self, value: Any) -> Any:
-        if value is None or type(value) in (bool, int, str):
-            return value
-        if type(value) is float:
-            return {"float": repr(value)}
-        if isinstance(value, tuple):
-            return _tuple(value, list(map(self._described, value)))
-        if type(value) is tl.constexpr:
-            return {"constexpr": self._constant(value.value)}
-        if isinstance(value, tl.core.pointer_type):
-            return {"dtype": f"*{value.element_ty.name}"}
-        if isinstance(value, tl.dtype):
-            return {"dtype": value.name}
-        return {"torch": _last(value)} if isinstance(value, torch.dtype) else self._object(value)
-
-    def _constant(self, value: Any) -> Any:
-        """What `tl.constexpr` holds: also a function, which kernels then call for constants."""
+    def constant(self, value: Any) -> Any:
+        """What it holds: also a function, which kernels then call for constants."""
         is_own = type(value) is FunctionType and library_path(value) is None
-        return self._object(self._descriptions.constant(value)) if is_own else self._described(value)
-
-    def _object(self, value: Any) -> Any:
-        if isinstance(value, ModuleType):
-            return {"module": value.__name__}
-        if isinstance(value, enum.Enum):
-            return {"member": [type(value).__module__, type(value).__qualname__, value.name]}
-        if path := library_path(value):
-            return {"member": list(path)}
-        home = getattr(value, "__module__", None)
-        if home in ("math", "builtins") and callable(value):
-            return {"member": [home, value.__name__]}
-        if is_function(value):
-            return {"function": self._descriptions.number(value, self)}
-        if isinstance(value, type):
-            return {"class": value.__name__}  # an annotation's; in a body the compiler refuses it
-        raise NotTriton("nothing that a compiler could be given")
+        return {"function": self.number(self._descriptions.constant(value))} if is_own else super().constant(value)
 
 
 def _function(source: KernelSource, uses: dict[str, Any], defaults: dict[str, Any]) -> Function:
@@ -220,21 +165,3 @@ def _function(source: KernelSource, uses: dict[str, Any], defaults: dict[str, An
 def _defaults(source: KernelSource, values: _Values) -> dict[str, Any]:
     parameters = inspect.signature(source.function).parameters.values()
     return {item.name: values.used(item.default) for item in parameters if item.default is not item.empty}
-
-
-def _representative(value: int) -> int:
-    """An integer that Triton's compiler takes for the same as this one."""
-    if value == 1:
-        return 1
-    is_even = value % _ALIGNMENT == 0
-    least = 0 if value in _NARROW else 2**40 if value in _WIDE else 2**63
-    return least + (_ALIGNMENT if is_even else 3)
-
-
-def _tuple(value: tuple[Any, ...], values: list[Any]) -> dict[str, Any]:
-    fields = getattr(type(value), "_fields", None)
-    return {"tuple": {"name": type(value).__name__, "fields": fields and list(fields), "values": values}}
-
-
-def _last(dtype: Any) -> str:
-    return str(dtype).rpartition(".")[2]

@@ -8,27 +8,21 @@ described once.
 from __future__ import annotations
 
 import builtins
-import enum
 import inspect
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import Any
 
-import torch
-import triton.language as tl
 from triton.runtime.errors import OutOfResources
 from triton.runtime.interpreter import InterpretedFunction
-from triton.runtime.jit import ConstexprFunction, TensorWrapper, _normalize_ty
-from triton.tools.tensor_descriptor import TensorDescriptor
+from triton.runtime.jit import ConstexprFunction, _normalize_ty
 
 from verl_kernel.env.compilation.description import Description, Function, Launch, Unit
+from verl_kernel.env.devices.compiled.values import Values
 from verl_kernel.env.devices.cpu.language import triton_objects
 from verl_kernel.env.devices.cpu.language.kernel_language import KernelText
 from verl_kernel.env.static_check import candidate_code
 
 _SETTINGS = ("do_not_specialize", "do_not_specialize_on_alignment", "noinline", "debug")
-_ALIGNMENT = 16
-_NARROW, _WIDE = range(-(2**31), 2**31), range(-(2**63), 2**63)
 TextOf = Callable[[Any], KernelText | None]
 """The checked text of a function under `@triton.jit`; None for one of Triton's own."""
 
@@ -114,8 +108,8 @@ VARIANTS = LaunchVariants()
 """This process's."""
 
 
-class _Values:
-    """Values as JSON."""
+class _Values(Values):
+    """Those of launches in the interpreter."""
 
     def __init__(self, variants: LaunchVariants, text_of: TextOf) -> None:
         self._variants, self._text_of = variants, text_of
@@ -123,69 +117,18 @@ class _Values:
     def launch(self, text: KernelText, args: tuple[Any, ...], options: Mapping[str, Any]) -> Launch:
         names = text.function.__code__.co_varnames[: text.function.__code__.co_argcount]
         constants = {name for name, mark in _marks(text).items() if mark == "constexpr"}
-        positional = [self._passed(value, name in constants) for name, value in zip(names, args, strict=False)]
-        named = {name: self._passed(item, name in constants) for name, item in options.items() if name in names}
+        positional = [self.passed(value, name in constants) for name, value in zip(names, args, strict=False)]
+        named = {name: self.passed(item, name in constants) for name, item in options.items() if name in names}
         others = {name: self.used(value) for name, value in options.items() if name not in names}
         return Launch(self._variants.number(text, self, is_constant=False), positional, named, others)
 
-    def used(self, value: Any) -> Any:
-        """A constant or what a name stands for."""
-        try:
-            return self._described(value)
-        except Exception as exc:  # noqa: BLE001  a function that cannot be read: its launch raises the same if it runs it
-            return {"absent": f"{type(value).__name__}: {exc}"[:200]}
+    def path(self, value: Any) -> tuple[str, str] | None:
+        return triton_objects.path(value)
 
-    def _passed(self, value: Any, is_constant: bool) -> Any:
-        if is_constant:
-            return self.used(value)
-        if isinstance(value, torch.Tensor | TensorWrapper):
-            return {"tensor": {"dtype": _last(value.dtype), "aligned": value.data_ptr() % _ALIGNMENT == 0}}
-        if isinstance(value, TensorDescriptor):
-            shape = [int(size) for size in value.block_shape]
-            return {"descriptor": {"dtype": _last(value.base.dtype), "block_shape": shape}}
-        if type(value) is int:
-            return _representative(value)
-        if type(value) is float:
-            return {"float": "0.5"}
-        if isinstance(value, tuple):
-            return _tuple(value, [self._passed(item, False) for item in value])
-        return True if type(value) is bool else self.used(value)
-
-    def _described(self, value: Any) -> Any:
-        if value is None or type(value) in (bool, int, str):
-            return value
-        if type(value) is float:
-            return {"float": repr(value)}
-        if isinstance(value, tuple):
-            return _tuple(value, list(map(self._described, value)))
-        if type(value) is tl.constexpr:
-            return {"constexpr": self._described(value.value)}
-        if isinstance(value, tl.core.pointer_type):
-            return {"dtype": f"*{value.element_ty.name}"}
-        if isinstance(value, tl.dtype):
-            return {"dtype": value.name}
-        if isinstance(value, torch.dtype):
-            return {"torch": _last(value)}
-        return self._object(value)
-
-    def _object(self, value: Any) -> Any:
-        if isinstance(value, ModuleType):
-            return {"module": value.__name__}
-        if isinstance(value, enum.Enum):
-            return {"member": [type(value).__module__, type(value).__qualname__, value.name]}
-        if path := triton_objects.path(value):
-            return {"member": list(path)}
-        home = getattr(value, "__module__", None)
-        if home in ("math", "builtins") and callable(value):
-            return {"member": [home, value.__name__]}
-        if isinstance(value, InterpretedFunction | ConstexprFunction):
-            text = self._text_of(value)
-            if text is not None:
-                is_constant = isinstance(value, ConstexprFunction)
-                return {"function": self._variants.number(text, self, is_constant)}
-        if isinstance(value, type):
-            return {"class": value.__name__}  # an annotation's; in a body the interpreter has refused it
-        raise TypeError("nothing that a compiler could be given")
+    def number(self, value: Any) -> int | None:
+        is_constant = isinstance(value, ConstexprFunction)
+        text = self._text_of(value) if is_constant or isinstance(value, InterpretedFunction) else None
+        return None if text is None else self._variants.number(text, self, is_constant)
 
 
 def _function(text: KernelText, uses: dict[str, Any], is_constant: bool, values: _Values | None = None) -> Function:
@@ -203,24 +146,6 @@ def _function(text: KernelText, uses: dict[str, Any], is_constant: bool, values:
 def _marks(text: KernelText) -> dict[str, str]:
     given: Mapping[str, Any] = text.kernel.__annotations__
     return {name: str(_normalize_ty(mark)) for name, mark in given.items() if name != "return"}
-
-
-def _representative(value: int) -> int:
-    """An integer that Triton's compiler takes for the same as this one."""
-    if value == 1:
-        return 1
-    is_even = value % _ALIGNMENT == 0
-    least = 0 if value in _NARROW else 2**40 if value in _WIDE else 2**63
-    return least + (_ALIGNMENT if is_even else 3)
-
-
-def _tuple(value: tuple[Any, ...], values: list[Any]) -> dict[str, Any]:
-    fields = getattr(type(value), "_fields", None)
-    return {"tuple": {"name": type(value).__name__, "fields": fields and list(fields), "values": values}}
-
-
-def _last(dtype: Any) -> str:
-    return str(dtype).rpartition(".")[2]
 
 
 def _is_builtin(name: str, value: Any) -> bool:
