@@ -4,8 +4,9 @@
 An SM of the H100 issues for 128 threads in a cycle, and its units take fewer: 64 for integers, comparisons,
 conversions and float64, 32 for shared memory and shuffles, 16 for sums over a warp, special functions and conversions
 of 64-bit integers (after the CUDA C++ Programming Guide, "Arithmetic Instructions", 9.0; its text was not at hand).
-Costs are in instructions of single threads, of which an SM issues 128 in a cycle; units work side by side. What PTX writes as one instruction and the
-machine as several counts as those: divisions, functions of subnormals, 64-bit integers.
+Costs are in instructions of single threads, of which an SM issues 128 in a cycle; units work side by side. What PTX
+writes as one instruction and the machine as several counts as those: divisions, functions of subnormals, 64-bit
+integers.
 """
 
 from __future__ import annotations
