@@ -126,13 +126,15 @@ def _ablated(kept, only=None):
     return run
 
 
-def _tuned():
-    @triton.autotune([triton.Config({"BLOCK": 16}), triton.Config({"BLOCK": 32})], key=["n"])
+def _tuned(cache_results):
+    configs = [triton.Config({"BLOCK": 16}), triton.Config({"BLOCK": 32})]
+
+    @triton.autotune(configs, key=["n"], cache_results=cache_results)
     @triton.jit
     def tuned(x, n, BLOCK: tl.constexpr):
         tl.store(x, n)
 
-    tuned[lambda given: (given["BLOCK"],)](X, 7)
+    return lambda: tuned[lambda given: (given["BLOCK"],)](X, 7)
 
 
 def _reached():
@@ -181,7 +183,8 @@ CASES = {
     "empty": _recorded(_launch((0,))),
     "failed": _recorded(_launch(), failure="out of bounds"),
     "warmup": _recorded(lambda: kernel.warmup(X, 5, None, grid=(1,))),
-    "tuned": _recorded(_tuned),
+    "tuned": _recorded(_tuned(cache_results=False)),
+    "tuned_by_files": [_recorded(_tuned(cache_results=True)) for _ in range(2)],
     "all_left_out": _recorded(_ablated(())),
     "kept": _recorded(_ablated(("moves",)))["asked"],
     "one_left_out": _recorded(_ablated((), [1]))["asked"],

@@ -115,6 +115,10 @@ def test_an_autotuner_tries_each_configuration_once_and_launches_one(cases):
     assert len(cases["tuned"]["events"]) == 1
 
 
+def test_no_file_of_tritons_cache_chooses_a_configuration(cases):
+    assert [run["asked"] for run in cases["tuned_by_files"]] == [cases["tuned"]["asked"]] * 2
+
+
 def test_an_ablation_of_all_launches_asks_for_none(cases):
     assert (cases["all_left_out"]["asked"], cases["all_left_out"]["events"]) == ([], [])
 

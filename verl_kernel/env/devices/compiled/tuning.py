@@ -34,6 +34,7 @@ def install() -> None:
     """Let autotuners choose by the simulated clock (once per process)."""
     Autotuner.do_bench = property(lambda self: simulated_ms)
     Autotuner.prune_configs = _bounded(Autotuner.prune_configs)
+    Autotuner.check_disk_cache = _measured_here
 
 
 def spread(configurations: list[Any]) -> list[Any]:
@@ -42,6 +43,12 @@ def spread(configurations: list[Any]) -> list[Any]:
     if last < most:
         return configurations
     return [configurations[number * last // (most - 1)] for number in range(most)]
+
+
+def _measured_here(self: Any, key: Any, configurations: list[Any], benchmark: Callable[[], None]) -> bool:
+    """Time the configurations, whatever a file of Triton's cache says (in place of `Autotuner.check_disk_cache`)."""
+    benchmark()
+    return False
 
 
 def _bounded(original: Callable[..., Any]) -> Callable[..., Any]:
