@@ -43,7 +43,7 @@ def command(
     memory_checks: Annotated[str, typer.Option(help="Faults in memory: refuse, record or off.")] = "refuse",
     execute: Annotated[
         str, typer.Option(help="On a CPU, how kernels run: interpreted, compiled or both.")
-    ] = "interpreted",
+    ] = "compiled",
     num_judges: Annotated[int, typer.Option(help="Kernels judged at a time.")] = 1,
     true_size: Annotated[str, typer.Option(help="auto: judge what is too large at reduced sizes; or off.")] = "auto",
     timeout: Annotated[float | None, typer.Option(help="Seconds for the reference, and for each kernel's run.")] = None,

@@ -59,7 +59,7 @@ class GymOptions(OptionGroup):
     compile_for: Literal["off", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"] = "off"
     """GPU that what the trials launched is compiled for, without one, or `off`. A device that compiles kernels itself
     does not look at it."""
-    execute: Literal["interpreted", "both", "compiled"] = "interpreted"
+    execute: Literal["interpreted", "both", "compiled"] = "compiled"
     """How a CPU runs kernels: in Triton's interpreter; natively, as Triton compiles them (`compiled`); or
     `both` (docs/executor.md): each trial twice, and right in one of them only is wrong. A GPU does not look at it."""
     compile: Literal["off", "sample", "all"] = "all"
