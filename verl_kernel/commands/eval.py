@@ -41,9 +41,6 @@ def command(
         str, typer.Option(help="On a CPU, compile launches for this GPU too: sm_90, ... or off.")
     ] = ("sm_90"),
     memory_checks: Annotated[str, typer.Option(help="Faults in memory: refuse, record or off.")] = "refuse",
-    execute: Annotated[
-        str, typer.Option(help="On a CPU, how kernels run: interpreted, compiled or both.")
-    ] = "compiled",
     num_judges: Annotated[int, typer.Option(help="Kernels judged at a time.")] = 1,
     true_size: Annotated[str, typer.Option(help="auto: judge what is too large at reduced sizes; or off.")] = "auto",
     timeout: Annotated[float | None, typer.Option(help="Seconds for the reference, and for each kernel's run.")] = None,
@@ -51,7 +48,7 @@ def command(
 ) -> None:
     """Judge kernels against a reference program."""
     options = _options(
-        *(device, static_check, tolerance, float32, trials, gpu_profile, compile_for, memory_checks, execute),
+        *(device, static_check, tolerance, float32, trials, gpu_profile, compile_for, memory_checks),
         *(num_judges, true_size, timeout),
     )
     results: list[EvalResult] = []
@@ -93,7 +90,6 @@ def _options(
     gpu_profile: str,
     compile_for: str,
     memory_checks: str,
-    execute: str,
     num_judges: int,
     true_size: str,
     timeout: float | None,
@@ -101,8 +97,7 @@ def _options(
     chosen: dict[str, Any] = {
         "device": device, "static_check": gate, "tolerance": tolerance, "float32": float32,
         "correctness_trials": trials, "gpu_profile": gpu_profile, "compile_for": compile_for,
-        "memory_checks": memory_checks, "execute": execute,
-        "num_judges": num_judges, "true_size": true_size,
+        "memory_checks": memory_checks, "num_judges": num_judges, "true_size": true_size,
     }  # fmt: skip
     if timeout is not None:
         chosen |= dict.fromkeys(("reference_timeout_s", "load_timeout_s", "run_timeout_s"), timeout)

@@ -11,12 +11,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from verl_kernel.env.backends import refuse_interpreting, resolve_device
+    from verl_kernel.env.backends import refuse_simulating, resolve_device
     from verl_kernel.env.clocks.statistics import is_parity
     from verl_kernel.env.conformance.suite import check_evaluator
     from verl_kernel.env.isolation_probe import granted_isolation
     from verl_kernel.env.judge.judge import Judge
-    from verl_kernel.env.judge.memory_findings import described
     from verl_kernel.env.judge.trials.choice import TrialChoice
     from verl_kernel.env.options import GymOptions
     from verl_kernel.env.pool.cluster.gym import KernelGym
@@ -52,10 +51,9 @@ _HOMES = {
     "TrueSize": "result",
     "check": "static_check",
     "check_evaluator": "conformance.suite",
-    "described": "judge.memory_findings",
     "granted_isolation": "isolation_probe",
     "is_parity": "clocks.statistics",
-    "refuse_interpreting": "backends",
+    "refuse_simulating": "backends",
     "resolve_device": "backends",
 }
 
@@ -84,7 +82,7 @@ __all__ = [
     "described",
     "granted_isolation",
     "is_parity",
-    "refuse_interpreting",
+    "refuse_simulating",
     "resolve_device",
 ]
 

@@ -29,16 +29,9 @@ class Backend:
 
 def _cpu() -> Backend:
     from verl_kernel.env.clocks.simulated import SimulatedClock
-    from verl_kernel.env.devices.cpu.device import InterpreterDevice
+    from verl_kernel.env.devices.cpu.device import CpuDevice
 
-    return Backend(InterpreterDevice(), lambda options: SimulatedClock(options.gpu_profile, options.float32))
-
-
-def _compiled() -> Backend:
-    from verl_kernel.env.clocks.simulated import SimulatedClock
-    from verl_kernel.env.devices.compiled.device import CompiledDevice
-
-    return Backend(CompiledDevice(), lambda options: SimulatedClock(options.gpu_profile, options.float32))
+    return Backend(CpuDevice(), lambda options: SimulatedClock(options.gpu_profile, options.float32))
 
 
 def _cuda() -> Backend:
@@ -57,13 +50,12 @@ BACKENDS: dict[str, Callable[[], Backend]] = {"cpu": _cpu, "cuda": _cuda}
 """By the name of their device, `kernelgym.device`."""
 
 
-def resolve_backend(name: str, probe: bool = True, compiled: bool = False) -> Backend:
+def resolve_backend(name: str, probe: bool = True) -> Backend:
     """The backend for `auto` (CUDA where there is a GPU), `cpu` or `cuda`.
 
     Args:
         name: which.
         probe: refuse `cuda` where there is none; a zygote must not ask, for the question may make a CUDA context.
-        compiled: whether a CPU runs kernels as Triton compiles them.
 
     Raises:
         ConfigError: another name.
@@ -72,21 +64,19 @@ def resolve_backend(name: str, probe: bool = True, compiled: bool = False) -> Ba
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     elif name == "cuda" and probe and not torch.cuda.is_available():
-        raise EnvironmentNotReady(
-            "device cuda needs a GPU and torch finds none here: use device cpu (Triton's interpreter)"
-        )
+        raise EnvironmentNotReady("device cuda needs a GPU and torch finds none here: use device cpu (simulated times)")
     if name not in BACKENDS:
         raise ConfigError(f"device is {name!r}; it must be one of auto, {', '.join(BACKENDS)}")
-    return _compiled() if compiled and name == "cpu" else BACKENDS[name]()
+    return BACKENDS[name]()
 
 
-def resolve_device(name: str, probe: bool = True, compiled: bool = False) -> DeviceBackend:
+def resolve_device(name: str, probe: bool = True) -> DeviceBackend:
     """The device of `resolve_backend`."""
-    return resolve_backend(name, probe, compiled).device
+    return resolve_backend(name, probe).device
 
 
-def refuse_interpreting(options: GymOptions, device: DeviceBackend) -> None:
-    """Where judges ask for GPUs, `auto` never means the interpreter.
+def refuse_simulating(options: GymOptions, device: DeviceBackend) -> None:
+    """Where judges ask for GPUs, `auto` never means a CPU.
 
     Raises:
         EnvironmentNotReady: it would.
@@ -94,5 +84,5 @@ def refuse_interpreting(options: GymOptions, device: DeviceBackend) -> None:
     if options.device == "auto" and options.gpus_per_judge > 0 and device.timing_source == "simulated":
         raise EnvironmentNotReady(
             f"device auto finds no GPU here though kernelgym.gpus_per_judge is {options.gpus_per_judge:g}, and would "
-            "interpret kernels and simulate their times: give judges a GPU, or set kernelgym.gpus_per_judge to 0"
+            "run kernels on a CPU and simulate their times: give judges a GPU, or set kernelgym.gpus_per_judge to 0"
         )

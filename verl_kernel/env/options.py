@@ -31,7 +31,7 @@ class GymOptions(OptionGroup):
     NODE = "kernelgym"
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """`cpu` (Triton's interpreter, simulated clock), `cuda`, or `auto`: CUDA where there is one."""
+    """`cpu` (docs/executor.md, simulated clock), `cuda`, or `auto`: CUDA where there is one."""
     num_judges: Annotated[int, Interval(ge=1)] = 1
     cpus_per_judge: Annotated[float, Interval(ge=0)] = 1.0
     gpus_per_judge: Annotated[float, Interval(ge=0)] = 0.0
@@ -59,9 +59,6 @@ class GymOptions(OptionGroup):
     compile_for: Literal["off", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"] = "off"
     """GPU that what the trials launched is compiled for, without one, or `off`. A device that compiles kernels itself
     does not look at it."""
-    execute: Literal["interpreted", "both", "compiled"] = "compiled"
-    """How a CPU runs kernels: in Triton's interpreter; natively, as Triton compiles them (`compiled`); or
-    `both` (docs/executor.md): each trial twice, and right in one of them only is wrong. A GPU does not look at it."""
     compile: Literal["off", "sample", "all"] = "all"
     """Of which of training's candidates: none, a quarter chosen by the judge's secret, or all. Validation's all are."""
     ablation: bool = True
@@ -69,10 +66,10 @@ class GymOptions(OptionGroup):
     decoys: Literal["refuse", "record"] = "refuse"
     """`refuse`, or `record`: a correct decoy is timed as a kernel is and marked `decoy_kernel`, for ablations."""
     memory_checks: Literal["refuse", "record", "off"] = "off"
-    """Under Triton's interpreter, look for accesses outside of tensors, reads of bytes that nobody wrote, and races
-    between programs: `refuse` gives the verdict `unsafe`, `record` notes them in the result, `off` does not look."""
+    """On a CPU, look for reads of bytes that nobody wrote and for races between programs: `refuse` gives the verdict
+    `unsafe`, `record` notes them in the result, `off` does not look. Accesses outside of tensors are a crash anyway."""
     true_size: Literal["auto", "off"] = "off"
-    """`auto`: a task too large for the interpreter is judged at reduced sizes and timed at its own (docs/true_size.md).
+    """`auto`: a task too large to be run whole is judged at reduced sizes and timed at its own (docs/true_size.md).
     `off`: every task is run as it is. A GPU always does that."""
     reference_mode: Literal["eager", "compile"] = "eager"
     timing: Literal["device", "latency", "kernelgym"] = "device"

@@ -36,9 +36,7 @@ class EvalStatus(str, Enum):
 
 _Name = Annotated[str, Field(max_length=100)]
 _Line = Annotated[int, Field(ge=1, lt=2**31)] | None
-_Place = Annotated[int, Field(gt=-(2**64), lt=2**64)]
-_Index = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(max_length=3)]
-_Access = Literal["load", "store", "atomic"] | None
+_Sentence = Annotated[str, Field(max_length=2000)]
 
 
 class Record(BaseModel):
@@ -104,28 +102,18 @@ class CompiledKernel(Record):
 
 
 class MemoryFinding(Record):
-    """One fault that the memory checks found; what is not known of it is null."""
+    """One fault that the memory checks found."""
 
-    kind: Literal["out_of_bounds_load", "out_of_bounds_store", "uninitialised_read", "race"]
+    kind: Literal["uninitialised_read", "race"]
     kernel: _Name
     line: _Line = None
-    """In the candidate's file; of a race between a load and a store, the load's."""
-    argument: _Name | None = None
-    """Of the kernel: the tensor that is touched, or the nearest one."""
-    offset: _Place | None = None
-    """Example: which of the argument's elements, from 0; negative before it."""
-    program: _Index | None = None
-    """Index in the grid of the program that does it."""
-    other_line: _Line = None
-    """Of the access that a race is with."""
-    other_program: _Index | None = None
-    access: _Access = None
-    """What is done there; an atomic reads and writes."""
-    other_access: _Access = None
+    """In the candidate's file; of a race between a load and a store, the load's. Null where it is not known."""
+    message: _Sentence
+    """Which program, argument and element, and what to do."""
 
 
 class TrueSize(Record):
-    """How a task was judged that is too large for the interpreter."""
+    """How a task was judged that is too large to be run whole."""
 
     sizes: tuple[dict[int, int], ...]
     """For each reduced copy of the task, the new value of each size that was changed."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from verl_kernel.env import EvalError, EvalResult, MemoryFinding, described
+from verl_kernel.env import EvalError, EvalResult
 
 Kind = Literal["memory", "error", "caller", "note"]
 _PLACE = re.compile(r"line (\d{1,7})(?:, in (?:kernel )?([^:\n]{1,300}))?: ")
@@ -54,13 +54,8 @@ def remarks(result: EvalResult, code: str) -> list[Remark]:
 
 def _memory(result: EvalResult) -> Iterator[Remark]:
     for finding in result.memory_findings or ():
-        kind, text = described(finding)
-        for line in _lines(finding):
-            yield Remark(line, "memory", f"{kind}: {_PLACE.sub('', text, count=1)}")
-
-
-def _lines(finding: MemoryFinding) -> list[int]:
-    return [line for line in dict.fromkeys((finding.line, finding.other_line)) if line is not None]
+        if finding.line is not None:
+            yield Remark(finding.line, "memory", f"{finding.kind}: {finding.message}")
 
 
 def _error(error: EvalError | None, code: str) -> Iterator[Remark]:

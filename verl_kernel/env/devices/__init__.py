@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices: what differs between a GPU and Triton's interpreter."""
+"""Devices: what differs between a GPU and a CPU."""
 
-INTERPRETER_VARIABLES = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-"""What the environment must hold before a process that interprets kernels imports triton."""
-COMPILED_VARIABLES = {"VERL_KERNEL_LAUNCHES": "compiled", "OMP_NUM_THREADS": "1"}
-"""What the environment holds of a process whose kernels run compiled, elsewhere."""
+CPU_VARIABLES = {"VERL_KERNEL_LAUNCHES": "executed", "OMP_NUM_THREADS": "1"}
+"""What the environment holds of a process on a CPU that launches kernels; another process executes them."""

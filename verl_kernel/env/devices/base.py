@@ -8,7 +8,7 @@ overrides them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -23,18 +23,6 @@ from verl_kernel.env.trace import TraceEvent
 _CACHE_SHARE = 16
 
 
-class ProgramWatch(Protocol):
-    """Who is told of each program of a launch."""
-
-    def begin_program(self, index: tuple[int, ...], grid: tuple[int, ...]) -> None:
-        """One begins."""
-        ...
-
-    def end_launch(self) -> None:
-        """The last one has ended."""
-        ...
-
-
 class DeviceBackend(Protocol):
     """Where programs run, how their kernels are counted and how launches are suppressed."""
 
@@ -42,8 +30,8 @@ class DeviceBackend(Protocol):
     """`cpu` or `cuda`."""
     timing_source: str
     """`simulated` or `cuda_event`."""
-    compiled: bool = False
-    """Whether this is a CPU that runs kernels as Triton compiles them."""
+    has_executor: bool = False
+    """Whether kernels run in an executing process of the judge's, and not in the runner itself."""
     exit_s: float = 5.0
     """Seconds of its own time that a runner may take for its end."""
 
@@ -54,11 +42,6 @@ class DeviceBackend(Protocol):
     def isolation(self) -> IsolationProfile:
         """What a runner may do that this process will fork; asked in the zygote."""
         return IsolationProfile()
-
-    @property
-    def computes_bfloat16(self) -> bool:
-        """Whether kernels on bfloat16 come out right."""
-        return True
 
     def setup(self) -> None:
         """Prepare the calling thread for running programs; repeated calls are free.
@@ -166,10 +149,6 @@ class DeviceBackend(Protocol):
         """Provenance for `EvalResult.env`."""
         return {}
 
-    def function_watch(self) -> Callable[[], bool] | None:
-        """A hook that every host function of a candidate calls first; None where none can run inside a launch."""
-        return None
-
     def record(self) -> AbstractContextManager[list[TraceEvent]]:
         """Collect the events of everything that runs inside, in order."""
         ...
@@ -202,29 +181,9 @@ class DeviceBackend(Protocol):
         """Take up the link to the process that executes kernels natively, and the memory shared with it."""
         return None
 
-    def launch_natively(self, tunes: bool) -> AbstractContextManager[Any]:
-        """Launches inside run compiled, in the process at the other end of the link.
-
-        Args:
-            tunes: those of an autotuner too.
-        """
-        return nullcontext()
-
-    def watch_programs(self, watch: ProgramWatch) -> AbstractContextManager[Any]:
-        """Tell `watch` of each program of the launches inside, where a device runs them one by one."""
-        return nullcontext()
-
-    def check_memory(self) -> AbstractContextManager[Any]:
-        """Look for faults in what the launches inside do to memory; `take_memory_findings` has them."""
-        return nullcontext()
-
     def watch_allocations(self) -> AbstractContextManager[Any]:
-        """Note which memory is allocated without values inside, for checks that come later."""
+        """Poison and note which memory is allocated without values inside, where an executing process looks for it."""
         return nullcontext()
-
-    def take_memory_findings(self) -> list[dict[str, object]]:
-        """Faults that were found since the last call, as JSON values (`result.MemoryFinding`)."""
-        return []
 
     @property
     def spent_ns(self) -> int:

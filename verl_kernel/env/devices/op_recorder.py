@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -31,23 +31,14 @@ class OpRecorder(DispatchMode):
 
     Args:
         events: list to append to.
-        is_marshalling: says whether Triton's interpreter is moving a kernel's arguments, whose copies are not
-            the program's work.
-        is_launching: says whether a launch runs, in which no op of torch may run.
     """
 
     current: OpRecorder | None = None
     """The one that is on."""
 
-    def __init__(
-        self,
-        events: list[TraceEvent],
-        is_marshalling: Callable[[], bool] = lambda: False,
-        is_launching: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def __init__(self, events: list[TraceEvent]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._events = events
-        self._is_marshalling, self._is_launching = is_marshalling, is_launching
         self._depth = 0
         self.l2 = L2History()
         """What launches and ops have left in the cache."""
@@ -73,24 +64,20 @@ class OpRecorder(DispatchMode):
             return self._run(func, types, args, kwargs)
         finally:
             self._depth -= 1
-            if not self._depth and not self._is_marshalling():
+            if not self._depth:
                 self.spent_ns += time.thread_time_ns() - start
 
     def _run(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         _watch(func, types)
-        if self._is_launching() and not self._is_marshalling():
-            WIRE.note(HackFlag.HIDDEN_WORK, f"{func.name()} runs inside a launch")
         with self:  # in inference mode composite ops arrive whole; their parts are what a device runs
             result = func.decompose(*args, **kwargs)
         if result is not NotImplemented:
             return result
         result = func(*args, **kwargs)
-        name = func._schema.name
-        if not (name == "aten::copy_" and self._is_marshalling()):
-            cost = op_cost(func, args, kwargs, result)
-            if cost is not None:
-                label = f"{name}.{func._overloadname}" if func._overloadname != "default" else name
-                self._append(label, cost)
+        cost = op_cost(func, args, kwargs, result)
+        if cost is not None:
+            name, overload = func._schema.name, func._overloadname
+            self._append(f"{name}.{overload}" if overload != "default" else name, cost)
         return result
 
     def _append(self, label: str, cost: OpCost, kernels: int = 1) -> None:

@@ -20,8 +20,6 @@ class DrySize(TypedDict):
     init_specs: list[dict[str, Any]]
     inputs: Any
     specs: list[dict[str, Any]]
-    traced: bool
-    """Whether the instructions that run are asked for."""
 
 
 class DryRequest(TypedDict):
@@ -29,7 +27,7 @@ class DryRequest(TypedDict):
 
     entry: str
     seed: int
-    """What programs of grids and turns of loops are drawn from."""
+    """What the places of tensors are drawn from."""
     sizes: list[DrySize]
 
 
@@ -45,9 +43,6 @@ class DryReply(TypedDict):
     output: Any
     tensors: list[Facts]
     events: list[dict[str, object]]
-    coverage: list[dict[str, float]]
-    """For each launch, the share of each parameter's tensor that it loads and stores."""
-    opcodes: dict[str, list[int]]
 
 
 class DryReplies(TypedDict):

@@ -46,9 +46,6 @@ class LoadRequest(TypedDict):
     """`weights.Constants`."""
     describe: list[str] | None
     """Null, or launches are described for a compiler, and an autotuner passes these variants over."""
-    memory: bool  # will be checked, so what is allocated without values has to be noted
-    traced: bool
-    """Whether the instructions that the constructor runs will be asked for."""
 
 
 class Load(TypedDict):
@@ -86,26 +83,13 @@ class Mode(TypedDict):
     """Whether modules are in eval mode instead of train mode, or the other way round."""
 
 
-Native = Literal["no", "again", "alone"]
-"""Whether launches run compiled: `again` after they were interpreted, so that configurations are chosen, or `alone`."""
+class RunRequest(Offered):
+    """The inputs of a forward."""
 
-
-class _RunRequest(Offered):
     suppress: LeftOut | None
     inspect: bool
     """Whether the runner looks for functions that were replaced."""
-    memory: bool  # is checked in the launches
-
-
-class RunRequest(_RunRequest, total=False):
-    """The inputs of a forward."""
-
     mode: Mode | None
-
-    traced: bool
-    """Whether the instructions that run are asked for; those of a traced load come along."""
-    native: Native
-    """Whether launches run compiled, in the executing process."""
 
 
 class Run(TypedDict):
@@ -134,8 +118,6 @@ class RunReply(Form):
     events: list[dict[str, object]]
     """`trace.dump_events`."""
     spent: Spent
-    opcodes: dict[str, list[int]]
-    """`true_size.opcodes.dump`, of a traced forward; empty for any other."""
 
 
 class OfferStep(Offered):
@@ -237,7 +219,6 @@ class Remarks(TypedDict, total=False):
 
     failure: Failure
     notes: dict[str, str]  # of tripwire and snapshot against its candidate, by `HackFlag`
-    memory: list[dict[str, object]]  # findings of its checks (`result.MemoryFinding`)
 
 
 Request = Load | Run | Time | Dry | Describe | Compile | Translate | NativeCode | Report | Exit

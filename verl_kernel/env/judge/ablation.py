@@ -14,7 +14,9 @@ are others, and is a decoy only if it is right on these too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
+from verl_kernel.env.comparison.compare import Agreement
 from verl_kernel.env.ipc.messages import LeftOut, Mode
 from verl_kernel.env.judge.candidate_session import CandidateSession
 from verl_kernel.env.judge.native_trials import NativeTrials
@@ -42,7 +44,7 @@ class Ablation:
         number: of the first ablated trial; it and all later numbers are not used elsewhere.
         revive: loads the candidate into another runner, if this one ended.
         mode: of all of them.
-        native: the candidate's trials, where kernels run compiled: it hears when a forward begins.
+        native: the candidate's trials, where an executing process runs kernels: it hears when a forward begins.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class Ablation:
         if not found or self._session.is_telling:
             return found
         for kind in ENDS:
-            agreement = self._session.forward(self._next(), kind=kind, mode=self._mode)
+            agreement = self._whole(kind)
             if not agreement.ok:
                 raise self._session.client.verdict(EvalStatus.INCORRECT, "WrongValues", difference(agreement))
         return self._finds_decoy()
@@ -88,6 +90,12 @@ class Ablation:
                 session.idle.update(numbers)
             if not self._is_first_runner:
                 return
+
+    def _whole(self, kind: Kind) -> Agreement:
+        """A forward with nothing left out."""
+        number = self._next()
+        forward = partial(self._session.forward, number, kind=kind, mode=self._mode)
+        return forward() if self._native is None else self._native.watched(self._session, number, forward)
 
     def _next(self) -> int:
         number, self._number = self._number, self._number + 1

@@ -11,7 +11,7 @@ import torch
 
 from verl_kernel.env.clocks.base import Parsed
 from verl_kernel.env.comparison.compare import Agreement
-from verl_kernel.env.ipc.messages import Claims, LeftOut, Mode, Native, Offered, RunRequest, Time
+from verl_kernel.env.ipc.messages import Claims, LeftOut, Mode, Offered, RunRequest, Time
 from verl_kernel.env.ipc.shared_memory import POISON, SharedMemory
 from verl_kernel.env.ipc.tensors import place
 from verl_kernel.env.judge.hidden_work import CpuTime
@@ -21,11 +21,11 @@ from verl_kernel.env.machine.roofline import Demand
 from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.reference.trial import Trial
+from verl_kernel.env.result import MemoryFinding
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.seals import seals
 from verl_kernel.env.tamper.trace_checks import OwnWork, computes, own_work
 from verl_kernel.env.trace import TraceEvent, load_events
-from verl_kernel.env.true_size import opcodes
 from verl_kernel.env.weights import constant_value
 
 Comparable = tuple[Sequence[TraceEvent], Sequence[Sequence[TraceEvent]]]
@@ -63,8 +63,6 @@ class CandidateSession:
     check: OutputCheck
     is_sealed: bool
     """Whether the device seals the events of its trace."""
-    checks_memory: bool
-    """Whether the runner checks what the launches of the trials do to memory."""
     seconds_granted: float
     """Own time of the runner, to all forwards together; those of an ablation are not charged."""
     secret: bytes = b""
@@ -78,12 +76,10 @@ class CandidateSession:
     other_works: list[Work] = field(default_factory=list)
     idle: set[int] = field(default_factory=set)
     """Numbers of the launches of a forward that an ablation showed to make no difference."""
-    instructions: set[opcodes.Instruction] = field(default_factory=set)
-    """Instructions that ran in traced forwards."""
     blocks_per_sm: dict[str, int] = field(default_factory=dict)
     """By kernel, blocks that an SM of the simulated GPU holds at a time, where a compiler has told."""
-    is_native: bool = False
-    """Whether launches run compiled only."""
+    memory_findings: tuple[MemoryFinding, ...] | None = None
+    """What the memory checks have found so far; None where none was asked for."""
     charged: Comparable | None = None
     """Events at the true size, where those of the trials are not what a clock should see."""
     is_telling: bool = True
@@ -91,11 +87,9 @@ class CandidateSession:
     demand: Demand | None = field(init=False)
     """What a forward of the size that a clock sees cannot do without; None where sizes change."""
     seconds_left: float = field(init=False)
-    seconds_left_again: float = field(init=False)
-    """For the forwards that run compiled after they were interpreted: as much again."""
 
     def __post_init__(self) -> None:
-        self.seconds_left = self.seconds_left_again = self.seconds_granted
+        self.seconds_left = self.seconds_granted
         self.demand = self.reference.demand
 
     def forward(
@@ -105,9 +99,7 @@ class CandidateSession:
         kind: Kind = "drawn",
         suppress: LeftOut | None = None,
         inspect: bool = True,
-        traced: bool = False,
         mode: Mode | None = None,
-        again: bool = False,
     ) -> Agreement:
         """Run one forward and compare its output.
 
@@ -116,10 +108,7 @@ class CandidateSession:
             kind: of its inputs (`Reference.trial`).
             suppress: what launches leave out, in an ablation.
             inspect: whether the runner looks for functions that were replaced.
-            traced: whether the instructions that run are noted.
             mode: of torch and of the candidate's modules, if another one than usual.
-            again: whether launches run compiled after a forward that was interpreted: it leaves no trace, and is
-                charged apart.
 
         Raises:
             Verdict: the forward fails, or its output cannot be one.
@@ -127,15 +116,10 @@ class CandidateSession:
         """
         with self.guard():
             trial = self.reference.trial(self.secret, number, kind)
-        native: Native = "again" if again else "alone" if self.is_native else "no"
-        memory = self.checks_memory and suppress is None and native == "no"
-        request: RunRequest = {
-            **self.offer(trial), "suppress": suppress, "inspect": inspect, "memory": memory, "traced": traced,
-            "mode": mode, "native": native,
-        }  # fmt: skip
+        request: RunRequest = {**self.offer(trial), "suppress": suppress, "inspect": inspect, "mode": mode}
         before = self._inputs().clone()
         form = self._run(request)
-        if suppress is None and not again:
+        if suppress is None:
             (self.other_works if mode else self.works).append(Work(trial.events, trial.written_bytes))
         expected = [tensor for tensor in trial.expected.tensors if tensor.is_floating_point() and tensor.numel()]
         self.is_telling = any(constant_value(tensor) is None for tensor in expected)
@@ -214,15 +198,10 @@ class CandidateSession:
         runner = self.client.runner
         used = runner.processor_ns()
         try:
-            again = request.get("native") == "again"
-            left_s = self.seconds_left_again if again else self.seconds_left
-            reply = self.client.ask({"run": request}, max(0.001, left_s), request["memory"])
+            reply = self.client.ask({"run": request}, max(0.001, self.seconds_left))
         finally:
             # Also after a forward that failed: the runner may live on, and the next forward has seals of its own.
             sealed = runner.seals.take()
-        if again:
-            self.seconds_left_again -= runner.used_s
-            return reply
         used = runner.processor_ns() - used
         self.seconds_left -= runner.used_s
         if request["suppress"] is None:
@@ -230,8 +209,6 @@ class CandidateSession:
             if self.is_sealed and sealed != seals(events):
                 text = "the record of a forward is not what happened in it"
                 raise self.client.hacking(HackFlag.EDITED_TRACE, text)
-            (self.other_traces if request.get("mode") else self.traces).append(events)
-            if request.get("traced"):
-                self.instructions |= self.parse(lambda: opcodes.load(reply["opcodes"]))
+            (self.other_traces if request["mode"] else self.traces).append(events)
             self.entries.append(self.parse(lambda: CpuTime.read(used, reply["spent"], len(events))))
         return reply

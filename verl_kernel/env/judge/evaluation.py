@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from importlib.metadata import version
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -54,6 +54,7 @@ from verl_kernel.env.sandbox.scratch import Scratch
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.trace_checks import lazy_flags, moves_too_little, own_launches
 
+Done = TypeVar("Done")
 _APART = 1000
 """Trials of the ablation in the other mode come so far behind the others, where no other ablation gets to."""
 
@@ -133,13 +134,13 @@ class Evaluation:
                 self._session = self._loading.start(self._reference, layout, self._stages, self._guard, is_sealed)
             try:
                 with self._stages.stage("load"):
-                    self._load(self._session)
+                    self._loading.load(self._session)
                 with self._beside(source, len(ruled_out) < MOST_CHOICES):
                     self._judge(self._session)
             finally:
                 self._session.client.runner.end()
                 self._loading.end()
-                self._found.memory_findings = self._session.client.memory_findings
+                self._found.memory_findings = self._session.memory_findings
 
     @contextmanager
     def _beside(self, source: str, may_choose_again: bool) -> Iterator[None]:
@@ -152,10 +153,6 @@ class Evaluation:
             yield
         finally:
             self._compiling.stop()
-
-    def _load(self, session: CandidateSession) -> None:
-        session.is_native = self._options.execute == "compiled" and self._executor is not None
-        self._loading.load(session)
 
     def _judge(self, session: CandidateSession) -> None:
         session.secret = self._draw_secret()
@@ -183,9 +180,7 @@ class Evaluation:
     def _correctness(self, session: CandidateSession) -> None:
         """Trials; some of them varied, one in the other mode, and the ablation and an inspection, at secret places."""
         plan = self._plan(session.secret)
-        if self._executor is not None:
-            checks = (plan.inspected, self._options.memory_checks)
-            self._native = NativeTrials(self._loading, self._found.env, session.is_native, *checks)
+        self._begin_trials(plan.inspected)
         self._found.trials, mode = Trials(passed=0, total=plan.total), None
         for number in range(plan.total):
             mode = self._trial(session, plan, number) or mode
@@ -201,27 +196,26 @@ class Evaluation:
 
     def _trial(self, session: CandidateSession, plan: TrialPlan, number: int) -> Mode | None:
         """Do one trial; the mode that it was done in, None for the usual one (raises Verdict)."""
-        forward = partial(self._forward, session, plan, number)
-        native = self._native
-        agreement, mode = native.watched(session, number, forward) if native and native.alone else forward()
+        agreement, mode = self._watched(session, number, partial(self._forward, session, plan, number))
         self._found.trials = worst(cast(Trials, self._found.trials), agreement)
         if not agreement.ok:
             text = difference(agreement) + (WHERE if mode else "")
             raise session.client.verdict(EvalStatus.INCORRECT, "WrongValues", text)
-        if native and not native.alone:
-            native.again(session, number, plan.kinds[number], mode)
         return mode
+
+    def _begin_trials(self, checked_in: int) -> None:
+        """The forwards of trials begin, the memory of one of them checked."""
+        if self._executor is not None:
+            self._native = NativeTrials(self._loading, self._found.env, checked_in, self._options.memory_checks)
+
+    def _watched(self, session: CandidateSession, number: int, forward: Callable[[], Done]) -> Done:
+        return forward() if self._native is None else self._native.watched(session, number, forward)
 
     def _forward(self, session: CandidateSession, plan: TrialPlan, number: int) -> tuple[Agreement, Mode | None]:
         kind, inspect = plan.kinds[number], number == plan.inspected
         if number == plan.switched:
             return forward_in_other_mode(session, number, kind, inspect)
-        traced = self._is_traced(number, plan, session.secret)
-        return session.forward(number, kind=kind, inspect=inspect, traced=traced), None
-
-    def _is_traced(self, number: int, plan: TrialPlan, secret: bytes) -> bool:
-        """Whether the instructions that run in a trial are noted."""
-        return False
+        return session.forward(number, kind=kind, inspect=inspect), None
 
     def _plan(self, secret: bytes) -> TrialPlan:
         if self._counts is None:
@@ -244,8 +238,6 @@ class Evaluation:
 
     def _take(self, session: CandidateSession, measured: Measurement) -> None:
         """Keep what the clock found, unless it shows that the candidate hides work."""
-        if self._native is not None and self._native.gave_up:
-            measured = Measurement(None, None, None)
         self._found.env.update(measured.facts)
         self._found.measured, self._found.reference_mode = measured, self._options.reference_mode
         self._found.hack_flags = lazy_flags(session.traces, session.work(session.traces[-1]), session.source)

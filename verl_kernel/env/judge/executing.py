@@ -76,10 +76,8 @@ class LaunchExecutor:
 
 
 def make_executor(options: GymOptions, device: DeviceBackend, compilers: CompileZygote) -> LaunchExecutor | None:
-    """What runs compiled kernels natively; None where the device does so itself, or kernels are interpreted only."""
-    if options.execute == "interpreted" or device.timing_source != "simulated":
-        return None
-    return LaunchExecutor(options, compilers)
+    """What runs compiled kernels; None where the device does so itself."""
+    return LaunchExecutor(options, compilers) if device.has_executor else None
 
 
 class Execution:

@@ -16,7 +16,7 @@ from types import TracebackType
 
 import torch
 
-from verl_kernel.env.backends import refuse_interpreting, resolve_backend
+from verl_kernel.env.backends import refuse_simulating, resolve_backend
 from verl_kernel.env.clocks.noise import with_noise
 from verl_kernel.env.clocks.simulated import unpriced
 from verl_kernel.env.devices.base import DeviceBackend
@@ -26,7 +26,6 @@ from verl_kernel.env.judge.executing import LaunchExecutor, make_executor
 from verl_kernel.env.judge.processes.forked_zygote import ForkedZygote
 from verl_kernel.env.judge.processes.own_time import OwnTime
 from verl_kernel.env.judge.processes.zygote import CompileZygote, Zygote
-from verl_kernel.env.judge.sizes.native_reduced import NativeReducedEvaluation
 from verl_kernel.env.judge.sizes.reduced_evaluation import ReducedEvaluation
 from verl_kernel.env.judge.sizes.size_choice import SizeChoice
 from verl_kernel.env.judge.trials.choice import TrialChoice
@@ -77,9 +76,9 @@ class Judge:
         forked: ForkedZygote | None = None,
     ) -> None:
         self._options, self._seed, self._guard = options, seed, guard
-        backend = resolve_backend(options.device, compiled=options.execute == "compiled")
+        backend = resolve_backend(options.device)
         self._device = backend.device
-        refuse_interpreting(options, self._device)
+        refuse_simulating(options, self._device)
         if options.reference_mode == "compile" and self._device.timing_source == "simulated":
             raise ConfigError("kernelgym.reference_mode is 'compile', which a simulated clock cannot time: use 'eager'")
         self._refuse_noise()
@@ -141,8 +140,8 @@ class Judge:
             reference = self._reference(request.task)
             return Evaluation(*self._parts, reference, self._guard, secret, self._clock, counts, compiler)
         references = [self._reference(copy.task) for copy in shrunk.copies]
-        kind = NativeReducedEvaluation if self._device.compiled else ReducedEvaluation
-        return kind(*self._parts, references, self._guard, secret, self._clock, counts, shrunk, compiler)
+        parts = (*self._parts, references, self._guard, secret, self._clock, counts)
+        return ReducedEvaluation(*parts, shrunk, compiler)
 
     def survey(self, task: Task, source: str, kinds: Sequence[Kind], secret: bytes) -> list[Outcome]:
         """How each of many trials ends, whatever became of the others; not a verdict (`Survey`).

@@ -34,7 +34,7 @@ class Loading:
         memory: of a size for the reference's layout.
         findings: where what is learnt is noted.
         describe: None, or its runners describe their launches for a compiler, and autotuners pass these variants over.
-        execution: begins an executing process for a runner; None where kernels are interpreted only.
+        execution: begins an executing process for a runner; None where the device runs kernels itself.
     """
 
     def __init__(
@@ -66,15 +66,13 @@ class Loading:
         client = RunnerClient(self._fork(), path, options, stages)
         check = OutputCheck(reference, client, guard, options.tolerance, options.float32)
         seconds = options.run_timeout_s
-        checks = (is_sealed, is_sealed and options.memory_checks != "off")  # the interpreter alone can do either
-        return CandidateSession(reference, client, self._memory, layout, guard, check, *checks, seconds)
+        return CandidateSession(reference, client, self._memory, layout, guard, check, is_sealed, seconds)
 
-    def load(self, session: CandidateSession, traced: bool = False) -> None:
+    def load(self, session: CandidateSession) -> None:
         """Import the source and build its model (raises Verdict).
 
         Args:
             session: gets the model.
-            traced: whether the instructions of the constructor will be asked for.
 
         Raises:
             InfraError: the runner did not start.
@@ -91,8 +89,6 @@ class Loading:
             "state": {name: first + number for number, name in enumerate(reference.state)},
             "constants": reference.constants,
             "describe": self._describe,
-            "memory": session.checks_memory,
-            "traced": traced,
         }
         reply = client.ask({"load": request}, self._options.load_timeout_s)
         self._findings.compiled = True

@@ -1,22 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trials whose kernels run as Triton compiles them (`kernelgym.execute`)."""
+"""Trials whose kernels run in an executing process, which says what the judge believes of their launches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Literal, TypeVar
 
 from verl_kernel.env.ipc.execution_messages import Reported, Stopped, Work
-from verl_kernel.env.ipc.messages import Mode
 from verl_kernel.env.judge.candidate_session import CandidateSession
 from verl_kernel.env.judge.executing import Execution, ExecutionDied
 from verl_kernel.env.judge.loading import Loading
-from verl_kernel.env.judge.memory_findings import with_reported
-from verl_kernel.env.judge.output_check import difference
 from verl_kernel.env.judge.runner_client import Verdict
-from verl_kernel.env.reference.kinds import Kind
-from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.result import EvalStatus, MemoryFinding
 from verl_kernel.env.seeding import seed_of
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.trace_checks import own_launches
@@ -29,6 +24,8 @@ _STATUSES = {
 }  # fmt: skip
 """Of what stops a launch; an access to memory that stops one is a crash."""
 _COMPILED = "compiled for a GPU and executed"
+_MOST = 32
+"""Findings of an evaluation that are kept."""
 Done = TypeVar("Done")
 _FIELDS: tuple[Literal["bytes", "flops", "half_flops", "stored", "computed", "steps"], ...] = (
     *("bytes", "flops", "half_flops", "stored", "computed", "steps"),
@@ -40,48 +37,20 @@ class NativeTrials:
 
     Args:
         loading: of the candidate, which began the process.
-        env: `EvalResult.env`, which says under `executed` how trials ran.
-        alone: whether kernels run nowhere else; then what cannot be executed is refused. Else it is noted, and no
-            further trial tried.
+        env: `EvalResult.env`, which says where races were not looked for.
         checked_in: number of the trial whose memory is checked: for races and reads of what nobody has written.
-        checks: `kernelgym.memory_checks`; where kernels are interpreted too, nothing is recorded here.
+        checks: `kernelgym.memory_checks`.
     """
 
-    def __init__(
-        self, loading: Loading, env: dict[str, Any], alone: bool, checked_in: int = -1, checks: str = "off"
-    ) -> None:
-        self._loading, self._env, self.alone = loading, env, alone
+    def __init__(self, loading: Loading, env: dict[str, Any], checked_in: int = -1, checks: str = "off") -> None:
+        self._loading, self._env = loading, env
         self._refuses = checks == "refuse"
-        self._checked_in = checked_in if self._refuses or (alone and checks == "record") else -1
-        self._env["executed"] = "compiled" if alone else "interpreted and compiled"
+        self._checked_in = -1 if checks == "off" else checked_in
         self.works: list[list[Work]] = []
         """What the launches of each forward did that clocks see, in the order of the session's traces."""
-        self.gave_up = False
-        """Whether some trial could not be done."""
-
-    def again(self, session: CandidateSession, number: int, kind: Kind, mode: Mode | None) -> None:
-        """Do a trial once more, compiled (raises Verdict where it does not come out right).
-
-        Args:
-            session: the loaded candidate.
-            number: of the trial.
-            kind: of its inputs.
-            mode: of torch and of the candidate's modules.
-        """
-        if self.gave_up:
-            return
-        try:
-            forward = partial(session.forward, number, kind=kind, inspect=False, mode=mode, again=True)
-            agreement = self.watched(session, number, forward)
-        except _NotExecuted as exc:
-            self.gave_up, self._env["executed"] = True, f"interpreted only: {exc}"
-            return
-        if not agreement.ok:
-            text = f"{_COMPILED}, the kernels give other values than interpreted: {difference(agreement)}"
-            raise session.client.verdict(EvalStatus.INCORRECT, "CompiledDiffers", text)
 
     def watched(self, session: CandidateSession, number: int, forward: Callable[[], Done]) -> Done:
-        """Do a forward whose kernels run compiled (raises Verdict, by what the executing process says of it).
+        """Do a forward (raises Verdict, by what the executing process says of it).
 
         Args:
             session: the loaded candidate.
@@ -103,11 +72,10 @@ class NativeTrials:
         self._refuse(session, reported)
         if reported["not_watched"]:
             self._env["races_not_watched"] = reported["not_watched"]
-        if is_checked and self.alone:
-            known, found = session.client.memory_findings or (), list(map(_finding, reported["found"]))
-            session.client.memory_findings = with_reported(known, {"memory": found})
-        if self.alone:
-            _compare(session, reported["works"])
+        if is_checked:
+            found = session.client.parse(lambda: [*map(_finding, reported["found"])])
+            session.memory_findings = tuple(dict.fromkeys([*(session.memory_findings or ()), *found]))[:_MOST]
+        _compare(session, reported["works"])
         if len(session.traces) > before:
             self.works.append(reported["works"])
         return done
@@ -115,7 +83,7 @@ class NativeTrials:
     def begin_ablated(self, session: CandidateSession, number: int) -> None:
         """Tell the executing process that a forward of an ablation begins, if it is asked in one (raises Verdict)."""
         execution = self._loading.execution
-        if self.alone and execution is not None:
+        if execution is not None:
             self._begin(session, execution, number, ablated=True)
 
     def _begin(
@@ -132,8 +100,6 @@ class NativeTrials:
         try:
             return ask()
         except ExecutionDied as exc:
-            if not self.alone:
-                raise _NotExecuted(str(exc)) from None
             if exc.by_kernel:
                 raise session.client.verdict(EvalStatus.CRASH, "ExecutionDied", str(exc)) from None
             raise
@@ -141,15 +107,8 @@ class NativeTrials:
     def _refuse(self, session: CandidateSession, reported: Reported) -> None:
         """Raise why a launch did not run to its end."""
         stopped = reported["stopped"]
-        if stopped is None:
-            return
-        if stopped["kind"] == "unknown" and not self.alone:
-            raise _NotExecuted(f"{stopped['kernel']}: {stopped['message']}")
-        raise _verdict(session, stopped)
-
-
-class _NotExecuted(Exception):
-    """What cannot be executed here is no fault of the candidate's: its values are judged, and it gets no time."""
+        if stopped is not None:
+            raise _verdict(session, stopped)
 
 
 def _compare(session: CandidateSession, works: list[Work]) -> None:
@@ -172,10 +131,9 @@ def worked(work: Work) -> list[object]:
     return [work[key] for key in _FIELDS]
 
 
-def _finding(found: Stopped) -> dict[str, object]:
-    """What was found, as a `result.MemoryFinding`."""
-    kind = "race" if found["kind"] == "race" else "uninitialised_read"
-    return {"kind": kind, "kernel": found["kernel"], "line": found["line"]}
+def _finding(found: Stopped) -> MemoryFinding:
+    kind: Literal["race", "uninitialised_read"] = "race" if found["kind"] == "race" else "uninitialised_read"
+    return MemoryFinding(kind=kind, kernel=found["kernel"], line=found["line"], message=found["message"])
 
 
 def _verdict(session: CandidateSession, stopped: Stopped) -> Verdict:

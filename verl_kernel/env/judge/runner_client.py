@@ -10,12 +10,11 @@ from typing import TypeVar
 
 from verl_kernel.env.ipc.channel import ProtocolError
 from verl_kernel.env.ipc.messages import Claims, Request
-from verl_kernel.env.judge.memory_findings import described, with_reported
 from verl_kernel.env.judge.processes.oom_kills import oom_kills
 from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, RunnerProcess
 from verl_kernel.env.judge.stages import Stages
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.result import EvalError, EvalStatus, MemoryFinding
+from verl_kernel.env.result import EvalError, EvalStatus
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 from verl_kernel.env.tamper.hack_flags import HackFlag, read_notes
 from verl_kernel.errors import InfraError
@@ -51,8 +50,6 @@ class RunnerClient:
     def __init__(self, runner: RunnerProcess, scratch: str, options: GymOptions, stages: Stages) -> None:
         self.begun = False
         """Whether any of the candidate's code may have run."""
-        self.memory_findings: tuple[MemoryFinding, ...] | None = None
-        """What the memory checks have found so far; None where none was asked for."""
         self.runner, self.file = runner, f"{scratch}/{CANDIDATE_FILE}"
         self._options, self._stages, self._oom_kills = options, stages, oom_kills()
 
@@ -61,13 +58,12 @@ class RunnerClient:
         """Where the evaluation is."""
         return self._stages.current
 
-    def ask(self, request: Request | None, budget_s: float, checks_memory: bool = False) -> Claims:
+    def ask(self, request: Request | None, budget_s: float) -> Claims:
         """Send a request and wait for the answer, for so much of the runner's own time (raises Verdict).
 
         Args:
             request: None to hear its first words.
             budget_s: seconds.
-            checks_memory: whether the answer says what the memory checks found.
         """
         try:
             reply = self.runner.ask(request, budget_s)
@@ -82,18 +78,9 @@ class RunnerClient:
             raise self._forged(str(exc)) from exc
         if notes := reply.get("notes"):
             raise self.parse(lambda: self._noted(notes))
-        if checks_memory:
-            self._check_memory(reply)
         if "failure" in reply:
             raise self.parse(lambda: self._failure(reply["failure"]))
         return reply
-
-    def _check_memory(self, reply: Claims) -> None:
-        """Keep what the memory checks found in a forward (raises Verdict where that is refused)."""
-        known = self.memory_findings or ()
-        self.memory_findings = self.parse(lambda: with_reported(known, reply))
-        if self.memory_findings and self._options.memory_checks == "refuse":
-            raise self.verdict(EvalStatus.UNSAFE, *described(self.memory_findings[0]))
 
     def parse(self, read: Callable[[], Parsed]) -> Parsed:
         """Read a part of a reply; one that cannot be read was not written by our code."""

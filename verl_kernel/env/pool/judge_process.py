@@ -34,8 +34,6 @@ def evaluation_limit_s(options: GymOptions) -> float:
     budgets = [*(options.reference_timeout_s,) * 2, *(options.load_timeout_s,) * 4, options.run_timeout_s]
     if options.compile_for != "off":
         budgets += [COMPILE_S, *(options.load_timeout_s, options.run_timeout_s, COMPILE_S) * MOST_CHOICES]
-    if options.execute == "both":
-        budgets.append(options.run_timeout_s)
     waits_s = 0.0 if options.device == "cpu" else options.patience_s
     return sum(map(backstop_s, budgets)) + waits_s + _SLACK_S
 
@@ -70,14 +68,8 @@ class JudgeProcess:
             raise InfraError("the judge has been closed")
         self._temp_dir = LockedTempDir()
         ours, theirs = channels.pair()
-        command = [
-            sys.executable,
-            "-m",
-            "verl_kernel.env.pool.judge_worker",
-            str(theirs.fileno()),
-            self._options.device,
-            self._options.execute,
-        ]
+        program = ["-m", "verl_kernel.env.pool.judge_worker"]
+        command = [sys.executable, *program, str(theirs.fileno()), self._options.device]
         self._process = subprocess.Popen(
             command, pass_fds=[theirs.fileno()], env={**child_environment(), "TMPDIR": self._temp_dir.path}, cwd="/",
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,

@@ -42,7 +42,7 @@ def main() -> None:
         from verl_kernel.env.comparison import float32
         from verl_kernel.env.judge.processes.forked_zygote import fork_zygote
 
-        forked = fork_zygote(sys.argv[2], sys.argv[3] == "compiled", _serve_as_zygote)
+        forked = fork_zygote(sys.argv[2], _serve_as_zygote)
         from verl_kernel.env.judge.judge import Judge  # imports triton: after the fork of the zygote
     except ImportError as exc:
         Connection(int(sys.argv[1])).send(EnvironmentNotReady(cannot_load(exc)))

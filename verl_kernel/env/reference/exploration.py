@@ -87,7 +87,6 @@ def _check(program: ReferenceProgram, probe: Value, expected: Value, constants: 
 def _traits(program: ReferenceProgram, probe: Value, expected: Value, constants: Constants) -> Traits:
     """All but what makes it a poor task, which takes trials."""
     mutates_inputs = _mutates(program, probe)
-    everything = [*probe.tensors, *expected.tensors, *program.state().values()]
     draws = [probe, *(program.draw(seed_of(_PROBE, b"%d" % number)) for number in range(1, _DRAWS))]
     sizes = [draw.shapes for draw in draws]
     outputs = [expected, program.forward(draws[1])]
@@ -98,8 +97,7 @@ def _traits(program: ReferenceProgram, probe: Value, expected: Value, constants:
     variation = _learn(program, [draw.tensors for draw in draws], probe, expected)
     return Traits(
         mutates_inputs=mutates_inputs, is_finite=expected.is_finite, is_sized=is_sized, variation=variation,
-        uses_bfloat16=any(tensor.dtype is torch.bfloat16 for tensor in everything), constants=constants,
-        is_switchable=_is_switchable(program, probe, expected),
+        constants=constants, is_switchable=_is_switchable(program, probe, expected),
         input_bytes=_space(draws, is_sized), output_bytes=_space(outputs, is_sized),
         least=_least(program, variation, probe, expected), task_flags=[],
     )  # fmt: skip

@@ -26,7 +26,6 @@ class Traits:
     """Whether sizes differ between draws."""
     is_switchable: bool
     """Whether its outputs are the same, bit for bit, in train mode and in eval mode."""
-    uses_bfloat16: bool
     variation: Variation
     constants: Constants
     """Weights that have other values than at their start."""

@@ -22,13 +22,13 @@ import torch
 
 from verl_kernel.env import modes
 from verl_kernel.env.backends import Backend
-from verl_kernel.env.devices.poison import PoisonedAllocations
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
 from verl_kernel.env.ipc.dry_messages import DryReplies, DryRequest
 from verl_kernel.env.ipc.messages import (
     Described,
     Failure,
     Form,
+    LeftOut,
     LoadReply,
     LoadRequest,
     Mode,
@@ -48,7 +48,6 @@ from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.snapshot import Snapshot
 from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import dump_events
-from verl_kernel.env.true_size import opcodes
 from verl_kernel.env.weights import hand_over
 
 _MODULE = "kernel"
@@ -66,7 +65,6 @@ class Runner:
         self._model: Any = None
         self._snapshot, self._begun = snapshot, 0
         self._constants: list[torch.Tensor] = []
-        self._tracer = opcodes.Tracer(self._path)
         self._timed = backend.timed_calls(memory, self._put) if backend.timed_calls else None
 
     def serve(self) -> None:
@@ -98,7 +96,7 @@ class Runner:
                 answer = self._load(request["load"]) if stage == "load" else self._watched(request["run"])
         except BaseException as exc:  # noqa: BLE001  a candidate may raise anything, SystemExit included
             answer = {"failure": self._describe(exc, stage)}
-        return {**answer, "notes": WIRE.take(), "memory": self._device.take_memory_findings()}
+        return {**answer, "notes": WIRE.take()}
 
     def _watched(self, request: RunRequest) -> RunReply:
         WIRE.start()
@@ -116,16 +114,10 @@ class Runner:
 
     def _load(self, request: LoadRequest) -> LoadReply:
         self._constants = tensors = self._tensors(request["specs"])
-        with self._noted(request):
-            self._model = self._build(request, tensors)
+        self._model = self._build(request, tensors)
         self._inspect()
         state = {name: tensors[number] for name, number in request["state"].items()}
-        with self._noted(request):
-            return {"weights": hand_over(self._model, state, request["constants"])}
-
-    def _noted(self, request: LoadRequest) -> contextlib.AbstractContextManager[Any]:
-        """Note what is allocated without values, where memory will be checked."""
-        return self._device.watch_allocations() if request["memory"] else contextlib.nullcontext()
+        return {"weights": hand_over(self._model, state, request["constants"])}
 
     def _build(self, request: LoadRequest, tensors: list[torch.Tensor]) -> Any:
         cls = self._imported(request["entry"])
@@ -133,7 +125,7 @@ class Runner:
         seed_everything(request["seed"])
         if (ruled_out := request["describe"]) is not None:
             self._device.begin_description(ruled_out)
-        with torch.no_grad(), self._tracer.on() if request["traced"] else contextlib.nullcontext():
+        with torch.no_grad():
             model = self._device.place(cls(*args, **kwargs))
         if not callable(model):
             raise TypeError(f"{request['entry']}(...) is a {type(model).__name__} that cannot be called")
@@ -141,7 +133,7 @@ class Runner:
 
     def _imported(self, entry: str) -> Any:
         """The candidate's class."""
-        module = candidate_code.load(_MODULE, self._path, self._device.function_watch())
+        module = candidate_code.load(_MODULE, self._path)
         cls = getattr(module, entry, None)
         if cls is None:
             raise AttributeError(f"the source defines no class {entry}")
@@ -149,14 +141,14 @@ class Runner:
 
     def _dry(self, request: DryRequest) -> DryReplies:
         """Follow the candidate without data; this changes what launches do, so it serves no other request."""
-        from verl_kernel.env.true_size.following import follower  # no other runner needs it
+        from verl_kernel.env.true_size.dry_candidate import DryCandidate  # no other runner needs it
 
-        candidate = follower(self._device, request["seed"], self._view)
+        candidate = DryCandidate(self._device, request["seed"], self._view)
         self._snapshot = Snapshot()
         replies = []
         try:
             cls = self._imported(request["entry"])
-            replies = [candidate.run(cls, self._path, size) for size in request["sizes"]]
+            replies = [candidate.run(cls, size) for size in request["sizes"]]
         except Exception:
             if not candidate.reasons:
                 raise
@@ -169,12 +161,9 @@ class Runner:
         self._device.confine(self._memory.region(0, self._memory.size), [*self._constants, *inputs])
         self._device.poison([self._device.to_device(self._view(spec)) for spec in request["outputs"]])
         left_out = request["suppress"]
-        launches = contextlib.nullcontext() if left_out is None else self._device.suppress_launches(**left_out)
-        checks = self._device.check_memory() if request["memory"] else contextlib.nullcontext()
         explained, ready = self._device.spent_ns, time.thread_time_ns()
-        traced = self._traced() if request.get("traced") else contextlib.nullcontext()
-        native = self._natively(request) if request.get("native", "no") != "no" else contextlib.nullcontext()
-        with self._in_mode(request.get("mode")), launches, checks, native, self._device.record() as events, traced:
+        # The recorder comes last: it sees what the program does, and not how its memory is filled.
+        with self._in_mode(request["mode"]), self._launches(left_out), self._device.record() as events:
             output = self._model(*args, **kwargs)
             self._device.synchronize()
         self._give_back(inputs, request["specs"])
@@ -183,8 +172,7 @@ class Runner:
         if request["inspect"]:
             self._inspect()
         own = ready - self._begun + time.thread_time_ns() - done
-        seen = opcodes.dump(self._tracer.seen) if request.get("traced") else {}
-        return {**form, "events": trace, "spent": {"device": explained, "own": own}, "opcodes": seen}
+        return {**form, "events": trace, "spent": {"device": explained, "own": own}}
 
     @contextlib.contextmanager
     def _in_mode(self, mode: Mode | None) -> Iterator[None]:
@@ -192,20 +180,9 @@ class Runner:
         with gradients, modes.switched(self._model) if mode and mode["switched"] else contextlib.nullcontext():
             yield
 
-    @contextlib.contextmanager
-    def _natively(self, request: RunRequest) -> Iterator[None]:
-        """Kernels run compiled, and what is allocated without values holds none; an ablation has poison of its own.
-
-        Entered before the recorder, which sees what the program does, and not how its memory is filled.
-        """
-        poison = PoisonedAllocations() if request["suppress"] is None else contextlib.nullcontext()
-        with poison, self._device.launch_natively(tunes=request["native"] == "alone"):
-            yield
-
-    @contextlib.contextmanager
-    def _traced(self) -> Iterator[None]:
-        with self._tracer.on(), self._device.watch_programs(self._tracer):
-            yield
+    def _launches(self, left_out: LeftOut | None) -> contextlib.AbstractContextManager[Any]:
+        """Memory that is allocated without values holds poison, that of an ablation another one."""
+        return self._device.watch_allocations() if left_out is None else self._device.suppress_launches(**left_out)
 
     def _put(self, output: Any, inputs: list[torch.Tensor], specs: list[Place]) -> Form:
         """Copy an output to the places the judge has poisoned for it, where its form allows that."""
@@ -240,7 +217,7 @@ class Runner:
     def _describe(self, exc: BaseException, stage: str) -> Failure:
         frames = [*_frames(exc, self._path)]
         cause = exc.__cause__
-        if cause is not None and type(exc).__name__ in ("InterpreterError", "CompilationError"):
+        if cause is not None and type(exc).__name__ == "CompilationError":
             frames += _frames(cause, self._path)
             exc = cause
         tail = "\n".join(frames[-_FRAMES:])

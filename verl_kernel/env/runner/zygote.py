@@ -50,8 +50,7 @@ def _prepare(name: str) -> tuple[Backend, Snapshot]:
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)
     float32.use("ieee")
-    compiled = name == "compiled"
-    backend = resolve_backend("cpu" if compiled else name, probe=False, compiled=compiled)
+    backend = resolve_backend(name, probe=False)
     backend.device.preload()
     landlock.readable()
     jail.closed_paths()

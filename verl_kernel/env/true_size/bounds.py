@@ -36,13 +36,13 @@ class Bounds:
 
 
 WANTED = Bounds(traffic=3e6, flops=2e7, tensor_bytes=4e6)
-"""A forward that Triton's interpreter runs in some tenths of a second."""
+"""The size that a reduced copy should have."""
 LARGER = Bounds(traffic=16e6, flops=1.5e8, tensor_bytes=16e6)
-"""A forward of a second or so, for the few trials at a second size."""
+"""Most for the second, larger copy, which few trials are for."""
 ALLOWED = Bounds(traffic=96e6, flops=6e8, tensor_bytes=48e6)
-"""A task up to this size is judged as it is, and no reduced copy is larger."""
-NATIVE = Bounds(traffic=1e9, flops=1e10, tensor_bytes=4e8)
-"""Likewise where kernels run compiled, natively."""
+"""No reduced copy is larger."""
+WHOLE = Bounds(traffic=1e9, flops=1e10, tensor_bytes=4e8)
+"""A task up to this size is judged as it is."""
 POSSIBLE = Bounds(traffic=4e9, flops=2e10, tensor_bytes=1e9)
 """What torch runs in a second or so: such a task is judged as it is where it cannot be reduced."""
 

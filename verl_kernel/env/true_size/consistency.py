@@ -1,116 +1,209 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a candidate does at the true size what it did where its outputs were verified.
+"""Whether what a candidate was counted to do at the true size is what was verified, by the executing process's account.
 
-A program may look at its sizes, be right where they are small and leave work out where they are large. Four things
-must stay: the sequence of ops and kernels; the instructions of its source; the share of each tensor that a launch loads
-and stores; its operations, which must grow as the reference's do.
+First the way of counting is tried where the truth is known: at a verified size, sampled on tensors without data, the
+candidate must do what its verified forward did there. Then the true size is held against the verified one: launches,
+types, the share of each tensor, operations as they grow with the reference's, the units that do products.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from math import log
 
+from verl_kernel.env.executor.work.unit_names import NARROW, PRODUCTS, WIDE
 from verl_kernel.env.ipc.execution_messages import Tally
+from verl_kernel.env.ipc.tallies import furthest
 from verl_kernel.env.trace import TraceEvent
-from verl_kernel.env.true_size.opcodes import Instruction
 
-_COVERED, _GROWN, _EXTRAPOLATED = 0.95, 0.9, 0.5
-"""Parts of the expected share, and of the expected operations, that must be there; of the latter less where they are
-expected from two sizes."""
+_REPEATED = 0.1
+"""How far the count without data may be from the verified one, over the larger number."""
+_COVERED, _GROWN, _EXTRAPOLATED, _EXECUTED = 0.95, 0.85, 0.5, 0.5
+"""Parts that must be there: of a tensor's share, of operations, of operations expected from two sizes, of instructions
+for each byte that is asked for."""
+_SHIFTED = 0.05
+"""How much more of the products may be done by a cheaper unit."""
 
 
 @dataclass(frozen=True)
-class Verified:
-    """A forward whose output was right, at one size."""
+class Counted:
+    """A candidate's forward at one size."""
 
     events: Sequence[TraceEvent]
+    tallies: Sequence[Tally]
+    """Of its launches."""
     flops: int
     """Of the reference at this size."""
+    read: float
+    """The part of its inputs that the reference reads."""
 
     @property
     def ratio(self) -> float:
-        """The candidate's operations over the reference's."""
-        return _flops(self.events) / max(1, self.flops)
+        """The candidate's operations over the reference's, those of masked lanes left out."""
+        ops = sum(event.flops for event in self.events if event.kind == "op")
+        return (ops + sum(_flops(one) * one["useful"] / max(1, one["offered"]) for one in self.tallies)) / max(
+            1, self.flops
+        )
 
 
 @dataclass(frozen=True)
-class Followed:
-    """A forward without data."""
+class Unlike:
+    """What differs, in a sentence."""
 
-    events: Sequence[TraceEvent]
-    coverage: Sequence[Mapping[str, float]]
-    """For each launch, the share of each tensor that it loads and stores."""
-    instructions: Collection[Instruction] = ()
-    tallies: Sequence[Tally] = ()
-    """Of its launches, from the executing process, where that ran them."""
+    sentence: str
+    is_candidates: bool = True
+    """Whether it shows that the candidate does something else, and not that it cannot be known."""
 
 
-def difference(
-    verified: Sequence[Verified], known: Collection[Instruction], small: Followed, true: Followed, flops: int
-) -> str | None:
-    """What differs at the true size, in a sentence, or None.
-
-    Args:
-        verified: forwards at reduced sizes, the smallest first.
-        known: instructions that ran in verified forwards.
-        small: the forward without data at the first of these sizes.
-        true: at the true size.
-        flops: of the reference at the true size.
-    """
-    return (
-        _sequence(verified[-1].events, true.events)
-        or _instructions(known, true.instructions)
-        or _coverage(small, true)
-        or _operations(verified, Verified(true.events, flops))
-    )
-
-
-def _sequence(verified: Sequence[TraceEvent], true: Sequence[TraceEvent]) -> str | None:
-    ours, theirs = [event.name for event in true], [event.name for event in verified]
-    if ours == theirs:
-        return None
-    at = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
-    there = ours[at] if at < len(ours) else "nothing"
-    then = theirs[at] if at < len(theirs) else "nothing"
-    return f"kernel or op {at + 1} is {there} at the true size and {then} where the output was verified"
-
-
-def _instructions(known: Collection[Instruction], seen: Collection[Instruction]) -> str | None:
-    new = sorted({line for _, line, _ in set(seen) - set(known)})
-    if not new:
-        return None
-    return f"line {new[0]} runs at the true size what never ran where the output was verified"
-
-
-def _coverage(small: Followed, true: Followed) -> str | None:
-    for number, (before, now) in enumerate(zip(small.coverage, true.coverage, strict=False)):
-        for key, share in before.items():
-            if now.get(key, 0.0) < _COVERED * share:
-                what, _, name = key.partition(" ")
-                return (
-                    f"launch {number + 1} {what}s {now.get(key, 0.0):.0%} of {name or 'a tensor'} at the true size and "
-                    f"{share:.0%} at a reduced one"
-                )
+def not_repeated(verified: Counted, followed: Counted) -> str | None:
+    """In what counting without data differs from a verified forward at the same size; None if in nothing."""
+    if (text := _sequence(verified.events, followed.events, "without data")) is not None:
+        return text
+    for number, one, other in _pairs(verified, followed):
+        if one["grid"] != other["grid"]:
+            return f"launch {number} ({one['kernel']}) has another grid on tensors without data than where verified"
+        what, part = furthest(one, other)
+        if part > _REPEATED:
+            return (
+                f"launch {number} ({one['kernel']}) does something else on tensors without data than where its output "
+                f"was verified, at the same size: {what} differ by {part:.0%}"
+            )
     return None
 
 
-def _operations(verified: Sequence[Verified], true: Verified) -> str | None:
-    expected, least = _expected(verified, true)
-    if true.flops <= 0 or true.ratio >= least * expected:
+def difference(verified: Sequence[Counted], true: Counted) -> Unlike | None:
+    """What differs at the true size, or None.
+
+    Args:
+        verified: forwards at reduced sizes, the smallest first.
+        true: at the true size.
+    """
+    last = verified[-1]
+    if (text := _sequence(last.events, true.events, "at the true size")) is not None:
+        return Unlike(text)
+    for number, one, other in _pairs(last, true):
+        covered = _shares(number, one, other, last.read, true.read)
+        unlike = _types(number, one, other) or covered or _units(number, one, other)
+        if unlike is not None:
+            return unlike
+    for number, *sizes, now in zip(count(1), *(each.tallies for each in (*verified, true)), strict=False):
+        if (unlike := _executed(number, sizes, now)) is not None:
+            return unlike
+    return _ops(last.events, true.events) or _operations(verified, true)
+
+
+def _pairs(one: Counted, other: Counted) -> Iterator[tuple[int, Tally, Tally]]:
+    pairs = enumerate(zip(one.tallies, other.tallies, strict=True), 1)
+    return ((number, left, right) for number, (left, right) in pairs)
+
+
+def _sequence(verified: Sequence[TraceEvent], other: Sequence[TraceEvent], where: str) -> str | None:
+    ours, theirs = [event.name for event in other], [event.name for event in verified]
+    if ours == theirs:
         return None
-    return (
+    at = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
+    there, then = (names[at] if at < len(names) else "nothing" for names in (ours, theirs))
+    return f"kernel or op {at + 1} is {there} {where} and {then} where the output was verified"
+
+
+def _types(number: int, verified: Tally, true: Tally) -> Unlike | None:
+    """Tensors keep their types; numbers may become wider, or 1, which is a constant."""
+    for name, kind in verified["types"].items():
+        now = true["types"].get(name, "")
+        if "*" in kind + now and now != kind:
+            return Unlike(f"launch {number} has {name} as {now} at the true size and as {kind} where it was verified")
+    return None
+
+
+def _shares(number: int, verified: Tally, true: Tally, read: float, now_read: float) -> Unlike | None:
+    asked = {1: min(1.0, now_read / read) if read else 1.0, 3: 1.0}
+    for name, before in verified["areas"].items():
+        now = true["areas"].get(name, [1, 0, 0, 0, 0])
+        for place, what in ((1, "load"), (3, "store")):
+            shares = [min(1.0, area[place] / max(1, area[0])) for area in (before, now)]
+            if shares[1] < _COVERED * asked[place] * shares[0]:
+                return _uncovered(number, name, what, shares, true["guessed"])
+    return None
+
+
+def _uncovered(number: int, name: str, what: str, shares: list[float], guessed: Sequence[str]) -> Unlike:
+    before, now = shares
+    sentence = f"launch {number} {what}s {now:.0%} of {name} at the true size and {before:.0%} at a reduced one"
+    if guessed:
+        return Unlike(f"{sentence}, as far as can be seen: whole numbers of {guessed[0]} are not known there", False)
+    return Unlike(sentence)
+
+
+def _units(number: int, verified: Tally, true: Tally) -> Unlike | None:
+    for unit, was, now in zip(PRODUCTS, _cheaper(verified), _cheaper(true), strict=True):
+        if now > was + _SHIFTED:
+            return Unlike(
+                f"launch {number} does {now:.0%} of its products by the unit {unit!r} or a cheaper one at the true "
+                f"size, and {was:.0%} where it was verified"
+            )
+    was, now = _narrow(verified), _narrow(true)
+    if now > was + _SHIFTED:
+        return Unlike(f"launch {number} computes {now:.0%} in 16 bits at the true size, and {was:.0%} where verified")
+    return None
+
+
+def _executed(number: int, verified: Sequence[Tally], true: Tally) -> Unlike | None:
+    """Where nothing but whole numbers is computed, instructions go with bytes; a block's fixed ones get less."""
+    first, last = verified[0], verified[-1]
+    was, now = _often(last), _often(true)
+    expected = was
+    if 0 < first["offered"] < last["offered"] < true["offered"]:
+        steps = log(true["offered"] / last["offered"]) / log(last["offered"] / first["offered"])
+        expected *= min(1.0, was / max(1e-9, _often(first))) ** steps
+    if any(map(_flops, verified)) or now >= _EXECUTED * expected:
+        return None
+    return Unlike(
+        f"launch {number} executes {now:.3g} instructions for each byte that it asks for at the true size, and "
+        f"{was:.3g} where it was verified"
+    )
+
+
+def _often(one: Tally) -> float:
+    """Instructions for each byte that is asked for, those of masked lanes included."""
+    return one["operations"]["issue"] / max(1, one["offered"])
+
+
+def _cheaper(one: Tally) -> list[float]:
+    """Of products, the share that each unit or a cheaper one does."""
+    done = [one["operations"][unit] for unit in PRODUCTS]
+    return [sum(done[: place + 1]) / max(1, sum(done)) for place in range(len(done))]
+
+
+def _narrow(one: Tally) -> float:
+    narrow, wide = (one["operations"][unit] for unit in (NARROW, WIDE))
+    return narrow / max(1, narrow + wide)
+
+
+def _ops(verified: Sequence[TraceEvent], true: Sequence[TraceEvent]) -> Unlike | None:
+    for number, (before, now) in enumerate(zip(verified, true, strict=True), 1):
+        shares = [event.half_flops / max(1, event.flops) for event in (before, now)]
+        if now.kind == "op" and shares[1] > shares[0] + _SHIFTED:
+            return Unlike(f"op {number} ({now.name}) computes in 16 bits at the true size only")
+    return None
+
+
+def _operations(verified: Sequence[Counted], true: Counted) -> Unlike | None:
+    expected, least = _expected(verified, true)
+    if not any(map(_flops, true.tallies)) or true.ratio >= least * expected:
+        return None
+    return Unlike(
         f"the operations grow less than the reference's: {true.ratio:.3g} times as many at the true size, "
         f"{verified[-1].ratio:.3g} times where the output was verified"
     )
 
 
-def _expected(verified: Sequence[Verified], true: Verified) -> tuple[float, float]:
+def _expected(verified: Sequence[Counted], true: Counted) -> tuple[float, float]:
     """The ratio of operations expected at the true size, and how much of it must be there.
 
-    Padding of blocks makes the ratio fall towards what the work takes, so above 1 nothing is expected but 1. Below 1
-    the candidate has a cheaper way; if that gained between two verified sizes it may go on to gain.
+    Above 1 nothing is expected but 1. Below 1 the candidate has a cheaper way; if that gained between two verified
+    sizes it may go on to gain.
     """
     small, large = verified[0], verified[-1]
     falls = 0 < large.ratio < min(1.0, small.ratio) and 0 < small.flops < large.flops < true.flops
@@ -120,5 +213,5 @@ def _expected(verified: Sequence[Verified], true: Verified) -> tuple[float, floa
     return large.ratio * (large.ratio / small.ratio) ** steps, _EXTRAPOLATED
 
 
-def _flops(events: Sequence[TraceEvent]) -> int:
-    return sum(event.flops for event in events)
+def _flops(one: Tally) -> int:
+    return sum(one["operations"][unit] for unit in (*PRODUCTS, NARROW, WIDE))

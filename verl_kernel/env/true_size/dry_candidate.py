@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -16,19 +15,9 @@ from verl_kernel.env.ipc.tensor_facts import storages, tensor_facts
 from verl_kernel.env.ipc.tensors import DTYPES, flatten, unflatten
 from verl_kernel.env.seeding import seed_everything
 from verl_kernel.env.trace import dump_events
-from verl_kernel.env.true_size import opcodes
 from verl_kernel.env.true_size.dataless import AddressSpace
 from verl_kernel.env.true_size.dry_pass import without_data
-
-
-class Launches(Protocol):
-    """What runs launches on tensors without data."""
-
-    tracer: opcodes.Tracer
-    coverage: list[dict[str, float]]
-
-    def install(self) -> None:
-        """Take all launches of this process over, for good."""
+from verl_kernel.env.true_size.followed_link import follow_launches
 
 
 class DryCandidate:
@@ -36,27 +25,22 @@ class DryCandidate:
 
     Args:
         device: where it runs.
-        space: of tensors without data.
-        launches: what runs its launches.
+        seed: what places of tensors are drawn from.
         known: finds the tensor of a place that has data.
     """
 
-    def __init__(
-        self, device: DeviceBackend, space: AddressSpace, launches: Launches, known: Callable[[Place], torch.Tensor]
-    ) -> None:
-        self._device, self._space, self._launches, self._known = device, space, launches, known
-        launches.install()
+    def __init__(self, device: DeviceBackend, seed: int, known: Callable[[Place], torch.Tensor]) -> None:
+        self._device, self._space, self._known = device, AddressSpace(seed), known
+        follow_launches(self._space)
 
     @property
     def reasons(self) -> list[str]:
         """Why it could not be followed, if so."""
         return self._space.reasons
 
-    def run(self, cls: Any, path: str, size: DrySize) -> DryReply:
+    def run(self, cls: Any, size: DrySize) -> DryReply:
         """Build the class and call it once."""
-        self._launches.tracer = tracer = opcodes.Tracer(path)
-        self._launches.coverage.clear()
-        with without_data(self._space), torch.no_grad(), tracer.on() if size["traced"] else nullcontext():
+        with without_data(self._space), torch.no_grad():
             model = self._model(cls, size)
             inputs = self._tensors(size["specs"])
             args, kwargs = unflatten(size["inputs"], inputs)
@@ -68,8 +52,6 @@ class DryCandidate:
             "output": tree,
             "tensors": [tensor_facts(tensor, given) for tensor in tensors],
             "events": dump_events(events),
-            "coverage": list(self._launches.coverage),
-            "opcodes": opcodes.dump(tracer.seen),
         }
 
     def _model(self, cls: Any, size: DrySize) -> Any:

@@ -49,6 +49,12 @@ class DryForward:
         """Operations."""
         return sum(event.flops for event in self.events)
 
+    @property
+    def share_read(self) -> float:
+        """The part of its inputs that it reads; weights, which it reads too, are not among them."""
+        size = sum(tensor.nbytes for tensor in self.inputs.tensors)
+        return min(1.0, self.demand.read / size) if size else 1.0
+
 
 @contextmanager
 def without_data(space: AddressSpace) -> Iterator[DatalessMode]:

@@ -10,9 +10,9 @@ import triton.language as tl
 from triton.language.extra import libdevice
 
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.devices.compiled import launches, tables
-from verl_kernel.env.devices.compiled.descriptions import Descriptions
-from verl_kernel.env.devices.compiled.state import STATE
+from verl_kernel.env.devices.cpu import launches, tables
+from verl_kernel.env.devices.cpu.descriptions import Descriptions
+from verl_kernel.env.devices.cpu.state import STATE
 from verl_kernel.env.ipc.execution_messages import Launched, Work
 
 Pair = namedtuple("Pair", "left right")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Triton's interpreter as a device: kernels run on the host, counted and priced by a nominal GPU."""
+"""A CPU as a device: launches are described and executed by another process, and priced by a nominal GPU."""

@@ -103,6 +103,7 @@ def _nothing(*args: Any, **kwargs: Any) -> None: ...
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "is_available": lambda: True,
     "device_count": lambda: 1,
+    "is_bf16_supported": lambda *args, **kwargs: True,
     "current_device": lambda: 0,
     "get_device_name": lambda device=None: PROPERTIES["name"],
     "get_device_capability": lambda device=None: CAPABILITY,
@@ -174,9 +175,8 @@ _lock = threading.Lock()
 _installed = False
 
 
-def install(has_bfloat16: bool = False) -> None:
+def install() -> None:
     """Let `cuda` mean the CPU for programs run by the calling thread (once per thread, then free)."""
-    _FUNCTIONS["is_bf16_supported"] = lambda *args, **kwargs: has_bfloat16
     with _lock:
         _patch_modules()
     if not getattr(_thread, "ready", False):

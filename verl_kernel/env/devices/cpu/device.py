@@ -1,77 +1,77 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Triton kernels on a CPU: the interpreter (TRITON_INTERPRET=1) with what it lacks added.
-
-bfloat16 arithmetic is silently wrong in the interpreter: the judge refuses such tasks.
-"""
+"""Triton kernels on a CPU: compiled for a GPU, and executed by `verl_kernel.env.executor` in a process beside."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from verl_kernel.env.devices import INTERPRETER_VARIABLES
-from verl_kernel.env.devices.base import DeviceBackend, ProgramWatch
+from verl_kernel.env.devices import CPU_VARIABLES
+from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.devices.cpu import cuda_shim
 from verl_kernel.env.devices.op_recorder import OpRecorder
+from verl_kernel.env.devices.poison import ABLATED, PoisonedAllocations
 from verl_kernel.env.ipc.channel import Channel
 from verl_kernel.env.ipc.shared_memory import SharedMemory
+from verl_kernel.env.seeding import seed_everything
 from verl_kernel.env.tamper import tripwire
 from verl_kernel.env.tamper.seals import SealedEvents
 from verl_kernel.env.trace import TraceEvent
-from verl_kernel.errors import EnvironmentNotReady
-
-_VARIABLE = "TRITON_INTERPRET"
 
 
-class InterpreterDevice(DeviceBackend):
+class CpuDevice(DeviceBackend):
     """The CPU backend."""
 
     name = "cpu"
     timing_source = "simulated"
-
-    computes_bfloat16 = False
+    has_executor = True
 
     def zygote_env(self) -> dict[str, str]:
-        """Triton decides while it is imported whether to interpret."""
-        return dict(INTERPRETER_VARIABLES)
+        """What tells a process that it runs kernels."""
+        return dict(CPU_VARIABLES)
 
     def setup(self) -> None:
-        """Let `cuda` mean the CPU; with TRITON_INTERPRET=1 also make kernels run and count.
-
-        Raises:
-            EnvironmentNotReady: triton was imported before TRITON_INTERPRET was set.
-        """
+        """Let `cuda` mean the CPU; where kernels run, also let launches run elsewhere."""
         cuda_shim.install()
-        if not _interprets():
+        if not _launches():
             return
         torch.set_num_threads(1)  # threads do not survive the fork of a runner
-        _install_triton()
+        from verl_kernel.env.devices.cpu import driver, launches, tuning
+
+        driver.install(tuning.simulated_ms)
+        tuning.install()
+        launches.install()
+        tripwire.install()
+
+    def preload(self) -> None:
+        """Prepare a zygote: no kernel runs in it, for it has nothing that executes one."""
+        self.setup()
+        from verl_kernel.env.devices.warmup import WarmUpProgram  # imports triton
+
+        seed_everything(0)  # NumPy imports its generator when it is first used
+        with torch.no_grad(), self.record(), self.suppress_launches():
+            WarmUpProgram()(torch.randn(16))
 
     def confine(self, shared: torch.Tensor, given: Sequence[torch.Tensor]) -> None:
         """Remember where they lie."""
-        from verl_kernel.env.devices.cpu.counting import STATE
+        from verl_kernel.env.devices.cpu.state import STATE
 
         STATE.granted.confine(shared, given)
 
     @contextmanager
     def record(self) -> Iterator[list[TraceEvent]]:
         """Collect the events of the torch ops and launches inside."""
-        events = SealedEvents()
-        if not _interprets():
-            with OpRecorder(events):
-                yield events
-            return
-        from verl_kernel.env.devices.cpu.counting import STATE
-        from verl_kernel.env.devices.cpu.stores import STORES
+        from verl_kernel.env.devices.cpu.state import STATE
 
-        STORES.begin_forward()
+        STATE.begin_forward()
+        events = SealedEvents()
         outer, STATE.events = STATE.events, events
         tripwire.WIRE.events = events
-        recorder = OpRecorder(events, lambda: STATE.marshalling, lambda: STATE.running)
+        recorder = OpRecorder(events)
         try:
             with recorder:
                 yield events
@@ -79,131 +79,60 @@ class InterpreterDevice(DeviceBackend):
             STATE.events = tripwire.WIRE.events = outer
             STATE.spent_ns += recorder.spent_ns
 
-    @contextmanager
-    def watch_programs(self, watch: ProgramWatch) -> Iterator[None]:
-        """Tell `watch` of each program of the launches inside."""
-        from verl_kernel.env.devices.cpu.counting import STATE
-
-        STATE.watch = watch
-        try:
-            yield
-        finally:
-            STATE.watch = None
-
     def connect(self, link: Channel, arena: SharedMemory) -> None:
         """Remember it."""
-        from verl_kernel.env.devices.cpu.native_launches import NativeLaunches
+        from verl_kernel.env.devices.cpu.link import Link
+        from verl_kernel.env.devices.cpu.state import STATE
 
-        self._native = NativeLaunches(link, arena)
+        STATE.link = Link(link, arena)
 
     @contextmanager
-    def launch_natively(self, tunes: bool) -> Iterator[None]:
-        """Let the executing process run launches, instead of the interpreter."""
-        from verl_kernel.env.devices.cpu.counting import STATE
+    def watch_allocations(self) -> Iterator[None]:
+        """Poison and note what is allocated without values, for the process that runs the launches."""
+        from verl_kernel.env.devices.cpu.fresh import ALLOCATIONS
 
-        STATE.native, STATE.native_tunes = self._native.launch, tunes
-        try:
+        with PoisonedAllocations(), ALLOCATIONS.watched():
             yield
-        finally:
-            STATE.native = None
-
-    def check_memory(self) -> AbstractContextManager[None]:
-        """Check bounds, what was written, and races."""
-        from verl_kernel.env.devices.cpu.memory.watch import checking
-
-        return checking()
-
-    def watch_allocations(self) -> AbstractContextManager[Any]:
-        """Note what torch allocates and writes."""
-        from verl_kernel.env.devices.cpu.memory.allocations import AllocationWatch
-
-        return AllocationWatch()  # type: ignore[no-untyped-call]
-
-    def take_memory_findings(self) -> list[dict[str, object]]:
-        """What the checks have found."""
-        if not _interprets():
-            return []
-        from verl_kernel.env.devices.cpu.memory.findings import FINDINGS
-
-        return FINDINGS.take()
-
-    def function_watch(self) -> Callable[[], bool]:
-        """Refuses host functions inside launches."""
-        from verl_kernel.env.devices.cpu.launches import enter_function
-
-        return enter_function
 
     def begin_description(self, ruled_out: Sequence[str]) -> None:
         """Note launches from now on."""
-        from verl_kernel.env.devices.cpu.launch_variants import VARIANTS
+        from verl_kernel.env.devices.cpu.launches import DESCRIPTIONS
 
-        VARIANTS.is_on, VARIANTS.ruled_out = True, frozenset(ruled_out)
+        DESCRIPTIONS.is_on, DESCRIPTIONS.ruled_out = True, frozenset(ruled_out)
 
     def describe_launches(self) -> dict[str, Any]:
-        """Those noted since."""
-        from verl_kernel.env.devices.cpu.launch_variants import VARIANTS
+        """Those that the program made."""
+        from verl_kernel.env.devices.cpu.launches import DESCRIPTIONS
 
-        return VARIANTS.description().to_json()
+        return DESCRIPTIONS.all().to_json()
 
     @property
     def spent_ns(self) -> int:
         """Processor time of the launches and ops recorded so far."""
-        from verl_kernel.env.devices.cpu.counting import STATE
+        from verl_kernel.env.devices.cpu.state import STATE
 
         return STATE.spent_ns
 
-    def is_crash(self, exc: BaseException) -> bool:
-        """Whether a kernel stored outside the tensors of its launch."""
-        from verl_kernel.env.devices.cpu.counting import OutOfBounds
-
-        return isinstance(exc, OutOfBounds)
-
     @contextmanager
-    def suppress_launches(self, kept: Sequence[str] = (), only: Sequence[int] | None = None) -> Iterator[None]:
+    def suppress_launches(self, kept: Sequence[Any] = (), only: Sequence[int] | None = None) -> Iterator[None]:
         """Leave out stores; what is allocated meanwhile holds poison."""
-        from verl_kernel.env.devices.cpu.counting import STATE
-        from verl_kernel.env.devices.cpu.memory.allocations import ALLOCATIONS
-        from verl_kernel.env.devices.cpu.stores import keeping
-        from verl_kernel.env.devices.poison import ABLATED, PoisonedAllocations
+        from verl_kernel.env.devices.cpu.state import STATE
 
-        STATE.suppressed = not kept and only is None
-        ALLOCATIONS.forget()  # what is left out now, an honest program may read in a later forward
-        try:
-            with keeping(kept, only), PoisonedAllocations(ABLATED):
-                yield
-        finally:
-            STATE.suppressed = False
+        with STATE.keeping(kept, only), PoisonedAllocations(ABLATED):
+            yield
+
+    def is_crash(self, exc: BaseException) -> bool:
+        """No exception here: the executing process tells the judge."""
+        return False
 
     def is_compile_error(self, exc: BaseException) -> bool:
-        """Whether a kernel's own code raised, values aside: that is what a compiler would have refused."""
+        """Whether a launch is none that a compiler could be given."""
         from triton.errors import TritonError
 
-        from verl_kernel.env.devices.cpu.launches import REFUSED
+        from verl_kernel.env.devices.cpu.kernel_source import NotTriton
 
-        return isinstance(exc, TritonError) or getattr(exc, REFUSED, False) is True
-
-
-def _interprets() -> bool:
-    return os.environ.get(_VARIABLE) == "1"
+        return isinstance(exc, TritonError | NotTriton)
 
 
-def _install_triton() -> None:
-    import triton
-
-    # Else the first launch imports it while the interpreter has put built-ins in the language's place, and Python 3.10
-    # knows no signature of them.
-    import triton.experimental.gluon
-    import triton.language as tl
-    from triton.runtime.interpreter import InterpretedFunction
-
-    if not isinstance(tl.sum, InterpretedFunction):
-        raise EnvironmentNotReady(f"triton was imported before {_VARIABLE}=1 was set: set it when the process starts")
-    from verl_kernel.env.devices.cpu import driver, launches, tuning
-    from verl_kernel.env.devices.cpu.language import libdevice
-
-    triton.knobs.compilation.front_end_debugging = True  # raise a kernel's own error, with its line
-    driver.install(tuning.simulated_ms)
-    tuning.install()
-    libdevice.install()
-    launches.install()
-    tripwire.install()
+def _launches() -> bool:
+    return all(os.environ.get(name) == value for name, value in CPU_VARIABLES.items())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Triton driver for the interpreter, so that autotuning, `do_bench` and device queries work without a GPU."""
+"""A Triton driver without a GPU, so that autotuning, `do_bench` and device queries work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UTILS_PROPERTIES = {
 }
 
 
-class InterpreterDriver(DriverBase):  # type: ignore[misc]  # triton is untyped
+class NominalDriver(DriverBase):  # type: ignore[misc]  # triton is untyped
     """Answers Triton's questions about the device."""
 
     def __init__(self, benchmarker: Callable[..., Any]) -> None:
@@ -38,7 +38,7 @@ class InterpreterDriver(DriverBase):  # type: ignore[misc]  # triton is untyped
         return False
 
     def map_python_to_cpp_type(self, ty: str) -> str:
-        """Triton's own names will do: nothing is compiled."""
+        """Triton's own names will do: no launcher is built."""
         return ty
 
     def get_current_target(self) -> Any:
@@ -82,4 +82,4 @@ def install(benchmarker: Callable[..., Any]) -> None:
     Args:
         benchmarker: gives the milliseconds of a call.
     """
-    driver.set_active(InterpreterDriver(benchmarker))
+    driver.set_active(NominalDriver(benchmarker))

@@ -56,14 +56,12 @@ class CudaDevice(SharedDevice):
         """Make the context of a judge.
 
         Raises:
-            EnvironmentNotReady: there is no GPU, or this process interprets kernels.
+            EnvironmentNotReady: there is no GPU, or Triton interprets kernels in this process.
         """
         if os.environ.get("TRITON_INTERPRET") == "1":
             raise EnvironmentNotReady("device cuda needs compiled kernels: unset TRITON_INTERPRET")
         if not torch.cuda.is_available():
-            raise EnvironmentNotReady(
-                "device cuda needs a GPU and torch finds none here: use device cpu (Triton's interpreter)"
-            )
+            raise EnvironmentNotReady("device cuda needs a GPU and torch finds none here: use device cpu")
         torch.cuda.init()  # type: ignore[no-untyped-call]
 
     def adopt(self, options: GymOptions) -> None:
@@ -183,7 +181,7 @@ class CudaDevice(SharedDevice):
         from verl_kernel.env.devices.cuda.launches import EventList, recording
 
         events = EventList()
-        with recording(events), OpRecorder(events, lambda: False):
+        with recording(events), OpRecorder(events):
             yield events
 
     @contextmanager

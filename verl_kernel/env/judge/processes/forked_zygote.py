@@ -13,14 +13,14 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, NoReturn
 
 import torch
 
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.devices import COMPILED_VARIABLES, INTERPRETER_VARIABLES
+from verl_kernel.env.devices import CPU_VARIABLES
 from verl_kernel.env.ipc import channel as channels
 
 
@@ -47,23 +47,21 @@ class ForkedZygote:
         return self._code
 
 
-def fork_zygote(name: str, compiled: bool, serve: Callable[[int, str], None]) -> ForkedZygote | None:
+def fork_zygote(name: str, serve: Callable[[int, str], None]) -> ForkedZygote | None:
     """Fork a zygote for the device `name`; None where that is a GPU, whose driver does not survive a fork.
 
     Call it before anything imports triton.
 
     Args:
         name: of the device.
-        compiled: whether a CPU runs kernels as Triton compiles them.
         serve: what a zygote does with its end of a socket and the name of its device
             (`verl_kernel.env.runner.zygote.serve`).
     """
     if name == "cuda" or (name == "auto" and torch.cuda.is_available()):
         return None
-    variables = COMPILED_VARIABLES if compiled else INTERPRETER_VARIABLES
-    os.environ.update(variables)  # read by triton, which the device's module may import, as torch does
-    resolve_device("cpu", compiled=compiled).preload()
-    for variable in variables:  # the judge itself runs no kernels
+    os.environ.update(CPU_VARIABLES)
+    resolve_device("cpu").preload()
+    for variable in CPU_VARIABLES:  # the judge itself runs no kernels
         del os.environ[variable]
     gc.collect()
     gc.freeze()
@@ -71,18 +69,16 @@ def fork_zygote(name: str, compiled: bool, serve: Callable[[int, str], None]) ->
     errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the zygote
     pid = os.fork()
     if pid == 0:
-        _become_zygote(theirs, errors, variables, lambda fd: serve(fd, "compiled" if compiled else "cpu"))
+        _become_zygote(theirs, errors, lambda fd: serve(fd, "cpu"))
     theirs.close()
     return ForkedZygote(pid, ours, errors)
 
 
-def _become_zygote(
-    sock: socket.socket, errors: IO[bytes], variables: Mapping[str, str], serve: Callable[[int], None]
-) -> NoReturn:
+def _become_zygote(sock: socket.socket, errors: IO[bytes], serve: Callable[[int], None]) -> NoReturn:
     status = 1
     try:
         os.setsid()
-        os.environ.update(variables)
+        os.environ.update(CPU_VARIABLES)
         nothing = os.open(os.devnull, os.O_RDWR)
         for fd, source in ((0, nothing), (1, nothing), (2, errors.fileno())):
             os.dup2(source, fd)

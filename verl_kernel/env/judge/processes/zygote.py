@@ -214,8 +214,7 @@ class Zygote(ForkServer):
 
     def __init__(self, device: DeviceBackend, forked: ForkedZygote | None = None) -> None:
         program = "verl_kernel.env.runner.zygote"
-        name = "compiled" if device.compiled else device.name
-        super().__init__(program, name, lambda: device.zygote_env(), device.exit_s, forked)
+        super().__init__(program, device.name, lambda: device.zygote_env(), device.exit_s, forked)
 
 
 class CompileZygote(ForkServer):

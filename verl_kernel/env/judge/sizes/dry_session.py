@@ -30,8 +30,7 @@ from verl_kernel.env.tamper.seals import seals
 from verl_kernel.env.tamper.trace_checks import own_launches
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent, load_events
-from verl_kernel.env.true_size import opcodes
-from verl_kernel.env.true_size.consistency import Followed
+from verl_kernel.env.true_size.consistency import Counted
 from verl_kernel.env.true_size.dataless import is_dataless
 from verl_kernel.env.true_size.dry_pass import DryForward
 
@@ -58,19 +57,19 @@ class DrySession:
     zygote: Zygote
     stages: Stages
     timing_source: str
-    executor: LaunchExecutor | None = None
-    """Where kernels run compiled, sampled; they are interpreted without it."""
+    executor: LaunchExecutor
+    """Samples launches."""
 
     def follow(
         self, task: Task, source: str, sizes: Sequence[DryForward], seed: int, weight_seed: int
-    ) -> list[Followed]:
-        """What the candidate runs at each of some sizes; the instructions are those at the last one.
+    ) -> list[Counted]:
+        """What the candidate runs at each of some sizes.
 
         Args:
             task: what it computes.
             source: its text.
             sizes: the reference's forwards without data.
-            seed: what programs of grids and turns of loops are drawn from.
+            seed: what programs of grids and places of tensors are drawn from.
             weight_seed: what the model is built with.
 
         Raises:
@@ -82,19 +81,16 @@ class DrySession:
         specs, size = place(known)
         places = {id(tensor): spec for tensor, spec in zip(known, specs, strict=True)}
         asked = [_size(dry, places, weight_seed) for dry in sizes]
-        asked[-1]["traced"] = True
         request: DryRequest = {"entry": task.candidate_class, "seed": seed, "sizes": asked}
         with closing(Scratch(source)) as scratch, closing(SharedMemory.create(max(1, size))) as memory:
             memory.write(known, specs)
-            if self.executor is None:
-                return self._ask(request, scratch, memory, sizes)
-            return self._ask_sampling(self.executor.begin(source), request, scratch, memory, sizes)
+            return self._ask_both(self.executor.begin(source), request, scratch, memory, sizes)
 
-    def _ask_sampling(
+    def _ask_both(
         self, execution: Execution, request: DryRequest, scratch: Scratch, memory: SharedMemory,
         sizes: Sequence[DryForward],
-    ) -> list[Followed]:  # fmt: skip
-        """Likewise, with what the executing process says of the launches."""
+    ) -> list[Counted]:  # fmt: skip
+        """Ask the runner, and the executing process what it says of the launches."""
         try:
             execution.started()
             execution.begin(request["seed"], watch=False, ablated=False, refuses=True, backwards=False, sampled=True)
@@ -116,14 +112,12 @@ class DrySession:
 
     def _ask(
         self, request: DryRequest, scratch: Scratch, memory: SharedMemory, sizes: Sequence[DryForward],
-        execution: Execution | None = None,
-    ) -> list[Followed]:  # fmt: skip
+        execution: Execution,
+    ) -> list[Counted]:  # fmt: skip
         loading = Loading(self.options, self.zygote, scratch, memory, Findings(self.timing_source, {}))
-        link = () if execution is None else (execution.link.fileno(), execution.arena.fd)
-        size = 0 if execution is None else execution.arena.size
-        runner = self.zygote.fork(scratch.path, memory, self.options, link, size)
-        if execution is not None:
-            runner.serve(*execution.waits())
+        link = (execution.link.fileno(), execution.arena.fd)
+        runner = self.zygote.fork(scratch.path, memory, self.options, link, execution.arena.size)
+        runner.serve(*execution.waits())
         client = RunnerClient(runner, scratch.path, self.options, self.stages)
         try:
             loading.begin(client)
@@ -147,7 +141,6 @@ def _size(dry: DryForward, places: dict[int, TensorSpec], weight_seed: int) -> D
         "init_specs": specs(dry.init.tensors),
         "inputs": dry.inputs.tree,
         "specs": specs(dry.inputs.tensors),
-        "traced": False,
     }
 
 
@@ -160,7 +153,7 @@ def _without_data(tensor: torch.Tensor) -> TensorSpec:
     return TensorSpec(name, tuple(tensor.shape), tuple(tensor.stride()), -1)
 
 
-def _read(reply: Claims, client: RunnerClient, sizes: Sequence[DryForward]) -> list[Followed]:
+def _read(reply: Claims, client: RunnerClient, sizes: Sequence[DryForward]) -> list[Counted]:
     reasons, replies = reply["reasons"], reply["replies"]
     if not isinstance(reasons, list) or not isinstance(replies, list):
         raise ValueError("an answer without data needs lists of reasons and replies")
@@ -185,7 +178,7 @@ def _refuse(reported: Reported) -> None:
         raise NotFollowed(f"{line}in {stopped['kernel']}, on tensors without data: {message}", False)
 
 
-def _counted(found: list[Followed], works: Sequence[Work]) -> list[Followed]:
+def _counted(found: list[Counted], works: Sequence[Work]) -> list[Counted]:
     """Forwards with the executing process's account of their launches, which their records must equal."""
     left = list(works)
     counted = []
@@ -198,7 +191,7 @@ def _counted(found: list[Followed], works: Sequence[Work]) -> list[Followed]:
     return counted
 
 
-def _followed(item: Claims, dry: DryForward, verdict: Callable[..., Verdict]) -> Followed:
+def _followed(item: Claims, dry: DryForward, verdict: Callable[..., Verdict]) -> Counted:
     given = read_facts(item["tensors"])
     owned = storages(dry.inputs.tensors)
     wanted = [tensor_facts(tensor, owned) for tensor in dry.output.tensors]
@@ -206,8 +199,4 @@ def _followed(item: Claims, dry: DryForward, verdict: Callable[..., Verdict]) ->
     if item["output"] != dry.output.tree or wrong:
         text = wrong[1] if wrong else "the output is not structured like the reference's"
         raise verdict(EvalStatus.INCORRECT, "OtherOutput", f"at the true size {text}")
-    coverage = item["coverage"]
-    if not isinstance(coverage, list):
-        raise ValueError("coverage must be a list")
-    shares = [{str(key): float(share) for key, share in one.items()} for one in coverage]
-    return Followed(load_events(item["events"]), shares, frozenset(opcodes.load(item["opcodes"])))
+    return Counted(load_events(item["events"]), [], dry.flops, dry.share_read)

@@ -2,7 +2,8 @@
 """The evaluation of a task that is too large: values at reduced sizes, time at the true size.
 
 The stages are those of any evaluation, on the first reduced copy of the task. Then the candidate is verified at a
-second size and followed at the true size without data, each in a runner of its own.
+second size and followed without data, each in a runner of its own, its launches sampled: at the larger reduced size,
+which must show what was verified there, and at the true one, which is charged.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
+from functools import partial
 
 from verl_kernel.env.clocks.base import Clock, Measurement
-from verl_kernel.env.comparison.compare import Agreement
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
@@ -21,24 +22,26 @@ from verl_kernel.env.judge.evaluation import Evaluation
 from verl_kernel.env.judge.executing import LaunchExecutor
 from verl_kernel.env.judge.findings import Findings
 from verl_kernel.env.judge.loading import Loading
-from verl_kernel.env.judge.output_check import difference
+from verl_kernel.env.judge.native_trials import NativeTrials
+from verl_kernel.env.judge.output_check import difference as wrong_values
 from verl_kernel.env.judge.processes.zygote import Zygote
 from verl_kernel.env.judge.sizes.dry_session import DrySession, NotFollowed
 from verl_kernel.env.judge.trials.choice import Counts
-from verl_kernel.env.judge.trials.plan import TrialPlan, worst
+from verl_kernel.env.judge.trials.plan import worst
 from verl_kernel.env.options import GymOptions
+from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult, EvalStatus, TrueSize
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE, Scratch
 from verl_kernel.env.seeding import seed_of
 from verl_kernel.env.tamper.hack_flags import HackFlag
-from verl_kernel.env.true_size import consistency
-from verl_kernel.env.true_size.consistency import Followed, Verified
-from verl_kernel.env.true_size.shrinking import Shrunk
+from verl_kernel.env.true_size.consistency import Counted, difference, not_repeated
+from verl_kernel.env.true_size.shrinking import Copy, Shrunk
 
 _FURTHER_TRIALS = 2
 """At each size but the first: one as drawn, one varied."""
+_NONE = Measurement(None, None, None)
 Charged = tuple[Measurement, str | None, tuple[HackFlag, ...]]
 """The times, why there are none, and what that says of the candidate."""
 
@@ -77,84 +80,85 @@ class ReducedEvaluation(Evaluation):
         self._request = request
         return super().run(request)
 
-    def _load(self, session: CandidateSession) -> None:
-        self._loading.load(session, traced=True)
-
-    def _is_traced(self, number: int, plan: TrialPlan, secret: bytes) -> bool:
-        """A secret one; where no other size has one, the first, which also does what is done once."""
-        place = secret[4] % plan.total if self._others else 0
-        return number == (place + (place == plan.switched)) % plan.total
-
     def _measure(self, session: CandidateSession) -> Measurement:
         """Nothing yet: a zygote has one runner at a time, and further sizes take runners of their own."""
-        return Measurement(None, None, None)
+        return _NONE
 
     def _take(self, session: CandidateSession, measured: Measurement) -> None:
-        sessions = [session]
+        verified = [_counted(session, self._native, self._shrunk.copies[0])]
         with self._stages.stage("correctness"):
-            sessions += [self._verified(reference, session.secret) for reference in self._others]
+            for reference, copy in zip(self._others, self._shrunk.copies[1:], strict=True):
+                verified.append(self._verified(reference, copy, session.secret))
         with self._stages.stage("true_size"):
-            measured, unknown, flags = self._at_true_size(sessions)
+            measured, unknown, flags = self._at_true_size(session, verified)
         super()._take(session, measured)
         self._found.hack_flags += flags
         self._found.true_size = TrueSize(sizes=self._copied, unknown=unknown)
 
-    def _verified(self, reference: Reference, secret: bytes) -> CandidateSession:
-        """The candidate at another size, its runner gone (raises Verdict)."""
+    def _verified(self, reference: Reference, copy: Copy, secret: bytes) -> Counted:
+        """The candidate at another size (raises Verdict)."""
         layout, found = MemoryLayout(reference), Findings(self._device.timing_source, {})
         with closing(Scratch(self._request.source)) as scratch, closing(SharedMemory.create(layout.size)) as memory:
-            loading = self._further_loading(scratch, memory, found)
+            begin = partial(self._sampler.begin, self._request.source)
+            loading = Loading(self._options, self._zygote, scratch, memory, found, [], begin)
             session = loading.start(reference, layout, self._stages, self._guard, is_sealed=True)
-            session.client.memory_findings = self._session.client.memory_findings
+            trials = NativeTrials(loading, self._found.env)
             try:
-                self._load_further(loading, session)
+                loading.load(session)
                 session.secret = secret
-                self._further_trials(session)
+                self._further_trials(session, trials)
                 if code := session.client.runner.finish():
                     raise session.client.crash(code)
             finally:
                 session.client.runner.end()
                 loading.end()
-                self._session.client.memory_findings = session.client.memory_findings
-        return session
+        return _counted(session, trials, copy)
 
-    def _further_loading(self, scratch: Scratch, memory: SharedMemory, found: Findings) -> Loading:
-        return Loading(self._options, self._zygote, scratch, memory, found)
-
-    def _load_further(self, loading: Loading, session: CandidateSession) -> None:
-        loading.load(session, traced=True)
-
-    def _further_trial(self, session: CandidateSession, number: int) -> Agreement:
-        return session.forward(number, kind="varied" if number else "drawn", traced=number == 0)
-
-    def _further_trials(self, session: CandidateSession) -> None:
+    def _further_trials(self, session: CandidateSession, native: NativeTrials) -> None:
         for number in range(_FURTHER_TRIALS):
-            agreement = self._further_trial(session, number)
+            kind: Kind = "varied" if number else "drawn"
+            agreement = native.watched(session, number, partial(session.forward, number, kind=kind))
             trials = self._found.trials
             assert trials is not None  # those at the first size have ended
             self._found.trials = worst(trials.model_copy(update={"total": trials.total + 1}), agreement)
             if not agreement.ok:
-                raise session.client.verdict(EvalStatus.INCORRECT, "WrongValues", difference(agreement))
+                raise session.client.verdict(EvalStatus.INCORRECT, "WrongValues", wrong_values(agreement))
 
-    def _at_true_size(self, sessions: list[CandidateSession]) -> Charged:
-        """Times of both sides at the true size; else why there are none."""
-        first, shrunk = sessions[0], self._shrunk
-        seed = seed_of(b"dry", first.secret)
-        dry = DrySession(self._options, self._zygote, self._stages, self._device.timing_source)
-        sizes = [shrunk.copies[0].dry, shrunk.true]
+    def _at_true_size(self, session: CandidateSession, verified: list[Counted]) -> Charged:
+        """Times of both sides at the true size; else why there are none.
+
+        Args:
+            session: at the first reduced size.
+            verified: forwards at the reduced sizes.
+        """
+        dry = DrySession(self._options, self._zygote, self._stages, self._device.timing_source, self._sampler)
+        sizes = [self._shrunk.copies[len(verified) - 1].dry, self._shrunk.true]
+        seed = seed_of(b"dry", session.secret)
+        task, source, weight_seed = self._request.task, self._request.source, session.reference.weight_seed
         try:
-            small, true = dry.follow(self._request.task, self._request.source, sizes, seed, first.reference.weight_seed)
+            again, true = dry.follow(task, source, sizes, seed, weight_seed)
         except NotFollowed as exc:
-            return Measurement(None, None, None), str(exc), (HackFlag.SIZE_DEPENDENT,) * exc.is_unlike
-        known = {instruction for session in sessions for instruction in session.instructions}
-        pairs = zip(sessions, shrunk.copies, strict=True)
-        verified = [Verified(session.traces[-1], copy.dry.flops) for session, copy in pairs]
-        if unlike := consistency.difference(verified, known, small, true, shrunk.true.flops):
-            return Measurement(None, None, None), unlike, (HackFlag.SIZE_DEPENDENT,)
-        return self._charged(first, true), None, ()
+            return _NONE, str(exc), (HackFlag.SIZE_DEPENDENT,) * exc.is_unlike
+        if reason := not_repeated(verified[-1], again):
+            return _NONE, reason, ()
+        if unlike := difference(verified, true):
+            return _NONE, unlike.sentence, (HackFlag.SIZE_DEPENDENT,) * unlike.is_candidates
+        return self._charged(session, true), None, ()
 
-    def _charged(self, first: CandidateSession, true: Followed) -> Measurement:
+    def _charged(self, session: CandidateSession, true: Counted) -> Measurement:
         """Times of both sides at the true size."""
-        events = [replace(e, source=first.source) if e.source == CANDIDATE_FILE else e for e in true.events]
-        first.charged, first.demand = (self._shrunk.true.events, [events]), self._shrunk.true.demand
-        return self._clock.measure(first)
+        events = [replace(e, source=session.source) if e.source == CANDIDATE_FILE else e for e in true.events]
+        session.charged, session.demand = (self._shrunk.true.events, [events]), self._shrunk.true.demand
+        return self._clock.measure(session)
+
+    @property
+    def _sampler(self) -> LaunchExecutor:
+        assert self._executor is not None  # a device that runs kernels itself runs every task whole
+        return self._executor
+
+
+def _counted(session: CandidateSession, trials: NativeTrials | None, copy: Copy) -> Counted:
+    """Its first forward: one without data is the first of its model, too."""
+    assert trials is not None  # there were some
+    tallies = [work["tally"] for work in trials.works[0]]
+    return Counted(session.traces[0], tallies, copy.dry.flops, copy.dry.share_read)

@@ -12,7 +12,7 @@ from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.lru import LRUCache
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.task import Task
-from verl_kernel.env.true_size.bounds import ALLOWED, NATIVE, POSSIBLE, keeps_to
+from verl_kernel.env.true_size.bounds import ALLOWED, POSSIBLE, WHOLE, keeps_to
 from verl_kernel.env.true_size.dry_pass import dry_forward
 from verl_kernel.env.true_size.shrinking import Shrunk, shrink
 from verl_kernel.errors import TaskError
@@ -41,7 +41,6 @@ class SizeChoice:
     ) -> None:
         self._is_on = options.true_size == "auto" and device.timing_source == "simulated"
         self._device, self._guard, self._on_large = device, guard, on_large
-        self._allowed = NATIVE if options.execute == "compiled" else ALLOWED
         self._secret = os.urandom(32) if seed is None else hashlib.sha256(f"sizes\0{seed}".encode()).digest()
         self._known: LRUCache[tuple[Shrunk | TaskError | None]] = LRUCache(_TASKS)
 
@@ -72,10 +71,8 @@ class SizeChoice:
         """Beyond what a CPU does in a moment, without data: one product of matrices could take hours."""
         if keeps_to(task, self._device, ALLOWED):
             return True
-        if self._allowed is ALLOWED:
-            return False
         try:
             dry = dry_forward(task, self._device)
         except TaskError:
-            return keeps_to(task, self._device, self._allowed)
-        return self._allowed.hold(dry.traffic, dry.flops, dry.tensor_bytes)
+            return keeps_to(task, self._device, WHOLE)
+        return WHOLE.hold(dry.traffic, dry.flops, dry.tensor_bytes)

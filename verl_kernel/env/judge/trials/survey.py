@@ -8,6 +8,7 @@ reference's as the trials of an evaluation do, on inputs that are the same for e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from verl_kernel.env.judge.candidate_session import CandidateSession
 from verl_kernel.env.judge.evaluation import Evaluation
@@ -37,6 +38,7 @@ class Survey(Evaluation):
     def _judge(self, session: CandidateSession) -> None:
         session.secret = self._draw_secret()
         session.seconds_left *= max(1.0, len(self._kinds) / self._options.correctness_trials)
+        self._begin_trials(checked_in=-1)
         with self._stages.stage("correctness"):
             for number, kind in enumerate(self._kinds):
                 self._outcomes.append(self._outcome(session, number, kind))
@@ -45,7 +47,7 @@ class Survey(Evaluation):
 
     def _outcome(self, session: CandidateSession, number: int, kind: Kind) -> EvalStatus:
         try:
-            right = session.forward(number, kind=kind).ok
+            right = self._watched(session, number, partial(session.forward, number, kind=kind)).ok
         except Verdict as verdict:
             if verdict.status is EvalStatus.HACKING:
                 raise

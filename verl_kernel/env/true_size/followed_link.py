@@ -11,12 +11,11 @@ from typing import Any
 import torch
 
 from verl_kernel.env.compilation.description import Unit
-from verl_kernel.env.devices.compiled.link import Link, described
-from verl_kernel.env.devices.compiled.state import STATE
-from verl_kernel.env.devices.launch_requests import Range
+from verl_kernel.env.devices.cpu.launch_requests import Range
+from verl_kernel.env.devices.cpu.link import Link, described
+from verl_kernel.env.devices.cpu.state import STATE
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.ipc.execution_messages import Fresh, Launch, Launched, LaunchRequest
-from verl_kernel.env.true_size import opcodes
 from verl_kernel.env.true_size.dataless import AddressSpace, is_dataless
 
 Area = tuple[int, int, str]
@@ -76,24 +75,14 @@ class FollowedLink(Link):
         return found
 
 
-class FollowedLaunches:
-    """Launches on tensors without data, sampled.
+def follow_launches(space: AddressSpace) -> None:
+    """Let all launches of this process be sampled, for good.
 
     Args:
-        space: of these tensors.
+        space: of tensors without data.
     """
-
-    def __init__(self, space: AddressSpace) -> None:
-        self._space = space
-        self.tracer = opcodes.Tracer("")
-        """Unused: kernels do not run in this process."""
-        self.coverage: list[dict[str, float]] = []
-        """Likewise: the executing process gives account."""
-
-    def install(self) -> None:
-        """Let all launches of this process go there, for good."""
-        assert STATE.link is not None  # the judge has connected it
-        STATE.link, STATE.has_data = FollowedLink(STATE.link, self._space), False
+    assert STATE.link is not None  # the judge has connected it
+    STATE.link, STATE.has_data = FollowedLink(STATE.link, space), False
 
 
 def _place(tensor: torch.Tensor, numbers: Mapping[Range, int]) -> Any:

@@ -14,8 +14,8 @@ from triton.runtime.jit import TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from verl_kernel.env.compilation.description import Unit
-from verl_kernel.env.devices.compiled import tables
-from verl_kernel.env.devices.launch_requests import Range
+from verl_kernel.env.devices.cpu import tables
+from verl_kernel.env.devices.cpu.launch_requests import Range
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.ipc.channel import Channel
 from verl_kernel.env.ipc.execution_messages import Fresh, Launch, Launched, LaunchRequest

@@ -16,7 +16,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 
-from verl_kernel.env.devices.launch_requests import Range
+from verl_kernel.env.devices.cpu.launch_requests import Range
 from verl_kernel.env.devices.op_mode import DispatchMode, changed
 from verl_kernel.env.devices.poison import ALLOCATING_OPS
 from verl_kernel.env.ipc.execution_messages import Fresh

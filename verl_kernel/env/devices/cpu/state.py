@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from verl_kernel.env.devices.compiled import tables
-from verl_kernel.env.devices.launch_requests import Granted, Range, tensors_among
+from verl_kernel.env.devices.cpu import tables
+from verl_kernel.env.devices.cpu.launch_requests import Granted, Range, tensors_among
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.trace import TraceEvent
 
 if TYPE_CHECKING:
-    from verl_kernel.env.devices.compiled.link import Link
+    from verl_kernel.env.devices.cpu.link import Link
 
 
 class LaunchState:

@@ -17,8 +17,8 @@ from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import ConstexprFunction
 
 from verl_kernel.env.compilation.description import Description, Function, Launch, Unit
-from verl_kernel.env.devices.compiled.kernel_source import KernelSource, is_function, library_path
-from verl_kernel.env.devices.compiled.values import Values
+from verl_kernel.env.devices.cpu.kernel_source import KernelSource, is_function, library_path
+from verl_kernel.env.devices.cpu.values import Values
 
 
 @dataclass(frozen=True)

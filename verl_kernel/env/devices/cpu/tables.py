@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import torch
 
-from verl_kernel.env.devices.launch_requests import Range, span
+from verl_kernel.env.devices.cpu.launch_requests import Range, span
 from verl_kernel.env.tamper.tripwire import WIRE
 
 _INTEGERS = (torch.int64, torch.uint64)

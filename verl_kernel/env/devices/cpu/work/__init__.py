@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""What a launch does, as the machine model wants to know it."""
