@@ -39,7 +39,7 @@ def pretended_judge(options: GymOptions) -> Iterator[judges.Judge]:
     """A judge whose clock times both sides through real processes, on a pretended device."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([PRETEND, os.environ.get("PYTHONPATH", "")]))
-        patch.setattr(judges, "resolve_backend", lambda name, compiled: backend())
+        patch.setattr(judges, "resolve_backend", lambda name: backend())
         with judges.Judge(options, seed=3) as judge:
             yield judge
 

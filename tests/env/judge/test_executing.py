@@ -22,8 +22,8 @@ class Dead:
         raise ExecutionDied("it ended", by_kernel=self._by_kernel)
 
 
-def trials(by_kernel: bool, alone: bool) -> NativeTrials:
-    return NativeTrials(SimpleNamespace(execution=Dead(by_kernel)), {}, alone)
+def trials(by_kernel: bool) -> NativeTrials:
+    return NativeTrials(SimpleNamespace(execution=Dead(by_kernel)), {})
 
 
 def session() -> SimpleNamespace:
@@ -35,17 +35,10 @@ def session() -> SimpleNamespace:
 
 def test_a_kernel_that_ends_the_process_has_crashed():
     with pytest.raises(Verdict) as caught:
-        trials(by_kernel=True, alone=True).watched(session(), 0, lambda: None)
+        trials(by_kernel=True).watched(session(), 0, lambda: None)
     assert caught.value.status is EvalStatus.CRASH
 
 
 def test_a_process_that_fails_by_itself_is_our_failure():
     with pytest.raises(InfraError):
-        trials(by_kernel=False, alone=True).watched(session(), 0, lambda: None)
-
-
-@pytest.mark.parametrize("by_kernel", [True, False])
-def test_beside_the_interpreter_it_is_noted(by_kernel):
-    made = trials(by_kernel, alone=False)
-    made.again(session(), 0, "drawn", None)
-    assert made.gave_up and made._env["executed"] == "interpreted only: it ended"
+        trials(by_kernel=False).watched(session(), 0, lambda: None)

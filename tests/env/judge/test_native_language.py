@@ -125,7 +125,7 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture(scope="module")
 def judge() -> Iterator[Judge]:
-    with Judge(GymOptions(device="cpu", execute="compiled", correctness_trials=3), seed=5) as judge:
+    with Judge(GymOptions(device="cpu", correctness_trials=3), seed=5) as judge:
         yield judge
 
 

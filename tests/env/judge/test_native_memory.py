@@ -75,14 +75,14 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture(scope="module")
 def refusing() -> Iterator[Judge]:
-    options = GymOptions(device="cpu", execute="compiled", correctness_trials=2, memory_checks="refuse")
+    options = GymOptions(device="cpu", correctness_trials=2, memory_checks="refuse")
     with Judge(options, seed=5) as judge:
         yield judge
 
 
 @pytest.fixture(scope="module")
 def recording() -> Iterator[Judge]:
-    options = GymOptions(device="cpu", execute="compiled", correctness_trials=2, memory_checks="record")
+    options = GymOptions(device="cpu", correctness_trials=2, memory_checks="record")
     with Judge(options, seed=5) as judge:
         yield judge
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kernelgym.execute`: kernels run as compiled, after the interpreter or alone, with real processes."""
+"""Kernels run as Triton compiles them, with real processes."""
 
 import os
 import signal
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -13,7 +12,7 @@ from verl_kernel.env.judge.processes.runner import RunnerProcess
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
-from verl_kernel.errors import InfraError, TaskError
+from verl_kernel.errors import InfraError
 
 TASK = Task(
     """
@@ -98,29 +97,8 @@ RIGHT = HEAD + COLUMNS.format(value="total") + HOST
 pytestmark = pytest.mark.processes
 
 
-@pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
-    with Judge(GymOptions(device="cpu", execute="both", correctness_trials=3, run_timeout_s=5), seed=5) as judge:
-        yield judge
-
-
-@pytest.fixture(scope="module")
-def interpreting() -> Iterator[Judge]:
-    with Judge(GymOptions(device="cpu", correctness_trials=3), seed=5) as judge:
-        yield judge
-
-
-@pytest.mark.parametrize("source", [RIGHT, HEAD + LEFT_OUT])
-def test_what_is_right_in_both_worlds_gets_the_same_time(source, judge, interpreting):
-    both, one = judge.evaluate(TASK, source), interpreting.evaluate(TASK, source)
-    assert both.status is EvalStatus.OK, both.error
-    assert both.env["executed"] == "interpreted and compiled" and "executed" not in one.env
-    assert both.speedup == one.speedup
-    assert [launch.name for launch in both.launches] == [launch.name for launch in one.launches]
-
-
 def told_apart(otherwise: str) -> str:
-    """A kernel that knows by its counter, which is a number in the interpreter only, whether it is compiled."""
+    """A kernel that looks whether its counter is a number of Python's, as it would be in an interpreter."""
     return HEAD + COLUMNS.format(value=ONLY_COMPILED.format(otherwise)) + HOST
 
 
@@ -131,17 +109,34 @@ LOCKED = (
     )
     .replace("(x, out, x.shape[1]", "(x, out, torch.zeros(1, dtype=torch.int32), x.shape[1]")
 )
+CLUSTERS = RIGHT.replace("BLOCK=32)", "BLOCK=32, num_ctas=2)")
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    with Judge(GymOptions(device="cpu", correctness_trials=3, run_timeout_s=5), seed=5) as judge:
+        yield judge
+
+
+@pytest.mark.parametrize("source", [RIGHT, HEAD + LEFT_OUT])
+def test_what_is_right_is_paid(source, judge):
+    result = judge.evaluate(TASK, source)
+    assert result.status is EvalStatus.OK and result.speedup > 0, result.error
+    assert result.number_coverage == 1.0
+
+
 WRONG = {
-    "other_values": (told_apart("total + 1.0"), EvalStatus.INCORRECT, "CompiledDiffers", "other values"),
+    "other_values": (told_apart("total + 1.0"), EvalStatus.INCORRECT, "WrongValues", "expected"),
     "out_of_bounds": (told_apart(FAR), EvalStatus.CRASH, "CompiledOutOfBounds", "line 14, in columns"),
-    "in_order": (HEAD + IN_ORDER, EvalStatus.INCORRECT, "CompiledDiffers", "other values"),
-    "in_order_beside_a_lock": (HEAD + LOCKED, EvalStatus.INCORRECT, "CompiledDiffers", "other values"),
+    "in_order": (HEAD + IN_ORDER, EvalStatus.INCORRECT, "WrongValues", "expected"),
+    "in_order_beside_a_lock": (HEAD + LOCKED, EvalStatus.INCORRECT, "WrongValues", "expected"),
     "endless": (
         RIGHT.replace("        total +=", f"{ENDLESS}        total +="), EvalStatus.TIMEOUT, "Timeout", "run_timeout_s"
     ),
     "no_compiler_takes_it": (
         RIGHT.replace("    total = tl.zeros", NO_TUPLE), EvalStatus.COMPILE_ERROR, "CompiledRefused", "in columns, "
     ),
+    "clusters": (CLUSTERS, EvalStatus.RUNTIME_ERROR, "CompiledUnknown", "runs no clusters"),
 }  # fmt: skip
 
 
@@ -151,51 +146,6 @@ def test_what_is_wrong_as_compiled_is_wrong(name, judge):
     result = judge.evaluate(TASK, source)
     assert result.status is status and result.error.type == kind, result.error
     assert part in result.error.message
-
-
-@pytest.mark.parametrize("name", ["other_values", "in_order", "in_order_beside_a_lock"])
-def test_the_interpreter_alone_takes_it_for_right(name, interpreting):
-    assert interpreting.evaluate(TASK, WRONG[name][0]).status is EvalStatus.OK
-
-
-CLUSTERS = RIGHT.replace("BLOCK=32)", "BLOCK=32, num_ctas=2)")
-
-
-def test_what_the_executor_has_no_definition_for_gets_no_time(judge):
-    result = judge.evaluate(TASK, CLUSTERS)
-    assert result.status is EvalStatus.OK and result.speedup is None
-    assert result.env["executed"].startswith("interpreted only: columns: the executor runs no clusters")
-
-
-@pytest.fixture(scope="module")
-def compiling() -> Iterator[Judge]:
-    with Judge(GymOptions(device="cpu", execute="compiled", correctness_trials=3, run_timeout_s=5), seed=5) as judge:
-        yield judge
-
-
-@pytest.mark.parametrize("source", [RIGHT, HEAD + LEFT_OUT])
-def test_what_is_right_compiled_is_paid(source, compiling, interpreting):
-    one, other = compiling.evaluate(TASK, source), interpreting.evaluate(TASK, source)
-    assert one.status is EvalStatus.OK and one.env["executed"] == "compiled", one.error
-    assert one.number_coverage == other.number_coverage == 1.0
-    assert one.launches == other.launches
-    assert 0.5 < one.speedup / other.speedup < 2.0
-
-
-ALONE = {
-    "other_values": (WRONG["other_values"][0], EvalStatus.INCORRECT, "WrongValues"),
-    "in_order": (WRONG["in_order"][0], EvalStatus.INCORRECT, "WrongValues"),
-    "out_of_bounds": (WRONG["out_of_bounds"][0], EvalStatus.CRASH, "CompiledOutOfBounds"),
-    "no_compiler_takes_it": (WRONG["no_compiler_takes_it"][0], EvalStatus.COMPILE_ERROR, "CompiledRefused"),
-    "clusters": (CLUSTERS, EvalStatus.RUNTIME_ERROR, "CompiledUnknown"),
-}
-
-
-@pytest.mark.parametrize("name", ALONE)
-def test_what_is_wrong_compiled_is_wrong(name, compiling):
-    source, status, kind = ALONE[name]
-    result = compiling.evaluate(TASK, source)
-    assert result.status is status and result.error.type == kind, result.error
 
 
 COPIES = """
@@ -212,33 +162,23 @@ class ModelNew(nn.Module):
 """
 
 
-def test_a_kernel_that_copies_what_torch_computed_covers_nothing(compiling):
-    result = compiling.evaluate(TASK, HEAD + COPIES.format(value="tl.load(x + place)", result="out"))
+def test_a_kernel_that_copies_what_torch_computed_covers_nothing(judge):
+    result = judge.evaluate(TASK, HEAD + COPIES.format(value="tl.load(x + place)", result="out"))
     assert result.status is EvalStatus.OK and result.hack_flags == ("only_moves",)
     assert result.number_coverage == 0.0
 
 
-def test_a_kernel_whose_constant_is_all_that_is_needed_is_a_decoy(compiling):
-    result = compiling.evaluate(TASK, HEAD + COPIES.format(value="1.0", result="total * out"))
+def test_a_kernel_whose_constant_is_all_that_is_needed_is_a_decoy(judge):
+    result = judge.evaluate(TASK, HEAD + COPIES.format(value="1.0", result="total * out"))
     assert result.status is EvalStatus.DECOY, result.error
 
 
 HALF = Task(TASK.reference.replace("randn(32, 64)", "randn(32, 64, dtype=torch.bfloat16)"), task_id="cumsum_bfloat16")
 
 
-def test_bfloat16_is_judged_compiled_and_nowhere_else_on_a_cpu(compiling, judge):
-    result = compiling.evaluate(HALF, RIGHT)
+def test_bfloat16_is_judged(judge):
+    result = judge.evaluate(HALF, RIGHT)
     assert result.status is EvalStatus.OK and result.speedup > 0, result.error
-    with pytest.raises(TaskError, match=r"bfloat16.*set kernelgym\.execute to compiled"):
-        judge.evaluate(HALF, RIGHT)
-
-
-def test_what_another_judge_has_learnt_of_a_reference_does_not_let_bfloat16_pass(tmp_path):
-    options = GymOptions(device="cpu", execute="compiled", correctness_trials=2, reference_cache=str(tmp_path))
-    with Judge(options, seed=5) as first:
-        assert first.evaluate(HALF, RIGHT).status is EvalStatus.OK
-    with Judge(replace(options, execute="interpreted"), seed=5) as second, pytest.raises(TaskError, match="bfloat16"):
-        second.evaluate(HALF, RIGHT)
 
 
 TUNED = """
@@ -246,23 +186,23 @@ TUNED = """
 """ + COLUMNS.lstrip().replace("    total = tl.zeros", "    tl.static_assert(BLOCK <= 32)\n    total = tl.zeros")
 
 
-def test_an_autotuner_passes_over_what_does_not_compile(compiling):
+def test_an_autotuner_passes_over_what_does_not_compile(judge):
     host = HOST.replace("[(2,)]", "[lambda meta: (x.shape[1] // meta['BLOCK'],)]").replace(", BLOCK=32", "")
-    result = compiling.evaluate(TASK, HEAD + TUNED.format(value="total") + host)
+    result = judge.evaluate(TASK, HEAD + TUNED.format(value="total") + host)
     assert result.status is EvalStatus.OK and len(result.launches) == 1, result.error
 
 
-def test_what_an_autotuner_tries_leaves_nothing_behind(compiling):
+def test_what_an_autotuner_tries_leaves_nothing_behind(judge):
     adding = TUNED.replace("tl.store(", "tl.atomic_add(")
     host = HOST.replace("[(2,)]", "[lambda meta: (x.shape[1] // meta['BLOCK'],)]").replace(", BLOCK=32", "")
     source = HEAD + adding.format(value="total") + host.replace("empty_like", "zeros_like")
-    result = compiling.evaluate(TASK, source)
+    result = judge.evaluate(TASK, source)
     assert result.status is EvalStatus.OK, result.error
 
 
-def test_a_candidate_without_a_launch_is_judged_by_its_values(compiling):
+def test_a_candidate_without_a_launch_is_judged_by_its_values(judge):
     nothing = "class ModelNew(nn.Module):\n    def forward(self, x):\n        return x.clone()\n"
-    result = compiling.evaluate(TASK, HEAD + nothing)
+    result = judge.evaluate(TASK, HEAD + nothing)
     assert result.status is EvalStatus.INCORRECT, result.error
 
 
@@ -271,26 +211,24 @@ def test_a_race_is_unsafe_where_memory_is_checked():
     first = "        tl.store(out + place, total * 0.0, mask=row == 0)\n"
     kernel = COLUMNS.format(value="total").replace("tl.program_id(0) * BLOCK + tl.arange", "tl.arange")
     source = HEAD + kernel.replace("        tl.store", first + "        tl.store", 1) + HOST.replace("=32", "=64")
-    options = GymOptions(device="cpu", execute="compiled", correctness_trials=3, memory_checks="refuse")
+    options = GymOptions(device="cpu", correctness_trials=3, memory_checks="refuse")
     with Judge(options, seed=5) as checking:
         result = checking.evaluate(TASK, source)
     assert result.status is EvalStatus.UNSAFE and result.error.type == "CompiledRace", result.error
     assert "in columns" in result.error.message
 
 
-def test_a_kernel_that_was_judged_before_is_compiled_no_more(compiling):
-    compiling.evaluate(TASK, RIGHT)
-    forked = compiling._executor.store.forked
+def test_a_kernel_that_was_judged_before_is_compiled_no_more(judge):
+    judge.evaluate(TASK, RIGHT)
+    forked = judge._executor.store.forked
     other = RIGHT.replace("import torch\n", "import math\nimport torch\n", 1).replace(
         "forward(self, x):", "forward(self, x, y=1):"
     )
-    assert compiling.evaluate(TASK, other).status is EvalStatus.OK
-    assert compiling._executor.store.forked == forked
+    assert judge.evaluate(TASK, other).status is EvalStatus.OK
+    assert judge._executor.store.forked == forked
 
 
-@pytest.mark.parametrize("which", ["compiling", "judge"])
-def test_a_compiling_process_that_is_killed_is_the_gyms_failure(which, request, monkeypatch):
-    judge = request.getfixturevalue(which)
+def test_a_compiling_process_that_is_killed_is_the_gyms_failure(judge, monkeypatch):
     judge.evaluate(TASK, RIGHT)  # its processes have started
     fork = judge._executor._compilers.fork
 

@@ -142,7 +142,7 @@ import sys
 if any(word in ("verl_kernel.env.pool.judge_worker", "verl_kernel.env.runner.zygote") for word in sys.orig_argv):
     from verl_kernel.env import backends
     real = backends.resolve_backend
-    def resolve_backend(name, probe=True, compiled=False):
+    def resolve_backend(name, probe=True):
         if name != "cuda":
             return real(name, probe, compiled)
         from locked_gpu import LockedGpu, backend

@@ -9,7 +9,7 @@ from time import perf_counter
 from verl_kernel.env.backends import Backend
 from verl_kernel.env.clocks.cuda import clock as cuda
 from verl_kernel.env.clocks.cuda import timed_calls
-from verl_kernel.env.devices.cpu.device import InterpreterDevice
+from verl_kernel.env.devices.cpu.device import CpuDevice
 from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
 
 
@@ -41,10 +41,10 @@ def stopwatch():
 
 
 class QuickClock(cuda.CudaClock):
-    most_forwards = 2  # of what the interpreter takes milliseconds for
+    most_forwards = 2  # of what takes milliseconds here
 
 
-class PretendGpu(InterpreterDevice):
+class PretendGpu(CpuDevice):
     timing_source = "cuda_event"
     exit_s = 60.0
 

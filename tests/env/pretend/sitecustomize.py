@@ -10,7 +10,7 @@ if CONCERNED & set(sys.orig_argv):
     from verl_kernel.env import backends
 
     def pretended(
-        name, probe=True, compiled=False
+        name, probe=True
     ):  # imports late: they import triton, and a judge's process is not ready for that
         if name == "cuda":
             from pretend_cuda import PretendCuda

@@ -1,58 +1,109 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What counts as doing something else at the true size, and what does not."""
+"""What counts as doing something else at the true size, by the executing process's account."""
 
 import pytest
+from verl_kernel.env.true_size.native.consistency import Counted, difference, not_repeated
 
 from verl_kernel.env.trace import TraceEvent
-from verl_kernel.env.true_size.consistency import Followed, Verified, difference
+
+UNITS = {"half": 0, "tf32": 0, "fma": 0, "narrow": 0, "wide": 0, "issue": 1000, "integer": 300, "special": 0}
 
 
-def event(name="kernel", flops=0):
-    return TraceEvent("launch", name, (1, 1, 1), 0, flops)
+def one(scale=1, *, read=100, size=100, grid=(8, 1, 1), types=None, guessed=(), offered=1.0, **units):
+    done = {unit: scale * number for unit, number in {**UNITS, "wide": 100, **units}.items()}
+    areas = {
+        "x": [scale * size, scale * read, scale * read, 0, 0],
+        "o": [scale * size, 0, 0, scale * size, scale * size],
+    }
+    useful = 200 * scale
+    return {
+        "kernel": "k", "grid": list(grid), "operations": done, "useful": useful, "offered": round(useful * offered),
+        "types": types or {"x": "*fp32", "n": "i32"}, "areas": areas, "guessed": list(guessed),
+    }  # fmt: skip
 
 
-def found(verified, true, flops, *, known=(), seen=(), small=(), large=()):
-    forwards = [Verified([event(flops=ours)], theirs) for ours, theirs in verified]
-    followed = Followed([event(flops=true)], large, seen)
-    return difference(forwards, known, Followed([], small), followed, flops)
+def forward(tally, flops=100, read=1.0, names=("k",)):
+    return Counted([TraceEvent("launch", name) for name in names], [tally], flops, read)
 
 
-def test_the_same_is_no_difference():
-    share = [{"load x": 1.0, "store o": 0.5}]
-    same = {"known": {(1, 2, 4)}, "seen": {(1, 2, 4)}, "small": share, "large": share}
-    assert found([(100, 100), (800, 800)], 64000, 64000, **same) is None
+def found(verified, true, flops=6400):
+    return difference(
+        [forward(item, flops=100 * 8**place) for place, item in enumerate(verified)], forward(true, flops)
+    )
 
 
-def test_another_sequence_is_named():
-    verified = [Verified([event("a"), event("b")], 1)]
-    followed = Followed([event("a"), event("c"), event("b")], [])
-    text = difference(verified, (), Followed([], []), followed, 1)
-    assert text == "kernel or op 2 is c at the true size and b where the output was verified"
+SMALL = [one(), one(8)]
 
 
-def test_an_instruction_that_never_ran_is_named_by_its_line():
-    assert "line 7" in found([(1, 1)], 1, 1, known={(1, 2, 4)}, seen={(1, 2, 4), (1, 7, 8), (1, 9, 2)})
+def test_the_same_for_more_is_no_difference():
+    assert found(SMALL, one(64)) is None
 
 
-@pytest.mark.parametrize(("share", "differs"), [(1.0, False), (0.96, False), (0.9, True), (None, True)])
-def test_shares_may_not_fall(share, differs):
-    now = [{} if share is None else {"store o": share}]
-    text = found([(1, 1)], 1, 1, small=[{"store o": 1.0}], large=now)
-    assert (text is not None) is differs and (text is None or "of o" in text)
+def test_a_wider_number_and_another_grid_are_none():
+    assert found(SMALL, one(64, types={"x": "*fp32", "n": "i64"}, grid=(900, 1, 1))) is None
 
 
 @pytest.mark.parametrize(
-    ("verified", "true", "differs"),
+    ("true", "text"),
     [
-        ([(1600, 100), (1600, 800)], 64000, False),  # padding, no more of it at the true size
-        ([(100, 100), (800, 800)], 32000, True),  # half of the work is left out
-        ([(100, 100), (800, 800)], 60000, False),
-        ([(25, 100), (100, 800)], 1600, False),  # two dimensions where the reference takes three
-        ([(25, 100), (100, 800)], 100, True),
-        ([(100, 100), (0, 800)], 0, False),  # nothing but moves
-        ([(50, 100)], 32000, False),  # half of the work at any size
-        ([(50, 100)], 16000, True),
+        (one(64, types={"x": "*fp16", "n": "i32"}), "has x as *fp16 at the true size and as *fp32"),
+        (one(64, read=1), "loads 1% of x at the true size and 100% at a reduced one"),
+        (one(64, wide=50), "the operations grow less than the reference's"),
+        (one(64, wide=10, half=90), "by the unit 'half' or a cheaper one"),
+        (one(64, wide=60, narrow=40), "computes 40% in 16 bits"),
     ],
 )
-def test_operations_grow_as_the_references_do(verified, true, differs):
-    assert (found(verified, true, 64000) is not None) is differs
+def test_less_at_the_true_size_is_the_candidates(true, text):
+    unlike = found(SMALL, true)
+    assert unlike.is_candidates and text in unlike.sentence
+
+
+def test_a_cheaper_unit_for_products_is_named():
+    exact, rounded = {"wide": 0, "tf32": 100}, {"wide": 0, "half": 100}
+    assert found([one(**exact), one(8, **exact)], one(64, **exact)) is None
+    assert "'half'" in found([one(**exact), one(8, **exact)], one(64, **rounded)).sentence
+
+
+def test_places_that_nobody_knows_are_no_fault_of_the_candidate():
+    unlike = found(SMALL, one(64, read=1, guessed=["index"]))
+    assert not unlike.is_candidates and "whole numbers of index are not known" in unlike.sentence
+
+
+def test_the_reference_may_read_less_too():
+    small, true = forward(one(read=50), read=0.5), forward(one(64, read=5), 6400, read=0.05)
+    assert difference([small], true) is None
+
+
+def test_padding_falls_without_a_difference():
+    """Three fifths of the lanes at the reduced sizes were masked."""
+    padded = [one(wide=50, offered=1.7), one(8, wide=50, offered=1.7)]
+    assert found(padded, one(64, wide=30)) is None
+    assert found(padded, one(64, wide=20)) is not None
+
+
+def test_work_on_whole_numbers_alone_is_seen():
+    whole = [one(wide=0), one(8, wide=0)]
+    assert found(whole, one(64, wide=0)) is None
+    assert "instructions for each byte" in found(whole, one(64, wide=0, issue=300)).sentence
+
+
+def test_fixed_instructions_of_a_block_get_less():
+    whole = [one(wide=0, issue=2000), one(8, wide=0, issue=1000)]
+    assert found(whole, one(64, wide=0, issue=400)) is None
+
+
+def test_another_sequence_is_named():
+    small, true = forward(one()), forward(one(64), names=("k", "j"))
+    assert "kernel or op 2 is j at the true size and nothing" in difference([small], true).sentence
+
+
+@pytest.mark.parametrize(
+    ("followed", "text"),
+    [
+        (one(), None), (one(wide=105), None), (one(wide=50), "operations (wide) differ by 50%"),
+        (one(read=50), "bytes of x that are read differ by 50%"), (one(grid=(9, 1, 1)), "another grid"),
+    ],
+)  # fmt: skip
+def test_what_was_verified_must_be_repeated_without_data(followed, text):
+    reason = not_repeated(forward(one()), forward(followed))
+    assert (reason is None) if text is None else (text in reason)

@@ -12,9 +12,7 @@ from verl_kernel.env.task import Task
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
-OPTIONS = GymOptions(
-    device="cpu", static_check="off", correctness_trials=2, true_size="auto", execute="compiled", run_timeout_s=120
-)
+OPTIONS = GymOptions(device="cpu", static_check="off", correctness_trials=2, true_size="auto", run_timeout_s=120)
 SUMS, LARGE = sum_task(16384), "n > 1 << 25"
 
 

@@ -129,14 +129,14 @@ if "verl_kernel.env.runner.zygote" in sys.orig_argv:
             if hasattr(sys, "hoard"):
                 raise torch.OutOfMemoryError("CUDA out of memory")
             return super().to_device(tensor)
-    backends.resolve_backend = lambda name, probe=True, compiled=False: backend(Full())
+    backends.resolve_backend = lambda name, probe=True: backend(Full())
 """
 
 
 def test_a_candidate_that_leaves_no_room_for_the_next_inputs_is_out_of_memory_itself(monkeypatch, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(HOARDER)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), PRETEND, os.environ.get("PYTHONPATH", "")]))
-    monkeypatch.setattr(judges, "resolve_backend", lambda name, compiled: backend())
+    monkeypatch.setattr(judges, "resolve_backend", lambda name: backend())
     with judges.Judge(OPTIONS, seed=1) as judge:
         result = judge.evaluate(Task(REFERENCE), candidate("import sys\nsys.hoard = 1\nreturn self.right(x, y)"))
     assert (result.status, result.error.stage) == (EvalStatus.OOM, "correctness"), result.error
@@ -156,7 +156,7 @@ def test_references_that_are_kept_are_bounded_in_bytes(monkeypatch):
         "self.scale = scale", "self.scale = scale\n        self.register_buffer('b', torch.randn(1 << 20))"
     )
     tasks = [Task(f"{weights}# {number}", task_id=str(number)) for number in range(4)]
-    monkeypatch.setattr("verl_kernel.env.devices.cpu.device.InterpreterDevice.cache_bytes", 20 << 20, raising=False)
+    monkeypatch.setattr("verl_kernel.env.devices.cpu.device.CpuDevice.cache_bytes", 20 << 20, raising=False)
     with judges.Judge(OPTIONS, seed=1) as judge:
         for task in tasks:
             judge.evaluate(task, "x = 1")

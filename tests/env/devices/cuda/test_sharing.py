@@ -31,7 +31,7 @@ SITE = """
 import sys
 if any(word in ("verl_kernel.env.pool.judge_worker", "verl_kernel.env.runner.zygote") for word in sys.orig_argv):
     from verl_kernel.env import backends
-    def resolve_backend(name, probe=True, compiled=False):
+    def resolve_backend(name, probe=True):
         from locked_gpu import LockedGpu, backend
         LockedGpu.uuid, LockedGpu.journal = {uuid!r}, {journal!r}
         return backend()
@@ -92,7 +92,7 @@ def gpu(tmp_path_factory):
         patch.setenv("PYTHONPATH", os.pathsep.join([PRETEND, os.environ.get("PYTHONPATH", "")]))
         from locked_gpu import LockedGpu, backend
 
-        patch.setattr(judges, "resolve_backend", lambda name, compiled: backend())
+        patch.setattr(judges, "resolve_backend", lambda name: backend())
         options = GymOptions(**OPTIONS | {"device": "cpu"}, lock_dir=folder)
         with judges.Judge(options, seed=3) as judge:
             yield judge, lambda timeout_s=0.0: DeviceLock(LockedGpu.uuid, timeout_s, folder)

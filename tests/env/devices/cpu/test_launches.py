@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.env.devices.cases import run_cases
-from verl_kernel.env.devices import COMPILED_VARIABLES
+from verl_kernel.env.devices import CPU_VARIABLES
 
 
 @pytest.fixture(scope="module")
 def cases():
-    return run_cases(Path(__file__).with_name("launch_cases.py"), COMPILED_VARIABLES)
+    return run_cases(Path(__file__).with_name("launch_cases.py"), CPU_VARIABLES)
 
 
 def test_a_launch_is_told_as_the_compiler_distinguishes_it(cases):

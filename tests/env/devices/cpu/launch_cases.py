@@ -162,7 +162,7 @@ class Cheat(triton.runtime.JITFunction):
     """No kernel of triton.jit's."""
 
 
-DEVICE = resolve_device("cpu", compiled=True)
+DEVICE = resolve_device("cpu")
 DEVICE.setup()
 X, Y = torch.ones(64), torch.zeros(32)
 launches.DESCRIPTIONS.is_on = True
