@@ -144,7 +144,7 @@ if any(word in ("verl_kernel.env.pool.judge_worker", "verl_kernel.env.runner.zyg
     real = backends.resolve_backend
     def resolve_backend(name, probe=True):
         if name != "cuda":
-            return real(name, probe, compiled)
+            return real(name, probe)
         from locked_gpu import LockedGpu, backend
         LockedGpu.name, LockedGpu.uuid, LockedGpu.journal = "cuda", {uuid!r}, {journal!r}
         return backend()

@@ -9,9 +9,7 @@ CONCERNED = {"verl_kernel.env.runner.zygote", "verl_kernel.env.pool.judge_worker
 if CONCERNED & set(sys.orig_argv):
     from verl_kernel.env import backends
 
-    def pretended(
-        name, probe=True
-    ):  # imports late: they import triton, and a judge's process is not ready for that
+    def pretended(name, probe=True):  # imports late: they import triton, for which a judge's process is not ready
         if name == "cuda":
             from pretend_cuda import PretendCuda
 
