@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules on kernels and on what is handed to their launches.
+"""Rules on the text of kernels and on what is handed to their launches.
 
-A kernel is Triton: `triton.language`, other jit functions, a few builtins. A callable handed to a launch (a grid,
-heuristics, hooks, pruning of configurations) computes integers: work in there would not be seen by any clock.
+What a kernel may do is left to Triton's compiler. A callable handed to a launch (a grid, heuristics, hooks, pruning of
+configurations) computes integers: work in there would not be seen by any clock.
 """
 
 from __future__ import annotations
@@ -14,14 +14,9 @@ from collections.abc import Iterator
 
 from verl_kernel.env.static_check.allowlist import NUMPY_CONSTANTS
 from verl_kernel.env.static_check.names import ParsedSource
-from verl_kernel.env.static_check.rules.builtins import ALL_BUILTINS
 from verl_kernel.env.static_check.scopes import FUNCTIONS
 from verl_kernel.env.static_check.violation import Violation, at
 
-_KERNEL_BUILTINS = frozenset(
-    "range min max len int float bool tuple list print isinstance abs sum pow str type".split()
-)
-_KERNEL_MODULES = ("triton.", "math.", "typing.")
 _NUMBERS = frozenset("min max int len abs range sum float bool round isinstance sorted list tuple dict any all zip "
                      "enumerate set str".split())  # fmt: skip
 _NUMBER_PATHS = frozenset(
@@ -42,10 +37,7 @@ _TUNERS = frozenset(("triton.autotune", "triton.Config", "triton.heuristics"))
 
 
 def kernels(program: ParsedSource) -> Iterator[Violation]:
-    """Kernels use triton.language, other kernels and a few builtins."""
-    for node, _ in program.enclosed(program.is_jit):
-        if reason := _foreign(program, node):
-            yield at(node, "kernel", reason)
+    """Triton finds the text of each kernel that the gate has read."""
     for node in program.every(ast.FunctionDef):
         if program.is_jit(node) and not _text_starts_at_def(program, node):
             yield at(node, "kernel", f"Triton would not find the text of {node.name}: write its decorators plainly")
@@ -59,28 +51,6 @@ def _text_starts_at_def(program: ParsedSource, function: ast.FunctionDef) -> boo
     found = _DEFINITION.search(text)
     at_sign = not function.decorator_list or program.lines[first - 1].lstrip().startswith("@")
     return at_sign and found is not None and text.count("\n", 0, found.start()) == function.lineno - first
-
-
-def _foreign(program: ParsedSource, node: ast.AST) -> str:
-    if isinstance(node, ast.Lambda | ast.FunctionDef | ast.ClassDef):
-        return "a kernel must not define functions or classes: write a @triton.jit function beside it"
-    if isinstance(node, ast.Name | ast.Attribute):
-        closed = sorted(path for path in program.paths(node) if not f"{path}.".startswith(_KERNEL_MODULES))
-        return f"{closed[0]} cannot be used in a kernel: use triton.language" if closed else ""
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-        return ""
-    name = node.func.id
-    if name in ALL_BUILTINS and name not in _KERNEL_BUILTINS and program.may_be_builtin(node.func):
-        return f"{name} cannot be called in a kernel"
-    if program.once("undecorated", name, lambda: _is_plain(program, name)):
-        return f"a kernel calls {name}, which is no kernel: decorate it with @triton.jit"
-    return ""
-
-
-def _is_plain(program: ParsedSource, name: str) -> bool:
-    """Whether all definitions of a name are functions without decorators."""
-    functions = [item for item in program.named.get(name, []) if isinstance(item, ast.FunctionDef)]
-    return bool(functions) and not any(item.decorator_list or program.is_jit(item) for item in functions)
 
 
 def launches(program: ParsedSource) -> Iterator[Violation]:
