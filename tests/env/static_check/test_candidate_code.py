@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A candidate's module runs as it was read: same values, same lines, each function watched, each definition found."""
+"""A candidate's module runs as it was read: same values, same lines, each definition found."""
 
 import inspect
 import traceback
@@ -70,23 +70,9 @@ if __name__ == "__main__":
 '''
 
 
-class Watch:
-    """Counts calls; refuses when told to."""
-
-    def __init__(self) -> None:
-        self.calls, self.closed = 0, False
-
-    def __call__(self) -> bool:
-        self.calls += 1
-        if self.closed:
-            raise RuntimeError("closed")
-        return False
-
-
-@pytest.fixture
-def watch(monkeypatch):
+@pytest.fixture(autouse=True)
+def no_definitions(monkeypatch):
     monkeypatch.setattr(candidate_code, "_DEFINITIONS", {})
-    return Watch()
 
 
 @pytest.fixture
@@ -95,10 +81,10 @@ def path(tmp_path):
     return str(tmp_path / "kernel.py")
 
 
-@pytest.fixture(params=[True, False], ids=["watched", "unwatched"])
-def module(request, watch, path, monkeypatch):
+@pytest.fixture
+def module(path, monkeypatch):
     monkeypatch.setitem(candidate_code.sys.modules, "candidate_case", None)
-    return candidate_code.load("candidate_case", path, watch if request.param else None)
+    return candidate_code.load("candidate_case", path)
 
 
 def test_values_and_docstrings_stay_what_they_are(module):
@@ -109,12 +95,12 @@ def test_values_and_docstrings_stay_what_they_are(module):
     assert [item.__doc__ for item in documented] == ["About the module.", "About outer.", "About Box.", "Fails."]
 
 
-def test_the_block_for_running_as_a_script_never_runs(watch, tmp_path, monkeypatch):
+def test_the_block_for_running_as_a_script_never_runs(tmp_path, monkeypatch):
     monkeypatch.setitem(candidate_code.sys.modules, "candidate_case", None)
     (tmp_path / "kernel.py").write_text(
         '__name__ = "__main__"\nX = 1\nif __name__ == "__main__":\n    X = 2\nelse:\n    X = 3\n'
     )
-    assert candidate_code.load("candidate_case", str(tmp_path / "kernel.py"), watch).X == 1
+    assert candidate_code.load("candidate_case", str(tmp_path / "kernel.py")).X == 1
 
 
 def test_errors_name_the_lines_of_the_file(module, path):
@@ -122,35 +108,6 @@ def test_errors_name_the_lines_of_the_file(module, path):
         module.fails()
     frame = traceback.extract_tb(caught.value.__traceback__)[-1]
     assert (frame.filename, SOURCE.splitlines()[frame.lineno - 1].strip()) == (path, "return 1 / 0")
-
-
-def test_every_function_lambda_and_generator_is_watched(watch, path, monkeypatch):
-    monkeypatch.setitem(candidate_code.sys.modules, "candidate_case", None)
-    module = candidate_code.load("candidate_case", path, watch)
-    add, values, box = module.make(1), module.lazy(), module.Box()
-    begun = watch.calls
-    watch.closed = True
-    for call in (
-        lambda: module.outer([1]),
-        lambda: add(1),
-        lambda: module.Box.area(1),
-        lambda: box.double,
-        module.lazy,
-    ):
-        with pytest.raises(RuntimeError, match="closed"):
-            call()
-    with pytest.raises(RuntimeError, match="closed"):
-        next(values)
-    assert watch.calls == begun + 6
-    watch.closed = False
-    assert module.outer([1]) == [2] and watch.calls == begun + 8  # outer and inner
-
-
-def test_no_name_of_the_module_leads_to_the_watch(watch, path, monkeypatch):
-    monkeypatch.setitem(candidate_code.sys.modules, "candidate_case", None)
-    module = candidate_code.load("candidate_case", path, watch)
-    assert not any(value is watch for value in vars(module).values())
-    assert not {name for name in module.outer.__code__.co_names if "watch" in name}
 
 
 def test_definitions_are_those_of_the_tree(module):
@@ -169,8 +126,8 @@ def test_functions_of_other_files_have_no_definition(module):
     assert candidate_code.definition(type(module.outer)(renamed, {})) is None
 
 
-def test_what_is_no_python_raises_before_anything_runs(watch, tmp_path):
+def test_what_is_no_python_raises_before_anything_runs(tmp_path):
     (tmp_path / "kernel.py").write_text("raise SystemExit\ndef f(:\n")
     with pytest.raises(SyntaxError):
-        candidate_code.load("candidate_case", str(tmp_path / "kernel.py"), watch)
+        candidate_code.load("candidate_case", str(tmp_path / "kernel.py"))
     assert not candidate_code.is_loaded()
