@@ -156,21 +156,20 @@ def caller(x):
 
 
 @pytest.mark.parametrize(
-    ("launch", "lines"),
+    ("launch", "text"),
     [
-        ("invented[(1,)](x, 0); return x", ["tl.store(x, tl.tanhh(value))"]),
-        ("caller[(1,)](x); return x", ["tl.store(x, helper(value))", "return tl.math.tanhh(value)"]),
+        ("invented[(1,)](x, 0); return x", "tl.store(x, tl.tanhh(value))"),
+        ("caller[(1,)](x); return x", "return tl.math.tanhh(value)"),
     ],
     ids=["in the kernel", "in what it calls"],
 )
-def test_a_function_that_triton_lacks_is_told_at_the_line_that_names_it(judge, launch, lines):
+def test_a_function_that_triton_lacks_is_told_at_the_line_that_names_it(judge, launch, text):
     source = candidate(launch, INVENTED)
     result = judge.evaluate(TASK, source)
     assert (result.status, result.error.type) == (EvalStatus.COMPILE_ERROR, "AttributeError")
-    frames = [frame.partition(": ") for frame in result.error.traceback_tail.splitlines()]
-    assert [text for *_, text in frames[1:]] == lines
-    named = source.splitlines()[int(frames[-1][0].split(",")[0].removeprefix("line ")) - 1]
-    assert named.strip() == lines[-1]
+    assert "tanhh" in result.error.message and result.error.message.endswith(f": `{text}`")
+    named = source.splitlines()[int(result.error.message.split(",")[0].removeprefix("line ")) - 1]
+    assert named.strip() == text
 
 
 def test_signals_are_reported_without_waiting_for_the_limit(judge):
@@ -214,17 +213,17 @@ def test_a_token_launch_that_moves_torchs_result_has_no_coverage(judge):
     assert result.speedup < 1 and sum(result.fallback_ops.values()) == 4
 
 
-def test_kernels_of_other_files_do_not_count(judge):
+def test_kernels_of_other_files_are_not_launched(judge):
     before = "from verl_kernel.env.devices import warmup"
     body = "warmup._add[(1,)](x, y, torch.empty_like(x), 16, BLOCK=16); return self.torch_only(x, y)"
-    assert judge.evaluate(TASK, candidate(body, before)).error.type == "NoLaunch"
+    assert judge.evaluate(TASK, candidate(body, before)).error.type == "NotTriton"
 
 
-def test_work_hidden_behind_a_failed_launch_is_flagged(judge):
+def test_a_failed_launch_that_the_program_catches_is_a_failed_launch(judge):
     before = "@triton.jit\ndef bad(o):\n    tl.static_assert(False)\n"
     body = "try: bad[(1,)](x)\nexcept Exception: pass\nreturn self.torch_only(x, y)"
     result = judge.evaluate(TASK, candidate(body, before))
-    assert result.status is EvalStatus.DECOY and result.hack_flags == ("launch_raised",)
+    assert result.status is EvalStatus.COMPILE_ERROR and not result.rewarded
 
 
 def test_forged_answers_are_noticed_and_worth_nothing(judge):
@@ -242,7 +241,7 @@ def test_forged_answers_are_noticed_and_worth_nothing(judge):
 def test_the_candidate_finds_neither_reference_nor_descriptors_nor_secrets_of_the_judge(judge, monkeypatch):
     body = (
         "import os, sys\nfds = sorted(map(int, os.listdir('/proc/self/fd')))\n"
-        "assert len(fds) <= 6, fds\nassert 'WANDB_API_KEY' not in os.environ\n"
+        "assert len(fds) <= 8, fds\nassert 'WANDB_API_KEY' not in os.environ\n"
         "assert not SEEN\n"
         "assert 'verl' not in sys.modules and 'ray' not in sys.modules\nreturn self.right(x, y)"
     )
@@ -337,7 +336,6 @@ UNFIT = {
     "no tensors": ((INPUTS, "return [1, 2]"), "returns no tensor"),
     "an object": ((INPUTS, "return [object()]"), "type object"),
     "a number": ((INPUTS, "return 7"), "a int"),
-    "bfloat16": (("torch.randn(8, 64)]", "torch.randn(8, 64).bfloat16()]"), "bfloat16"),
     "dropout": (("* self.scale", "* torch.rand(1)"), "two calls"),
     "no output": (("return torch.relu", "torch.relu"), "returns no tensor"),
     "import error": (("from torch import nn", "from torch import nn, no_such_thing"), "the source raised ImportError"),

@@ -126,15 +126,15 @@ def test_what_is_right_is_paid(source, judge):
 
 
 WRONG = {
-    "other_values": (told_apart("total + 1.0"), EvalStatus.INCORRECT, "WrongValues", "expected"),
+    "other_values": (told_apart("total + 1.0"), EvalStatus.INCORRECT, "WrongValues", "differs"),
     "out_of_bounds": (told_apart(FAR), EvalStatus.CRASH, "CompiledOutOfBounds", "line 14, in columns"),
-    "in_order": (HEAD + IN_ORDER, EvalStatus.INCORRECT, "WrongValues", "expected"),
-    "in_order_beside_a_lock": (HEAD + LOCKED, EvalStatus.INCORRECT, "WrongValues", "expected"),
+    "in_order": (HEAD + IN_ORDER, EvalStatus.INCORRECT, "WrongValues", "index ["),
+    "in_order_beside_a_lock": (HEAD + LOCKED, EvalStatus.INCORRECT, "WrongValues", "index ["),
     "endless": (
         RIGHT.replace("        total +=", f"{ENDLESS}        total +="), EvalStatus.TIMEOUT, "Timeout", "run_timeout_s"
     ),
     "no_compiler_takes_it": (
-        RIGHT.replace("    total = tl.zeros", NO_TUPLE), EvalStatus.COMPILE_ERROR, "CompiledRefused", "in columns, "
+        RIGHT.replace("    total = tl.zeros", NO_TUPLE), EvalStatus.COMPILE_ERROR, "AttributeError", "parts += (BLOCK"
     ),
     "clusters": (CLUSTERS, EvalStatus.RUNTIME_ERROR, "CompiledUnknown", "runs no clusters"),
 }  # fmt: skip

@@ -52,6 +52,11 @@ class Loading:
         self.execution: Execution | None = None
         """The executing process of the latest runner."""
 
+    @property
+    def source(self) -> str:
+        """The candidate's text."""
+        return self._scratch.source
+
     def start(
         self,
         reference: Reference,

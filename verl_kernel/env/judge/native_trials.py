@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
+from verl_kernel.env.compilation.texts import source_lines
 from verl_kernel.env.ipc.execution_messages import Reported, Stopped, Work
 from verl_kernel.env.judge.candidate_session import CandidateSession
 from verl_kernel.env.judge.executing import Execution, ExecutionDied
@@ -18,14 +19,14 @@ from verl_kernel.env.tamper.trace_checks import own_launches
 from verl_kernel.env.trace import TraceEvent
 
 _STATUSES = {
-    "refused": EvalStatus.COMPILE_ERROR, "unknown": EvalStatus.RUNTIME_ERROR, "endless": EvalStatus.TIMEOUT,
+    "unknown": EvalStatus.RUNTIME_ERROR, "endless": EvalStatus.TIMEOUT,
     "race": EvalStatus.UNSAFE, "unwritten": EvalStatus.UNSAFE, "divergent": EvalStatus.RUNTIME_ERROR,
     "stopped": EvalStatus.RUNTIME_ERROR,
 }  # fmt: skip
 """Of what stops a launch; an access to memory that stops one is a crash."""
 _COMPILED = "compiled for a GPU and executed"
-_MOST = 32
-"""Findings of an evaluation that are kept."""
+_MOST, _LINE = 32, 80
+"""Findings of an evaluation that are kept, and most characters of a line in a sentence."""
 Done = TypeVar("Done")
 _FIELDS: tuple[Literal["bytes", "flops", "half_flops", "stored", "computed", "steps"], ...] = (
     *("bytes", "flops", "half_flops", "stored", "computed", "steps"),
@@ -107,8 +108,19 @@ class NativeTrials:
     def _refuse(self, session: CandidateSession, reported: Reported) -> None:
         """Raise why a launch did not run to its end."""
         stopped = reported["stopped"]
+        if stopped is not None and stopped["kind"] == "refused":
+            raise self._refused(session, stopped)
         if stopped is not None:
             raise _verdict(session, stopped)
+
+    def _refused(self, session: CandidateSession, stopped: Stopped) -> Verdict:
+        """The compiler's word on a kernel, with the text of the line."""
+        line, lines = stopped["line"], source_lines(self._loading.source)
+        kind, _, message = stopped["message"].partition(": ")
+        where = "" if line is None else f"line {line}, "
+        text = f": `{lines[line - 1].strip()[:_LINE]}`" if line is not None and 0 < line <= len(lines) else ""
+        sentence = f"{where}in {stopped['kernel']}, compiled for a GPU: {message}{text}"
+        return session.client.verdict(EvalStatus.COMPILE_ERROR, kind, sentence)
 
 
 def _compare(session: CandidateSession, works: list[Work]) -> None:

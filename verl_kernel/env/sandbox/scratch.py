@@ -27,7 +27,7 @@ class Scratch:
     """
 
     def __init__(self, source: str) -> None:
-        self._source = source
+        self.source = source
         try:
             self.path = tempfile.mkdtemp(prefix="verl_kernel_")
             self._write()
@@ -48,7 +48,7 @@ class Scratch:
         remove(self.path)
 
     def _write(self) -> None:
-        (Path(self.path) / CANDIDATE_FILE).write_bytes(self._source.encode("utf-8", "surrogatepass"))
+        (Path(self.path) / CANDIDATE_FILE).write_bytes(self.source.encode("utf-8", "surrogatepass"))
 
 
 def used_bytes(path: str, limit: int) -> int:

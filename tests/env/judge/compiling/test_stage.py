@@ -164,28 +164,19 @@ def test_a_kernel_that_fills_the_memory_is_a_compile_error(judge):
     assert result.error.type in ("CompileMemory", "CompilerCrash", "MemoryError"), result.error
 
 
-def test_a_wrong_candidate_does_not_wait_for_its_compiler(judge):
-    result = judge.evaluate(TASK, program(UNROLLED.replace("x + y", "x - y")))
-    assert result.status is EvalStatus.INCORRECT and result.compiled_for is None
-    assert judge.evaluate(TASK, program()).status is EvalStatus.OK
-
-
 def test_a_launch_that_the_description_leaves_out_is_forged(ungated):
     """The trace names the compiled kernel that each launch needs, and is sealed when it happens."""
-    source = program(launch=f"{LAUNCH}\n        sys.modules[VARIANTS].VARIANTS.clear()").replace(
-        "import torch\n", "import sys\nimport torch\nVARIANTS = 'verl_kernel.env.devices.cpu.launch_variants'\n", 1
+    source = program(launch=f"{LAUNCH}\n        sys.modules[LAUNCHES].DESCRIPTIONS._launches.clear()").replace(
+        "import torch\n", "import sys\nimport torch\nLAUNCHES = 'verl_kernel.env.devices.cpu.launches'\n", 1
     )
     result = ungated.evaluate(TASK, source)
     assert result.status is EvalStatus.HACKING and result.hack_flags == ("forged_message",), result.error
 
 
-def test_a_grid_that_no_gpu_takes_is_a_compile_error_unless_its_launch_failed_anyway(judge, ungated, monkeypatch):
+def test_a_grid_that_no_gpu_takes_is_a_compile_error(judge, monkeypatch):
     monkeypatch.setattr(occupancy, "_GRID", (1, 1, 1))
-    failing = "try:\n            k[(2,)](x, y, None, 256, BLOCK=256)\n        except Exception:\n            pass"
     wide = judge.evaluate(TASK, program(launch="k[(2,)](x, y, out, 256, BLOCK=128)"))
-    caught = ungated.evaluate(TASK, program(launch=f"{failing}\n        {LAUNCH}"))
     assert wide.status is EvalStatus.COMPILE_ERROR and "2 programs along x" in wide.error.message, wide.error
-    assert caught.status is EvalStatus.OK, caught.error
 
 
 def test_training_may_compile_a_part_and_validation_compiles_all(judge):
