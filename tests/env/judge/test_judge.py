@@ -238,6 +238,24 @@ def test_forged_answers_are_noticed_and_worth_nothing(judge):
     assert judge.evaluate(TASK, candidate(frame)).status is EvalStatus.HACKING
 
 
+LINK = "import struct\nfrom verl_kernel.env.devices.cpu.state import STATE\nlink = STATE.link.channel\n"
+
+
+@pytest.mark.parametrize(
+    ("forged", "last", "status"),
+    [
+        ("link.sock.sendall(struct.pack('>I', 100) + b'x')", "self.torch_only(x, y)", EvalStatus.DECOY),
+        ("link.sock.sendall(struct.pack('>I', 9) + b'x')", "self.right(x, y)", EvalStatus.HACKING),
+        ("for _ in range(1 << 16): link.send({'launch': {}})", "self.right(x, y)", EvalStatus.TIMEOUT),
+        ("link.close()", "self.torch_only(x, y)", EvalStatus.DECOY),
+    ],
+    ids=["half a request", "a broken one", "many, and no answer read", "closed"],
+)
+def test_whatever_is_sent_where_launches_go_is_the_candidates_doing(judge, forged, last, status):
+    result = judge.evaluate(TASK, candidate(f"{LINK}{forged}\nreturn {last}"))
+    assert result.status is status, result.error
+
+
 def test_the_candidate_finds_neither_reference_nor_descriptors_nor_secrets_of_the_judge(judge, monkeypatch):
     body = (
         "import os, sys\nfds = sorted(map(int, os.listdir('/proc/self/fd')))\n"

@@ -35,6 +35,9 @@ from verl_kernel.env.ipc.zygote_messages import ForkRequest, Ready, Started
 from verl_kernel.env.sandbox import gpu_variables, jail, landlock, own_paths
 from verl_kernel.env.sandbox.isolation import IsolationProfile
 
+_PATIENCE_S = 5.0
+"""How long a runner may leave an answer unread."""
+
 
 def main() -> None:
     """Serve the judge behind the descriptor, with the folder named on the command line."""
@@ -86,6 +89,7 @@ def _ask(codes: Channel, request: CodeRequest) -> tuple[Message, bytes]:
 def _serve(judge: Channel, runner: Channel, launches: SampledLaunches) -> None:
     """Answer both until the judge closes its end."""
     asked = [judge, runner]
+    runner.sock.settimeout(_PATIENCE_S)
     while True:
         for channel in select.select(asked, [], [])[0]:
             if channel is judge:
@@ -101,9 +105,11 @@ def _serve(judge: Channel, runner: Channel, launches: SampledLaunches) -> None:
 
 
 def _launch(runner: Channel, launches: SampledLaunches) -> bool:
-    """Run what the runner asks for; whether it is still there."""
+    """Run what the runner asks for, once all of that has come; whether it is still there."""
     try:
-        runner.send(launches.run(runner.recv()["launch"]))
+        request = runner.feed()  # and no more: whoever sends half a request must not keep the judge waiting
+        if request is not None:
+            runner.send(launches.run(request["launch"]))
     except ChannelClosed:
         return False
     except (ProtocolError, LookupError) as exc:
