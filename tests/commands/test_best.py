@@ -61,7 +61,7 @@ def test_the_surest_kernel_of_each_task_can_be_imported(tmp_path):
         ([OK, timed(0.5)], 2),
         ([OK, OK], 1),
         ([timed(1.1), timed(3.0, decoy_kernel=True)], 1),
-        ([timed(1.1), timed(3.0, memory_findings=[{"kind": "race", "kernel": "k"}])], 1),
+        ([timed(1.1), timed(3.0, memory_findings=[{"kind": "race", "kernel": "k", "message": "two blocks"}])], 1),
         ([timed(1.1), timed(3.0, task_flags=("constant_output",))], 1),
         ([timed(1.1), timed(3.0, timing_source="cuda_event")], 1),
     ],

@@ -94,9 +94,10 @@ def _broken(program: Program, variant: Variant) -> EvalResult:
         status, error = EvalStatus.RUNTIME_ERROR, _error("TypeError", message, launch)
     else:
         call = next(call for step in program.steps if f"{(call := step.op.invented.split('(')[0])}(" in source)
-        message = f"module 'triton.language' has no attribute '{call.removeprefix('tl.')}'"
-        tail = f"{launch}\n{_line(source, f'{call}(', name)}"
-        status, error = EvalStatus.COMPILE_ERROR, _error("AttributeError", message, tail)
+        number, line = _found(source, f"{call}(")
+        reason = f"module 'triton.language' has no attribute '{call.removeprefix('tl.')}'"
+        message = f"line {number}, in {name}, compiled for a GPU: {reason}: `{line}`"
+        status, error = EvalStatus.COMPILE_ERROR, _error("AttributeError", message)
     return EvalResult(task_id=program.task_id, status=status, error=error)
 
 
@@ -112,5 +113,10 @@ def _error(kind: str, message: str, tail: str | None = None) -> EvalError:
 
 def _line(source: str, text: str, function: str) -> str:
     """Return a traceback's frame for the first line that holds `text`."""
-    number, line = next((n, line.strip()) for n, line in enumerate(source.splitlines(), 1) if text in line)
+    number, line = _found(source, text)
     return f"line {number}, in {function}: {line}"
+
+
+def _found(source: str, text: str) -> tuple[int, str]:
+    """Number and text of the first line that holds `text`."""
+    return next((number, line.strip()) for number, line in enumerate(source.splitlines(), 1) if text in line)

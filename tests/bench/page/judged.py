@@ -26,10 +26,10 @@ OPTIONS = GymOptions(device="cpu", correctness_trials=2, memory_checks="refuse",
 SAMPLES, TURNS = 2, 3
 PATHS = (
     ("broken", "wrong", "fused"),
-    ("unsafe", "lazy", "partial"),
+    ("outside", "lazy", "partial"),
     ("wrong", "fused", "fused"),
     ("none", "broken", "wrong"),
-    ("partial", "fused", "unsafe"),
+    ("partial", "fused", "outside"),
     ("decoy", "partial", "fused"),
     ("wrong", "broken", "broken"),
     ("lazy", "wrong", "partial"),
@@ -42,7 +42,7 @@ def source(program: Program, kind: str, rng: Random) -> str | None:
     if kind == "none":
         return None
     found = variants(program, rng)
-    if kind == "unsafe":
+    if kind == "outside":
         return found[0].source.replace(", mask=mask)", ")").replace(", mask=mask, other=0.0)", ")")
     fitting = [one.source for one in found if one.kind is Kind(kind)]
     return rng.choice(fitting or [found[0].source])

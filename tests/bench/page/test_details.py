@@ -44,7 +44,7 @@ def test_the_reference_comes_with_the_task():
 
 
 def test_a_kernel_comes_with_its_lines_and_what_is_said_there():
-    finding = MemoryFinding(kind="uninitialised_read", kernel="f", line=2, argument="x", offset=3)
+    finding = MemoryFinding(kind="uninitialised_read", kernel="f", line=2, message="it reads what nobody wrote")
     found = turn(answer(code="a = 1\nb = 2", status=EvalStatus.UNSAFE, memory_findings=(finding,)))
     assert found["code"] == ["a = 1", "b = 2"] and (found["status"], found["group"]) == ("unsafe", "wrong")
     assert [(one["line"], one["kind"]) for one in found["remarks"]] == [(2, "memory")]

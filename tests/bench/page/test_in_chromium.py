@@ -15,7 +15,7 @@ pytestmark = [
 CODE = (
     "import triton\n\n@triton.jit\ndef fused(x):\n    # nothing is masked\n    y = tl.load(x + 4096)\n    return 'y'\n"
 )
-FINDING = MemoryFinding(kind="out_of_bounds_load", kernel="fused", line=6, argument="x", offset=4096)
+FINDING = MemoryFinding(kind="race", kernel="fused", line=6, message="block 3 has stored to x, too")
 SOFTMAX = {"code": CODE, "level": 1, "family": "softmax"}
 TURNS = [
     answer(f"task {HOSTILE}", 0, 1, code=HOSTILE, completion=HOSTILE, level=3, family="matmul",
@@ -121,7 +121,7 @@ def test_a_click_opens_a_task_with_its_turns_side_by_side(opened):
     assert boxes[0]["top"] == boxes[1]["top"] and boxes[0]["right"] < boxes[1]["left"]
     marked = "document.querySelector('.turn .marked')"
     assert opened.value(f"{marked}.dataset.number") == "6" and "tl.load" in opened.value(f"{marked}.textContent")
-    assert "element 4096 of x" in opened.value(f"{marked}.nextElementSibling.textContent")
+    assert "block 3 has stored to x" in opened.value(f"{marked}.nextElementSibling.textContent")
     assert opened.value("document.querySelector('.turn .code').textContent.startsWith('import triton\\n\\n@triton')")
     assert opened.value("[...document.querySelectorAll('.bar span')].map(e => e.style.width)") == ["75%", "25%"]
     assert opened.value("document.querySelector('.turn:nth-child(2) .best').textContent") == "best answer"

@@ -17,10 +17,10 @@ FLAWS = {one.flaw: one.source for one in variants(PROGRAM, Random(14))}
 FUSED = next(iter(FLAWS.values()))
 ABS, SHAPE, UNBOUND = "x = tl.abs(x)", "x = x + tl.zeros((BLOCK // 3,), tl.float32)[:1]", "x = y"
 FAULTS = {
-    "unsafe": (source(PROGRAM, "unsafe", Random(14)), EvalStatus.UNSAFE, "memory", "x = tl.load("),
+    "outside": (source(PROGRAM, "outside", Random(14)), EvalStatus.CRASH, "error", "x = tl.load("),
     "gate": (FLAWS["syntax"], EvalStatus.REJECTED_STATIC, "error", "class ModelNew(nn.Module)"),
     "launch": (FLAWS["missing_argument"], EvalStatus.RUNTIME_ERROR, "error", "fused_kernel[(rows,)]("),
-    "interpreter": (FUSED.replace(ABS, SHAPE), EvalStatus.COMPILE_ERROR, "error", SHAPE),
+    "shape": (FUSED.replace(ABS, SHAPE), EvalStatus.COMPILE_ERROR, "error", SHAPE),
     "compiler": (
         FUSED.replace(ABS, f"{ABS}\n    if cols > 4:\n        y = x\n    {UNBOUND}"),
         EvalStatus.COMPILE_ERROR,

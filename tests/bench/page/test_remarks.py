@@ -79,23 +79,15 @@ def test_a_line_just_past_the_end_is_the_last_one_and_others_are_nowhere():
     assert remarks(failed(f"line {'9' * 5000}: what"), "a\nb") == []
 
 
-def test_a_memory_finding_stands_at_its_line_once():
-    finding = MemoryFinding(kind="out_of_bounds_load", kernel="f", line=5, argument="x", offset=64, program=(1,))
-    sentence = "line 5, in kernel f: a load lies outside"
-    result = verdict(status=EvalStatus.UNSAFE, memory_findings=(finding,))
-    (remark,) = remarks(result, CODE)
-    assert (remark.line, remark.kind) == (5, "memory") and "element 64 of x" in remark.text
-    assert "line 5" not in remark.text
-    error = EvalError(
-        stage="correctness", type="OutOfBoundsLoad", message=sentence.split("a load")[0] + remark.text[17:]
-    )
-    assert remarks(result.model_copy(update={"error": error}), CODE) == [remark]
+def test_a_memory_finding_stands_at_its_line():
+    race = MemoryFinding(kind="race", kernel="f", line=5, message="block 3 has stored to x, too")
+    (remark,) = remarks(verdict(memory_findings=(race,)), CODE)
+    assert (remark.line, remark.kind, remark.text) == (5, "memory", "race: block 3 has stored to x, too")
 
 
-def test_a_race_stands_at_both_lines_and_an_unknown_line_nowhere():
-    race = MemoryFinding(kind="race", kernel="f", line=5, other_line=6, argument="x", offset=0)
-    assert [one.line for one in remarks(verdict(memory_findings=(race,)), CODE)] == [5, 6]
-    assert remarks(verdict(memory_findings=(MemoryFinding(kind="race", kernel="f"),)), CODE) == []
+def test_a_memory_finding_without_a_line_stands_nowhere():
+    race = MemoryFinding(kind="race", kernel="f", message="somewhere")
+    assert remarks(verdict(memory_findings=(race,)), CODE) == []
 
 
 def test_what_has_no_time_at_its_true_size_says_so_at_the_line():

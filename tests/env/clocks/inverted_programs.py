@@ -96,10 +96,12 @@ def normalised(x, out, row, C: tl.constexpr, ROWS: tl.constexpr):
 @triton.jit
 def product(a, b, r, out, row, column, K: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
             GATE: tl.constexpr):
-    rows, columns, depth = row + tl.arange(0, ROWS), column + tl.arange(0, COLUMNS), tl.arange(0, K)
-    left = tl.load(a + rows[:, None] * K + depth[None, :])
-    right = tl.load(b + depth[:, None] * N + columns[None, :])
-    v = tl.dot(left, right, input_precision="ieee")
+    rows, columns, depth = row + tl.arange(0, ROWS), column + tl.arange(0, COLUMNS), tl.arange(0, 16)
+    v = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for k in range(0, K, 16):
+        left = tl.load(a + rows[:, None] * K + (k + depth)[None, :])
+        right = tl.load(b + (k + depth)[:, None] * N + columns[None, :])
+        v = tl.dot(left, right, v, input_precision="ieee")
     at = rows[:, None] * N + columns[None, :]
     if GATE:
         v = v * tl.sigmoid(v)
@@ -136,7 +138,9 @@ ONE_LAUNCH = (
 @triton.jit
 def whole_block(x, w1, w2, y, h, out):
     normalised(x, y, 0, 128, 128)
+    tl.debug_barrier()
     product(y, w1, x, h, 0, 0, 128, 256, 128, 256, True)
+    tl.debug_barrier()
     product(h, w2, x, out, 0, 0, 256, 128, 128, 128, False)
 
 class ModelNew(nn.Module):

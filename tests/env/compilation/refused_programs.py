@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that the interpreter runs with right values and that no GPU of compute capability 9.0 would run.
+"""Programs that read like right ones and that no GPU of compute capability 9.0 would run.
 
 Each has a kernel that computes `x + y` for two vectors of 256 numbers, or the product of two matrices. The line
 that the compiler must name ends in `# here`; without one it is the line of the `def`.
@@ -237,7 +237,6 @@ def k(x_ptr, y_ptr, o_ptr, n: Size):  # here
     _body("three_warps", "power of 2", _STORE, launch="k[(1,)](x, y, out, 256, num_warps=3)"),
     _body("sixty_four_warps", "2048 threads.*1024", _STORE, launch="k[(1,)](x, y, out, 256, num_warps=64)"),
     _body("misspelt_option", "num_wraps", _STORE, launch="k[(1,)](x, y, out, 256, num_wraps=4)"),
-    _body("large_cluster", "num_ctas|cluster", _STORE, launch="k[(1,)](x, y, out, 256, num_ctas=32)"),
     Refused("small_dot", "at least|>=", _HEAD + """
 
 @triton.jit
@@ -257,7 +256,7 @@ def k(x_ptr, y_ptr, o_ptr, depth, BLOCK: tl.constexpr):
     for start in range(0, depth, 64):
         a = tl.load(x_ptr + i[:, None] * depth + start + j[None, :])
         b = tl.load(y_ptr + (start + j)[:, None] * BLOCK + i[None, :])
-        total += tl.dot(a, b)
+        total += tl.dot(a, b, input_precision="ieee")
     tl.store(o_ptr + i[:, None] * BLOCK + i[None, :], total)
 
 """ + _MODEL.format(launch="k[(1,)](x, y, out, 256, BLOCK=64, num_stages=12)"), "product"),

@@ -172,5 +172,5 @@ def test_halves_change_by_the_words_that_hold_them():
     launch(entry(WORDS_OF_HALVES, 1, HALVES), [halves[:5]])
     assert [*halves] == [8] * 5 + [7] * 3
     plain = WORDS_OF_HALVES.replace("%w, %p, -4", "%w, %p, -8")
-    with pytest.raises(Fault, match="lies in none of the launch's tensors"):
+    with pytest.raises(Fault, match="a load lies outside of the launch's tensors"):
         launch(entry(plain.replace("[%w]", "[%w+8]"), 1, HALVES), [halves[:5]])

@@ -94,18 +94,6 @@ class Lazy(torch.Tensor):
         COPY + "def fn(x, w, y):\n    return torch.relu(x * w + y) * 1.5\n"
         "FUSED = torch.jit.trace(fn, (torch.ones(8, 64), torch.ones(64), torch.ones(8, 64)))\n", "escaped_recorder",
     ),
-    "a launcher driven by hand": (
-        "from triton.runtime.interpreter import GridExecutor\n"
-        "def body(x, w, y, out): out.copy_(torch.relu(x * w + y) * 1.5)\n"
-        "out = torch.empty_like(x)\n"
-        "GridExecutor(body, ['x', 'w', 'y', 'out'], (1,))(x, self.weight, y, out)\nreturn out",
-        "", "unapproved_launch",
-    ),
-    "a planted kernel": (
-        "out = torch.empty_like(x)\nmove[(1,)](x, out, 1, BLOCK=512)\nreturn out",
-        COPY + "def body(x, out, n, BLOCK): pass\nfrom triton.runtime.interpreter import InterpretedFunction\n"
-        "InterpretedFunction.rewritten_fn[move.fn] = body\n", "unapproved_launch",
-    ),
     "a patched recorder": (
         "return self.right(x, y)",
         "from verl_kernel.env.devices import op_recorder\nop_recorder.op_cost = lambda *a: None\n", "patched",
@@ -148,7 +136,6 @@ REFUSED = {
     "numpy in a kernel": "    tl.store(out + i, np.exp(tl.load(x + i, mask=i < n)), mask=i < n)\n",
     "torch in a kernel": "    torch.relu(torch.ones(3))\n",
     "a function of python in a kernel": "    helper(3)\n",
-    "a module through triton": "    tl.core.builtins\n",
     "an attribute of a tensor's handle": "    tl.load(x + i).handle.data\n",
     "a lambda in a kernel": "    f = lambda v: v\n",
 }
@@ -181,7 +168,7 @@ def use(x, tool: tl.constexpr, BLOCK: tl.constexpr):
 def test_a_store_outside_the_tensors_of_a_launch_is_a_crash(judge):
     body = "out = self.right(x, y); token[(1,)](out.view(-1)[:4], BLOCK=1024); return out"
     result = judge.evaluate(TASK, candidate(body))
-    assert (result.status, result.error.type) == (EvalStatus.CRASH, "OutOfBounds")
+    assert (result.status, result.error.type) == (EvalStatus.CRASH, "CompiledOutOfBounds")
 
 
 def test_a_memory_hog_is_out_of_memory_even_where_no_limit_of_the_kernel_holds(judge, monkeypatch):

@@ -2,7 +2,7 @@
 """What counts as doing something else at the true size, by the executing process's account."""
 
 import pytest
-from verl_kernel.env.true_size.native.consistency import Counted, difference, not_repeated
+from verl_kernel.env.true_size.consistency import Counted, difference, not_repeated
 
 from verl_kernel.env.trace import TraceEvent
 

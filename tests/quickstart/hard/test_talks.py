@@ -42,7 +42,7 @@ def test_second_answers_repair_what_the_feedback_names(firsts):
     shares = {outcome: sum(items) / len(items) for outcome, items in repaired.items()}
     assert shares["form"] > 0.7
     # The type is as unknown as before where another error came first.
-    assert all(0.25 < shares[outcome] < 0.55 for outcome in ("wrong", "broken", "unsafe"))
+    assert all(0.25 < shares[outcome] < 0.55 for outcome in ("wrong", "broken", "outside"))
 
 
 def test_a_corpus_is_deterministic_holds_out_and_parses():

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from verl_kernel.env.execution.arena import Arena
 from verl_kernel.env.executor.arguments import encoded, flattened
 from verl_kernel.env.executor.kernel import Buffer
+
+_FAR = 1 << 30
 
 
 class _Pointer:
@@ -33,6 +36,24 @@ def words(signature: Mapping[str, Any], arguments: Mapping[str, Any], arena: Are
     """
     flat = [encoded(kind, item) for _, kind, item in _flat(signature, arguments, arena)]
     return [item.data_ptr() if isinstance(item, _Pointer) else item or 0 for item in flat]
+
+
+def nearest(signature: Mapping[str, Any], arguments: Mapping[str, Any], arena: Arena, address: int) -> str:
+    """Element and tensor at an address, in words; "" far from all tensors (other arguments as of `words`)."""
+    found = [
+        (abs(address - item.data_ptr()), name, address - item.data_ptr(), kind)
+        for name, sort in signature.items()
+        for kind, item in flattened(sort, _value(arguments[name], arena) if name in arguments else None)
+        if isinstance(item, _Pointer)
+    ]
+    distance, name, offset, kind = min(found, default=(_FAR, "", 0, ""))
+    return "" if distance >= _FAR else f"element {offset // _size(kind)} of {name}"
+
+
+def _size(kind: str) -> int:
+    """Bytes of an element that a pointer of this type points to."""
+    bits = re.search(r"\d+", _element(kind).removeprefix("fp8"))
+    return max(1, int(bits[0]) // 8) if bits else 1
 
 
 def kinds(

@@ -194,13 +194,19 @@ class Launches:
         try:
             count, faults = self._checks.launch(lambda watch: run(watch=watch), buffers)
         except Fault as fault:
-            raise _stop(ready, fault) from None
+            raise _stop(ready, fault, self._near(ready, request, arena, fault)) from None
         found = [_stop(ready, fault) for fault in faults]
         if found and self._checks.refuses:
             raise found[0]
         if follow is not None:
             self._stores.end(name, follow)
         return work(count, _tally(count, request, ready), len(buffers), *self._stores.bytes(name, count)), found
+
+    def _near(self, ready: Ready, request: LaunchRequest, arena: Arena, fault: Fault) -> str:
+        if fault.kind != "out_of_bounds":
+            return ""
+        near = launch_arguments.nearest(ready.signature, request["arguments"], arena, fault.address)
+        return f"{near and ', at '}{near}: check the mask and the grid"
 
     def _copied(self, request: LaunchRequest) -> Arena:
         try:
@@ -248,8 +254,8 @@ def _sort(kind: Any) -> Any:
     return tuple(map(_sort, kind)) if isinstance(kind, list) else kind
 
 
-def _stop(ready: Ready, fault: Fault) -> Stop:
-    return Stop(fault.kind, str(fault), own_line(ready, fault))
+def _stop(ready: Ready, fault: Fault, more: str = "") -> Stop:
+    return Stop(fault.kind, f"{fault}{more}", own_line(ready, fault))
 
 
 def _stopped(name: str, stop: Stop) -> Stopped:

@@ -11,9 +11,11 @@ class NotKnown(Exception):
 class Fault(Exception):
     """A launch did what no GPU defines, or did not end; the message says what, where, by which lane."""
 
-    def __init__(self, kind: str, message: str, line: tuple[str, int] | None = None) -> None:
+    def __init__(self, kind: str, message: str, line: tuple[str, int] | None = None, address: int = 0) -> None:
         super().__init__(message)
         self.kind = kind
         """One of the values of `faults.FAULTS`."""
         self.line = line
         """File and line of the source, where the PTX names one."""
+        self.address = address
+        """That was accessed."""

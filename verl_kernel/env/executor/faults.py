@@ -19,7 +19,7 @@ FAULTS = {
     context.STOPPED: "stopped", context.RACE: "race",
 }  # fmt: skip
 _SENTENCES = {
-    "out_of_bounds": "accesses address {place:#x}, which lies in none of the launch's tensors",
+    "out_of_bounds": "lies outside of the launch's tensors",
     "misaligned": "accesses address {place:#x}, which is no multiple of its {bytes} bytes",
     "out_of_shared": "accesses byte {place} of shared memory, which ends before it",
     "out_of_local": "accesses byte {place} of a lane's local memory, which ends before it",
@@ -50,9 +50,15 @@ def fault_of(words: np.ndarray, program: Program, site: Site, met: str) -> Fault
     where = f"byte {address} of shared memory" if site.kind.startswith("shared") else f"address {address:#x}"
     sentence = _SENTENCES[kind].format(place=address, bytes=site.bytes, where=where, met=met)
     block, warp, lane = (int(words[word]) for word in (context.BLOCK, context.WARP, context.LANE))
-    return Fault(
-        kind, f"`{site.item.text}` {sentence} (block {block}, warp {warp}, lane {lane})", line_of(program, site)
-    )
+    what = _access(site.item.text) if kind == "out_of_bounds" else f"`{site.item.text}`"
+    message = f"{what} {sentence} (block {block}, warp {warp}, lane {lane})"
+    return Fault(kind, message, line_of(program, site), address)
+
+
+def _access(text: str) -> str:
+    """An access of PTX in words."""
+    opcode = text.removeprefix("@").partition(".")[0].rpartition(" ")[2]
+    return {"ld": "a load", "st": "a store", "cp": "a copy", "red": "an atomic", "atom": "an atomic"}.get(opcode, text)
 
 
 def unwritten(program: Program, counts: Iterable[SiteCount]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 from verl_kernel.env.compilation.texts import source_lines
 from verl_kernel.env.ipc.execution_messages import Reported, Stopped, Work
 from verl_kernel.env.judge.candidate_session import CandidateSession
+from verl_kernel.env.judge.compiling.stage import LINE, SENTENCE, cut
 from verl_kernel.env.judge.executing import Execution, ExecutionDied
 from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.runner_client import Verdict
@@ -25,8 +26,8 @@ _STATUSES = {
 }  # fmt: skip
 """Of what stops a launch; an access to memory that stops one is a crash."""
 _COMPILED = "compiled for a GPU and executed"
-_MOST, _LINE = 32, 80
-"""Findings of an evaluation that are kept, and most characters of a line in a sentence."""
+_MOST = 32
+"""Findings of an evaluation that are kept."""
 Done = TypeVar("Done")
 _FIELDS: tuple[Literal["bytes", "flops", "half_flops", "stored", "computed", "steps"], ...] = (
     *("bytes", "flops", "half_flops", "stored", "computed", "steps"),
@@ -118,8 +119,8 @@ class NativeTrials:
         line, lines = stopped["line"], source_lines(self._loading.source)
         kind, _, message = stopped["message"].partition(": ")
         where = "" if line is None else f"line {line}, "
-        text = f": `{lines[line - 1].strip()[:_LINE]}`" if line is not None and 0 < line <= len(lines) else ""
-        sentence = f"{where}in {stopped['kernel']}, compiled for a GPU: {message}{text}"
+        text = f": `{cut(lines[line - 1].strip(), LINE)}`" if line is not None and 0 < line <= len(lines) else ""
+        sentence = f"{where}in {stopped['kernel']}, compiled for a GPU: {cut(message, SENTENCE)}{text}"
         return session.client.verdict(EvalStatus.COMPILE_ERROR, kind, sentence)
 
 

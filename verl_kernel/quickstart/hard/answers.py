@@ -222,8 +222,8 @@ FLAWS: dict[str, tuple[str, Callable[[Answer, Random], str | None]]] = {
     "missing_function": ("broken", _invented),
     "missing_argument": ("broken", _edited("BLOCK=triton.next_power_of_2(cols), ", "")),
     "undefined_name": ("broken", _edited("    row = ", "    rows = ")),
-    "unmasked_load": ("unsafe", _edited("offs, mask=mask, other=0.0)", "offs)")),
-    "unmasked_store": ("unsafe", _edited("offs, x, mask=mask)", "offs, x)")),
+    "unmasked_load": ("outside", _edited("offs, mask=mask, other=0.0)", "offs)")),
+    "unmasked_store": ("outside", _edited("offs, x, mask=mask)", "offs, x)")),
 }
 """Flaw to the kind of verdict that it gets and the edit that makes it."""
 

@@ -33,7 +33,7 @@ def expected_verdict(answer: Answer, rng: Random) -> EvalResult:
         message = f"the output differs from the reference's by up to {worst:.3g}, first at index [0, 0]"
         trials = Trials(passed=0, total=2, max_abs=worst)
         return _refused(answer, EvalStatus.INCORRECT, "WrongValues", message).model_copy(update={"trials": trials})
-    return _unsafe(answer, rng) if outcome == "unsafe" else _broken(answer)
+    return _outside(answer, rng) if outcome == "outside" else _broken(answer)
 
 
 def _judged(answer: Answer) -> EvalResult:
@@ -60,16 +60,16 @@ def _passes(step: Step, by_builtin: bool) -> float:
     return 2.0 if by_builtin and step.op.builtin else step.op.passes
 
 
-def _unsafe(answer: Answer, rng: Random) -> EvalResult:
+def _outside(answer: Answer, rng: Random) -> EvalResult:
     access = answer.flaw.removeprefix("unmasked_")
     line, _ = _find(answer.source, f"tl.{access}(")
     argument = "x_ptr" if access == "load" else "out_ptr"
-    program = rng.randrange(8, 40)
+    where = f"block {rng.randrange(8, 40)}, warp {rng.randrange(4)}, lane {rng.randrange(32)}"
     message = (
-        f"line {line}, in kernel row_kernel: a {access} lies outside the tensors of the launch, at element "
-        f"{rng.randrange(9000, 90000)} of {argument} (program ({program}, 0, 0)): check the mask and the grid"
+        f"line {line}, in row_kernel, compiled for a GPU and executed: a {access} lies outside of the launch's tensors "
+        f"({where}), at element {rng.randrange(9000, 90000)} of {argument}: check the mask and the grid"
     )
-    return _refused(answer, EvalStatus.UNSAFE, f"OutOfBounds{access.capitalize()}", message)
+    return _refused(answer, EvalStatus.CRASH, "CompiledOutOfBounds", message)
 
 
 def _broken(answer: Answer) -> EvalResult:
@@ -84,9 +84,10 @@ def _broken(answer: Answer) -> EvalResult:
         return _refused(answer, EvalStatus.RUNTIME_ERROR, "TypeError", message, frame)
     calls = [step.op.invented.split("(")[0].removeprefix("tl.") for step in answer.layout.inside]
     name = next(call for call in calls if f"tl.{call}(" in answer.source)
-    message = f"module 'triton.language' has no attribute '{name}'"
-    tail = f"{frame}\n{_frame(answer.source, f'tl.{name}(', 'row_kernel')}"
-    return _refused(answer, EvalStatus.COMPILE_ERROR, "AttributeError", message, tail)
+    line, text = _find(answer.source, f"tl.{name}(")
+    reason = f"module 'triton.language' has no attribute '{name}'"
+    message = f"line {line}, in row_kernel, compiled for a GPU: {reason}: `{text[:80]}`"
+    return _refused(answer, EvalStatus.COMPILE_ERROR, "AttributeError", message)
 
 
 def _refused(answer: Answer, status: EvalStatus, kind: str, message: str, tail: str | None = None) -> EvalResult:

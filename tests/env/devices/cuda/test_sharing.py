@@ -129,6 +129,8 @@ def test_every_request_to_a_runner_finds_the_gpu_locked(gpu, monkeypatch, source
     monkeypatch.setattr(device, "to_device", spied(device.to_device, lambda _: "draw"))
     judge.evaluate(Task(f"{REFERENCE}# {len(source)}"), source)
     assert seen.pop("draw") <= {"shared", "alone"}
+    for request in ("translate", "native", "report"):  # of processes that compile and execute for a pretended GPU
+        assert seen.pop(request, {"shared"}) <= {"shared", "alone"}
     timed = {"time": {"alone"}, "exit": {"shared"}} if source == HONEST else {}
     assert seen == {"start": {"shared"}, "load": {"shared"}, "run": {"shared"}, **timed}
     assert state(lock) == "free"

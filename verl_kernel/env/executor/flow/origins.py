@@ -15,7 +15,7 @@ from enum import IntFlag
 from typing import Literal
 
 from verl_kernel.env.executor.flow.graph import read, written
-from verl_kernel.env.executor.ptx.program import Group, Instruction, Program, Register, Special
+from verl_kernel.env.executor.ptx.program import Constant, Group, Instruction, Program, Register, Special
 
 Kind = Literal["computes", "moves", "constant"]
 _UNUSED = "%left_out"
@@ -32,6 +32,8 @@ class Origin(IntFlag):
 
 
 _MOVING = frozenset("mov cvta cvt shfl prmt selp and or shl shr bfe bfi movmatrix setp".split())
+_WITHOUT_SIGN = frozenset((0x7FFF, 0x7FFF7FFF, 0x7FFFFFFF, 0x7FFFFFFFFFFFFFFF))
+"""What `and` makes an absolute value with."""
 _MEMORY = ("shared", "local")
 
 
@@ -89,6 +91,11 @@ def _kind(item: Instruction, place: Origin, origin: Origin) -> Kind:
     return "computes" if origin else "constant"
 
 
+def _is_absolute(item: Instruction) -> bool:
+    masks = (operand.text for operand in item.operands[1:] if item.root == "and" and isinstance(operand, Constant))
+    return any(mask.lower().removeprefix("0x").isalnum() and int(mask, 0) in _WITHOUT_SIGN for mask in masks)
+
+
 class _Origins:
     """Of all registers and of memory within a block, found by going over the code until nothing changes."""
 
@@ -136,7 +143,7 @@ class _Origins:
             return Origin(0) if "param" in item.modifiers else Origin.LOADED
         origin = self.of(item.operands[1:]) | self.of([Register(name) for name in read(item)])
         chosen = self.of(item.operands[3:4]) if item.root == "selp" else self.of([item.guard])
-        is_computed = item.root not in _MOVING or Origin.LOADED in chosen
+        is_computed = item.root not in _MOVING or Origin.LOADED in chosen or _is_absolute(item)
         return origin | Origin.COMPUTED if is_computed and Origin.LOADED in origin else origin
 
     def _add(self, name: str, origin: Origin) -> None:

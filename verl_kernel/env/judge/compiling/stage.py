@@ -18,7 +18,7 @@ from verl_kernel.env.result import CompiledKernel, EvalStatus
 from verl_kernel.env.trace import TraceEvent
 
 _ANSWER_S = 20.0
-_SENTENCE, _LINE, _NAME = 210, 80, 40
+SENTENCE, LINE, _NAME = 210, 80, 40
 """Most characters of the compiler's sentence, of the source line and of a name, so that feedback has room for both."""
 
 
@@ -109,11 +109,9 @@ class CompileStage:
         function = unit.functions[number or 0]
         line = min(function.line + refusal.offset, len(self._lines))
         text = self._lines[line - 1].strip()
-        where = f"line {line}, in {_cut(function.name, _NAME)}, compiled for {self._compiler.target.name}"
-        reason = _cut(refusal.message, _SENTENCE)
-        return session.client.verdict(
-            EvalStatus.COMPILE_ERROR, refusal.kind, f"{where}: {reason}: `{_cut(text, _LINE)}`"
-        )
+        where = f"line {line}, in {cut(function.name, _NAME)}, compiled for {self._compiler.target.name}"
+        reason = cut(refusal.message, SENTENCE)
+        return session.client.verdict(EvalStatus.COMPILE_ERROR, refusal.kind, f"{where}: {reason}: `{cut(text, LINE)}`")
 
 
 def _occupancy(kernels: Iterable[CompiledKernel]) -> dict[str, int]:
@@ -125,5 +123,6 @@ def _occupancy(kernels: Iterable[CompiledKernel]) -> dict[str, int]:
     return known
 
 
-def _cut(text: str, most: int) -> str:
+def cut(text: str, most: int) -> str:
+    """The beginning of a text that is longer than so many characters."""
     return text if len(text) <= most else f"{text[: most - 4]} ..."

@@ -61,6 +61,8 @@ class RunnerProcess:
     options: GymOptions
     scratch: str
     memory_bytes: int
+    arena_fd: int = -1
+    """Of memory in which tensors are handed to an executing process: what is in use of it is not the candidate's."""
     output: bytearray = field(default_factory=bytearray)
     """What it printed, up to `_KEPT_OUTPUT`; the rest is dropped."""
     was_killed: bool = False
@@ -187,7 +189,8 @@ class RunnerProcess:
             found = _MEMORY.search(Path(f"/proc/{self.pid}/status").read_bytes())
         if found is None:
             return 0
-        kilobytes = int(found[1]) + max(0, int(found[2]) - (self.memory_bytes >> 10))
+        handed_over = os.fstat(self.arena_fd).st_blocks // 2 if self.arena_fd >= 0 else 0
+        kilobytes = int(found[1]) + max(0, int(found[2]) - (self.memory_bytes >> 10) - handed_over)
         self._inherited_kb = self._inherited_kb or kilobytes
         return kilobytes - self._inherited_kb
 
@@ -227,6 +230,7 @@ class RunnerProcess:
         os.close(self.pidfd)
         self._own_time.close()
         self.seals.close()
-        if self.output_fd >= 0:
-            os.close(self.output_fd)
-        self.pidfd = self.output_fd = -1
+        for fd in (self.output_fd, self.arena_fd):
+            if fd >= 0:
+                os.close(fd)
+        self.pidfd = self.output_fd = self.arena_fd = -1

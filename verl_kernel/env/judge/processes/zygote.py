@@ -142,7 +142,8 @@ class ForkServer:
                 seals,
                 options,
                 scratch,
-                memory.size + arena_bytes,
+                memory.size,
+                os.dup(further[1]) if arena_bytes else -1,
             )
         except (InfraError, OSError) as exc:
             ours.close()
