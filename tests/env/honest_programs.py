@@ -144,7 +144,7 @@ CHECKS = [
     "for at, type in enumerate(x.shape):\n    assert type > at - 1",
 ]
 STYLES = st.builds(
-    Style, local=st.sampled_from(LOCALS), kernel=st.sampled_from(["fused_kernel", "k", "_add", "ядро", "Kernel2"]),
+    Style, local=st.sampled_from(LOCALS), kernel=st.sampled_from(["fused_kernel", "k", "_add", "Kernel2"]),
     doc=st.sampled_from(DOCS), decorator=st.sampled_from(DECORATORS), config=st.sampled_from(CONFIGS),
     way=st.sampled_from(WAYS), size=st.sampled_from(SIZES), grid=st.sampled_from(GRIDS), lazy=st.booleans(),
     helper=st.booleans(), two=st.booleans(), check=st.sampled_from(CHECKS),

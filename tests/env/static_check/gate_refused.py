@@ -317,16 +317,7 @@ c = triton.Config({}, **{"pre_hook": helper})
 def k(x): tl.store(x, 1)
 ---
 @triton.jit
-def k(x): torch.relu(x)
----
-@triton.jit
-def k(x): helper(x)
----
-@triton.jit
 def k(x): open(x)
----
-@triton.jit
-def k(x): sorted(x)
 ---
 class P(dict): pass
 ---
@@ -472,21 +463,6 @@ def k(x, n): tl.store(x, n)
 def k(x, n): tl.store(x, n)
 ---
 c = triton.Config({}, 4, 2, 1, None, lambda n: n["x"].softmax(-1))
----
-@triton.jit
-def k(x):
-    f = lambda v: v * 2
-    tl.store(x, 1)
----
-@triton.jit
-def k(x):
-    def f(v): return v * 2
-    tl.store(x, 1)
----
-@triton.jit
-def k(x):
-    class F: a = 1
-    tl.store(x, 1)
 ---
 def size(x): return x.softmax(-1)
 def f(x): kern[lambda m: (size(x),)](x)
@@ -692,9 +668,6 @@ class K:
         "text \
 def k(x)"
         tl.store(x, 1)
----
-def plain(x): return torch.relu(x)
-q = triton.jit(plain)
 ---
 import numpy as np
 np.array([1.0])
