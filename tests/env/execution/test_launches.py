@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from verl_kernel.env.compilation.outcome import UNKNOWN
+from verl_kernel.env.compilation.outcome import PASSED_OVER, UNKNOWN
 from verl_kernel.env.execution.arena import Arena, Copy
 from verl_kernel.env.execution.launches import Launches
 
@@ -28,6 +28,7 @@ REQUEST = {
     "pointers": [],
     "fresh": [],
 }
+REFUSED = {"message": "no clusters", "function": 0, "offset": 2}
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def launches(arena, asked) -> Launches:
         asked.append(request)
         options = request["unit"]["launch"]["options"]
         kind = UNKNOWN if "num_ctas" in options else "CompilationError"
-        return {"refused": {"kind": kind, "message": "no clusters", "function": 0, "offset": 2}}, b""
+        return {"refused": {**REFUSED, "kind": kind}}, b""
 
     return Launches(arena, refuse)
 
@@ -114,11 +115,19 @@ def test_what_is_tried_stops_nothing(launches):
     assert launches.report()["stopped"] is None
 
 
-def test_what_the_compiler_refuses_is_told_with_its_line(launches):
-    launches.run(REQUEST)
+@pytest.mark.parametrize("is_tried", [False, True])
+def test_what_the_compiler_refuses_is_told_with_its_line(launches, is_tried):
+    launches.run({**REQUEST, "is_tried": is_tried})
     stopped = launches.report()["stopped"]
     assert stopped["kind"] == "refused" and stopped["line"] == 6
     assert stopped["message"] == "CompilationError: no clusters"
+
+
+@pytest.mark.parametrize("kind", PASSED_OVER)
+def test_a_configuration_that_an_autotuner_passes_over_is_not_told(arena, kind):
+    launches = Launches(arena, lambda request: ({"refused": {**REFUSED, "kind": kind}}, b""))
+    assert launches.run({**REQUEST, "is_tried": True})["failure"].startswith(kind)
+    assert launches.report()["stopped"] is None
 
 
 def test_what_is_known_is_not_asked_again(launches, asked):

@@ -13,7 +13,7 @@ import numpy as np
 
 from verl_kernel.env.compilation.description import Unit
 from verl_kernel.env.compilation.isolated import place
-from verl_kernel.env.compilation.outcome import UNKNOWN
+from verl_kernel.env.compilation.outcome import PASSED_OVER, UNKNOWN
 from verl_kernel.env.execution import launch_arguments
 from verl_kernel.env.execution.arena import Arena, Copy
 from verl_kernel.env.execution.memory_checks import MemoryChecks
@@ -96,7 +96,7 @@ class Launches:
             done, found = self._run(self._ready(unit, kept), request, unit.digest(), is_followed and kept is None)
             self._found += [_stopped(name, stop) for stop in found]
         except Stop as stop:
-            if is_tried:  # the autotuner may have others
+            if is_tried and _is_passed_over(stop):  # the autotuner may have others
                 return Launched(failure=str(stop), work=None, base=self.base)
             return self._note(name, stop)
         if done is not None and not is_tried and kept is None:
@@ -256,6 +256,11 @@ def _sort(kind: Any) -> Any:
 
 def _stop(ready: Ready, fault: Fault, more: str = "") -> Stop:
     return Stop(fault.kind, f"{fault}{more}", own_line(ready, fault))
+
+
+def _is_passed_over(stop: Stop) -> bool:
+    """Whether an autotuner takes it for a configuration that is none, or nobody is to blame."""
+    return stop.kind in ("unknown", "stopped", "failed") or str(stop).startswith(PASSED_OVER)
 
 
 def _stopped(name: str, stop: Stop) -> Stopped:
