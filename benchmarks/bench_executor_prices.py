@@ -1,19 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prices of honest kernels, as counted by Triton's interpreter and as counted by the executor, side by side.
+"""Prices of honest kernels, as the executor counts them.
 
     python benchmarks/bench_executor_prices.py
 
-Both run in processes of their own; a line for each kernel has both times on an H100 and their ratio, and with
-`--steps` what the machine model was told.
+A line for each kernel has its time on an H100, and with `--steps` what the machine model was told.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 
 import executor_kernels as kernels
@@ -25,7 +20,6 @@ from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import event_ms
 from verl_kernel.env.trace import TraceEvent
 
-WAYS = ("interpreter", "executor")
 PROGRAMS: dict[str, Callable[[], None]] = {}
 
 
@@ -209,21 +203,7 @@ def attention() -> None:
     attention_kernel[(8, 16)](q, k, v, torch.empty_like(q), 512, D=64, BM=64, BN=64)
 
 
-def events_interpreted(names: Sequence[str]) -> dict[str, TraceEvent]:
-    """Each program's launch, as the interpreter counts it."""
-    from verl_kernel.env.devices.cpu import launches
-    from verl_kernel.env.devices.cpu.counting import STATE
-
-    launches.install()
-    found = {}
-    for name in names:
-        STATE.events = []
-        PROGRAMS[name]()
-        (found[name],) = STATE.events
-    return found
-
-
-def events_executed(names: Sequence[str]) -> dict[str, TraceEvent]:
+def events(names: Sequence[str]) -> dict[str, TraceEvent]:
     """Each program's launch, as the executor counts it."""
     from verl_kernel.env.executor import driver
     from verl_kernel.env.executor.kernel import Kernel
@@ -248,33 +228,18 @@ def events_executed(names: Sequence[str]) -> dict[str, TraceEvent]:
     return found
 
 
-def _in_own_process(way: str, names: Sequence[str]) -> dict[str, TraceEvent]:
-    environment = {**os.environ, "TRITON_INTERPRET": str(int(way == "interpreter"))}
-    words = [sys.executable, __file__, "--way", way, *names]
-    done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    return {name: TraceEvent.from_json(item) for name, item in json.loads(done.stdout.splitlines()[-1]).items()}
-
-
 def main() -> None:
-    """Run both and print the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=[], help="programs; all if none is named")
     parser.add_argument("--steps", action="store_true", help="print what the machine model was told")
-    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    names = options.names or list(PROGRAMS)
-    if options.way:
-        found = (events_interpreted if options.way == "interpreter" else events_executed)(names)
-        print(json.dumps({name: event.to_json() for name, event in found.items()}))
-        return
     machine = Machine.of("h100")
-    first, second = (_in_own_process(way, names) for way in WAYS)
-    print(f"{'kernel':<24}{'interpreter us':>16}{'executor us':>14}{'ratio':>8}")
-    for name in names:
-        times = [1e3 * event_ms(found[name], machine) for found in (first, second)]
-        print(f"{name:<24}{times[0]:>16.2f}{times[1]:>14.2f}{times[1] / times[0]:>8.2f}")
-        for found in (first, second) if options.steps else ():
-            print(*(f"    {step}" for step in found[name].steps), sep="\n")
+    print(f"{'kernel':<24}{'us':>10}")
+    for name, event in events(options.names or list(PROGRAMS)).items():
+        print(f"{name:<24}{1e3 * event_ms(event, machine):>10.2f}")
+        if options.steps:
+            print(*(f"    {step}" for step in event.steps), sep="\n")
 
 
 if __name__ == "__main__":

@@ -8,22 +8,16 @@ from __future__ import annotations
 
 import faulthandler
 import importlib
-import os
 import sys
 
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.setting import Setting
-
-INTERPRETER_VARIABLES = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-"""Those of `verl_kernel.env.devices`, which imports torch: a section may not need that."""
 
 
 def main() -> None:
     """Run it; an exception ends the process with status 1 after a traceback."""
     name, module, text = sys.argv[1:]
     setting = Setting.from_json(text)
-    if setting.pretend:
-        os.environ.update(INTERPRETER_VARIABLES)  # before the section imports triton
     faulthandler.dump_traceback_later(max(1.0, setting.left_s() - 2.0))  # where it hung, before it is stopped
     importlib.import_module(module).run(setting, Findings(setting.out, name))
     faulthandler.cancel_dump_traceback_later()

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ten programs, five of torch, five of Triton; as a script, with TRITON_INTERPRET=1, prints what the model predicts."""
+"""Ten programs, five of torch, five of Triton; as a script, prints what the model predicts."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
+
+from verl_kernel.env.trace import TraceEvent
 
 ELEMENTS, TILE = 1 << 24, 1 << 16
 ROWS, COLUMNS = 512, 16384
@@ -78,19 +81,39 @@ def programs(device: str) -> dict[str, Callable[[], object]]:
 
 def predictions() -> dict[str, float]:
     """Milliseconds by name, as an H100 with torch's defaults has them."""
-    from verl_kernel.env.backends import resolve_device
+    from verl_kernel.env.devices.op_recorder import OpRecorder
+    from verl_kernel.env.executor import driver
     from verl_kernel.env.machine.gpu import GPUS
     from verl_kernel.env.machine.machine import Machine
     from verl_kernel.env.machine.timeline import time_ms
 
-    device, machine = resolve_device("cpu"), Machine(GPUS["h100"], convolution_tf32=True)
-    device.setup()
-    found = {}
+    driver.activate()
+    events, machine, found = [], Machine(GPUS["h100"], convolution_tf32=True), {}
+    record_launches(events)
     for name, run in programs("cpu").items():
-        with torch.no_grad(), device.record() as events:
+        events.clear()
+        with torch.no_grad(), OpRecorder(events):
             run()
         found[name] = time_ms(events, machine)
     return found
+
+
+def record_launches(events: list[TraceEvent]) -> None:
+    """Append what each launch of the executor did, from now on."""
+    from verl_kernel.env.executor.kernel import Kernel
+    from verl_kernel.env.executor.work.steps import launch_work
+    from verl_kernel.env.machine.constants import constant
+
+    launch = Kernel.launch
+
+    def recorded(self: Kernel, *args: Any, **options: Any) -> Any:
+        count = launch(self, *args, **options)
+        work, host_us = launch_work(count), int(constant("triton_host_us"))
+        numbers = work.bytes, work.flops, work.half_flops
+        events.append(TraceEvent("launch", "kernel", count.shape, *numbers, steps=work.steps, host_us=host_us))
+        return count
+
+    Kernel.launch = recorded
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from tests.env.devices.cases import run_cases
-from verl_kernel.env.devices import INTERPRETER_VARIABLES
 
 from . import predicted_programs
 
@@ -17,8 +16,7 @@ FACTOR, TRIALS = 2.0, 20
 
 @pytest.fixture(scope="module")
 def predicted():
-    variables = {**INTERPRETER_VARIABLES, "CUDA_VISIBLE_DEVICES": ""}
-    return run_cases(Path(predicted_programs.__file__), variables)
+    return run_cases(Path(predicted_programs.__file__), {"CUDA_VISIBLE_DEVICES": ""})
 
 
 @pytest.fixture(scope="module")
