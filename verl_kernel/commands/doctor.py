@@ -54,7 +54,7 @@ def _mode() -> str:
     import torch
 
     if cpu.is_active():
-        return "CPU (VERL_PLATFORM=cpu): interpreter, simulated clock"
+        return "CPU (VERL_PLATFORM=cpu): compiled kernels, simulated clock"
     if torch.cuda.is_available():
         return f"GPU: {torch.cuda.get_device_name()}"
     if address := os.environ.get("RAY_ADDRESS"):

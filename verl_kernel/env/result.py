@@ -109,7 +109,7 @@ class MemoryFinding(Record):
     line: _Line = None
     """In the candidate's file; of a race between a load and a store, the load's. Null where it is not known."""
     message: _Sentence
-    """Which program, argument and element, and what to do."""
+    """The access, its address, block, warp and lane, and what is wrong with it."""
 
 
 class TrueSize(Record):
@@ -145,7 +145,7 @@ class EvalResult(Record):
     decoy_kernel: bool | None = None
     hack_flags: tuple[str, ...] = ()
     memory_findings: tuple[MemoryFinding, ...] | None = None
-    """What `kernelgym.memory_checks` found, one for each pair of lines; null where nothing was checked."""
+    """What `kernelgym.memory_checks` found, each once; null where nothing was checked."""
     speedup: float | None = None
     """reference_ms.median / kernel_ms.median; null for a correct candidate where an op has no price."""
     speedup_low: float | None = None

@@ -44,7 +44,7 @@ def check_platform(config: DictConfig, machine: Machine) -> None:
 
 
 def check_judges(config: DictConfig, machine: Machine) -> Iterator[str]:
-    """Judges have GPUs where they are to have some, and interpret kernels only where somebody has said so.
+    """Judges have GPUs where they are to have some, and run kernels on a CPU only where somebody has said so.
 
     Raises:
         ConfigError: keys contradict each other, or times would be simulated beside GPUs without a word.
@@ -69,7 +69,7 @@ def _refuse_no_gpu(options: GymOptions, machine: Machine) -> None:
         asked = f" and kernelgym.gpus_per_judge is {options.gpus_per_judge:g}" if options.device == "auto" else ""
         raise EnvironmentNotReady(
             f"kernelgym.device is {options.device}{asked}, and {machine} has no GPU: {_CLUSTER}, or use device cpu "
-            "with kernelgym.gpus_per_judge=0 (Triton's interpreter, simulated times)"
+            "with kernelgym.gpus_per_judge=0 (kernels on the CPU, simulated times)"
         )
 
 

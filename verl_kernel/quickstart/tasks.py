@@ -3,7 +3,7 @@
 
 A program is a chain of steps on a float32 matrix `x`; programs of the family `matmul` multiply it by `w` first. Every
 chain launches at least three device kernels, so that one kernel for all of it pays and one for a step does not.
-Shapes are small: a kernel needs at most a dozen programs under Triton's interpreter.
+Shapes are small: a kernel needs at most a dozen programs.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Triton's compiler for one target, in a process without TRITON_INTERPRET and without a GPU.
+"""Triton's compiler for one target, in a process without a GPU.
 
 Import this module only there: it lets Triton believe in the target, and gives the name `torch` to an empty module, of
 which Triton's specialisation asks for `Tensor` only, so that the process goes without 250 MB and a second of torch.

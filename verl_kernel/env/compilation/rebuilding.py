@@ -2,7 +2,7 @@
 """Makes real jit functions of described ones, from their definitions in the candidate's file.
 
 None of the candidate's host code runs: a function gets the text of its definition, and for the names it uses the values
-that they had at its launch. Import this module only in a process that imported triton without TRITON_INTERPRET.
+that they had at its launch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the executor runs: the PTX of a launch, and native code of PTX.
 
-Import this module only in a process without TRITON_INTERPRET that compiles and runs no kernels.
+Import this module only in a process that compiles and runs no kernels.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that has Triton's compiler loaded and forks a jailed compiling process per evaluation.
 
-Run by the judge as `python -m verl_kernel.env.compilation.zygote <fd> <target>`. It is no zygote of runners: a process
-that has imported Triton for interpreting cannot compile, and the other way round. A forked process answers `compile`
-requests, one launch at a time, or makes PTX or native code for an executing process. It runs text of kernels through
-the compiler, and none of the candidate's host code.
+Run by the judge as `python -m verl_kernel.env.compilation.zygote <fd> <target>`. It is no zygote of runners: what
+compiles executes nothing. A forked process answers `compile` requests, one launch at a time, or makes PTX or native
+code for an executing process. It runs text of kernels through the compiler, and none of the candidate's host code.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workers without a GPU in front of a pool of GPUs (`kernelgym.prefilter: cpu`): what fails there costs no GPU time.
 
-They judge a candidate by one trial in Triton's interpreter, behind the same gate and with the checks that only a CPU
-makes. A refusal is final only where it holds on a GPU too (`is_final`). All else goes on to a GPU, which decides by
-itself: also what a CPU cannot judge, such as a task on bfloat16 or a kernel that the interpreter is too slow for.
+They judge a candidate by one trial on a CPU, behind the same gate and with the checks that only a CPU makes. A
+refusal is final only where it holds on a GPU too (`is_final`). All else goes on to a GPU, which decides by itself: also
+what a CPU cannot judge, such as a kernel of which the executor knows no definition, or for which it is too slow.
 Nothing that these workers made (compiled kernels, times) is handed on: a process that ran the candidate made it.
 """
 
@@ -42,7 +42,7 @@ def prefilter_options(options: GymOptions) -> GymOptions:
 def is_final(result: EvalResult) -> bool:
     """Whether a GPU need not be asked: the gate, the compiler of the pool's target or wrong values refused it.
 
-    The interpreter's own refusals and errors, its time and its memory say little of a GPU.
+    Errors on a CPU, its time and its memory say little of a GPU.
     """
     stage = "" if result.error is None else result.error.stage
     return result.status in _FINAL or (result.status is EvalStatus.COMPILE_ERROR and stage == "compile")

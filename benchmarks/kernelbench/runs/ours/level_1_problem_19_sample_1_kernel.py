@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ReLU by a kernel that the interpreter runs and Triton's compiler refuses: `y` is defined in one branch only.
+# ReLU by a kernel that Triton's compiler refuses: `y` is defined in one branch only.
 # expected: compile_error
 
 import torch

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # LogSoftmax whose loads have no mask: it reads behind the end of the last row.
-# expected: unsafe
+# expected: crash
 
 import torch
 import torch.nn as nn

@@ -27,7 +27,7 @@ from verl_kernel.env.tamper.tripwire import WIRE
 CAPABILITY = (9, 0)
 """Compute capability shown to programs."""
 PROPERTIES: dict[str, Any] = {
-    "name": "Triton interpreter",
+    "name": "CPU in place of a GPU",
     "major": CAPABILITY[0],
     "minor": CAPABILITY[1],
     "multi_processor_count": 132,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Launches of a program: described, executed elsewhere, recorded.
 
-Import this module only in a process that imported triton without TRITON_INTERPRET.
+Import this module only where Triton is to launch nothing itself: it replaces `JITFunction.run` when asked to.
 """
 
 from __future__ import annotations
