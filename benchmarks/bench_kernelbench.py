@@ -59,7 +59,7 @@ class Verdict:
             f"{self.program.level}/{self.task}",
             str(self.program.sample),
             result.status.value + (reward if result.status.value == "ok" else ""),
-            self.program.expected.value,
+            self.program.named,
             f"{result.speedup:.2f}x" if result.rewarded and result.speedup is not None else "",
             "" if result.time_coverage is None else f"{result.time_coverage:.0%}",
             f"{self.seconds:.1f}",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers in KernelBench's layout, `level_<L>_problem_<P>_sample_<S>_kernel.py`, with what their first lines expect.
 
-# expected: ok                status of the verdict
+# expected: ok                status of the verdict; `incorrect or unsafe` where a secret decides which comes first
 # speedup: 0.9 to 1.1         of an answer that is ok; `none` where it may not get one
 # rewarded: no                of an answer that is ok to a task that rewards nobody
 """
@@ -29,18 +29,24 @@ class Program:
     problem: int
     sample: int
     source: str
-    expected: EvalStatus
+    expected: tuple[EvalStatus, ...]
+    """One of them."""
     speedups: tuple[float, float] | None = None
     """Lowest and highest that is plausible; null: none may be charged."""
     rewarded: bool = False
 
+    @property
+    def named(self) -> str:
+        """What is expected, in words."""
+        return " or ".join(status.value for status in self.expected)
+
     def deviation(self, result: EvalResult) -> str:
         """In what the verdict differs from what is expected; empty if in nothing."""
-        if result.status is not self.expected:
-            return f"{self.expected.value} was expected"
+        if result.status not in self.expected:
+            return f"{self.named} was expected"
         if result.rewarded is not self.rewarded:
             return f"a reward was {'expected' if self.rewarded else 'not expected'}"
-        if self.expected is not EvalStatus.OK or not self.rewarded:
+        if not self.rewarded:
             return ""
         if self.speedups is None:
             return "" if result.speedup is None else "no speedup was expected"
@@ -67,15 +73,15 @@ def _program(path: Path, match: re.Match[str]) -> Program:
     source = path.read_text(encoding="utf-8")
     lines = dict(_LINE.findall(source.partition("\n\n")[0]))
     level, problem, sample = (int(number) for number in match.groups())
-    expected = _status(path, lines)
-    rewarded = expected is EvalStatus.OK and lines.get("rewarded") != "no"
+    expected = _statuses(path, lines)
+    rewarded = EvalStatus.OK in expected and lines.get("rewarded") != "no"
     speedups = _speedups(path, lines) if rewarded else None
     return Program(path, level, problem, sample, source, expected, speedups, rewarded)
 
 
-def _status(path: Path, lines: dict[str, str]) -> EvalStatus:
+def _statuses(path: Path, lines: dict[str, str]) -> tuple[EvalStatus, ...]:
     try:
-        return EvalStatus(lines["expected"])
+        return tuple(map(EvalStatus, lines["expected"].split(" or ")))
     except (KeyError, ValueError):
         statuses = ", ".join(status.value for status in EvalStatus)
         raise DataError(f"{path} does not say its verdict: begin with `# expected: ` and one of {statuses}") from None

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Frobenius norm whose sum starts in memory that nobody has written.
-# expected: unsafe
+# expected: incorrect or unsafe
 
 import torch
 import torch.nn as nn
