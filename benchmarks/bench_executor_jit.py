@@ -86,14 +86,14 @@ def measured(name: str, rounds: int) -> dict[str, Any]:
     from executor_kernels import launches
 
     from verl_kernel.env.executor import driver, jit
-    from verl_kernel.env.executor.kernel import Kernel, _library
+    from verl_kernel.env.executor import kernel as kernels
     from verl_kernel.env.executor.lowering.function import module
     from verl_kernel.env.executor.ptx.parser import parse
 
     driver.activate()
     kernel, grid, arguments, options = dict(launches())[name]
     made = kernel.warmup(*arguments, grid=grid, **options)
-    ptx, library = made.asm["ptx"], _library()
+    ptx, library = made.asm["ptx"], kernels.library()
     text = ptx if isinstance(ptx, str) else ptx.decode()
     found: dict[str, Any] = {}
     program = _timed(found, "parse", lambda: parse(text))
@@ -101,15 +101,15 @@ def measured(name: str, rounds: int) -> dict[str, Any]:
     _timed(found, "library", lambda: library.need(lowered.library))
     _timed(found, "code", lambda: jit.compiled(lowered.text))
     spent: list[float] = []
-    launch = Kernel.launch
+    launch = kernels.Kernel.launch
 
-    def timed_launch(self: Kernel, *words: Any, **more: Any) -> Any:
+    def timed_launch(self: kernels.Kernel, *words: Any, **more: Any) -> Any:
         begun = time.thread_time()
         result = launch(self, *words, **more)
         spent.append(time.thread_time() - begun)
         return result
 
-    Kernel.launch = timed_launch  # type: ignore[method-assign]
+    kernels.Kernel.launch = timed_launch  # type: ignore[method-assign]
     for _ in range(rounds):
         kernel[grid](*arguments, **options)
     return {"instructions": len(program.instructions), **found, "run": min(spent)}

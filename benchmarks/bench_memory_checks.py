@@ -83,6 +83,7 @@ def kernel(x, part, count, out, n, P: tl.constexpr, B: tl.constexpr):
     row, c = tl.program_id(0), tl.arange(0, B)
     value = tl.load(x + row * n + c, mask=c < n, other=0.0)
     tl.store(part + row * n + c, value * value, mask=c < n)
+    tl.debug_barrier()  # all warps have stored
     if tl.atomic_add(count, 1) == P - 1:
         total = tl.zeros((B,), tl.float32)
         for other in range(P):
@@ -96,6 +97,7 @@ def kernel(x, lock, out, n, B: tl.constexpr):
     while tl.atomic_cas(lock, 0, 1) == 1:
         pass
     tl.store(out + c, tl.load(out + c, mask=c < n) + value * value, mask=c < n)
+    tl.debug_barrier()  # all warps have stored
     tl.atomic_xchg(lock, 0)
 """
 
