@@ -319,7 +319,7 @@ def test_the_trainer_stops_with_one_sentence_before_it_starts_anything(quickstar
     assert "ray init kwargs" not in done.stdout
 
 
-def test_auto_is_not_interpreted_where_judges_ask_for_gpus(quickstart):
+def test_auto_is_no_cpu_where_judges_ask_for_gpus(quickstart):
     sentence = refusal(quickstart, "kernelgym.device=auto", "++kernelgym.gpus_per_judge=1")
     assert sentence.startswith(
         "kernelgym.device is auto and kernelgym.gpus_per_judge is 1, and this machine has no GPU"

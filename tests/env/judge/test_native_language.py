@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kernelgym.execute: compiled`: ways to write a kernel that Triton compiles are judged, with real processes."""
+"""Ways to write a kernel that Triton compiles are judged, with real processes."""
 
 from collections.abc import Iterator
 
