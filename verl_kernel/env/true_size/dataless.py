@@ -66,14 +66,6 @@ class AddressSpace:
         address = tensor.untyped_storage().data_ptr()
         return FIRST <= address < END or address in self._tainted
 
-    def taint_at(self, address: int) -> None:
-        """Something unknown was written to the storage that begins at this address."""
-        self._tainted.add(address)
-
-    def is_unknown_at(self, address: int) -> bool:
-        """Whether the values of the storage that begins at this address are not known."""
-        return FIRST <= address < END or address in self._tainted
-
     def refuse(self, reason: str) -> Undecidable:
         """The error for something that takes data; the reason is kept even if the program catches it."""
         self.reasons.append(reason)

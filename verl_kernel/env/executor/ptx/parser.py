@@ -42,7 +42,6 @@ _VARIABLE = re.compile(r"\.(shared|local)\s+(?:\.align\s+(\d+)\s+)?\.b(\d+)\s+([
 _TABLE = re.compile(
     r"\.(?:global|const)\s+(?:\.align\s+\d+\s+)?\.[bu](\d+)\s+([\w$.]+)(?:\[(\d*)\])?\s*=\s*(\{[^}]*\}|[\w-]+)"
 )
-_EXTERN = re.compile(r"\.extern\s+\.shared\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[\]")
 _REGISTERS = re.compile(r"\.reg\s*\.(\w+)\s+(.*)", re.S)
 _RANGE = re.compile(r"(%?[\w$]+)<(\d+)>")
 _GUARD = re.compile(r"@(!?)\s*(%?[\w$]+)\s+(.*)", re.S)
