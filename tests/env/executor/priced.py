@@ -6,6 +6,7 @@ kernel.
 """
 
 import json
+from dataclasses import replace
 
 import torch
 import triton
@@ -13,7 +14,7 @@ import triton.language as tl
 
 from verl_kernel.env.executor import driver
 from verl_kernel.env.executor.kernel import Kernel
-from verl_kernel.env.executor.work.steps import launch_work
+from verl_kernel.env.executor.work.steps import known_of, launch_work, remember
 from verl_kernel.env.machine.constants import constant
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import step_ms
@@ -33,7 +34,11 @@ Kernel.launch = counted
 
 def price(name, kernel, grid, *args, spills=0, **kwargs):
     kernel[grid](*args, **kwargs)
-    work = launch_work(COUNTS.pop(), spills)
+    count = COUNTS.pop()
+    known = known_of(count.program, count.module)
+    remember(count.program, replace(known, spills=spills))
+    work = launch_work(count)
+    remember(count.program, known)
     PRICES[name] = 1e3 * sum(step_ms(step, MACHINE) for step in work.steps) - constant("launch_us")
 
 

@@ -6,12 +6,13 @@ Import this module only in a process that compiles and runs no kernels.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import triton
 
-from verl_kernel.env.compilation import refusals
+from verl_kernel.env.compilation import assembler, refusals
 from verl_kernel.env.compilation.compiler import compile_trial_kernel
 from verl_kernel.env.compilation.description import Unit
 from verl_kernel.env.compilation.outcome import UNKNOWN, Refusal
@@ -62,6 +63,8 @@ def translate(unit: Unit, file: str) -> tuple[str, Translated] | Refusal:
 def native(ptx: str, request: NativeRequest) -> bytes | Refusal:
     """Native code of PTX (`executor.code`)."""
     try:
-        return code.make(ptx, request["warps"], request["shared"], request["left_out"]).to_bytes()
+        made = code.make(ptx, request["warps"], request["shared"], request["left_out"])
+        spilled = assembler.spills(ptx, made.program, request["warps"])
+        return replace(made, known=replace(made.known, spills=spilled)).to_bytes()
     except NotKnown as exc:
         return Refusal(UNKNOWN, str(exc), 0)

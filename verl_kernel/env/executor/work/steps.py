@@ -38,12 +38,11 @@ class LaunchWork:
     writes: tuple[int, ...]
 
 
-def launch_work(count: LaunchCount, spills: int = 0) -> LaunchWork:
+def launch_work(count: LaunchCount) -> LaunchWork:
     """What a launch that has ended did.
 
     Args:
         count: what `Kernel.launch` returned.
-        spills: bytes of registers that the compiler for the target stores in memory, a thread.
     """
     known = known_of(count.program, count.module)
     products = _products(count, known)
@@ -53,7 +52,7 @@ def launch_work(count: LaunchCount, spills: int = 0) -> LaunchWork:
         bytes=sum(_asked(site) for site in count.sites),
         flops=flops,
         half_flops=half,
-        steps=_steps(count, known, products, spills),
+        steps=_steps(count, known, products),
         reads=tuple(use.once for use in count.reads),
         writes=tuple(use.once for use in count.writes),
     )
@@ -74,6 +73,8 @@ class Known:
     """Sites that put operands of products into shared memory."""
     sizes: np.ndarray
     """How many instructions."""
+    spills: int = 0
+    """Bytes of registers that an assembler stores in memory, a thread (`compilation.assembler`)."""
 
 
 _KNOWN: weakref.WeakKeyDictionary[Program, Known] = weakref.WeakKeyDictionary()
@@ -147,18 +148,18 @@ def _products(count: LaunchCount, known: Known) -> dict[str, tuple[float, int]]:
     return dict(sorted(found.items(), key=lambda item: -item[1][0]))
 
 
-def _steps(count: LaunchCount, known: Known, products: dict[str, tuple[float, int]], spills: int) -> tuple[Step, ...]:
+def _steps(count: LaunchCount, known: Known, products: dict[str, tuple[float, int]]) -> tuple[Step, ...]:
     blocks = _even_blocks(count, known)
     reads, writes = count.reads, count.writes
     load_bytes = _load_bytes(count, known.groups)
     total, read = sum(use.total for use in (*reads, *writes)), sum(use.total for use in reads)
     base = Step(
-        instructions=round(_instructions(count, known, spills)), blocks=blocks, warps=count.warps,
+        instructions=round(_instructions(count, known)), blocks=blocks, warps=count.warps,
         in_flight=round(load_bytes if products or not read else load_bytes * total / read),
         block_ns=int(constant("program_ns")),
     )  # fmt: skip
     if not products:
-        return (_spilling(_moving(base, [*reads, *writes]), count, known, spills),)
+        return (_spilling(_moving(base, [*reads, *writes]), count, known),)
     (unit, (most, intensity)), *others = products.items()
     main = replace(_moving(base, reads), flops=round(most), unit=unit, intensity=intensity)
     rest = [
@@ -166,7 +167,7 @@ def _steps(count: LaunchCount, known: Known, products: dict[str, tuple[float, in
         for name, (flops, each) in others
     ]
     last = _moving(Step(blocks=blocks, warps=count.warps, kernels=0), writes)
-    return (_spilling(main, count, known, spills), *rest, last)
+    return (_spilling(main, count, known), *rest, last)
 
 
 def _even_blocks(count: LaunchCount, known: Known) -> int:
@@ -181,11 +182,11 @@ def _even_blocks(count: LaunchCount, known: Known) -> int:
     return max(1, min([prod(count.shape), *shares]))
 
 
-def _instructions(count: LaunchCount, known: Known, spills: int) -> float:
+def _instructions(count: LaunchCount, known: Known) -> float:
     """Instructions of single threads in the time of the unit that is busy longest."""
     busy = count.warps_entered.astype(np.float64) * LANES @ known.units
     busy[costs.SHARED] += sum(map(_passes, count.sites)) * LANES * costs.PER_SHARED
-    spilled = _spilled(count, known, spills) / 4
+    spilled = _spilled(count, known) / 4
     busy[costs.ISSUE] += spilled
     busy[costs.SHARED] += spilled * costs.PER_SHARED
     return float(busy.max())
@@ -227,22 +228,20 @@ def _moving(step: Step, uses: list[Use]) -> Step:
     )
 
 
-def _spilled(count: LaunchCount, known: Known, spills: int) -> float:
+def _spilled(count: LaunchCount, known: Known) -> float:
     """Bytes of registers that are stored and loaded: as often as the kernel executes an instruction, in the mean."""
-    if not spills:
-        return 0.0
     often = float(count.warps_entered @ known.sizes) / max(1, int(known.sizes.sum()))
-    return 2.0 * spills * LANES * often
+    return 2.0 * known.spills * LANES * often
 
 
-def _spilling(step: Step, count: LaunchCount, known: Known, spills: int) -> Step:
+def _spilling(step: Step, count: LaunchCount, known: Known) -> Step:
     """A step with the spills that the first level does not keep."""
-    if spills <= _KEPT_SPILLS:
+    if known.spills <= _KEPT_SPILLS:
         return step
-    moved = round(_spilled(count, known, spills))
+    moved = round(_spilled(count, known))
     return replace(
         step,
         l2_bytes=step.l2_bytes + moved,
         repeated_bytes=step.repeated_bytes + moved,
-        private_bytes=step.private_bytes + spills * LANES * count.warps,
+        private_bytes=step.private_bytes + known.spills * LANES * count.warps,
     )
