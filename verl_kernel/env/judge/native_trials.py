@@ -12,7 +12,7 @@ from verl_kernel.env.judge.candidate_session import CandidateSession
 from verl_kernel.env.judge.compiling.stage import LINE, SENTENCE, cut
 from verl_kernel.env.judge.executing import Execution, ExecutionDied
 from verl_kernel.env.judge.loading import Loading
-from verl_kernel.env.judge.runner_client import Verdict
+from verl_kernel.env.judge.runner_client import ADDRESS, Verdict
 from verl_kernel.env.result import EvalStatus, MemoryFinding
 from verl_kernel.env.seeding import seed_of
 from verl_kernel.env.tamper.hack_flags import HackFlag
@@ -145,8 +145,9 @@ def worked(work: Work) -> list[object]:
 
 
 def _finding(found: Stopped) -> MemoryFinding:
+    message = ADDRESS.sub("0x...", found["message"])
     kind: Literal["race", "uninitialised_read"] = "race" if found["kind"] == "race" else "uninitialised_read"
-    return MemoryFinding(kind=kind, kernel=found["kernel"], line=found["line"], message=found["message"])
+    return MemoryFinding(kind=kind, kernel=found["kernel"], line=found["line"], message=message)
 
 
 def _verdict(session: CandidateSession, stopped: Stopped) -> Verdict:
