@@ -34,6 +34,8 @@ class EvalStatus(str, Enum):
     """The evaluator failed; the candidate was not judged."""
 
 
+OUT_OF_BOUNDS = "CompiledOutOfBounds"
+"""Type of the error of an access outside of a launch's tensors."""
 _Name = Annotated[str, Field(max_length=100)]
 _Line = Annotated[int, Field(ge=1, lt=2**31)] | None
 _Sentence = Annotated[str, Field(max_length=2000)]

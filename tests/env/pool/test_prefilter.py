@@ -58,9 +58,14 @@ def test_only_what_holds_on_a_gpu_too_is_final(status: EvalStatus):
     assert is_final(verdict(status)) == (status.value in final)
 
 
-def test_a_compilers_refusal_is_final_and_the_interpreters_is_not():
+def test_a_refusal_by_the_compiler_of_the_pools_target_is_final_and_that_of_the_executors_is_not():
     assert is_final(verdict(EvalStatus.COMPILE_ERROR, "compile"))
     assert not is_final(verdict(EvalStatus.COMPILE_ERROR, "correctness"))
+
+
+def test_a_crash_by_an_access_out_of_bounds_is_final():
+    error = EvalError(stage="correctness", type="CompiledOutOfBounds", message="m")
+    assert is_final(verdict(EvalStatus.CRASH).model_copy(update={"error": error}))
 
 
 async def test_what_is_refused_reaches_no_gpu_and_all_else_does():

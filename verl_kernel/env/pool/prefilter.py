@@ -18,7 +18,7 @@ from verl_kernel.env.pool.dispatcher import Dispatcher
 from verl_kernel.env.pool.scheduling.judge_handle import Handle
 from verl_kernel.env.pool.stats import PrefilterStats
 from verl_kernel.env.request import EvalRequest
-from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.env.result import OUT_OF_BOUNDS, EvalResult, EvalStatus
 from verl_kernel.errors import EnvironmentNotReady, TaskError
 
 _FINAL = tuple(map(EvalStatus, ("rejected_static", "unsafe", "incorrect", "hacking", "decoy")))
@@ -40,12 +40,16 @@ def prefilter_options(options: GymOptions) -> GymOptions:
 
 
 def is_final(result: EvalResult) -> bool:
-    """Whether a GPU need not be asked: the gate, the compiler of the pool's target or wrong values refused it.
+    """Whether a GPU need not be asked.
 
-    Errors on a CPU, its time and its memory say little of a GPU.
+    The gate, the compiler of the pool's target, wrong values or a fault in memory refused it. Other errors on a CPU,
+    its time and its memory say little of a GPU.
     """
-    stage = "" if result.error is None else result.error.stage
-    return result.status in _FINAL or (result.status is EvalStatus.COMPILE_ERROR and stage == "compile")
+    if result.status in _FINAL or result.error is None:
+        return result.status in _FINAL
+    return result.error.type == OUT_OF_BOUNDS or (
+        result.status is EvalStatus.COMPILE_ERROR and result.error.stage == "compile"
+    )
 
 
 class Prefilter(Generic[Handle]):
