@@ -36,9 +36,10 @@ class EvalStatus(str, Enum):
 
 OUT_OF_BOUNDS = "CompiledOutOfBounds"
 """Type of the error of an access outside of a launch's tensors."""
-_Name = Annotated[str, Field(max_length=100)]
+LONGEST_NAME, LONGEST_SENTENCE = 100, 2000
+_Name = Annotated[str, Field(max_length=LONGEST_NAME)]
 _Line = Annotated[int, Field(ge=1, lt=2**31)] | None
-_Sentence = Annotated[str, Field(max_length=2000)]
+_Sentence = Annotated[str, Field(max_length=LONGEST_SENTENCE)]
 
 
 class Record(BaseModel):

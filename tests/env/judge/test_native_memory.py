@@ -113,6 +113,11 @@ def test_what_is_recorded_costs_nothing(program, kind, line, recording):
     assert (found.kind, found.kernel) == (kind, "adding") and line in (found.line, None) and found.message
 
 
+def test_a_finding_in_a_kernel_with_a_long_name_is_recorded(recording):
+    found = recording.evaluate(TASK, RACING.replace("adding", "a" * 120)).memory_findings[0]
+    assert (found.kind, found.kernel) == ("race", "a" * 100)
+
+
 def test_the_race_that_was_recorded_is_unsafe_where_it_is_refused(refusing):
     result = refusing.evaluate(TASK, RACING)
     assert result.status is EvalStatus.UNSAFE and result.error.type == "CompiledRace", result.error

@@ -13,7 +13,7 @@ from verl_kernel.env.judge.compiling.stage import LINE, SENTENCE, cut
 from verl_kernel.env.judge.executing import Execution, ExecutionDied
 from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.runner_client import ADDRESS, Verdict
-from verl_kernel.env.result import EvalStatus, MemoryFinding
+from verl_kernel.env.result import LONGEST_NAME, LONGEST_SENTENCE, EvalStatus, MemoryFinding
 from verl_kernel.env.seeding import seed_of
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.trace_checks import own_launches
@@ -110,18 +110,18 @@ class NativeTrials:
         """Raise why a launch did not run to its end."""
         stopped = reported["stopped"]
         if stopped is not None and stopped["kind"] == "refused":
-            raise self._refused(session, stopped)
+            kind, sentence = session.client.parse(lambda: self._refusal(stopped))
+            raise session.client.verdict(EvalStatus.COMPILE_ERROR, kind, sentence)
         if stopped is not None:
             raise _verdict(session, stopped)
 
-    def _refused(self, session: CandidateSession, stopped: Stopped) -> Verdict:
-        """The compiler's word on a kernel, with the text of the line."""
+    def _refusal(self, stopped: Stopped) -> tuple[str, str]:
+        """The compiler's word on a kernel: its kind, and a sentence with the text of the line."""
         line, lines = stopped["line"], source_lines(self._loading.source)
         kind, _, message = stopped["message"].partition(": ")
         where = "" if line is None else f"line {line}, "
         text = f": `{cut(lines[line - 1].strip(), LINE)}`" if line is not None and 0 < line <= len(lines) else ""
-        sentence = f"{where}in {stopped['kernel']}, compiled for a GPU: {cut(message, SENTENCE)}{text}"
-        return session.client.verdict(EvalStatus.COMPILE_ERROR, kind, sentence)
+        return kind, f"{where}in {stopped['kernel']}, compiled for a GPU: {cut(message, SENTENCE)}{text}"
 
 
 def _compare(session: CandidateSession, works: list[Work]) -> None:
@@ -145,9 +145,9 @@ def worked(work: Work) -> list[object]:
 
 
 def _finding(found: Stopped) -> MemoryFinding:
-    message = ADDRESS.sub("0x...", found["message"])
+    kernel, message = found["kernel"][:LONGEST_NAME], ADDRESS.sub("0x...", found["message"])[:LONGEST_SENTENCE]
     kind: Literal["race", "uninitialised_read"] = "race" if found["kind"] == "race" else "uninitialised_read"
-    return MemoryFinding(kind=kind, kernel=found["kernel"], line=found["line"], message=message)
+    return MemoryFinding(kind=kind, kernel=kernel, line=found["line"], message=message)
 
 
 def _verdict(session: CandidateSession, stopped: Stopped) -> Verdict:
