@@ -5,8 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from verl_kernel.env.judge import executing
 from verl_kernel.env.judge.executing import ExecutionDied
 from verl_kernel.env.judge.native_trials import NativeTrials
+from verl_kernel.env.judge.processes.runner import RunnerDied
 from verl_kernel.env.judge.runner_client import Verdict
 from verl_kernel.env.result import EvalError, EvalStatus
 from verl_kernel.errors import InfraError
@@ -31,6 +33,13 @@ def session() -> SimpleNamespace:
         return Verdict(status, EvalError(stage="correctness", type=kind, message=message))
 
     return SimpleNamespace(secret=b"s", client=SimpleNamespace(verdict=verdict), forward=print)
+
+
+@pytest.mark.parametrize(("code", "by_kernel"), [(-11, True), (-4, True), (-9, False), (1, False)])
+def test_signals_are_a_kernels_doing_but_the_one_that_a_machine_sends(code, by_kernel):
+    with pytest.raises(ExecutionDied) as caught, executing._deaths():
+        raise RunnerDied(code)
+    assert caught.value.by_kernel is by_kernel
 
 
 def test_a_kernel_that_ends_the_process_has_crashed():

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any
@@ -158,7 +159,9 @@ def _deaths() -> Iterator[None]:
         yield
     except RunnerDied as died:
         how = f"signal {-died.code}" if died.code < 0 else f"status {died.code}"
-        raise ExecutionDied(f"the executing process ended with {how}", by_kernel=died.code < 0) from None
+        # Nothing that a kernel does ends in a SIGKILL: it comes from the machine.
+        by_kernel = died.code < 0 and died.code != -signal.SIGKILL
+        raise ExecutionDied(f"the executing process ended with {how}", by_kernel=by_kernel) from None
     except GrantExceeded as exc:
         raise ExecutionDied(f"while its kernels were executed, {exc}", by_kernel=True) from None
     except (TimeoutError, ProtocolError) as exc:
