@@ -107,7 +107,14 @@ def test_a_zygote_killed_while_nothing_is_asked_is_collected_and_replaced(pool):
 def test_a_runner_killed_without_evidence_is_a_crash_and_costs_no_judge(pool):
     """A candidate can arrange its own SIGKILL, so one proves nothing against the machine."""
     before = pool.pids()
-    result, _ = evaluate_and(pool, SLOW + "# runner\n", lambda: runners(before)[0].kill())
+
+    def kill_the_runner():
+        runner = runners(before)[0]
+        until(lambda: (Path(f"/proc/{runner.pid}/cwd") / "begun").exists())
+        runner.kill()
+
+    begun = SLOW.replace("import time;", "import time; open('begun', 'w').close();")
+    result, _ = evaluate_and(pool, begun, kill_the_runner)
     assert (result.status, result.attempts, result.error.signal) == (EvalStatus.CRASH, 1, signal.SIGKILL)
     assert pool.pids() == before
 

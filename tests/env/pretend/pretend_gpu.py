@@ -44,6 +44,13 @@ class QuickClock(cuda.CudaClock):
     most_forwards = 2  # of what takes milliseconds here
 
 
+class NowhereLink:
+    """Of a process that no judge has given an executing one: its launches do nothing."""
+
+    def run(self, *launch):
+        return {"failure": None, "work": None, "base": 0}, []
+
+
 class PretendGpu(CpuDevice):
     timing_source = "cuda_event"
     exit_s = 60.0
@@ -55,6 +62,9 @@ class PretendGpu(CpuDevice):
         return {"gpu_name": "none"}
 
     def preload(self):
+        from verl_kernel.env.devices.cpu.state import STATE
+
+        STATE.link = NowhereLink()
         timed_calls.device_kernels = lambda: nullcontext({"fused": [1, 0.02]})
         super().preload()
 
