@@ -27,9 +27,9 @@ from benchmarks.gpu.findings import FILE  # noqa: E402
 from benchmarks.gpu.report import summary  # noqa: E402
 
 SECTIONS = (
-    Section("environment", "benchmarks.gpu.environment", 60),
+    Section("environment", "benchmarks.gpu.environment", 40),
     Section("isolation", "benchmarks.gpu.isolation", 70),
-    Section("a/a", "benchmarks.gpu.against_itself", 60),
+    Section("a/a", "benchmarks.gpu.against_itself", 80),
     Section("times", "benchmarks.gpu.times", 80),
     Section("evaluations per second", "benchmarks.gpu.rates", 90),
     Section("corpus", "benchmarks.gpu.corpus", 120),
