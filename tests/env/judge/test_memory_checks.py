@@ -66,6 +66,17 @@ def test_out_of_bounds_is_a_crash(judges, kernel, mode):
     assert f"line {line}" in format_feedback(result, 360)
 
 
+@pytest.mark.parametrize(("made", "status"), [("empty", EvalStatus.INCORRECT), ("zeros", EvalStatus.OK)])
+def test_what_the_constructor_leaves_unwritten_holds_no_number(judges, made, status):
+    kept = f"        self.kept = torch.{made}(1 << 20)[:512].view(8, 64)\n"  # pages of its own, which hold zeros
+    source = candidate("return self.right(x, y) + self.kept * 0").replace(
+        "class ModelNew(Base):\n",
+        f"class ModelNew(Base):\n    def __init__(self, *args):\n        super().__init__(*args)\n{kept}\n",
+    )
+    assert "self.kept = " in source
+    assert judges["off"].evaluate(TASK, source).status is status
+
+
 @pytest.mark.parametrize("kernel", OUTSIDE)
 def test_a_fault_that_the_program_catches_is_a_fault(judges, kernel):
     caught = "try:\n    {}\nexcept Exception:\n    out = self.right(x, y)"

@@ -125,7 +125,7 @@ class Runner:
         seed_everything(request["seed"])
         if (ruled_out := request["describe"]) is not None:
             self._device.begin_description(ruled_out)
-        with torch.no_grad():
+        with torch.no_grad(), self._device.watch_allocations():
             model = self._device.place(cls(*args, **kwargs))
         if not callable(model):
             raise TypeError(f"{request['entry']}(...) is a {type(model).__name__} that cannot be called")
