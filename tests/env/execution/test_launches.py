@@ -9,7 +9,9 @@ import pytest
 
 from verl_kernel.env.compilation.outcome import PASSED_OVER, UNKNOWN
 from verl_kernel.env.execution.arena import Arena, Copy
+from verl_kernel.env.execution.launch_arguments import nearest
 from verl_kernel.env.execution.launches import Launches
+from verl_kernel.env.executor.kernel import Buffer
 
 SIZE = 1 << 20
 UNIT = {
@@ -83,6 +85,23 @@ def test_addresses_are_written_where_tables_have_them(arena):
     for pointer in ((SIZE - 4, 0), (0, SIZE + 1)):
         with pytest.raises(ValueError, match="arena"):
             arena.point([pointer])
+
+
+@pytest.mark.parametrize(
+    ("offset", "named"),
+    [
+        (65536, "element 16384 of x"), (65536 + 400, "element 16484 of x"), (-4, "element -1 of x"),
+        (65536 + 4096 - 8, "element -2 of y"), (65536 + 8192, "element 0 of z"), (1 << 31, ""),
+    ],
+)  # fmt: skip
+def test_the_nearest_element_is_that_of_the_tensor_that_ends_or_begins_nearest(arena, offset, named):
+    """Three tensors, the first one of 16,384 numbers; 4,096 bytes lie between it and the next."""
+    sizes = {"x": (0, 65536), "y": (65536 + 4096, 16), "z": (65536 + 8192, 16)}
+    begin = arena.address(0, 0)
+    buffers = [Buffer(begin + start, size) for start, size in sizes.values()]
+    arguments = {name: {"tensor": start} for name, (start, _) in sizes.items()}
+    signature = {"x": "*fp32", "y": "*i32", "z": "*fp16"}
+    assert nearest(signature, arguments, arena, buffers, begin + offset) == named
 
 
 @pytest.mark.parametrize(

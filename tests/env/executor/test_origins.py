@@ -33,6 +33,8 @@ KINDS = {
     "added": ("add.f32 %f2, %f1, 0f00000000;" + SUM, "computes"),
     "clipped": ("max.f32 %f2, %f1, 0f00000000;" + SUM, "computes"),
     "absolute": ("and.b32 %r2, %r1, 2147483647;" + SAME, "computes"),
+    "absolute_in_hex": ("and.b32 %r2, %r1, 0x7FFFFFFF;" + SAME, "computes"),
+    "masked_by_a_float": ("and.b32 %r2, %r1, 0f7FFFFFFF;" + SAME, "moves"),
     "low_half": ("and.b32 %r2, %r1, 65535;" + SAME, "moves"),
     "chosen_by_data": ("setp.gt.f32 %p1, %f1, 0f00000000; selp.b32 %r2, %r1, 0, %p1;" + SAME, "computes"),
     "chosen_by_place": ("setp.lt.u32 %p1, %r7, 3; selp.b32 %r2, %r1, 0, %p1;" + SAME, "moves"),

@@ -156,18 +156,19 @@ def caller(x):
 
 
 @pytest.mark.parametrize(
-    ("launch", "text"),
+    ("launch", "function", "text"),
     [
-        ("invented[(1,)](x, 0); return x", "tl.store(x, tl.tanhh(value))"),
-        ("caller[(1,)](x); return x", "return tl.math.tanhh(value)"),
+        ("invented[(1,)](x, 0); return x", "invented", "tl.store(x, tl.tanhh(value))"),
+        ("caller[(1,)](x); return x", "helper", "return tl.math.tanhh(value)"),
     ],
     ids=["in the kernel", "in what it calls"],
 )
-def test_a_function_that_triton_lacks_is_told_at_the_line_that_names_it(judge, launch, text):
+def test_a_function_that_triton_lacks_is_told_at_the_line_that_names_it(judge, launch, function, text):
     source = candidate(launch, INVENTED)
     result = judge.evaluate(TASK, source)
     assert (result.status, result.error.type) == (EvalStatus.COMPILE_ERROR, "AttributeError")
     assert "tanhh" in result.error.message and result.error.message.endswith(f": `{text}`")
+    assert f", in {function}, " in result.error.message
     named = source.splitlines()[int(result.error.message.split(",")[0].removeprefix("line ")) - 1]
     assert named.strip() == text
 

@@ -64,7 +64,9 @@ def native(ptx: str, request: NativeRequest) -> bytes | Refusal:
     """Native code of PTX (`executor.code`)."""
     try:
         made = code.make(ptx, request["warps"], request["shared"], request["left_out"])
-        spilled = assembler.spills(ptx, made.program, request["warps"])
-        return replace(made, known=replace(made.known, spills=spilled)).to_bytes()
+        if request["left_out"] is None:  # an ablation is not timed
+            spilled = assembler.spills(ptx, made.program, request["warps"])
+            made = replace(made, known=replace(made.known, spills=spilled))
+        return made.to_bytes()
     except NotKnown as exc:
         return Refusal(UNKNOWN, str(exc), 0)

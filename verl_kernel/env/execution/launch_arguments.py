@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +10,10 @@ from typing import Any
 from verl_kernel.env.execution.arena import Arena
 from verl_kernel.env.executor.arguments import encoded, flattened
 from verl_kernel.env.executor.kernel import Buffer
+from verl_kernel.env.executor.moves.compare import WIDTHS
 
 _FAR = 1 << 30
+"""Bytes from which on an address has nothing to do with a tensor."""
 
 
 class _Pointer:
@@ -38,22 +39,25 @@ def words(signature: Mapping[str, Any], arguments: Mapping[str, Any], arena: Are
     return [item.data_ptr() if isinstance(item, _Pointer) else item or 0 for item in flat]
 
 
-def nearest(signature: Mapping[str, Any], arguments: Mapping[str, Any], arena: Arena, address: int) -> str:
+def nearest(
+    signature: Mapping[str, Any], arguments: Mapping[str, Any], arena: Arena, buffers: Sequence[Buffer], address: int
+) -> str:
     """Element and tensor at an address, in words; "" far from all tensors (other arguments as of `words`)."""
     found = [
-        (abs(address - item.data_ptr()), name, address - item.data_ptr(), kind)
+        (_distance(address, buffer), name, address - item.data_ptr(), _element(kind or str(sort)))
         for name, sort in signature.items()
         for kind, item in flattened(sort, _value(arguments[name], arena) if name in arguments else None)
         if isinstance(item, _Pointer)
+        for buffer in buffers
+        if buffer.address <= item.data_ptr() <= buffer.address + buffer.bytes
     ]
     distance, name, offset, kind = min(found, default=(_FAR, "", 0, ""))
-    return "" if distance >= _FAR else f"element {offset // _size(kind)} of {name}"
+    return "" if distance >= _FAR else f"element {offset // WIDTHS.get(kind, 1)} of {name}"
 
 
-def _size(kind: str) -> int:
-    """Bytes of an element that a pointer of this type points to."""
-    bits = re.search(r"\d+", _element(kind).removeprefix("fp8"))
-    return max(1, int(bits[0]) // 8) if bits else 1
+def _distance(address: int, buffer: Buffer) -> int:
+    """Bytes between an address and a buffer that it lies before or behind."""
+    return max(buffer.address - address, address - buffer.address - buffer.bytes, 0)
 
 
 def kinds(

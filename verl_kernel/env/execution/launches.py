@@ -41,9 +41,9 @@ AskForCode = Callable[[CodeRequest], tuple[Mapping[str, Any], bytes]]
 class Stop(Exception):
     """A launch did not run to its end."""
 
-    def __init__(self, kind: str, message: str, line: int | None = None) -> None:
+    def __init__(self, kind: str, message: str, line: int | None = None, function: str = "") -> None:
         super().__init__(message)
-        self.kind, self.line = kind, line
+        self.kind, self.line, self.function = kind, line, function
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class Launches:
             refused = told["refused"]
             if refused["kind"] == UNKNOWN:
                 raise Stop("unknown", refused["message"])
-            raise Stop("refused", f"{refused['kind']}: {refused['message']}", _line(unit, refused))
+            raise Stop("refused", f"{refused['kind']}: {refused['message']}", *_place(unit, refused))
         if "failed" in told:  # the judge knows why, and it is not the kernel
             raise Stop("failed", told["failed"])
         if told["name"] not in self._native:
@@ -194,7 +194,7 @@ class Launches:
         try:
             count, faults = self._checks.launch(lambda watch: run(watch=watch), buffers)
         except Fault as fault:
-            raise _stop(ready, fault, self._near(ready, request, arena, fault)) from None
+            raise _stop(ready, fault, self._near(ready, request, arena, buffers, fault)) from None
         found = [_stop(ready, fault) for fault in faults]
         if found and self._checks.refuses:
             raise found[0]
@@ -202,10 +202,10 @@ class Launches:
             self._stores.end(name, follow)
         return work(count, _tally(count, request, ready), len(buffers), *self._stores.bytes(name, count)), found
 
-    def _near(self, ready: Ready, request: LaunchRequest, arena: Arena, fault: Fault) -> str:
+    def _near(self, ready: Ready, request: LaunchRequest, arena: Arena, buffers: Sequence[Buffer], fault: Fault) -> str:
         if fault.kind != "out_of_bounds":
             return ""
-        near = launch_arguments.nearest(ready.signature, request["arguments"], arena, fault.address)
+        near = launch_arguments.nearest(ready.signature, request["arguments"], arena, buffers, fault.address)
         return f"{near and ', at '}{near}: check the mask and the grid"
 
     def _copied(self, request: LaunchRequest) -> Arena:
@@ -264,7 +264,7 @@ def _is_passed_over(stop: Stop) -> bool:
 
 
 def _stopped(name: str, stop: Stop) -> Stopped:
-    return Stopped(kind=stop.kind, kernel=name, message=str(stop), line=stop.line)
+    return Stopped(kind=stop.kind, kernel=stop.function or name, message=str(stop), line=stop.line)
 
 
 def own_line(ready: Ready, fault: Fault) -> int | None:
@@ -273,8 +273,10 @@ def own_line(ready: Ready, fault: Fault) -> int | None:
     return ready.own_line(fault.line[1]) if is_own and fault.line else None
 
 
-def _line(unit: Unit, refused: Mapping[str, Any]) -> int | None:
+def _place(unit: Unit, refused: Mapping[str, Any]) -> tuple[int | None, str]:
+    """Line and function that the compiler refuses, which the kernel may call."""
     number = refused["function"]
     if number not in range(len(unit.functions)):
-        return None
-    return unit.functions[number or 0].line + int(refused["offset"])
+        return None, ""
+    function = unit.functions[number or 0]
+    return function.line + int(refused["offset"]), function.name

@@ -28,6 +28,7 @@ _SENTENCES = {
     "stopped": "stopped by itself (`trap`, or an assertion)",
     "race": "accesses {where}, {met}",
 }
+_ACCESSES = {"ld": "a load", "st": "a store", "cp": "a copy", "red": "an atomic", "atom": "an atomic"}
 
 
 def line_of(program: Program, site: Site) -> tuple[str, int] | None:
@@ -50,15 +51,10 @@ def fault_of(words: np.ndarray, program: Program, site: Site, met: str) -> Fault
     where = f"byte {address} of shared memory" if site.kind.startswith("shared") else f"address {address:#x}"
     sentence = _SENTENCES[kind].format(place=address, bytes=site.bytes, where=where, met=met)
     block, warp, lane = (int(words[word]) for word in (context.BLOCK, context.WARP, context.LANE))
-    what = _access(site.item.text) if kind == "out_of_bounds" else f"`{site.item.text}`"
+    quoted = f"`{site.item.text}`"
+    what = _ACCESSES.get(site.item.root, quoted) if kind == "out_of_bounds" else quoted
     message = f"{what} {sentence} (block {block}, warp {warp}, lane {lane})"
     return Fault(kind, message, line_of(program, site), address)
-
-
-def _access(text: str) -> str:
-    """An access of PTX in words."""
-    opcode = text.removeprefix("@").partition(".")[0].rpartition(" ")[2]
-    return {"ld": "a load", "st": "a store", "cp": "a copy", "red": "an atomic", "atom": "an atomic"}.get(opcode, text)
 
 
 def unwritten(program: Program, counts: Iterable[SiteCount]) -> list[str]:

@@ -45,11 +45,9 @@ def is_final(result: EvalResult) -> bool:
     The gate, the compiler of the pool's target, wrong values or a fault in memory refused it. Other errors on a CPU,
     its time and its memory say little of a GPU.
     """
-    if result.status in _FINAL or result.error is None:
-        return result.status in _FINAL
-    return result.error.type == OUT_OF_BOUNDS or (
-        result.status is EvalStatus.COMPILE_ERROR and result.error.stage == "compile"
-    )
+    stage, kind = ("", "") if result.error is None else (result.error.stage, result.error.type)
+    is_refused = result.status is EvalStatus.COMPILE_ERROR and stage == "compile"
+    return result.status in _FINAL or is_refused or kind == OUT_OF_BOUNDS
 
 
 class Prefilter(Generic[Handle]):

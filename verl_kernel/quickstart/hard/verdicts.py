@@ -10,6 +10,7 @@ from __future__ import annotations
 from random import Random
 
 from verl_kernel.env import EvalError, EvalResult, EvalStatus, Trials, TrueSize
+from verl_kernel.env.result import OUT_OF_BOUNDS
 from verl_kernel.quickstart.hard.answers import Answer
 from verl_kernel.quickstart.hard.ops import Step
 
@@ -69,7 +70,7 @@ def _outside(answer: Answer, rng: Random) -> EvalResult:
         f"line {line}, in row_kernel, compiled for a GPU and executed: a {access} lies outside of the launch's tensors "
         f"({where}), at element {rng.randrange(9000, 90000)} of {argument}: check the mask and the grid"
     )
-    return _refused(answer, EvalStatus.CRASH, "CompiledOutOfBounds", message)
+    return _refused(answer, EvalStatus.CRASH, OUT_OF_BOUNDS, message)
 
 
 def _broken(answer: Answer) -> EvalResult:

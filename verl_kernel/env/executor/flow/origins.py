@@ -8,6 +8,7 @@ on the place alone, as an index does, is computed too. Shared and local memory h
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -34,6 +35,7 @@ class Origin(IntFlag):
 _MOVING = frozenset("mov cvta cvt shfl prmt selp and or shl shr bfe bfi movmatrix setp".split())
 _WITHOUT_SIGN = frozenset((0x7FFF, 0x7FFF7FFF, 0x7FFFFFFF, 0x7FFFFFFFFFFFFFFF))
 """What `and` makes an absolute value with."""
+_INTEGER = re.compile("0[xX][0-9a-fA-F]+|[1-9][0-9]*")
 _MEMORY = ("shared", "local")
 
 
@@ -93,7 +95,7 @@ def _kind(item: Instruction, place: Origin, origin: Origin) -> Kind:
 
 def _is_absolute(item: Instruction) -> bool:
     masks = (operand.text for operand in item.operands[1:] if item.root == "and" and isinstance(operand, Constant))
-    return any(mask.lower().removeprefix("0x").isalnum() and int(mask, 0) in _WITHOUT_SIGN for mask in masks)
+    return any(_INTEGER.fullmatch(mask) and int(mask, 0) in _WITHOUT_SIGN for mask in masks)
 
 
 class _Origins:
