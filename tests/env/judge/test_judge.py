@@ -410,6 +410,19 @@ def test_a_dead_zygote_is_our_failure_and_replaced():
         assert judge.evaluate(TASK, HONEST).status is EvalStatus.OK and judge._zygote.pid != first
 
 
+def test_zygotes_that_died_are_replaced_while_there_is_nothing_to_judge():
+    others = {*children_of(os.getpid())}
+    with Judge(OPTIONS) as judge:
+        judge.warm_up()
+        first = {*children_of(os.getpid())} - others
+        for child in first:
+            os.kill(child, signal.SIGKILL)
+            os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        judge.rest()
+        second = {*children_of(os.getpid())} - others
+        assert len(second) == len(first) == 3 and not first & second
+
+
 def test_a_zygote_that_does_not_start_is_our_failure(monkeypatch):
     with Judge(OPTIONS) as judge:
         monkeypatch.setattr(judge._device, "zygote_env", lambda: {"TRITON_INTERPRET": "0"}, raising=False)

@@ -213,8 +213,10 @@ class Judge:
             helper.start()
 
     def rest(self) -> None:
-        """Start the zygote again if it has died, while there is nothing to judge: else a dead process would remain."""
+        """Start zygotes again that have died, while there is nothing to judge: else dead processes would remain."""
         self._zygote.launch()
+        for helper in self._helpers:
+            helper.launch()
 
     def close(self) -> None:
         """End the zygotes."""

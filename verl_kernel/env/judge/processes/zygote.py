@@ -82,8 +82,11 @@ class ForkServer:
 
     def launch(self) -> None:
         """Launch it unless it is running, and do not wait."""
-        if self._process is not None and self._process.poll() is None:
-            return
+        with self._lock:
+            if self._process is None or self._process.poll() is not None:
+                self._relaunch()
+
+    def _relaunch(self) -> None:
         self.close()
         ours, theirs = channels.pair()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the zygote
