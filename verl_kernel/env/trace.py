@@ -21,6 +21,12 @@ def _are_counts(*values: object) -> bool:
     return all(type(value) is int and 0 <= value < 2**63 for value in values)
 
 
+def _are_pairs(value: object) -> bool:
+    if type(value) is not tuple or not all(type(pair) is tuple and len(pair) == 2 for pair in value):
+        return False
+    return _are_counts(*(count for pair in value for count in pair))
+
+
 @dataclass(frozen=True)
 class Step:
     """A part of an event: within it memory and arithmetic overlap, and the next one begins when it has ended.
@@ -57,13 +63,17 @@ class Step:
     """What L2 would have to keep for each block."""
     shared_bytes: int = 0
     """What L2 would have to keep for all of them."""
+    rereads: tuple[tuple[int, int], ...] = ()
+    """Bytes that blocks read again, by how many others they have moved since: (others, bytes)."""
     kernels: int = 1
     """Device kernels that begin in this step; 0 for a later phase of the kernel before."""
 
     def __post_init__(self) -> None:
-        counts = {name: value for name, value in vars(self).items() if name not in ("access", "unit")}
+        counts = {name: value for name, value in vars(self).items() if name not in ("access", "unit", "rereads")}
         if not _are_counts(*counts.values()) or self.warps == 0:
             raise ValueError("the counts of a step must be integers of at least 0, and warps at least 1")
+        if not _are_pairs(self.rereads):
+            raise ValueError("rereads of a step must be pairs of integers of at least 0")
         if self.access not in ACCESSES or self.unit not in UNITS:
             raise ValueError("a step needs an access and a unit that the machine model knows")
 
@@ -76,7 +86,14 @@ class Step:
         """
         if not isinstance(value, dict) or value.keys() != cls.__dataclass_fields__.keys():
             raise ValueError(f"a step must be an object with the keys {', '.join(cls.__dataclass_fields__)}")
-        return cls(**value)
+        again = value["rereads"]
+        if not isinstance(again, list) or not all(isinstance(pair, list) for pair in again):
+            raise ValueError("rereads of a step must be a list of lists")
+        return cls(**{**value, "rereads": tuple(map(tuple, again))})
+
+    def to_json(self) -> dict[str, object]:
+        """Fields as JSON values."""
+        return {**vars(self), "rereads": list(map(list, self.rereads))}
 
 
 @dataclass(frozen=True)
@@ -139,14 +156,12 @@ class TraceEvent:
     def _check_steps(self) -> None:
         if type(self.steps) is not tuple or not all(type(step) is Step for step in self.steps):
             raise ValueError("the steps of a trace event must be steps")
-        if type(self.recent) is not tuple or not all(type(pair) is tuple and len(pair) == 2 for pair in self.recent):
-            raise ValueError("the recent reads of a trace event must be pairs")
-        if not _are_counts(*(count for pair in self.recent for count in pair)):
-            raise ValueError("the recent reads of a trace event must be integers of at least 0")
+        if not _are_pairs(self.recent):
+            raise ValueError("the recent reads of a trace event must be pairs of integers of at least 0")
 
     def to_json(self) -> dict[str, object]:
         """Fields as JSON values."""
-        steps, recent = [dict(vars(step)) for step in self.steps], list(map(list, self.recent))
+        steps, recent = [step.to_json() for step in self.steps], list(map(list, self.recent))
         return {**vars(self), "grid": list(self.grid), "steps": steps, "recent": recent}
 
     @classmethod

@@ -82,7 +82,7 @@ def test_events_survive_json(trace):
     assert load_events(json.loads(json.dumps(dump_events(trace)))) == trace
 
 
-STEP = Step(7, "scan", 3, 2, "tf32", blocks=5, l2_bytes=9)
+STEP = Step(7, "scan", 3, 2, "tf32", blocks=5, l2_bytes=9, rereads=((5, 6),))
 GOOD = TraceEvent("launch", "k", (1, 2, 3), 4, 5, source="f", steps=(STEP, Step()), recent=((8, 9),)).to_json()
 
 
@@ -105,6 +105,10 @@ def test_steps_survive_json():
         {"warps": 0},
         {"blocks": "1"},
         {"kernels": None},
+        {"rereads": None},
+        {"rereads": [5]},
+        {"rereads": [[5]]},
+        {"rereads": [[5, -6]]},
         {"extra": 1},
     ],
 )

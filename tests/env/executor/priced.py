@@ -192,7 +192,22 @@ def transposes():
     price("copied", copy_kernel, (n,), x, zeros(n, n), n * n, STEP=1, BLOCK=1024)
 
 
+@triton.jit
+def twice_kernel(x_ptr, out_ptr, tiles, APART: tl.constexpr, BLOCK: tl.constexpr):
+    tile = tl.program_id(0) // APART // 2 * APART + tl.program_id(0) % APART
+    x = tl.load(x_ptr + tile * BLOCK + tl.arange(0, BLOCK))
+    tl.store(out_ptr + tl.program_id(0), tl.sum(x, axis=0))
+
+
+def twice():
+    for size, n in (("small", 1 << 21), ("large", 1 << 25)):
+        tiles, x = n // 4096, zeros(n)
+        for name, apart in (("near", 1), ("far", tiles)):
+            out = zeros(2 * tiles)
+            price(f"{size}, twice {name}", twice_kernel, (2 * tiles,), x, out, tiles, APART=apart, BLOCK=4096)
+
+
 if __name__ == "__main__":
-    for group in (copies, grids, passes, matmuls, instructions, broadcasts, gathers, transposes):
+    for group in (copies, grids, passes, matmuls, instructions, broadcasts, gathers, transposes, twice):
         group()
     print(json.dumps(PRICES))

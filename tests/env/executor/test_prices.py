@@ -30,7 +30,8 @@ ORDERS = [
     ("8 integer", "256 integer", 20, 40), ("256 float", "256 integer", 4, 16), ("256 float", "256 exp", 3, 12),
     ("256 integer", "256 division", 2, 10), ("one row for all", "a row for each", 1.3, 1.6),
     ("gather in order", "gather at random", 1.2, 9), ("gather few", "gather in order", 1.1, 1.6),
-    ("copied", "transposed", 1, 1.3),
+    ("copied", "transposed", 1, 1.3), ("large, twice near", "large, twice far", 1.6, 2),
+    ("small, twice near", "small, twice far", 1, 1),
 ]  # fmt: skip
 
 

@@ -23,6 +23,12 @@ def work(step, machine=H100, blocks_per_sm=None):
     return step_ms(step, machine, blocks_per_sm) - LAUNCH
 
 
+@pytest.mark.parametrize(("others", "again"), [(H100.l2_bytes, 0), (H100.l2_bytes + 1, 1)])
+def test_what_is_read_again_comes_from_memory_if_more_than_l2_holds_has_moved_since(others, again):
+    moved = 10**9
+    assert work(Step(moved, rereads=((int(others), moved),))) == pytest.approx((1 + again) * work(Step(moved)))
+
+
 @pytest.mark.parametrize("access", ACCESSES)
 def test_each_access_has_its_share_of_the_bandwidth(access):
     moved = 3_350_000_000

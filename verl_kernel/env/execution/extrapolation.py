@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from verl_kernel.env.executor.counts import LaunchCount, SiteCount, Use
+from verl_kernel.env.executor.counts import LaunchCount, SiteCount
+from verl_kernel.env.executor.use import Use
 
 Weighted = tuple[float, LaunchCount]
 """How many programs one that ran stands for, and what it did."""
@@ -32,6 +33,7 @@ def extrapolated(shape: tuple[int, int, int], runs: Sequence[Weighted]) -> Launc
         writes=[
             _use([(weight, count.writes[number]) for weight, count in runs]) for number in range(len(first.writes))
         ],
+        rereads=(),  # programs that run apart do not tell what others would have read between them
         heaviest_bytes=max(count.heaviest_bytes for _, count in runs),
         heaviest_work=max(count.heaviest_work for _, count in runs),
     )  # fmt: skip

@@ -16,5 +16,5 @@ def work(count: LaunchCount, told: Tally, areas: int, stored: int, computed: int
     )
     return Work(
         bytes=done.bytes, flops=done.flops, half_flops=done.half_flops, stored=stored, computed=computed,
-        steps=[dict(vars(step)) for step in done.steps], reads=reads, writes=writes, tally=told,
+        steps=[step.to_json() for step in done.steps], reads=reads, writes=writes, tally=told,
     )  # fmt: skip

@@ -14,6 +14,8 @@ from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.function import Module
 from verl_kernel.env.executor.lowering.writer import LANES
 from verl_kernel.env.executor.ptx.program import Program
+from verl_kernel.env.executor.rereads import Rereads
+from verl_kernel.env.executor.use import Use
 
 _WARP_LINES = 32
 """Lines of the first-level cache for each warp: a 64th of 256 kB, as where an H100's SM is full of warps."""
@@ -37,38 +39,6 @@ class SiteCount:
 
 
 @dataclass(frozen=True)
-class Use:
-    """Reads, or writes, of a buffer by a launch: bytes of sectors that the first-level cache had not."""
-
-    total: int = 0
-    own: int = 0
-    """The same, but what a block accesses again counts once."""
-    low: int = 0
-    """Address of the first sector, and the first byte behind the last one."""
-    high: int = 0
-
-    @property
-    def extent(self) -> int:
-        """Bytes between the first and the last one that was accessed."""
-        return self.high - self.low
-
-    @property
-    def once(self) -> int:
-        """Bytes from device memory if the second level keeps all that is accessed again."""
-        return min(self.own, self.extent)
-
-    @property
-    def repeated(self) -> int:
-        """Further bytes if it does not keep what a block accesses again."""
-        return round(self.once * (self.total / self.own - 1.0)) if self.own else 0
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether blocks access the same bytes."""
-        return 2 * self.own > 3 * self.extent
-
-
-@dataclass(frozen=True)
 class LaunchCount:
     """What a launch did."""
 
@@ -89,6 +59,8 @@ class LaunchCount:
     """By buffer, in the order of the launch's, then by constant table; the last one is of accesses whose lanes lie in
     several of them."""
     writes: list[Use]
+    rereads: tuple[tuple[int, int], ...]
+    """How far apart blocks read the same bytes again, by the grid's order (`Rereads.distances`)."""
     heaviest_bytes: int
     """What the block that moves most moves, as `Use` counts."""
     heaviest_work: int
@@ -163,9 +135,12 @@ class Traffic:
         buffers: how many the launch has, constant tables included.
         warps: of a block.
         shared_bytes: of a block.
+        numbers: of the blocks, in the order in which they run.
     """
 
-    def __init__(self, counters: Counters, buffers: int, warps: int, shared_bytes: int) -> None:
+    def __init__(
+        self, counters: Counters, buffers: int, warps: int, shared_bytes: int, numbers: np.ndarray
+    ) -> None:  # fmt: skip
         self._halves, self._warps, self._shared_bytes = 2 * (buffers + 1), warps, shared_bytes
         self._counters, module = counters, counters.module
         self._before = (counters.lanes(), counters.warps(), counters.words.copy())
@@ -180,6 +155,7 @@ class Traffic:
         room = max(_LEAST_LINES * warps, _WARP_LINES * warps - shared_bytes // traffic.LINE)
         self.cache[traffic.CACHE_ROOM] = min(traffic.MOST_LINES, room)
         self.cache[traffic.CACHE_NOW] = traffic.MOST_LINES + 1  # what no place has yet is older than all that fits
+        self.rereads = Rereads(numbers)
 
     def uses(self) -> np.ndarray:
         """New words for the block that runs."""
@@ -195,6 +171,7 @@ class Traffic:
             counters.program, counters.module, shape, self._warps, self._shared_bytes,
             lanes=counters.lanes() - lanes, warps_entered=counters.warps() - entered,
             sites=counters.sites(words, entered), reads=uses[::2], writes=uses[1::2],
+            rereads=self.rereads.distances(uses[::2], uses[1::2]),
             heaviest_bytes=int(self.work[traffic.SECTORS_MOST]) * traffic.SECTOR,
             heaviest_work=int(self.work[traffic.WORK_MOST]),
         )  # fmt: skip

@@ -26,6 +26,7 @@ from verl_kernel.env.executor.ptx.parser import parse
 from verl_kernel.env.executor.ptx.program import Program
 from verl_kernel.env.executor.races import rehearsal
 from verl_kernel.env.executor.races.watch import Watch, Watcher
+from verl_kernel.env.executor.rereads import base
 
 _ROUNDS = 64
 """How many barriers a block passes before others have their turn, where blocks may wait for each other."""
@@ -119,7 +120,7 @@ class Kernel:
         self, shape: tuple[int, int, int], arguments: Sequence[int | float], buffers: Sequence[Buffer],
         numbers: np.ndarray, fuel: int, watch: Watch | None, follow: Follow | None = None,
     ) -> LaunchCount:  # fmt: skip
-        run = _Run(self, shape, arguments, buffers, fuel)
+        run = _Run(self, shape, arguments, buffers, numbers, fuel)
         if watch is not None:
             run.watch_races(watch, numbers)
         elif follow is not None:
@@ -171,19 +172,22 @@ class _Run:
         shape: tuple[int, int, int],
         arguments: Sequence[int | float],
         buffers: Sequence[Buffer],
+        numbers: np.ndarray,
         fuel: int,
     ) -> None:
         self._kernel, self._shape = kernel, shape
         self._parameters = launch_memory.parameters(kernel.program, arguments)
         rows = [
-            (item.address, item.bytes, item.written - item.address if item.written else 0, 0)
-            for item in (*buffers, *kernel.tables)
-        ]
-        self._table = np.array(rows or [(0, 0, 0, 0)], np.int64)
+            (item.address, item.bytes, item.written - item.address if item.written else 0, base(number, item.address))
+            for number, item in enumerate((*buffers, *kernel.tables))
+        ] or [(0, 0, 0, 0)]
+        self._buffer_count = len(rows)
+        self._table = np.array([*rows, (0, 0, 0, base(len(rows), rows[0][0]))], np.int64)
+        """The last row names samples of accesses to several buffers."""
         self._fault, self._fuel = np.zeros(context.FAULT_WORDS, np.int64), np.array([fuel], np.int64)
         self._local = launch_memory.local_memory(kernel.program.local_bytes, kernel._warps)
         counters = kernel._counters
-        self.traffic = Traffic(counters, len(self._table), kernel._warps, kernel._shared_bytes)
+        self.traffic = Traffic(counters, len(rows), kernel._warps, kernel._shared_bytes, numbers)
         counters.words[:, [sites.BUFFER, sites.ROOM, sites.SHADOW]] = 0  # the buffers are others than last time
         self._buffers = buffers
         self._watcher: Watcher | None = None
@@ -223,10 +227,10 @@ class _Run:
             (context.SITES, counters.words), (context.COUNTS, counters.blocks), (context.FAULT, self._fault),
             (context.LOCAL, self._local), (context.FUEL, self._fuel),
             (context.TOTALS, traffic.totals), (context.WORK, traffic.work), (context.CACHE, traffic.cache),
-            (context.USES, uses),
+            (context.USES, uses), (context.REREADS, traffic.rereads.log),
         ):  # fmt: skip
             words[word] = array.ctypes.data
-        words[context.SHARED_BYTES], words[context.BUFFERS] = kernel._shared_bytes, len(self._table)
+        words[context.SHARED_BYTES], words[context.BUFFERS] = kernel._shared_bytes, self._buffer_count
         words[[context.ENTRY, context.WARPS, context.FRAME]] = (kernel._entry, kernel._warps, kernel.module.frame_bytes)
         words[[context.GRID_X, context.GRID_Y, context.GRID_Z]] = self._shape
         return words

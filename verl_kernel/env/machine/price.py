@@ -75,4 +75,5 @@ def _block_s(step: Step, moved: int) -> float:
 def _lost_bytes(step: Step, machine: Machine, slots: int) -> int:
     """Repeated reads, where L2 cannot keep what the blocks that run at once work on."""
     kept = min(step.blocks, slots) * step.private_bytes + step.shared_bytes
-    return step.repeated_bytes if kept > machine.l2_bytes else 0
+    far = sum(size for others, size in step.rereads if others > machine.l2_bytes)
+    return far + (step.repeated_bytes if kept > machine.l2_bytes else 0)

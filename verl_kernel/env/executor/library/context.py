@@ -25,16 +25,20 @@ from __future__ import annotations
     WORK,
     CACHE,
     WATCH,
-) = range(21)
+    REREADS,
+    NUMBER,
+) = range(23)
 """Pointers to the parameters, shared memory, the table of buffers, the sites' words, the blocks' counters and the
 fault; lengths; the grid; local memory of the block's lanes; how many jumps back are left; the kernel's function, warps
 of a block, bytes of a warp's frame; what library/traffic.py counts: of the block that runs, of all blocks, the launch's
-work, the block's cache; the watch of races, 0 where there is none."""
+work, the block's cache; the watch of races, 0 where there is none; where samples of what blocks read are written down,
+and the number of the block."""
 CONTEXT_WORDS = 24
 
-START, SIZE, WRITTEN = range(3)
+START, SIZE, WRITTEN, BASE = range(4)
 """Words of a row of the table: first address and length of a buffer, and the difference from its addresses to those of
-the bytes that say what was written; 0 where all is."""
+the bytes that say what was written, 0 where all is; what turns an address into a sample's name, wherever the buffer
+lies."""
 ROW_WORDS = 4
 
 KIND, SITE, PLACE, BLOCK, WARP, LANE, MOMENT = range(7)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from verl_kernel.env.executor.library import context, traffic
 from verl_kernel.env.executor.library.function import filled
+from verl_kernel.env.executor.library.rereads import thin_text
 
 _TEXT = """
 define internal void @vk_settle(ptr %ctx) nounwind {
@@ -41,6 +42,9 @@ out:
   %own = load i64, ptr %uses
   %own.next = add i64 %own, %done
   store i64 %own.next, ptr %uses
+  %log.p = getelementptr i64, ptr %ctx, i64 @REREADS@
+  %log = load ptr, ptr %log.p
+  call void @vk_thin(ptr %log)
   ret void
 }
 
@@ -130,12 +134,12 @@ out:
 
 
 def endings_text() -> str:
-    """Both functions, for the module of library/grid.py."""
+    """The functions, for the module of library/grid.py."""
     values = {
         "WORK": context.WORK, "COUNTS": context.COUNTS, "USES": context.USES, "TOTALS": context.TOTALS,
         "BUFFERS": context.BUFFERS, "CACHE": context.CACHE, "WORK_BLOCKS": traffic.WORK_BLOCKS,
         "WORK_HEAD": traffic.WORK_HEAD, "WORK_LAST": traffic.WORK_LAST, "WORK_MOST": traffic.WORK_MOST,
         "SECTORS_MOST": traffic.SECTORS_MOST, "USES_HEAD": traffic.USES_HEAD, "USE_WORDS": traffic.USE_WORDS,
-        "CACHE_ROOM": traffic.CACHE_ROOM,
+        "CACHE_ROOM": traffic.CACHE_ROOM, "REREADS": context.REREADS,
     }  # fmt: skip
-    return filled(_TEXT, values)
+    return filled(_TEXT, values) + thin_text()

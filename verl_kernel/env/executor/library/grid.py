@@ -21,6 +21,8 @@ DONE, WAITING, FAULTED = 0, 1, 2
 _TEXT = """
 define i32 @vk_block(ptr %ctx, ptr %frames, ptr %states, i32 %x, i32 %y, i32 %z, i64 %id, i64 %rounds) nounwind {
 entry:
+  %number.p = getelementptr i64, ptr %ctx, i64 @NUMBER@
+  store i64 %id, ptr %number.p
   %fault.p = getelementptr i64, ptr %ctx, i64 @FAULT@
   %fault = load ptr, ptr %fault.p
   %entry.p = getelementptr i64, ptr %ctx, i64 @ENTRY@
@@ -244,6 +246,7 @@ def grid_text() -> str:
         "FAULT": context.FAULT, "SHARED": context.SHARED, "SHARED_BYTES": context.SHARED_BYTES, "BLOCK": context.BLOCK,
         "WARP": context.WARP, "YIELDS": YIELDS, "ENTRY": context.ENTRY, "WARPS": context.WARPS, "FRAME": context.FRAME,
         "ALWAYS": 2**63 - 1, "DONE": DONE, "WAITING": WAITING, "FAULTED": FAULTED, "BARRIER": context.BARRIER,
+        "NUMBER": context.NUMBER,
         **{name: getattr(context, name) for name in _WATCH},
     }  # fmt: skip
     return filled(_TEXT, values) + endings_text()

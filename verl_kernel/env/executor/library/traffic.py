@@ -4,12 +4,13 @@
 A block has a cache of its own, as its share of an SM's first level: lines of 128 bytes whose four sectors come one by
 one. Four lines that follow each other are kept together, found by hashing, and lost when as many lines as fit have come
 since one of them was last used. Loads look there first; what they miss, stores and atomics go to the second level.
-Buffers are counted by what goes there.
+Buffers are counted by what goes there. Of what blocks load a sample is written down, drawn by where it lies
+(library/rereads.py).
 """
 
 from __future__ import annotations
 
-from verl_kernel.env.executor.library import context
+from verl_kernel.env.executor.library import context, rereads
 from verl_kernel.env.executor.library.function import Function
 from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
@@ -31,6 +32,8 @@ WORK_LAST, WORK_MOST, SECTORS_MOST, WORK_BLOCKS, WORK_HEAD = range(5)
 """Words of the launch's work: sum when a block last stopped, the largest of a block, sectors of the block that moves
 most, how many weights follow: one for each block of instructions."""
 _HASH = 0x9E3779B97F4A7C15
+_READS = ("load", "fetch")
+"""Verbs of which samples are written down."""
 _ADDRESSES = WIDE.ints(64)
 
 
@@ -44,10 +47,14 @@ def span_text(key: Key) -> tuple[Function, str]:
     shift = SECTOR.bit_length() - 1
     first, last = (made.op(f"lshr i64 {address}, {shift}") for address in ("%address", end))
     count = made.op(f"add i64 {made.op(f'sub i64 {last}, {first}')}, 1")
+    if verb in _READS:
+        rereads.point_to(made)
     if verb == "load":
         _point_to_cache(made)
         ends = _by_lines(made, count, first, last)
     else:
+        if verb in _READS:
+            rereads.note(made, made.op(f"lshr i64 {first}, {_PART}"), count)
         made.do("br label %done")
         ends = {"entry": (count, count, first, last)}
     _add_up(made, verb, ends)
@@ -61,6 +68,8 @@ def sectors_text(key: Key) -> tuple[Function, str]:
     """
     made, verb = Function(), str(key[1])
     made.do(f"%held = alloca {_ADDRESSES}, align 64")
+    if verb in _READS:
+        rereads.point_to(made)
     if verb == "load":
         _point_to_cache(made)
     sector = made.op(f"lshr {_ADDRESSES} %addresses, {WIDE.const(64, SECTOR.bit_length() - 1)}")
@@ -78,8 +87,10 @@ def sectors_text(key: Key) -> tuple[Function, str]:
     if verb == "load":
         ends = {"head": (count, _in_order(made, steps), first, last)}
     else:
+        if verb in _READS:
+            rereads.note(made, made.op(f"lshr i64 {first}, {_PART}"), count)
         made.do("br label %done")
-    ends["loop"] = _distinct(made, sector, verb == "load")
+    ends["loop"] = _distinct(made, sector, verb)
     _add_up(made, verb, ends)
     arguments = (f"{_ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site", "i64 %row")
     return made, made.text("void", key, arguments)
@@ -123,7 +134,7 @@ def _in_order(made: Function, steps: str) -> str:
     return "%head_missed"
 
 
-def _distinct(made: Function, sector: str, is_looked_up: bool) -> tuple[str, str, str, str]:
+def _distinct(made: Function, sector: str, verb: str) -> tuple[str, str, str, str]:
     """Go from one distinct sector to the next."""
     made.label("apart")
     made.do("br label %loop")
@@ -140,7 +151,9 @@ def _distinct(made: Function, sector: str, is_looked_up: bool) -> tuple[str, str
     others = made.bits(made.op(f"icmp ne {_ADDRESSES} {sector}, {made.splat('i64', one)}"))
     made.do(f"%less = and i32 {left}, {others}")
     made.do(f"%total_next = add i64 {total}, 1")
-    made.do(f"%missed_next = add i64 {missed}, {_touch_one(made, one) if is_looked_up else 1}")
+    made.do(f"%missed_next = add i64 {missed}, {_touch_one(made, one) if verb == 'load' else 1}")
+    if verb == "fetch":
+        rereads.note(made, made.op(f"lshr i64 {one}, {_PART}"), "1")
     made.do(f"%low_next = {_least(made, low, one)}")
     made.do(f"%high_next = {_most(made, high, one)}")
     made.do("br label %loop")
@@ -183,7 +196,9 @@ def _touch(made: Function, part: str, wanted: str) -> str:
     state = made.op(f"or i64 {has}, {made.op(f'shl i64 {later}, 16')}")
     for value, at in ((part, tag_at), (state, state_at), (later, "%now_at")):
         made.do(f"store i64 {value}, ptr {at}")
-    return made.overloaded("ctpop", "i64", made.op(f"xor i64 {has}, {had}"))
+    missed = made.overloaded("ctpop", "i64", made.op(f"xor i64 {has}, {had}"))
+    rereads.note(made, part, missed)
+    return missed
 
 
 def _lines(made: Function, held: str) -> str:

@@ -10,11 +10,12 @@ from math import ceil, prod
 
 import numpy as np
 
-from verl_kernel.env.executor.counts import LaunchCount, SiteCount, Use
+from verl_kernel.env.executor.counts import LaunchCount, SiteCount
 from verl_kernel.env.executor.flow.graph import Graph
 from verl_kernel.env.executor.lowering.function import Module
 from verl_kernel.env.executor.lowering.writer import LANES
 from verl_kernel.env.executor.ptx.program import Program
+from verl_kernel.env.executor.use import Use
 from verl_kernel.env.executor.work import costs
 from verl_kernel.env.executor.work.waits import Group, groups
 from verl_kernel.env.machine.constants import constant
@@ -156,7 +157,7 @@ def _steps(count: LaunchCount, known: Known, products: dict[str, tuple[float, in
     base = Step(
         instructions=round(_instructions(count, known)), blocks=blocks, warps=count.warps,
         in_flight=round(load_bytes if products or not read else load_bytes * total / read),
-        block_ns=int(constant("program_ns")),
+        block_ns=int(constant("program_ns")), rereads=count.rereads,
     )  # fmt: skip
     if not products:
         return (_spilling(_moving(base, [*reads, *writes]), count, known),)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sample of what blocks load from the second level, in native code, to tell how far apart they load it again.
+
+An access is written down if a hash of where it lies is small enough: so of each place either all accesses are written
+down or none. Where the log fills, the places are halved, and those that go are taken out (`vk_thin`).
+"""
+
+from __future__ import annotations
+
+from verl_kernel.env.executor.library import context
+from verl_kernel.env.executor.library.function import Function, filled
+
+LOG_USED, LOG_MASK, LOG_SALT, LOG_HEAD = range(4)
+"""Words of the log: how many records there are; bits of a hash that must be 0; what hashes are mixed with; then
+records."""
+RECORD_PLACE, RECORD_BLOCK, RECORD_WORDS = 0, 1, 2
+"""Words of a record: where, as the buffer's row and what is between its start and there; the block's number, times
+65536, and how many sectors were asked for."""
+RECORDS, MOST = 1 << 13, 1 << 11
+"""Room of the log; how many records are kept when a block gives up its turn."""
+ROW_SHIFT = 40
+_HASH = 0x9E3779B97F4A7C15 - (1 << 64)
+_HASH_SHIFT = 24
+_TEXT = """
+define internal void @vk_thin(ptr %log) nounwind {
+entry:
+  %used.p = getelementptr i64, ptr %log, i64 @LOG_USED@
+  %mask.p = getelementptr i64, ptr %log, i64 @LOG_MASK@
+  %salt.p = getelementptr i64, ptr %log, i64 @LOG_SALT@
+  %salt = load i64, ptr %salt.p
+  br label %look
+look:
+  %used = load i64, ptr %used.p
+  %is.full = icmp ugt i64 %used, @MOST@
+  br i1 %is.full, label %halve, label %out
+halve:
+  %mask.old = load i64, ptr %mask.p
+  %mask.twice = shl i64 %mask.old, 1
+  %mask = or i64 %mask.twice, 1
+  store i64 %mask, ptr %mask.p
+  br label %each
+each:
+  %i = phi i64 [ 0, %halve ], [ %i.next, %each ]
+  %kept = phi i64 [ 0, %halve ], [ %kept.next, %each ]
+  %from.half = shl i64 %i, 1
+  %from.at = add i64 %from.half, @LOG_HEAD@
+  %from = getelementptr i64, ptr %log, i64 %from.at
+  %from.block = getelementptr i64, ptr %from, i64 1
+  %place = load i64, ptr %from
+  %block = load i64, ptr %from.block
+  %to.half = shl i64 %kept, 1
+  %to.at = add i64 %to.half, @LOG_HEAD@
+  %to = getelementptr i64, ptr %log, i64 %to.at
+  %to.block = getelementptr i64, ptr %to, i64 1
+  store i64 %place, ptr %to
+  store i64 %block, ptr %to.block
+  %mixed = xor i64 %place, %salt
+  %spread = mul i64 %mixed, @HASH@
+  %hash = lshr i64 %spread, @HASH_SHIFT@
+  %bits = and i64 %hash, %mask
+  %stays = icmp eq i64 %bits, 0
+  %one = zext i1 %stays to i64
+  %kept.next = add i64 %kept, %one
+  %i.next = add i64 %i, 1
+  %more = icmp ult i64 %i.next, %used
+  br i1 %more, label %each, label %halved
+halved:
+  store i64 %kept.next, ptr %used.p
+  %is.spent = icmp eq i64 %mask, @ALL@
+  br i1 %is.spent, label %out, label %look
+out:
+  ret void
+}
+"""
+
+
+def thin_text() -> str:
+    """`vk_thin(log)`, for the module of library/grid.py."""
+    values = {
+        "LOG_USED": LOG_USED, "LOG_MASK": LOG_MASK, "LOG_SALT": LOG_SALT, "LOG_HEAD": LOG_HEAD, "MOST": MOST,
+        "HASH_SHIFT": _HASH_SHIFT, "HASH": _HASH, "ALL": (1 << 32) - 1,
+    }  # fmt: skip
+    return filled(_TEXT, values)
+
+
+def point_to(made: Function) -> None:
+    """Load what `note` needs, which does not change within an access."""
+    made.do(f"%log = load ptr, ptr {made.word('%ctx', context.REREADS)}")
+    for name, word in (("mask", LOG_MASK), ("salt", LOG_SALT)):
+        made.do(f"%log_{name} = load i64, ptr {made.word('%log', word)}")
+    start = made.op(f"mul i64 %row, {context.ROW_WORDS}")
+    row = made.op(f"getelementptr i64, ptr {made.context(context.TABLE)}, i64 {start}")
+    made.do(f"%log_base = load i64, ptr {made.word(row, context.BASE)}")
+    made.do(f"%log_block = shl i64 {made.context(context.NUMBER, 'i64')}, 16")
+
+
+def note(made: Function, part: str, sectors: str) -> None:
+    """Write down that sectors of 512 bytes were asked for, without a branch: what is not to stay is overwritten."""
+    used_at = made.word("%log", LOG_USED)
+    used = made.op(f"load i64, ptr {used_at}")
+    place = made.op(f"sub i64 {part}, %log_base")
+    spread = made.op(f"mul i64 {made.op(f'xor i64 {place}, %log_salt')}, {_HASH}")
+    hashed = made.op(f"lshr i64 {spread}, {_HASH_SHIFT}")
+    is_drawn = made.op(f"icmp eq i64 {made.op(f'and i64 {hashed}, %log_mask')}, 0")
+    stays = made.op(f"and i1 {is_drawn}, {made.op(f'icmp ne i64 {sectors}, 0')}")
+    record = made.op(f"getelementptr i64, ptr %log, i64 {made.op(f'shl i64 {used}, 1')}")
+    at = made.word(record, LOG_HEAD)
+    made.do(f"store i64 {place}, ptr {at}")
+    made.do(f"store i64 {made.op(f'or i64 %log_block, {sectors}')}, ptr {made.word(at, RECORD_BLOCK)}")
+    after = made.op(f"add i64 {used}, {made.op(f'zext i1 {stays} to i64')}")
+    has_room = made.op(f"icmp ult i64 {after}, {RECORDS}")
+    made.do(f"store i64 {made.op(f'select i1 {has_room}, i64 {after}, i64 {RECORDS - 1}')}, ptr {used_at}")
