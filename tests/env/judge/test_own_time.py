@@ -184,6 +184,19 @@ def test_a_thread_in_the_queue_is_not_over_before_its_turn():
         child.stdout.close()
 
 
+def test_a_machine_that_stands_still_takes_nobodys_time(monkeypatch):
+    monkeypatch.setattr(own_time, "_PAUSE_S", 0.5)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    try:
+        with closing(OwnTime(child.pid)) as own:
+            time.sleep(1.5)  # nobody looks
+            assert not own.is_over(1.0)
+            assert until(lambda: own.is_over(1.0))
+    finally:
+        child.kill()
+        child.wait()
+
+
 def test_a_process_that_has_ended_is_no_error():
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     own = OwnTime(child.pid)

@@ -17,6 +17,9 @@ from typing import Protocol
 _PROCESS_CLOCK = 2
 """Low bits of the clock of a process (CPUCLOCK_SCHED in linux/posix-timers.h)."""
 _WALL_FACTOR, _WALL_EXTRA_S = 10.0, 30.0
+_PAUSE_S = 2.0
+"""Between two looks that should follow each other at once: more is the machine's doing, such as a virtual one's that
+stands still, which no run queue counts."""
 
 
 def backstop_s(budget_s: float) -> float:
@@ -87,10 +90,11 @@ class OwnTime:
         """Begin again at zero."""
         self._seen: int | None = None
         self._processor, self._waited, self._wall = processor_ns(self._pid), self._waits(), time.monotonic_ns()
+        self._looked, self._paused = self._wall, 0
 
     def used_s(self) -> float:
         """Processor time of all threads, or wall time less the waits for a processor, whichever is more, in seconds."""
-        elapsed = time.monotonic_ns() - self._wall
+        elapsed = time.monotonic_ns() - self._wall - self._paused
         return max(self._ran(), elapsed - (self._waits() - self._waited)) / 1e9
 
     def is_over(self, budget_s: float) -> bool:
@@ -99,6 +103,7 @@ class OwnTime:
         Never while it waits for a processor: how long it has waited is known only once it has run again.
         """
         ran = self._ran()
+        self._notice_pause()
         if self.used_s() <= budget_s:
             self._seen = None
             return False
@@ -106,6 +111,11 @@ class OwnTime:
             return True
         before, self._seen = self._seen, ran
         return before is not None and before != ran
+
+    def _notice_pause(self) -> None:
+        before, self._looked = self._looked, time.monotonic_ns()
+        if self._looked - before > _PAUSE_S * 1e9:
+            self._paused += self._looked - before
 
     def close(self) -> None:
         """Close its descriptors."""
