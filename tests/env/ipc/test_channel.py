@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
+import select
 import socket
 import struct
 import threading
@@ -48,6 +49,32 @@ def test_frames_cut_anywhere_are_put_together(ends):
         ends[0].sock.send(bytes([byte]))
         message = ends[1].feed()
     assert message == {"a": [1, 2]}
+
+
+def test_a_message_leaves_the_next_one_to_select(ends):
+    for number in range(2):
+        ends[0].send({"number": number})
+    assert ends[1].recv(1) == {"number": 0}
+    assert select.select([ends[1]], [], [], 1)[0], "whoever waits for the socket would wait for ever"
+
+
+def test_a_message_leaves_the_next_ones_descriptors(ends):
+    ends[0].send({"number": 0})
+    ends[0].send({"number": 1}, (ends[0].fileno(),))
+    assert ends[1].recv_with_fds(1) == ({"number": 0}, [])
+    message, fds = ends[1].recv_with_fds(1)
+    for fd in fds:
+        os.close(fd)
+    assert message == {"number": 1} and len(fds) == 1
+
+
+def test_a_message_leaves_bare_bytes_that_follow(ends):
+    ends[0].send({"code": 3})
+    ends[0].send_bytes(b"abc")
+    ends[0].send({"number": 1})
+    assert ends[1].recv(1) == {"code": 3}
+    assert ends[1].recv_bytes(3) == b"abc"
+    assert ends[1].recv(1) == {"number": 1}
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,11 @@ class Channel:
             raise ChannelClosed(f"the peer does not take messages: {exc}") from exc
 
     def feed(self) -> Message | None:
-        """Read once (call when the socket is readable); the next complete message, or None if it is still short."""
-        self._extend(_receive(self.sock))
+        """Read once (call when the socket is readable); the next complete message, or None if it is still short.
+
+        Nothing beyond it is read: what follows keeps the socket readable, and its descriptors.
+        """
+        self._extend(_receive(self.sock, self._missing()))
         return self._next()
 
     def recv(self, timeout_s: float | None = None) -> Message:
@@ -101,7 +104,7 @@ class Channel:
     def recv_bytes(self, count: int) -> bytes:
         """Wait for so many bytes (raises ChannelClosed)."""
         while len(self._buffer) < count:
-            self._extend(_receive(self.sock))
+            self._extend(_receive(self.sock, count - len(self._buffer)))
         data = bytes(self._buffer[:count])
         del self._buffer[:count]
         return data
@@ -115,17 +118,21 @@ class Channel:
             raise ChannelClosed("the peer has closed the channel")
         self._buffer += data
 
+    def _missing(self) -> int:
+        """Bytes that the prefix lacks; those that the message lacks, once the prefix is there."""
+        end = _PREFIX.size
+        if len(self._buffer) >= end:
+            (length,) = _PREFIX.unpack_from(self._buffer)
+            if length > MAX_FRAME:
+                raise ProtocolError(f"a frame of {length} bytes is above the limit of {MAX_FRAME}")
+            end += length
+        return end - len(self._buffer)
+
     def _next(self) -> Message | None:
-        if len(self._buffer) < _PREFIX.size:
+        if len(self._buffer) < _PREFIX.size or self._missing():
             return None
-        (length,) = _PREFIX.unpack_from(self._buffer)
-        if length > MAX_FRAME:
-            raise ProtocolError(f"a frame of {length} bytes is above the limit of {MAX_FRAME}")
-        end = _PREFIX.size + length
-        if len(self._buffer) < end:
-            return None
-        body = bytes(self._buffer[_PREFIX.size : end])
-        del self._buffer[:end]
+        body = bytes(self._buffer[_PREFIX.size :])
+        self._buffer.clear()
         return _parse(body)
 
 
@@ -134,9 +141,9 @@ def pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
 
 
-def _receive(sock: socket.socket) -> bytes:
+def _receive(sock: socket.socket, most: int) -> bytes:
     try:
-        return sock.recv(1 << 16)
+        return sock.recv(min(most, 1 << 16))
     except (ConnectionError, TimeoutError) as exc:
         raise ChannelClosed(f"the peer is gone: {exc}") from exc
 
