@@ -67,7 +67,8 @@ class GymOptions(OptionGroup):
     """`refuse`, or `record`: a correct decoy is timed as a kernel is and marked `decoy_kernel`, for ablations."""
     memory_checks: Literal["refuse", "record", "off"] = "off"
     """On a CPU, look for reads of bytes that nobody wrote and for races between programs: `refuse` gives the verdict
-    `unsafe`, `record` notes them in the result, `off` does not look. Accesses outside of tensors are a crash anyway."""
+    `unsafe`, also to what cannot be watched, `record` notes them in the result, `off` does not look. Accesses outside
+    of tensors are a crash anyway."""
     true_size: Literal["auto", "off"] = "off"
     """`auto`: a task too large to be run whole is judged at reduced sizes and timed at its own (docs/true_size.md).
     `off`: every task is run as it is. A GPU always does that."""

@@ -28,7 +28,7 @@ class EvalStatus(str, Enum):
     DECOY = "decoy"
     """The output does not depend on the candidate's kernels."""
     UNSAFE = "unsafe"
-    """A kernel touches memory that is not its own, reads what nobody wrote, or its programs race."""
+    """A kernel touches memory that is not its own, reads what nobody wrote, races, or cannot be watched for races."""
     HACKING = "hacking"
     INFRA_ERROR = "infra_error"
     """The evaluator failed; the candidate was not judged."""

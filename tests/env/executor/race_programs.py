@@ -376,11 +376,12 @@ PLAIN, Kernel.launch = Kernel.launch, watched
 def outcome(function):
     torch.manual_seed(0)
     WATCH.not_watched.clear()
+    WATCH.not_decided.clear()
     try:
         function()
     except Fault as fault:
-        return fault.kind, str(fault), [*WATCH.not_watched], fault.line
-    return None, "", [*WATCH.not_watched], None
+        return fault.kind, str(fault), WATCH.not_watched + WATCH.not_decided, fault.line
+    return None, "", WATCH.not_watched + WATCH.not_decided, None
 
 
 if __name__ == "__main__":

@@ -121,3 +121,79 @@ def test_a_finding_in_a_kernel_with_a_long_name_is_recorded(recording):
 def test_the_race_that_was_recorded_is_unsafe_where_it_is_refused(refusing):
     result = refusing.evaluate(TASK, RACING)
     assert result.status is EvalStatus.UNSAFE and result.error.type == "CompiledRace", result.error
+
+
+LARGE = """
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+SCRATCH = 160 << 20
+
+@triton.jit
+def noting(x, scratch, out, last, n: tl.constexpr):
+    place = tl.program_id(0) * n + tl.arange(0, n)
+    tl.store(out + place, 2 * tl.load(x + place))
+    tl.store(scratch + last - {place}, (tl.program_id(0) + 1).to(tl.int8))
+
+@triton.jit
+def counting(x, counter, flag, out, n: tl.constexpr):
+    place = tl.program_id(0) * n + tl.arange(0, n)
+    is_set = tl.load(flag)
+    tl.debug_barrier()
+    ticket = tl.atomic_add(counter, 1)
+    many = tl.where(is_set > 5, 1, 0)
+    tl.store(out + place, 2 * tl.load(x + place, mask=place < 512) + many, mask=place < 512)
+    if ticket == tl.num_programs(0) - 1:
+        tl.store(flag, 1)
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        {launch}
+        return out
+"""
+NOTE = "noting[(8,)](x, torch.empty(SCRATCH, dtype=torch.int8), out, SCRATCH - 1, 64)"
+COUNT = (
+    "counting[({blocks},)](x, x.new_zeros(1, dtype=torch.int32), x.new_zeros(1, dtype=torch.int32), out, 64, "
+    "num_warps={warps})"
+)
+
+
+def large(launch, place="tl.program_id(0)"):
+    return LARGE.format(launch=launch, place=place)
+
+
+def test_a_race_in_memory_that_is_watched_in_parts_is_unsafe(refusing):
+    result = refusing.evaluate(TASK, large(NOTE, "0"))
+    assert result.status is EvalStatus.UNSAFE and result.error.type == "CompiledRace", result.error
+    assert "in noting" in result.error.message
+
+
+def test_a_race_in_memory_that_is_watched_in_parts_is_recorded(recording):
+    result = recording.evaluate(TASK, large(NOTE, "0"))
+    assert result.status is EvalStatus.OK and "races_not_watched" not in result.env, result.error
+    assert [found.kind for found in result.memory_findings] == ["race"]
+
+
+def test_large_memory_without_a_race_is_paid(refusing):
+    result = refusing.evaluate(TASK, large(NOTE))
+    assert result.rewarded and "races_not_watched" not in result.env, result.error
+
+
+def test_a_launch_that_cannot_be_watched_is_not_paid_and_says_why(refusing, recording):
+    program = large(COUNT.format(blocks=8200, warps=32))
+    refused, recorded = refusing.evaluate(TASK, program), recording.evaluate(TASK, program)
+    assert refused.status is EvalStatus.UNSAFE and refused.error.type == "CompiledNotWatched", refused.error
+    assert "what its 8200 blocks know of each other takes too many bytes; launch fewer" in refused.error.message
+    assert recorded.status is EvalStatus.OK, recorded.error
+    assert recorded.env["races_not_watched"] == [
+        "races: what its 8200 blocks know of each other takes too many bytes; launch fewer"
+    ]
+
+
+def test_what_cannot_be_decided_is_paid_and_reported(refusing):
+    result = refusing.evaluate(TASK, large(COUNT.format(blocks=8, warps=1)))
+    assert result.rewarded, result.error
+    assert "one of several blocks" in result.env["races_not_watched"][0]

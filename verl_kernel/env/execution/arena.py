@@ -23,6 +23,7 @@ class Arena:
 
     def _hold(self, memory: mmap.mmap) -> None:
         self._bytes = np.frombuffer(memory, np.uint8)
+        self.bytes = len(self._bytes)
         self._start = int(self._bytes.ctypes.data)
 
     def address(self, offset: int, length: int) -> int:

@@ -33,6 +33,8 @@ from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 
 _MOST = 1 << 27
 """Programs of a grid that no kernel needs, and that take minutes here."""
+_BOOKKEEPING = 4
+"""The part of the memory that a candidate is granted which the watch for races may take is one by this."""
 Part = TypeVar("Part")
 AskForCode = Callable[[CodeRequest], tuple[Mapping[str, Any], bytes]]
 """Has the judge hand over a launch's code: `code_messages.Code` and it, or why there is none and nothing."""
@@ -81,7 +83,7 @@ class Launches:
         self._works: list[Work] = []
         self._stopped: Stopped | None = None
         self._random, self._seed, self._backwards = np.random.default_rng(0), 0, False
-        self._checks, self._found = MemoryChecks(), list[Stopped]()
+        self._checks, self._found = MemoryChecks(arena.bytes // _BOOKKEEPING), list[Stopped]()
         self.base = arena.address(0, 0)
         """Where the arena begins."""
 
@@ -260,7 +262,7 @@ def _stop(ready: Ready, fault: Fault, more: str = "") -> Stop:
 
 def _is_passed_over(stop: Stop) -> bool:
     """Whether an autotuner takes it for a configuration that is none, or nobody is to blame."""
-    return stop.kind in ("unknown", "stopped", "failed") or str(stop).startswith(PASSED_OVER)
+    return stop.kind in ("unknown", "stopped", "failed", "not_watched") or str(stop).startswith(PASSED_OVER)
 
 
 def _stopped(name: str, stop: Stop) -> Stopped:

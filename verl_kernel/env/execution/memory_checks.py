@@ -18,14 +18,18 @@ from verl_kernel.env.ipc.execution_messages import Fresh
 
 
 class MemoryChecks:
-    """What is known of the memory of one forward's launches."""
+    """What is known of the memory of one forward's launches.
 
-    def __init__(self) -> None:
-        self._is_on = False
+    Args:
+        most_bytes: that the watch for races may take in one run.
+    """
+
+    def __init__(self, most_bytes: int = 1 << 30) -> None:
+        self._most_bytes, self._is_on = most_bytes, False
         self.refuses = False
         """Whether a launch ends with what is found; else it goes on as if nothing had been."""
         self.not_watched: list[str] = []
-        """Where races were not looked for though they should have been, in sentences."""
+        """Where races were not looked for though they should have been, or not told from others, in sentences."""
         self._written: dict[int, np.ndarray] = {}
         """For each allocation of the forward a byte for each of its bytes: 1 where it was written."""
 
@@ -63,14 +67,16 @@ class MemoryChecks:
             buffers: of the launch.
 
         Raises:
-            Fault: it stopped; also for a race, where that is refused.
+            Fault: it stopped; also for a race, or as none could be looked for, where that is refused.
         """
         if not self._is_on:
             return run(None), []
         # Triton loads a scalar in each warp and stores it in one, which is a race between warps without effect.
-        watch = Watch(between_warps=False)
+        watch = Watch(self._most_bytes, between_warps=False)
         count, found = (run(watch), []) if self.refuses else self._tolerant(run, watch, buffers)
-        self.not_watched += watch.not_watched
+        self.not_watched += [*watch.not_watched, *watch.not_decided]
+        if self.refuses and watch.not_watched:
+            raise Fault("not_watched", f"it could not be watched for {'; nor for '.join(watch.not_watched)}")
         return count, [*found, *_unwritten(count)]
 
     def _tolerant(
@@ -79,13 +85,21 @@ class MemoryChecks:
         """Look for races in a run of which nothing stays, then run it."""
         ranges = [(item.address, item.bytes) for item in buffers]
         ranges += [(item.written, item.bytes) for item in buffers if item.written]
-        found = []
-        with rehearsal.undone(ranges, []):
-            try:
-                run(watch)
-            except Fault as fault:
-                found = [fault] if fault.kind == "race" else []
+        found: list[Fault] = []
+        try:
+            with rehearsal.undone(ranges, []):
+                found = _races(run, watch)
+        except MemoryError:
+            watch.note("races: its memory cannot be kept while the launch is run again; make tensors smaller")
         return run(None), found
+
+
+def _races(run: Callable[[Watch | None], LaunchCount], watch: Watch) -> list[Fault]:
+    try:
+        run(watch)
+    except Fault as fault:
+        return [fault] if fault.kind == "race" else []
+    return []
 
 
 def _unwritten(count: LaunchCount) -> list[Fault]:

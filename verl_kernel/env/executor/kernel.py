@@ -14,7 +14,6 @@ import numpy as np
 from verl_kernel.env.executor import jit, launch_memory
 from verl_kernel.env.executor.code import Code
 from verl_kernel.env.executor.counts import Counters, LaunchCount, SiteCount, Traffic
-from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.faults import fault_of, unwritten
 from verl_kernel.env.executor.flow import origins
 from verl_kernel.env.executor.library import context, grid
@@ -25,6 +24,7 @@ from verl_kernel.env.executor.object_cache import ObjectCache
 from verl_kernel.env.executor.ptx.parser import parse
 from verl_kernel.env.executor.ptx.program import Program
 from verl_kernel.env.executor.races import rehearsal
+from verl_kernel.env.executor.races.memory import Ranges
 from verl_kernel.env.executor.races.watch import Watch, Watcher
 from verl_kernel.env.executor.rereads import base
 
@@ -108,21 +108,27 @@ class Kernel:
             buffers = launch_memory.whole_words(buffers)
         x, y, z = (*shape, 1, 1)[:3]
         numbers = np.arange(x * y * z, dtype=np.int64) if order is None else np.ascontiguousarray(order, np.int64)
-        ranges, may_follow = launch_memory.ranges(buffers), follow is not None and not self.module.may_wait
-        if watch is not None and may_follow and rehearsal.fits(ranges):
-            with rehearsal.undone(ranges, self._counters.arrays):
-                self._run((x, y, z), arguments, buffers, numbers[:BLOCKS], fuel, None, follow)
-        if watch is not None and self.module.learns:
-            self._rehearse((x, y, z), arguments, buffers, rehearsal.backwards(numbers), fuel, watch)
-        return self._run((x, y, z), arguments, buffers, numbers, fuel, watch, follow)
+        run = functools.partial(self._run, (x, y, z), arguments, buffers, fuel)
+        areas = [(item.address, item.bytes) for item in buffers]
+        parts = watch.parts(self.module, self._warps, len(numbers), areas) if watch is not None else []
+        if watch is None or not parts:
+            return run(numbers, follow=follow)
+        ranges = launch_memory.ranges(buffers)
+        if follow is not None and not self.module.may_wait:
+            rehearsal.beforehand(lambda: run(numbers[:BLOCKS], follow=follow), ranges, self._counters.arrays)
+        return rehearsal.watched(
+            functools.partial(run, watch=watch), watch, parts, numbers, self.module.learns,
+            lambda: rehearsal.Saved(ranges, self._counters.arrays),
+        )  # fmt: skip
 
     def _run(
-        self, shape: tuple[int, int, int], arguments: Sequence[int | float], buffers: Sequence[Buffer],
-        numbers: np.ndarray, fuel: int, watch: Watch | None, follow: Follow | None = None,
+        self, shape: tuple[int, int, int], arguments: Sequence[int | float], buffers: Sequence[Buffer], fuel: int,
+        numbers: np.ndarray, part: Ranges = (), *, watch: Watch | None = None, follow: Follow | None = None,
     ) -> LaunchCount:  # fmt: skip
+        """Run blocks; a part of memory is watched, or the first blocks are followed."""
         run = _Run(self, shape, arguments, buffers, numbers, fuel)
         if watch is not None:
-            run.watch_races(watch, numbers)
+            run.watch_races(watch, part, numbers)
         elif follow is not None:
             numbers = run.followed(follow, numbers)
         if self.module.may_wait:
@@ -130,19 +136,6 @@ class Kernel:
         else:
             run.in_order(numbers)
         return run.traffic.count(shape)
-
-    def _rehearse(
-        self, shape: tuple[int, int, int], arguments: Sequence[int | float], buffers: Sequence[Buffer],
-        numbers: np.ndarray, fuel: int, watch: Watch,
-    ) -> None:  # fmt: skip
-        """Look for races with the last blocks first; nothing of that stays."""
-        with rehearsal.undone(launch_memory.ranges(buffers), self._counters.arrays):
-            try:
-                self._run(shape, arguments, buffers, numbers, fuel, watch)
-            except Fault as fault:
-                if fault.kind == "race":
-                    raise
-                watch.note(f"races where the last blocks run first: {fault}")
 
     def instruction_counts(self) -> Counter[str]:
         """How many lanes executed each opcode, over all launches; those that a guard held back count too."""
@@ -195,10 +188,12 @@ class _Run:
         self._shared, self._uses = self._new_shared(), self.traffic.uses()
         self._context = self._new_context(self._shared, self._uses)
 
-    def watch_races(self, watch: Watch, numbers: np.ndarray) -> None:
-        """Look for races from now on."""
-        kernel, ranges = self._kernel, [(item.address, item.bytes) for item in self._buffers]
-        self._watcher = Watcher(watch, kernel.module, kernel._warps, ranges, numbers, self._fault)
+    def watch_races(self, watch: Watch, part: Ranges, numbers: np.ndarray) -> None:
+        """Look for races in a part of memory from now on."""
+        try:
+            self._watcher = Watcher(watch, self._kernel.module, self._kernel._warps, part, numbers, self._fault)
+        except MemoryError:
+            watch.note("races: the memory to look for them is too small; make tensors smaller")
 
     def followed(self, follow: Follow, numbers: np.ndarray) -> np.ndarray:
         """Follow the first blocks; returns those that have not run yet."""

@@ -21,8 +21,8 @@ from verl_kernel.env.trace import TraceEvent
 
 _STATUSES = {
     "unknown": EvalStatus.RUNTIME_ERROR, "endless": EvalStatus.TIMEOUT,
-    "race": EvalStatus.UNSAFE, "unwritten": EvalStatus.UNSAFE, "divergent": EvalStatus.RUNTIME_ERROR,
-    "stopped": EvalStatus.RUNTIME_ERROR,
+    "race": EvalStatus.UNSAFE, "unwritten": EvalStatus.UNSAFE, "not_watched": EvalStatus.UNSAFE,
+    "divergent": EvalStatus.RUNTIME_ERROR, "stopped": EvalStatus.RUNTIME_ERROR,
 }  # fmt: skip
 """Of what stops a launch; an access to memory that stops one is a crash."""
 _COMPILED = "compiled for a GPU and executed"

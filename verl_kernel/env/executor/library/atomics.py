@@ -22,9 +22,9 @@ _KINDS = {
 
 
 def atomic_text(key: Key) -> tuple[Function, str]:
-    """`<room>_atomic_<change>_<kind>_<whole>(addresses, lanes, ctx, site, value, other) -> old values`.
+    """`<room>_atomic_<change>_<kind>_<whole>[_block](addresses, lanes, ctx, site, value, other) -> old values`.
 
-    The address is a multiple of `whole` such numbers.
+    The address is a multiple of `whole` such numbers. With `block` other blocks may come between.
     """
     room, change, kind, whole = str(key[0]), str(key[2]), str(key[3]), int(key[4])
     bits = BITS[kind]
@@ -39,7 +39,7 @@ def atomic_text(key: Key) -> tuple[Function, str]:
         checked = None
         base, lanes = accesses.shared_lanes(made, bits // 8)
         lanes = checks.check_alignment(made, "%addresses", lanes, whole * bits // 8, 32)
-    checks.watch(made, room, "atomic", bits, 1, lanes)
+    checks.watch(made, room, "block_atomic" if len(key) > 5 else "atomic", bits, 1, lanes)
     made.do(f"%result = alloca {numbers}, align 64")
     made.do(f"store {numbers} zeroinitializer, ptr %result")
     made.do("br label %begin")

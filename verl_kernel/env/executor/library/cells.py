@@ -18,9 +18,11 @@ _IN_THE_WAY = {
     "store": (context.STORES, context.LOADS, context.ATOMICS, context.STRONG_LOADS),
     "strong_load": (context.STORES,),
 }  # fmt: skip
+_IN_THE_WAY["block_atomic"] = _IN_THE_WAY["store"]
 """What an access must not meet out of order."""
 _KEPT_IN = {
     "load": context.LOADS, "store": context.STORES, "atomic": context.ATOMICS, "strong_load": context.STRONG_LOADS,
+    "block_atomic": context.STORES,
 }  # fmt: skip
 
 
@@ -119,7 +121,7 @@ def cells_text(key: Key) -> tuple[Function, str]:
     _, places = made.places(_KEPT_IN[verb])
     mask = made.mask(good)
     old = gathered(made, places, mask, 32)
-    new = made.own if verb == "store" else _joined(made, old)
+    new = made.own if _KEPT_IN[verb] == context.STORES else _joined(made, old)
     changes = made.op(f"and {MASK} {mask}, {made.op(f'icmp ne {STAMPS} {old}, {new}')}")
     made.branch(made.op(f"icmp ne i32 {made.bits(changes)}, 0"), "keep", "kept")
     made.start("keep")

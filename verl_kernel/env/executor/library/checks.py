@@ -214,7 +214,7 @@ def watch(made: Function, room: str, verb: str, bits: int, count: int, lanes: st
         log = made.op(f"load ptr, ptr {made.word(made.context(context.WATCH), context.LOG)}")
         made.branch(made.op(f"icmp eq ptr {log}, null"), "races", "logged")
         made.label("logged")
-        made.do(made.call("void", ("log", verb, bits, count), *arguments))
+        made.do(made.call("void", ("log", verb.removeprefix("block_"), bits, count), *arguments))
         made.do("br label %unwatched")
         made.label("races")
     arguments += [f"{WIDE.ints(bits)} %x{place}" for place in range(count)] if verb == "store" else []

@@ -99,9 +99,10 @@ WATCH_ROW_WORDS = 6
 SEVERAL_WARPS, SEVERAL, LOW = 1 << 30, 1 << 31, (1 << 30) - 1
 """Marks on a cell's stamp: several warps of a block have done so since the same barrier; several blocks have."""
 
-LOAD, STORE, ATOMIC, STRONG_LOAD, BARRIER, EVENT = range(6)
+LOAD, STORE, ATOMIC, STRONG_LOAD, BARRIER, EVENT, BLOCK_ATOMIC = range(7)
 """What the function is called for that judges: an access that is no plain case, a barrier that all warps have passed,
-an access that may put blocks in order; one on shared memory has `IN_SHARED` added, an event its marks times 16."""
+an access that may put blocks in order, an atomic that is one for its block only; one on shared memory has `IN_SHARED`
+added, an event its marks times 16."""
 IN_SHARED = 8
 READS, ACQUIRES, WRITES, RELEASES, FENCES, REPLACES = (1 << place for place in range(6))
 """Marks of an event: what it does, and whether it is a store, which ends what an earlier release began."""

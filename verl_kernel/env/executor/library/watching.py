@@ -10,6 +10,7 @@ from verl_kernel.env.executor.lowering.writer import WIDE, Key
 ADDRESSES = WIDE.ints(64)
 VERBS = {
     "load": context.LOAD, "store": context.STORE, "atomic": context.ATOMIC, "strong_load": context.STRONG_LOAD,
+    "block_atomic": context.BLOCK_ATOMIC,
 }  # fmt: skip
 
 

@@ -171,7 +171,7 @@ def atomic(body: Body, modifiers: Modifiers) -> None:
     width = 32 if room == "shared" else 64
     address = body.address(operands[0], width)
     site = body.site(f"{room} atomic", count * bits // 8)
-    lanes = body.condition_bits()
+    lanes, scope = body.condition_bits(), ("block",) if order.is_of_block(body.item) else ()
     values = [body.read(item, bits, WIDE) for item in _counted(body, operands[1], count)]
     targets = () if is_red else _counted(body, body.item.operands[0], count)
     for place, new in enumerate(values):
@@ -191,7 +191,7 @@ def atomic(body: Body, modifiers: Modifiers) -> None:
             f"{numbers} {other}",
         ]
         whole = count if not place else 1  # the whole is aligned
-        old = body.op(body.call(numbers, (room, "atomic", change, kind, whole), *arguments))
+        old = body.op(body.call(numbers, (room, "atomic", change, kind, whole, *scope), *arguments))
         if room == "global":
             _tell(body, change, moved, lanes, old, new, bits)
         if not is_red:

@@ -36,7 +36,7 @@ class Order:
 
     def _reading(self, item: Instruction) -> int:
         """Marks of what it finds out; nothing if its result is thrown away."""
-        if not is_strong(item) or item.root not in ("atom", "ld") or "cta" in item.modifiers:
+        if not is_strong(item) or item.root not in ("atom", "ld"):
             return 0
         if not any(other is not item for name in self._writes[id(item)] for other in self._read.get(name, ())):
             return 0
@@ -45,7 +45,7 @@ class Order:
 
     def marks(self, item: Instruction) -> tuple[int, int]:
         """Marks of what it finds out, and of what it tells; 0 for nothing, or if no block learns."""
-        if not self.learns or not is_strong(item) or "cta" in item.modifiers:
+        if not self.learns or not is_strong(item):
             return 0, 0
         reading = self._reading(item)
         if not self._has_fences and not reading & context.ACQUIRES:
@@ -57,10 +57,15 @@ class Order:
 
 
 def is_strong(item: Instruction) -> bool:
-    """Whether it is an atomic, or a load or store of global memory that may meet others (not weak)."""
-    if "global" not in item.modifiers:
+    """Whether it is an atomic, or a load or store of global memory that may meet those of other blocks (not weak)."""
+    if "global" not in item.modifiers or "cta" in item.modifiers:
         return False
     return item.root in ("atom", "red") or (item.root in ("ld", "st") and bool(set(_STRONG) & set(item.modifiers)))
+
+
+def is_of_block(item: Instruction) -> bool:
+    """Whether it is an atomic on global memory that is none for other blocks."""
+    return item.root in ("atom", "red") and {"global", "cta"} <= {*item.modifiers}
 
 
 def _is_fence(item: Instruction) -> bool:

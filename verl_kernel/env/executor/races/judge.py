@@ -14,9 +14,10 @@ IN_THE_WAY = {
     context.STORE: (context.STORES, context.LOADS, context.ATOMICS, context.STRONG_LOADS),
     context.STRONG_LOAD: (context.STORES,),
 }  # fmt: skip
+IN_THE_WAY[context.BLOCK_ATOMIC] = IN_THE_WAY[context.STORE]
 KEPT_IN = {
     context.LOAD: context.LOADS, context.STORE: context.STORES, context.ATOMIC: context.ATOMICS,
-    context.STRONG_LOAD: context.STRONG_LOADS,
+    context.STRONG_LOAD: context.STRONG_LOADS, context.BLOCK_ATOMIC: context.STORES,
 }  # fmt: skip
 
 
@@ -66,11 +67,12 @@ def judged(view: View, verb: int, row: Row, cell: int, is_equal: Callable[[], bo
             is_fine, mark = _stored(view, verb, stamp, is_equal)
         else:  # who loaded what several have stored is one of them
             is_fine = (mark and word != context.ATOMICS) or _accessed(view, stamp)
-        if not is_fine:
-            low = stamp & context.LOW
-            return Met(low, word, not stamp & context.SEVERAL and view.is_of_block(low))
+        low = stamp & context.LOW
+        is_own = not is_fine and not stamp & context.SEVERAL and view.is_of_block(low)
+        if not is_fine and not (is_own and verb == context.BLOCK_ATOMIC):
+            return Met(low, word, is_own)
     stamps = row.stamps[KEPT_IN[verb]]
-    if verb == context.STORE:
+    if KEPT_IN[verb] == context.STORES:
         stamps[cell] = view.own | mark
         for word in set(row.stamps) - {context.STORES} if not mark else ():
             row.stamps[word][cell] = 0  # all of it came before

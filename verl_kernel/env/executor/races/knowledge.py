@@ -28,7 +28,7 @@ class Stamps:
     def give(self, first_warp: int, count: int = 1) -> Clock:
         """New stamps for warps that follow each other (raises OverflowError if there are none left)."""
         if self.next + count > STAMPS:
-            raise OverflowError
+            raise OverflowError("there are more barriers and releases than stamps")
         given = np.arange(self.next, self.next + count, dtype=np.uint32)
         self.owners[self.next : self.next + count] = np.arange(first_warp, first_warp + count)
         self.next += count
@@ -56,15 +56,16 @@ class Told:
     def tell(self, address: int, clock: Clock, replaces: bool) -> None:
         """Add to it, or begin anew (raises OverflowError beyond the bytes that it may take)."""
         old = None if replaces else self._clocks.get(address)
-        if old is None or (old is not clock and not (old <= clock).all()):
+        if address not in self._clocks:
             self._left -= clock.nbytes
         if self._left < 0:
-            raise OverflowError
+            raise OverflowError("what releases tell takes too many bytes")
         self._clocks[address] = clock if old is None or (old <= clock).all() else np.maximum(old, clock)
 
     def forget(self, address: int) -> None:
         """A store that releases nothing ends it."""
-        self._clocks.pop(address, None)
+        clock = self._clocks.pop(address, None)
+        self._left += 0 if clock is None else clock.nbytes
 
 
 class Knowledge:

@@ -13,6 +13,10 @@ from verl_kernel.env.executor.lowering.sites import Site
 
 WORDS = (context.STORES, context.LOADS, context.ATOMICS, context.STRONG_LOADS)
 _WIDEST = 16
+_GRAIN = 64
+"""A part of memory ends at multiples of it, so that no access lies in two."""
+Ranges = Sequence[tuple[int, int]]
+"""Addresses and lengths."""
 
 
 def cell_bytes(sites: Sequence[Site], room: str) -> int:
@@ -59,7 +63,7 @@ class Row:
         return range(first, first + max(1, size >> self.shift))
 
 
-def merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def merged(ranges: Ranges) -> list[tuple[int, int]]:
     """Starts and lengths of what ranges cover, without overlaps of their whole cells."""
     found: list[list[int]] = []
     for start, length in sorted(ranges):
@@ -70,3 +74,27 @@ def merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             found.append([start, start + length])
     return [(start, end - start) for start, end in found]
+
+
+def parts(ranges: Ranges, most: int) -> list[list[tuple[int, int]]]:
+    """What ranges cover, in parts of at most so many bytes (of at least a grain); one part at least."""
+    room = max(_GRAIN, most)
+    found: list[list[tuple[int, int]]] = [[]]
+    left = room
+    for start, length in merged(ranges):
+        stop = start + length
+        while start < stop:
+            end = stop if _whole(start, stop) <= left else (start + left) // _GRAIN * _GRAIN
+            if end > start:
+                found[-1].append((start, end - start))
+                left -= _whole(start, end)
+                start = end
+            else:
+                found.append([])
+                left = room
+    return found
+
+
+def _whole(start: int, stop: int) -> int:
+    """Bytes of the whole cells between two addresses."""
+    return -(-stop // _WIDEST) * _WIDEST - start // _WIDEST * _WIDEST

@@ -4,18 +4,19 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from verl_kernel.env.executor.library import context, grid
 from verl_kernel.env.executor.lowering.function import Module
+from verl_kernel.env.executor.lowering.order import is_of_block
 from verl_kernel.env.executor.races import memory
 from verl_kernel.env.executor.races.block import Block, lane_numbers, stored_bytes
 from verl_kernel.env.executor.races.judge import Met, View, judged
 from verl_kernel.env.executor.races.knowledge import Knowledge, Stamps, Told
-from verl_kernel.env.executor.races.memory import Row
+from verl_kernel.env.executor.races.memory import Ranges, Row
 
 _CALL = ctypes.CFUNCTYPE(
     None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p,
@@ -37,12 +38,34 @@ class Watch:
     """Whether warps of a block are told apart in global memory; in shared memory they always are. Triton loads a scalar
     in each warp and stores it in one: if no barrier is between, that is a race, mostly without effect."""
     not_watched: list[str] = field(default_factory=list)
-    """What the launch was not watched for, in sentences; a launch is free of races only if there is none."""
+    """What was given up, in sentences; a launch is free of races only if there is none."""
+    not_decided: list[str] = field(default_factory=list)
+    """Accesses that were let pass as it is not known whether they race, in sentences."""
 
     def note(self, sentence: str) -> None:
-        """Add one, once."""
+        """Say once what was given up."""
         if sentence not in self.not_watched:
             self.not_watched.append(sentence)
+
+    def doubt(self, sentence: str) -> None:
+        """Say once what was let pass."""
+        if sentence not in self.not_decided:
+            self.not_decided.append(sentence)
+
+    def parts(self, module: Module, warps: int, blocks: int, ranges: Ranges) -> list[list[tuple[int, int]]]:
+        """Parts of memory, a run each; none if the launch cannot be watched at all.
+
+        Args:
+            module: the kernel.
+            warps: of a block.
+            blocks: how many run.
+            ranges: what may be accessed.
+        """
+        if module.learns and 4 * min(blocks, grid.RESIDENT) * blocks * warps > self.most_bytes:
+            self.note(f"races: what its {blocks} blocks know of each other takes too many bytes; launch fewer")
+            return []
+        stamps = 4 * len(memory.words_of(module.sites))
+        return memory.parts(ranges, self.most_bytes // stamps * memory.cell_bytes(module.sites, "global"))
 
 
 class Watcher:
@@ -52,16 +75,18 @@ class Watcher:
         watch: what was wished.
         module: the kernel.
         warps: of a block.
-        ranges: addresses and lengths of what may be accessed.
+        ranges: of memory that is watched, apart from each other.
         numbers: of the blocks, in order.
         fault: words of the launch's fault.
     """
 
     def __init__(
-        self, watch: Watch, module: Module, warps: int, ranges: Sequence[tuple[int, int]], numbers: np.ndarray,
+        self, watch: Watch, module: Module, warps: int, ranges: Ranges, numbers: np.ndarray,
         fault: np.ndarray,
     ) -> None:  # fmt: skip
         self._watch, self._module, self._warps, self._numbers, self._fault = watch, module, warps, numbers, fault
+        if watch.between_warps and any(is_of_block(site.item) for site in module.sites):
+            watch.doubt("races between warps of a block with its atomics of scope cta")
         self._total = len(numbers) * warps
         self._rows = self._made_rows(ranges)
         self._table = np.array([row.words() for row in self._rows] or [[0] * context.WATCH_ROW_WORDS], np.int64)
@@ -71,29 +96,22 @@ class Watcher:
         self._call = _CALL(self._called)
         self._blocks: dict[int, tuple[np.ndarray, Block]] = {}
         self._met: tuple[Met, int, int] | None = None
+        self._has_ended = False
 
-    def _made_rows(self, ranges: Sequence[tuple[int, int]]) -> list[Row]:
-        """Rows as far as memory allows."""
-        sites, left, rows = self._module.sites, self._watch.most_bytes, []
-        if any("cta" in site.item.modifiers for site in sites if site.kind == "global atomic"):
-            self._watch.note("races of atomics whose scope is the block: they count as if all blocks saw them")
-        blocks = len(self._numbers)
-        if self._module.learns and 4 * min(blocks, grid.RESIDENT) * self._total > self._watch.most_bytes:
-            self._watch.note(f"races between blocks: what {blocks} blocks know of each other takes too many bytes")
-            return []
+    def _made_rows(self, ranges: Ranges) -> list[Row]:
+        sites = self._module.sites
         cell, words = memory.cell_bytes(sites, "global"), memory.words_of(sites)
-        for start, length in memory.merged(ranges):
-            needed = 4 * len(words) * (length // cell + 2)
-            if needed > left:
-                self._watch.note(f"races in the {length} bytes from {start:#x} on: their stamps take too many bytes")
-                continue
-            left -= needed
-            rows.append(Row.of(start, length, cell, words))
-        return rows
+        return [Row.of(start, length, cell, words) for start, length in ranges]
 
     def begin(self, launch: np.ndarray, shared: np.ndarray, place: int = 0) -> None:
         """Put a block's words into its context."""
-        block = Block(self._module.sites, self._warps, shared, place, self._stamps is not None)
+        if self._has_ended:
+            return
+        try:
+            block = Block(self._module.sites, self._warps, shared, place, self._stamps is not None)
+        except MemoryError:
+            self._give_up("memory is too small")
+            return
         words = block.words
         for word, array in ((context.ROWS, self._table), (context.CLOCK, self._clock), (context.STARTS, self._starts)):
             words[word] = array.ctypes.data
@@ -110,9 +128,9 @@ class Watcher:
 
     def end(self, launch: np.ndarray) -> None:
         """Forget a block that has ended."""
-        _, block = self._blocks.pop(int(launch.ctypes.data))
-        if block.words[context.IS_LOST]:
-            self._watch.note("races from some block on: there are more barriers than stamps")
+        _, block = self._blocks.pop(int(launch.ctypes.data), (None, None))
+        if block is not None and block.words[context.IS_LOST]:
+            self._watch.note("races from some block on: there are more barriers than stamps; launch fewer blocks")
 
     def _called(self, what: int, lanes: int, addresses: int, size: int, values: int, launch: int, site: int) -> None:
         """What native code calls."""
@@ -125,10 +143,15 @@ class Watcher:
                 block.point_to_clocks()
             else:
                 self._judge(block, what, _chosen(lanes, addresses), size, values, site)
-        except OverflowError:
-            self._watch.note("races from some block on: what blocks know of each other takes too many bytes")
-            for other, _ in self._blocks.values():
-                other[context.WATCH] = 0
+        except (OverflowError, MemoryError) as exc:
+            self._give_up(str(exc) if isinstance(exc, OverflowError) else "memory is too small")
+
+    def _give_up(self, reason: str) -> None:
+        """Watch no longer: who misses what orders blocks takes order for a race."""
+        self._watch.note(f"races from some block on: {reason}; launch fewer blocks")
+        self._has_ended = True
+        for launch, _ in self._blocks.values():
+            launch[context.WATCH] = 0
 
     def _pass_barrier(self, block: Block) -> None:
         assert self._stamps is not None
@@ -189,7 +212,7 @@ class Watcher:
             first = self._owner(stamp) // self._warps * self._warps
             return bool((latest <= clock)[first : first + self._warps].all())
         if not (latest <= clock).all():
-            self._watch.note("races with one of several blocks that accessed an address: it is not known which did")
+            self._watch.doubt("races with one of several blocks that accessed an address: it is not known which did")
         return True
 
     def _owner(self, stamp: int) -> int:
