@@ -29,6 +29,8 @@ TRITON_TESTS ?=
 CASES ?= 0
 # Triton's tutorials.
 TUTORIALS ?=
+# Unpacked packages with other people's kernels.
+PUBLISHED ?=
 BIN := $(abspath $(VENV))/bin
 
 export PATH := $(BIN):$(PATH)
@@ -39,10 +41,10 @@ define steps
 step() { local what=$$1 start=$$SECONDS; shift; printf '==> %s\n' "$$what"; "$$@"; printf '==> %s: %ds\n' "$$what" $$((SECONDS - start)); }
 endef
 
-.PHONY: help env train test test-fast test-next verl-checkout test-smollm2 test-triton test-tutorials test-gpu gpu-wheels check-install dist lock check clean
+.PHONY: help env train test test-fast test-next verl-checkout test-smollm2 test-triton test-tutorials test-published test-gpu gpu-wheels check-install dist lock check clean
 
 help:
-	@echo "make train | test | test-fast | test-next | test-smollm2 | test-gpu | test-triton | test-tutorials | gpu-wheels | env | check-install | dist | lock | check | clean"
+	@echo "make train | test | test-fast | test-next | test-smollm2 | test-gpu | test-triton | test-tutorials | test-published | gpu-wheels | env | check-install | dist | lock | check | clean"
 
 env:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 8))' || \
@@ -97,6 +99,14 @@ test-tutorials: env
 	    { echo "make test-tutorials: TUTORIALS=$(TUTORIALS) holds no 01-vector-add.py: name the folder of Triton's tutorials" >&2; exit 1; }
 	$(steps)
 	step "Triton's tutorials" env PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" python -W ignore -m tests.env.executor.tutorials "$(TUTORIALS)"
+
+# Kernels of published packages, which are not imported, judged as `verl-kernel eval` judges (CONTRIBUTING.md fills the folder).
+test-published: env
+	@[[ -n "$(PUBLISHED)" ]] || { echo "make test-published: PUBLISHED is missing: name the folder of the unpacked packages" >&2; exit 1; }
+	for package in liger_kernel flag_gems fla conch; do [[ -d "$(PUBLISHED)/$$package" ]] || \
+	    { echo "make test-published: PUBLISHED=$(PUBLISHED) holds no $$package: unpack the packages that CONTRIBUTING.md names" >&2; exit 1; }; done
+	$(steps)
+	step "published kernels" env PUBLISHED="$(abspath $(PUBLISHED))" python -m pytest -q --tb=short -rA tests/published/judged.py $(PYTEST_ARGS)
 
 # What `requirements/gym.txt` names is all they need: no verl, no vLLM, no environment of ours. On a machine without an index
 # WHEELS=dir holds the wheels of what it lacks.
