@@ -164,9 +164,9 @@ PROGRAMS = [
         TOKENS,
         QKV,
         """
-        q, k, v = [x.float().transpose(1, 2) for x in (q, k, v)]
+        q, k, v = [x.transpose(1, 2) for x in (q, k, v)]
         scores = (q @ k.transpose(-1, -2)).tril() * q.shape[-1] ** -0.5
-        return (scores @ v).transpose(1, 2).bfloat16().contiguous()
+        return (scores @ v).transpose(1, 2).contiguous()
         """,
         """
         batch, tokens, heads, width = q.shape
@@ -192,8 +192,8 @@ PROGRAMS = [
         "batch, tokens, heads, width = 1, 512, 8, 64",
         QKV,
         """
-        q, k, v = [x.float().transpose(1, 2) for x in (q, k, v)]
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).bfloat16().contiguous()
+        q, k, v = [x.transpose(1, 2) for x in (q, k, v)]
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).contiguous()
         """,
         """
         batch, tokens, heads, width = q.shape

@@ -155,7 +155,7 @@ PROGRAMS = [
                 },
             ),
         ),
-        "rows, columns, kept = 512, 2048, 700",
+        "rows, columns, kept = 512, 2048, 641",
         {"x": "torch.randn(rows, columns)", "index": "torch.randint(0, columns, (kept,))"},
         "x.index_select(1, index)",
         """

@@ -23,7 +23,7 @@ OPTIONS = GymOptions(
     true_size="auto",
 )  # fmt: skip
 HONEST = [
-    pytest.param(program, id=program.name, marks=[pytest.mark.xfail(reason=LEFT_OUT[program.name], strict=True)])
+    pytest.param(program, id=program.name, marks=[pytest.mark.xfail(reason=LEFT_OUT[program.name])])
     if program.name in LEFT_OUT
     else pytest.param(program, id=program.name)
     for program in PROGRAMS

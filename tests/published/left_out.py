@@ -1,4 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Honest programs that get no time yet, and why."""
 
-LEFT_OUT: dict[str, str] = {}
+LEFT_OUT: dict[str, str] = {
+    "gems_nll_loss_last_block": "a plain load of a counter that other blocks add to: a race by the memory model",
+    "gems_group_quant_fp8": "elements that a quotient's rounding decides differ by a step of 8 bits",
+    "gems_block_fp8_matmul": "the judge's process ends where an input has 8-bit floats",
+    "fla_logsumexp_bf16": "six configurations of up to 1,024 elements a thread take more than 20 s",
+    "fla_logcumsumexp": "nine configurations with float32 products take more than 20 s",
+    "fla_attention_bf16": "weights in bfloat16 miss the tolerance in some elements",
+    "fla_chunk_linear_attention_bf16": "states and scores in bfloat16 miss the tolerance in some elements",
+}
