@@ -105,6 +105,15 @@ def cfgs():
 @triton.jit
 def q(x, o, n, B: tl.constexpr): tl.store(o, tl.load(x))
 ---
+more = {}
+rest = {"warmup": 5, "rep": 10}
+@triton.autotune(configs=[triton.Config({"B": 64}, **{"num_warps": 4})], key=["n"], **more)
+@triton.jit
+def q(x, n, B: tl.constexpr): tl.store(x, n)
+@triton.autotune(configs=[triton.Config({"B": 64})], key=["n"], **more, **rest)
+@triton.jit
+def q2(x, n, B: tl.constexpr): tl.store(x, n)
+---
 CONFIGS = [triton.Config({"B": b}, num_warps=w) for b in (64, 128) for w in (2, 4)]
 @triton.autotune(configs=CONFIGS, key=["n"])
 @triton.jit

@@ -312,6 +312,82 @@ c = triton.Config({}, pre_hook=lambda n: n["x"].softmax(-1))
 ---
 c = triton.Config({}, **{"pre_hook": helper})
 ---
+more = {"do_bench": helper}
+@triton.autotune(configs=[], key=[], **more)
+@triton.jit
+def k(x): tl.store(x, 1)
+---
+more = {}
+more["do_bench"] = helper
+@triton.autotune(configs=[], key=[], **more)
+@triton.jit
+def k(x): tl.store(x, 1)
+---
+more = {}
+more.update(do_bench=helper)
+@triton.autotune(configs=[], key=[], **more)
+@triton.jit
+def k(x): tl.store(x, 1)
+---
+more = {}
+other = more
+other["do_bench"] = helper
+@triton.autotune(configs=[], key=[], **more)
+@triton.jit
+def k(x): tl.store(x, 1)
+---
+more = {}
+more |= {"do_bench": helper}
+@triton.autotune(configs=[], key=[], **more)
+@triton.jit
+def k(x): tl.store(x, 1)
+---
+more = {}
+more = dict(do_bench=helper)
+@triton.autotune(configs=[], key=[], **more)
+@triton.jit
+def k(x): tl.store(x, 1)
+---
+more = {}
+match {"do_bench": helper}:
+    case more: pass
+@triton.autotune(configs=[], key=[], **more)
+@triton.jit
+def k(x): tl.store(x, 1)
+---
+more = {}
+match {"do_bench": helper}:
+    case {**more}: pass
+@triton.autotune(configs=[], key=[], **more)
+@triton.jit
+def k(x): tl.store(x, 1)
+---
+more = {}
+def put():
+    global more
+    more = {"do_bench": helper}
+put()
+@triton.autotune(configs=[], key=[], **more)
+@triton.jit
+def k(x): tl.store(x, 1)
+---
+more = {**other}
+@triton.autotune(configs=[], key=[], **more)
+@triton.jit
+def k(x): tl.store(x, 1)
+---
+more = {}
+for more in [{"do_bench": helper}]: pass
+@triton.autotune(configs=[], key=[], **more)
+@triton.jit
+def k(x): tl.store(x, 1)
+---
+def made(more):
+    return triton.autotune(configs=[], key=[], **more)
+@triton.autotune(configs=[], key=[], **more)
+@triton.jit
+def k(x): tl.store(x, 1)
+---
 @triton.autotune(configs=[], key=[], do_bench=helper)
 @triton.jit
 def k(x): tl.store(x, 1)

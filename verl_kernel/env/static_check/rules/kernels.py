@@ -61,10 +61,40 @@ def launches(program: ParsedSource) -> Iterator[Violation]:
             handed[may_reset].add(value)
         if isinstance(node, ast.Call) and program.paths(node.func) & _TUNERS:
             for keyword in node.keywords:
-                if keyword.arg is None or keyword.arg == "do_bench":
+                if keyword.arg == "do_bench" or (keyword.arg is None and not _is_constant(program, keyword.value)):
                     yield at(node, "launch", f"{keyword.arg or '**'} is not allowed here: write the arguments out")
     for work in handed.values():
         yield from work.violations()
+
+
+def _is_constant(program: ParsedSource, value: ast.expr) -> bool:
+    """Whether `**value` is a dictionary of constants, or a name that is bound to one once and used as `**name` only."""
+    if isinstance(value, ast.Dict):
+        return all(isinstance(item, ast.Constant) for item in (*value.keys, *value.values))
+    if not isinstance(value, ast.Name):
+        return False
+    return program.once("constant", program.key(value.id, value), lambda: _is_constant_name(program, value))
+
+
+def _is_constant_name(program: ParsedSource, name: ast.Name) -> bool:
+    values, uses = program.values(name.id, name), program.occurrences(name)
+    if len(values) != 1 or not isinstance(values[0], ast.Dict) or not _is_constant(program, values[0]):
+        return False
+    if name.id in program.once("bound otherwise", "", lambda: _bound_otherwise(program)):
+        return False
+    return len(uses) == 1 + sum(_is_unpacked(program, use) for use in uses)
+
+
+def _is_unpacked(program: ParsedSource, name: ast.Name) -> bool:
+    parent = program.parents[id(name)]
+    return isinstance(name.ctx, ast.Load) and isinstance(parent, ast.keyword) and parent.arg is None
+
+
+def _bound_otherwise(program: ParsedSource) -> set[object]:
+    """Names that imports, patterns, handlers, parameters or `global` may bind."""
+    fields = ("name", "asname", "rest", "arg")
+    found: set[object] = {getattr(node, field, None) for node in program.nodes for field in fields}
+    return found.union(*(getattr(node, "names", ()) for node in program.every(ast.Global, ast.Nonlocal)))
 
 
 class _Handed:
