@@ -194,7 +194,7 @@ def installable(words: list[str]) -> bool:
     lock = (ROOT / "requirements" / "cpu.txt").read_text().splitlines()
     wheel = f"dist/verl_kernel-{importlib.metadata.version('verl-kernel')}-py3-none-any.whl"
     match [word for word in words if word != "--no-deps"]:
-        case ["-r", file]:
+        case ["-r", file] | ["--target", _, "-r", file]:
             return (ROOT / file).is_file()
         case ["-e", "."]:
             return True
