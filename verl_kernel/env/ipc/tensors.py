@@ -58,20 +58,29 @@ class TensorSpec:
         Raises:
             TypeError: a tensor that shared memory cannot hold (sparse, quantised, exotic dtype).
         """
-        name = str(tensor.dtype).removeprefix("torch.")
-        if name not in DTYPES or tensor.layout is not torch.strided:
-            raise TypeError(f"a tensor of dtype {name} and layout {tensor.layout} cannot cross processes")
+        name = _known_dtype(tensor)
         dense = torch.empty_like(tensor, device="meta")
         return cls(name, tuple(tensor.shape), tuple(dense.stride()))
+
+
+def _known_dtype(tensor: torch.Tensor) -> str:
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name not in DTYPES or tensor.layout is not torch.strided:
+        raise TypeError(
+            f"a tensor of dtype {name} and layout {tensor.layout}, which cannot cross processes: "
+            f"use torch.strided and one of {', '.join(DTYPES)}"
+        )
+    return name
 
 
 def flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
     """The JSON tree of `value`; its tensors are appended to `tensors`.
 
     Raises:
-        TypeError: a leaf is neither a tensor nor a plain scalar.
+        TypeError: a leaf is neither a tensor that shared memory can hold nor a plain scalar.
     """
     if isinstance(value, torch.Tensor):
+        _known_dtype(value)
         tensors.append(value)
         return {"tensor": len(tensors) - 1}
     if type(value) in _SCALARS:
