@@ -172,12 +172,16 @@ def test_an_exact_convolution_is_right_although_cudnn_would_round(verdict, mode)
     assert result.status is EvalStatus.OK, result.error
 
 
+IN_BFLOAT16 = REFERENCE.replace("torch.relu(self.linear(x))", "torch.relu(self.linear(x)).bfloat16()")
+
+
 @pytest.mark.parametrize(
     ("mode", "source", "reference"),
     [
         ("ieee", EXACT, REFERENCE), ("tf32", EXACT, REFERENCE), ("tf32", WRONG["zeros"], REFERENCE),
         ("ieee", WRONG["zeros"], REFERENCE), ("tf32", HONEST, PRODUCTLESS), ("ieee", HONEST, PRODUCTLESS),
         ("tf32", HONEST.replace("tl.maximum(v, 0.0)", "v"), PRODUCTLESS),
+        ("ieee", candidate(body="return (1.05 * self.fused(x)).bfloat16()"), IN_BFLOAT16),
     ],
 )  # fmt: skip
 def test_the_reference_is_run_again_only_where_tf32_may_be_the_reason(verdict, monkeypatch, mode, source, reference):

@@ -21,6 +21,7 @@ from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.tamper.hack_flags import HackFlag
 
 Rooms = list[Room | None] | None
+_PRECISE = (torch.float32, torch.complex64, torch.float64, torch.complex128)
 _PRECISION = (
     '; TF32 explains that: multiply float32 with tl.dot(..., input_precision="ieee"), unless kernelgym.float32 is tf32'
 )
@@ -81,13 +82,18 @@ class OutputCheck:
         """Whether an output is the trial's, and the room it needed; `explain` asks if TF32 is why it is not."""
         expected = trial.expected.tensors
         plain = self._compare(expected, actual)
-        if plain.ok or not (explain or self._float32 == "tf32") or not has_products(trial.events):
+        if plain.ok or not (explain or self._float32 == "tf32") or not self._may_be_tf32(trial):
             return plain, None
         if not self._compare(expected, actual, limits(expected, self._reference.least)).ok:
             return plain, None
         rooms = self._reference.room(trial, self._guard)
         roomy = plain if rooms is None else self._compare(expected, actual, rooms)
         return (roomy, rooms) if self._float32 == "tf32" else (replace(plain, is_tf32=roomy.ok), None)
+
+    def _may_be_tf32(self, trial: Trial) -> bool:
+        """Whether there are products, and an output that is more precise than TF32."""
+        precise = any(tensor.dtype in _PRECISE for tensor in trial.expected.tensors)
+        return precise and has_products(trial.events)
 
     def _compare(self, expected: list[torch.Tensor], actual: list[torch.Tensor], rooms: Rooms = None) -> Agreement:
         triples = zip(expected, actual, rooms or [None] * len(expected), strict=True)
