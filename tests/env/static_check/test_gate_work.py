@@ -4,7 +4,7 @@
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.env.static_check.gate_programs import ENTRY, HEADER
@@ -53,6 +53,7 @@ def test_twice_the_text_is_twice_the_work(name, fixed):
 
 
 @settings(max_examples=8, deadline=None)
+@example(["aliases of aliases backwards", "classes in a row", "classes that inherit in turn", "kernels"])
 @given(st.lists(st.sampled_from(sorted(SHAPES)), min_size=2, max_size=4, unique=True))
 def test_mixtures_are_no_worse(names):
     def mixed(size: int) -> str:
@@ -63,7 +64,7 @@ def test_mixtures_are_no_worse(names):
         work(mixed(size))
     # By differences: how much work is the same for any length depends on where the gate stops.
     small, middle, large = (work(mixed(size)) for size in sizes)
-    assert large - middle < 2.6 * max(middle - small, 200), (small, middle, large)
+    assert large - middle < 2.2 * max(middle - small, 200), (small, middle, large)
 
 
 def test_there_is_an_end_to_what_is_read():

@@ -53,12 +53,11 @@ class Scope:
 
     def symbol(self, name: str) -> symtable.Symbol | None:
         """What the compiler knows of a name that it has seen in this scope."""
-        try:
-            symbol = self.table.lookup(name)
-        except KeyError:
+        # `lookup` reads all scopes inside this one for each name, which is quadratic.
+        flags: int | None = self.table._table.symbols.get(name)  # type: ignore[attr-defined]
+        if flags is None or (_INLINED and flags & _COMPREHENSION_ONLY):
             return None
-        flags: int = symbol._Symbol__flags  # type: ignore[attr-defined]
-        return None if _INLINED and flags & _COMPREHENSION_ONLY else symbol
+        return symtable.Symbol(name, flags, module_scope=self.table.get_type() == "module")
 
     def binds(self, name: str) -> bool:
         """Whether some statement binds a name in this very scope."""
