@@ -6,34 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.env.executor.ptx import aligned, buffer, entry
-from verl_kernel.env.executor.kernel import Kernel
+from tests.env.executor.tile_reads import COPIES, FAR, LOADS, MEGABYTE, NEAR, launches
 from verl_kernel.env.executor.rereads import _distinct_between
-
-MEGABYTE, TILE = 1 << 20, 4096
-READ = (
-    ".reg .b64 %in, %out, %o; .reg .b32 %t, %b, %x, %tile; .reg .pred %p;"
-    "ld.param.u64 %in, [p0]; ld.param.u64 %out, [p1]; mov.u32 %t, %tid.x; mov.u32 %b, %ctaid.x; {tile}"
-    "mul.wide.u32 %o, %tile, 4096; add.u64 %in, %in, %o; mul.wide.u32 %o, %t, 16; add.u64 %in, %in, %o;"
-    "{loads} mul.wide.u32 %o, %b, 4; add.u64 %out, %out, %o; setp.eq.u32 %p, %t, 0; @%p st.global.b32 [%out], %x; ret;"
-)
-"""Each block reads a tile of 4 kB."""
-LOADS = "".join(f"ld.global.b32 %x, [%in+{at}];" for at in range(0, TILE, 512))
-COPIES = "".join(
-    f"cp.async.cg.shared.global [%s], [%in+{at}], 16;" for at in range(0, TILE, 512)
-)  # fmt: skip
-COPIES = f".reg .b32 %s; mul.lo.u32 %s, %t, 16; {COPIES} cp.async.wait_all; mov.u32 %x, 0;"
-NEAR, FAR = "shr.u32 %tile, %b, 1;", "and.b32 %tile, %b, {};"
 
 
 def read(megabytes: int, tile: str, seed: int | None = None, loads: str = LOADS) -> tuple[tuple[int, int], ...]:
     """What `Rereads` finds where two blocks read each tile."""
-    tiles = megabytes * MEGABYTE // TILE
-    kernel = Kernel(entry(READ.format(tile=tile.format(tiles - 1), loads=loads), 2), 1, 512)
-    source, out = aligned(megabytes * MEGABYTE), aligned(8 * tiles, np.uint32)
-    order = None if seed is None else np.random.default_rng(seed).permutation(2 * tiles)
-    arguments, buffers = [source.ctypes.data, out.ctypes.data], [buffer(source), buffer(out)]
-    return kernel.launch((2 * tiles,), arguments, buffers, order=order).rereads
+    run, blocks = launches(megabytes, tile, loads)
+    return run(None if seed is None else np.random.default_rng(seed).permutation(blocks)).rereads
 
 
 @pytest.mark.parametrize("megabytes", [8, 64])

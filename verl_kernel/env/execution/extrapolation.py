@@ -33,7 +33,7 @@ def extrapolated(shape: tuple[int, int, int], runs: Sequence[Weighted]) -> Launc
         writes=[
             _use([(weight, count.writes[number]) for weight, count in runs]) for number in range(len(first.writes))
         ],
-        rereads=(),  # programs that run apart do not tell what others would have read between them
+        rereads=(),  # `windows` finds these
         heaviest_bytes=max(count.heaviest_bytes for _, count in runs),
         heaviest_work=max(count.heaviest_work for _, count in runs),
     )  # fmt: skip

@@ -7,13 +7,14 @@ Two samples are drawn apart from each other, and must agree: they are doubled un
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
 from verl_kernel.env.execution.extrapolation import Weighted, extrapolated
 from verl_kernel.env.execution.strata import WHOLE, Grid, Stratum, strata
+from verl_kernel.env.execution.windows import Windows
 from verl_kernel.env.executor.counts import LaunchCount
 from verl_kernel.env.ipc.execution_messages import Tally
 
@@ -78,7 +79,9 @@ class Sampler:
             samples = [self._sample(strata(self.grid, between), known) for _ in range(2)]
             what, part = self.compare(*(self.told(extrapolated(self.grid, sample)) for sample in samples))
             if part <= AGREEMENT:
-                return extrapolated(self.grid, [(weight / 2, count) for sample in samples for weight, count in sample])
+                both = [(weight / 2, count) for sample in samples for weight, count in sample]
+                found = extrapolated(self.grid, both)
+                return replace(found, rereads=Windows(self.run, self.grid, self.random).rereads(found))
             between *= 2
         raise Apart(what, part)
 

@@ -65,6 +65,8 @@ class LaunchCount:
     """What the block that moves most moves, as `Use` counts."""
     heaviest_work: int
     """Instructions of single threads of the block that executes most."""
+    log: Rereads | None = None
+    """What `rereads` comes from; None of a launch of which parts ran."""
 
     def instructions(self) -> Counter[str]:
         """How many lanes executed each opcode; those that a guard held back count too."""
@@ -173,7 +175,7 @@ class Traffic:
             sites=counters.sites(words, entered), reads=uses[::2], writes=uses[1::2],
             rereads=self.rereads.distances(uses[::2], uses[1::2]),
             heaviest_bytes=int(self.work[traffic.SECTORS_MOST]) * traffic.SECTOR,
-            heaviest_work=int(self.work[traffic.WORK_MOST]),
+            heaviest_work=int(self.work[traffic.WORK_MOST]), log=self.rereads,
         )  # fmt: skip
 
 

@@ -8,8 +8,9 @@ the blocks' numbers: a cache that evicts what was used longest ago keeps bytes w
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections import Counter
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import floor, log2
 
 import numpy as np
@@ -31,6 +32,28 @@ def base(row: int, address: int) -> int:
     return (address >> 9) - (row << rereads.ROW_SHIFT)
 
 
+def is_small(reads: Sequence[Use], writes: Sequence[Use]) -> bool:
+    """Whether a launch reads little again, or moves no more than every second-level cache holds.
+
+    A buffer that such a cache holds is not looked at: what else moves meanwhile is many times as much.
+    """
+    read, written = (sum(use.once for use in uses) for uses in (reads, writes))
+    again = sum(use.own - use.once for use in reads if use.extent > LEAST)
+    return _FEW * again <= read or read + written <= LEAST
+
+
+@dataclass(frozen=True)
+class Later:
+    """What the later half of consecutive blocks loads: parts of it by distance, above `LEAST`."""
+
+    again: dict[int, float]
+    """Loaded before by one of these blocks."""
+    first: dict[int, float]
+    """By none of them: if another block has loaded it, that is further away."""
+    new: float
+    """The part that none of them has loaded before, whatever the distance."""
+
+
 class Rereads:
     """The log of one launch.
 
@@ -49,29 +72,78 @@ class Rereads:
             reads: of the launch, by buffer.
             writes: likewise.
         """
-        read, written = (sum(use.once for use in uses) for uses in (reads, writes))
-        again = sum(use.own for use in reads) - read
-        if _FEW * again <= read or read + written <= LEAST or not self.log[rereads.LOG_USED]:
+        if is_small(reads, writes) or not self.log[rereads.LOG_USED]:
             return ()
-        places, sectors = self._records()
+        read, written = (sum(use.once for use in uses) for uses in (reads, writes))
+        places, sectors, _ = self._records()
         each = float(sectors.mean()) * _SECTOR * (int(self.log[rereads.LOG_MASK]) + 1) * (1 + written / read)
-        found: Counter[int] = Counter()
-        for count, weight in zip(_distinct_between(places.tolist()), sectors.tolist(), strict=True):
-            if count * each > LEAST:
-                found[floor(2.0 ** (floor(_STEPS * log2(count * each)) / _STEPS))] += weight
-        share = sum(use.own for use in reads) / float(sectors.sum())
-        most = again / max(1.0, share * found.total())
-        return tuple((distance, round(weight * share * min(1.0, most))) for distance, weight in sorted(found.items()))
+        asked = sum(use.own for use in reads)
+        found = _far(_distinct_between(places.tolist()), sectors / float(sectors.sum()), each)
+        return scaled(found, asked, asked - read)
 
-    def _records(self) -> tuple[np.ndarray, np.ndarray]:
-        """Places and sectors, once for each block that read there, by the grid's order."""
+    def later(self, written: int) -> Later:
+        """What is loaded by the later half of these blocks, if they are consecutive ones of a larger launch.
+
+        Args:
+            written: bytes, by the blocks of the log.
+        """
+        places, sectors, blocks = self._records()
+        late = 2 * blocks > blocks[:1] + blocks[-1:]
+        if not late.any():
+            return Later({}, {}, 0.0)
+        is_first = _firsts(places)
+        each = self.moved(written) / int(is_first.sum())
+        between = np.where(is_first, np.cumsum(is_first) - 1, _distinct_between(places.tolist()))
+        parts = sectors / float(sectors[late].sum())
+        again, first = (_far(between[part], parts[part], each) for part in (late & ~is_first, late & is_first))
+        return Later(again, first, float(parts[late & is_first].sum()))
+
+    def moved(self, written: int) -> float:
+        """Bytes that the blocks of the log loaded, each once, and those that they wrote."""
+        places, sectors, _ = self._records()
+        if not len(places):
+            return written
+        return (
+            float(sectors.mean()) * _SECTOR * (int(self.log[rereads.LOG_MASK]) + 1) * len(np.unique(places)) + written
+        )
+
+    def _records(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Places, sectors and blocks, once for each block that read there, by the grid's order."""
         used = int(self.log[rereads.LOG_USED])
         rows = self.log[rereads.LOG_HEAD :][: rereads.RECORD_WORDS * used].reshape(-1, rereads.RECORD_WORDS)
         places, told = rows[:, rereads.RECORD_PLACE], rows[:, rereads.RECORD_BLOCK]
         order = np.lexsort((places, told >> 16))
         places, blocks, sectors = places[order], (told >> 16)[order], (told & 0xFFFF)[order]
-        starts = np.flatnonzero(np.append(True, (np.diff(places) != 0) | (np.diff(blocks) != 0)))
-        return places[starts], np.add.reduceat(sectors, starts)
+        starts = np.flatnonzero((np.diff(places, prepend=-1) != 0) | (np.diff(blocks, prepend=-1) != 0))
+        return places[starts], np.add.reduceat(sectors, starts) if used else sectors, blocks[starts]
+
+
+def scaled(parts: Mapping[int, float], asked: int, again: int) -> tuple[tuple[int, int], ...]:
+    """Bytes by distance, `again` at most.
+
+    Args:
+        parts: of the bytes that blocks load, by distance.
+        asked: all these bytes.
+        again: those beyond a first time.
+    """
+    each = asked * min(1.0, again / max(1.0, asked * sum(parts.values())))
+    return tuple((distance, round(part * each)) for distance, part in sorted(parts.items()))
+
+
+def _far(between: Sequence[int], parts: np.ndarray, each: float) -> dict[int, float]:
+    """Parts by distance, above `LEAST`; `each` is bytes for one of the places between."""
+    found: defaultdict[int, float] = defaultdict(float)
+    for count, part in zip(between, parts.tolist(), strict=True):
+        if count * each > LEAST:
+            found[floor(2.0 ** (floor(_STEPS * log2(count * each)) / _STEPS))] += part
+    return found
+
+
+def _firsts(places: np.ndarray) -> np.ndarray:
+    """Which places come for the first time."""
+    is_first = np.zeros(len(places), bool)
+    is_first[np.unique(places, return_index=True)[1]] = True
+    return is_first
 
 
 def _distinct_between(places: Sequence[int]) -> list[int]:

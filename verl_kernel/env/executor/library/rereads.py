@@ -2,7 +2,8 @@
 """A sample of what blocks load from the second level, in native code, to tell how far apart they load it again.
 
 An access is written down if a hash of where it lies is small enough: so of each place either all accesses are written
-down or none. Where the log fills, the places are halved, and those that go are taken out (`vk_thin`).
+down or none. Where the log fills, what a block asked of a place one after the other becomes one record; if that is not
+enough, the places are halved, and those that go are taken out (`vk_thin`).
 """
 
 from __future__ import annotations
@@ -28,20 +29,16 @@ entry:
   %mask.p = getelementptr i64, ptr %log, i64 @LOG_MASK@
   %salt.p = getelementptr i64, ptr %log, i64 @LOG_SALT@
   %salt = load i64, ptr %salt.p
+  %mask.now = load i64, ptr %mask.p
   br label %look
 look:
+  %mask = phi i64 [ %mask.now, %entry ], [ %mask.next, %halved ]
   %used = load i64, ptr %used.p
   %is.full = icmp ugt i64 %used, @MOST@
-  br i1 %is.full, label %halve, label %out
-halve:
-  %mask.old = load i64, ptr %mask.p
-  %mask.twice = shl i64 %mask.old, 1
-  %mask = or i64 %mask.twice, 1
-  store i64 %mask, ptr %mask.p
-  br label %each
+  br i1 %is.full, label %each, label %out
 each:
-  %i = phi i64 [ 0, %halve ], [ %i.next, %each ]
-  %kept = phi i64 [ 0, %halve ], [ %kept.next, %each ]
+  %i = phi i64 [ 0, %look ], [ %i.next, %each ]
+  %kept = phi i64 [ 0, %look ], [ %kept.next, %each ]
   %from.half = shl i64 %i, 1
   %from.at = add i64 %from.half, @LOG_HEAD@
   %from = getelementptr i64, ptr %log, i64 %from.at
@@ -52,13 +49,31 @@ each:
   %to.at = add i64 %to.half, @LOG_HEAD@
   %to = getelementptr i64, ptr %log, i64 %to.at
   %to.block = getelementptr i64, ptr %to, i64 1
+  %last = getelementptr i64, ptr %to, i64 -2
+  %last.block.p = getelementptr i64, ptr %to, i64 -1
+  %last.place = load i64, ptr %last
+  %last.block = load i64, ptr %last.block.p
+  %same.place = icmp eq i64 %place, %last.place
+  %blocks.differ = xor i64 %block, %last.block
+  %same.block = icmp ult i64 %blocks.differ, 65536
+  %last.sectors = and i64 %last.block, 65535
+  %fits = icmp ult i64 %last.sectors, 65520
+  %is.first = icmp eq i64 %kept, 0
+  %same = and i1 %same.place, %same.block
+  %may.join = and i1 %same, %fits
+  %joins = select i1 %is.first, i1 false, i1 %may.join
+  %sectors = and i64 %block, 65535
+  %more.sectors = select i1 %joins, i64 %sectors, i64 0
+  %joined = add i64 %last.block, %more.sectors
+  store i64 %joined, ptr %last.block.p
   store i64 %place, ptr %to
   store i64 %block, ptr %to.block
   %mixed = xor i64 %place, %salt
   %spread = mul i64 %mixed, @HASH@
   %hash = lshr i64 %spread, @HASH_SHIFT@
   %bits = and i64 %hash, %mask
-  %stays = icmp eq i64 %bits, 0
+  %is.drawn = icmp eq i64 %bits, 0
+  %stays = select i1 %joins, i1 false, i1 %is.drawn
   %one = zext i1 %stays to i64
   %kept.next = add i64 %kept, %one
   %i.next = add i64 %i, 1
@@ -66,6 +81,9 @@ each:
   br i1 %more, label %each, label %halved
 halved:
   store i64 %kept.next, ptr %used.p
+  store i64 %mask, ptr %mask.p
+  %mask.twice = shl i64 %mask, 1
+  %mask.next = or i64 %mask.twice, 1
   %is.spent = icmp eq i64 %mask, @ALL@
   br i1 %is.spent, label %out, label %look
 out:
