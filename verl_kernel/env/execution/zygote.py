@@ -60,10 +60,14 @@ def _prepare(folder: str) -> Ready:
 
 
 def _load_library(folder: str) -> None:
-    """Load what most kernels call: seconds the first time, then from the folder; less where that cannot be used."""
+    """Load what most kernels call: seconds the first time, then from the folder; less where that cannot be used.
+
+    Without Landlock a candidate of the same user could write there.
+    """
     cache = None
-    with suppress(OSError):
-        cache = ObjectCache(folder)
+    if landlock.abi():
+        with suppress(OSError):
+            cache = ObjectCache(folder)
     library().need(common.FIRST if cache is None else common.common(), cache)
 
 

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which code of the library an executing process takes from a folder."""
+
+import pytest
+
+from verl_kernel.env.execution import zygote
+from verl_kernel.env.executor.library import common
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What is asked of the library: functions, and where their code is kept."""
+    found = []
+
+    class Library:
+        def need(self, keys, cache):
+            found.append((keys, cache))
+
+    monkeypatch.setattr(zygote, "library", Library)
+    return found
+
+
+def test_code_is_kept_in_a_folder(asked, tmp_path):
+    zygote._load_library(str(tmp_path))
+    assert asked[0][1] is not None
+
+
+def test_what_a_candidate_could_write_is_not_executed(asked, tmp_path, monkeypatch):
+    monkeypatch.setattr(zygote.landlock, "abi", lambda: 0)
+    zygote._load_library(str(tmp_path / "code"))
+    assert asked == [(common.FIRST, None)] and not (tmp_path / "code").exists()
+
+
+def test_a_folder_of_others_is_not_read(asked, tmp_path):
+    tmp_path.chmod(0o777)
+    zygote._load_library(str(tmp_path))
+    assert asked == [(common.FIRST, None)]
