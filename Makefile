@@ -41,10 +41,10 @@ define steps
 step() { local what=$$1 start=$$SECONDS; shift; printf '==> %s\n' "$$what"; "$$@"; printf '==> %s: %ds\n' "$$what" $$((SECONDS - start)); }
 endef
 
-.PHONY: help env train test test-fast test-next verl-checkout test-smollm2 test-triton test-tutorials test-published test-gpu gpu-wheels check-install dist lock check clean
+.PHONY: help env train test test-fast test-next verl-checkout test-smollm2 test-triton test-tutorials test-numba test-published test-gpu gpu-wheels check-install dist lock check clean
 
 help:
-	@echo "make train | test | test-fast | test-next | test-smollm2 | test-gpu | test-triton | test-tutorials | test-published | gpu-wheels | env | check-install | dist | lock | check | clean"
+	@echo "make train | test | test-fast | test-next | test-smollm2 | test-gpu | test-triton | test-tutorials | test-numba | test-published | gpu-wheels | env | check-install | dist | lock | check | clean"
 
 env:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 8))' || \
@@ -99,6 +99,13 @@ test-tutorials: env
 	    { echo "make test-tutorials: TUTORIALS=$(TUTORIALS) holds no 01-vector-add.py: name the folder of Triton's tutorials" >&2; exit 1; }
 	$(steps)
 	step "Triton's tutorials" env PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" python -W ignore -m tests.env.executor.tutorials "$(TUTORIALS)"
+
+# PTX that another producer than Triton makes, run by the executor (CONTRIBUTING.md fills the folder).
+test-numba: env
+	@[[ -d "$(NUMBA)/nvidia/cuda_nvcc" ]] || \
+	    { echo "make test-numba: NUMBA=$(NUMBA) holds no nvidia/cuda_nvcc: unpack the packages that CONTRIBUTING.md names" >&2; exit 1; }
+	$(steps)
+	step "numba's kernels" env NUMBA="$(abspath $(NUMBA))" python -m pytest -q --tb=short tests/numba_cuda/executed.py $(PYTEST_ARGS)
 
 # Kernels of published packages, which are not imported, judged as `verl-kernel eval` judges (CONTRIBUTING.md fills the folder).
 test-published: env

@@ -90,11 +90,15 @@ def test_lines_of_the_source_are_kept():
     assert made.instructions[0].place == Place(1, 12) and made.files[1] == "/x/k.py"
 
 
-def test_local_and_shared_variables_have_places():
-    made = kernel(
-        ".local .align 4 .b8 depot[28];\n.shared .align 8 .b8 part[24];", head=".extern .shared .align 16 .b8 rest[];"
-    )
-    assert (made.local, made.local_bytes, made.shared["part"], made.shared_bytes) == ({"depot": 0}, 28, 0, 24)
+def test_local_variables_have_places():
+    made = kernel(".local .align 4 .b8 depot[28];")
+    assert (made.local, made.local_bytes) == ({"depot": 0}, 28)
+
+
+def test_shared_variables_have_places_and_what_the_launch_adds_is_behind_them():
+    head = ".extern .shared .align 16 .b8 rest[];\n.visible .shared .align 8 .b8 front[8];"
+    made = kernel(".shared .align 8 .b8 part[20];", head=head)
+    assert (made.shared, made.shared_bytes) == ({"front": 0, "part": 8, "rest": 32}, 32)
 
 
 def test_tables_are_bytes():

@@ -97,6 +97,7 @@ class _Reader:
             int(number): f"{folder}/{file}" if file else folder for number, folder, file in _FILE.findall(head + tail)
         }
         self._made = Program(name, parameters, {}, [], {}, {}, 0, {}, 0, {}, files)
+        self._added: list[tuple[str, int]] = []
         self._scopes: list[dict[str, str]] = []
         self._label = ""
         self._targets: dict[str, list[str]] = {}
@@ -108,14 +109,17 @@ class _Reader:
             self._read(kind, text)
 
     def program(self) -> Program:
-        """What was read."""
-        return self._made
+        """What was read. Memory that the launch adds is behind all that is declared with a length."""
+        made = self._made
+        for name, step in self._added:
+            made.shared_bytes = made.shared[name] = -(-made.shared_bytes // step) * step
+        return made
 
     def _read_head(self, head: str) -> None:
         for width, name, _, values in _TABLE.findall(head):
             self._made.constants[name] = _table(int(width) // 8, values.strip("{} "))
-        for item in re.findall(r"^\s*(\.(?:extern\s+)?\.?shared[^;]*);", head, re.M):
-            self._declare(item.replace(".extern", "").strip())
+        for item in re.findall(r"^\s*(?:\.(?:extern|visible|weak)\s+)?(\.shared[^;]*);", head, re.M):
+            self._declare(item)
 
     def _declare(self, text: str) -> None:
         """Give a variable of shared or local memory its place."""
@@ -126,6 +130,8 @@ class _Reader:
         size = int(width) // 8 * (1 if count is None else int(count or 0))
         used, places = (made.shared_bytes, made.shared) if space == "shared" else (made.local_bytes, made.local)
         step = int(align or int(width) // 8)
+        if count == "":
+            self._added.append((name, step))
         places[name] = -(-used // step) * step
         if space == "shared":
             made.shared_bytes = places[name] + size
