@@ -607,4 +607,14 @@ if __name__ == "__main__":
     @missing
     def main(): return [undefined for a in sys.argv]; main()  # pass
 CONSTANT = 1
+---
+print("{}".format(1))
+---
+name = "block {0:>{1}}".format(1, 2)
+---
+text = "{x:.2f} {{0.a}}".format(x=1.0)
+---
+text = "%(size)s" % {"size": 3}
+---
+text = format(3, "d") + f"{3:>4}"
 '''.strip("\n").split("\n---\n")

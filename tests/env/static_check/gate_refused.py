@@ -949,4 +949,46 @@ def q(x): return x
 torch.accelerator.set_device_index(0)
 ---
 with torch.accelerator.Graph(): pass
+---
+"{0.__globals__}".format(helper)
+---
+"{0.a[b]}".format(helper)
+---
+"{:{0.a}}".format(helper)
+---
+"{0[a]:{1}}".format({}, 2)
+---
+str.format("{0.a}", helper)
+---
+t = "{0.a}"
+t.format(helper)
+---
+"".join(["{0", ".a}"]).format(helper)
+---
+("{0" + ".a}").format(helper)
+---
+"{a.b}".format_map({"a": helper})
+---
+"{}".format_map({})
+---
+write = str.format
+---
+list(map("{0.a}".format, [helper]))
+---
+getattr("{0.a}", "format")(helper)
+---
+getattr(str, "format_map")
+---
+"{".format(helper)
+---
+"{:{:{:{:}}}}".format(1)
+---
+match helper:
+    case str(format=f): pass
+---
+match helper:
+    case object(fn=f): pass
+---
+match helper:
+    case object(data_ptr=f): pass
 '''.strip("\n").split("\n---\n")

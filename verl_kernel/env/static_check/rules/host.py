@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from string import Formatter
 
 import torch
 
@@ -32,8 +33,10 @@ _REGISTER = frozenset("register_buffer register_parameter register_module".split
 _TENSOR_PRIVATE = frozenset(name for name in dir(torch.Tensor) if name.startswith("_"))
 _DEFAULTS = "collections.defaultdict"
 _PLAIN_FACTORIES = frozenset("int float list dict set tuple str bool".split())
-_READ_IN_FULL = frozenset("data_ptr fn run warmup".split())
+_READ_IN_FULL = frozenset("data_ptr fn run warmup format format_map".split())
 """Attributes that may be used in some ways only, so every use must be visible in the text."""
+_DEPTH = 2
+"""How deep Python itself follows fields in fields."""
 _KERNEL_ATTRIBUTES = frozenset(("best_config", "configs"))
 _MUTATORS = frozenset(
     "append extend insert update setdefault add pop popitem clear remove discard sort reverse appendleft extendleft "
@@ -52,7 +55,7 @@ def attributes(program: ParsedSource) -> Iterator[Violation]:
                 yield at(node, "attribute", reason)
         elif isinstance(node, ast.MatchClass):
             for name in node.kwd_attrs:
-                if name.startswith("_") or _name_reason(name):
+                if name.startswith("_") or name in _READ_IN_FULL or _name_reason(name):
                     yield at(node, "attribute", f"attribute {name} is not allowed")
         if isinstance(node, ast.Attribute | ast.Name):
             for reason in filter(None, map(refusal, sorted(program.paths(node)))):
@@ -71,7 +74,27 @@ def _attribute(program: ParsedSource, node: ast.Attribute, name: str) -> str:
         return f"{name} of a kernel is not allowed: launch with kernel[grid](...)"
     if name == "data_ptr" and not addresses.may_be_taken(program, node):
         return "data_ptr may only be compared, taken modulo an alignment, or put into a list for torch.tensor"
+    if name in ("format", "format_map") and not _is_plain_format(program, node):
+        return f"{name} reads attributes by their names in a text: write an f-string"
     return _name_reason(name)
+
+
+def _is_plain_format(program: ParsedSource, node: ast.Attribute) -> bool:
+    """Whether a text that stands here is filled with values as they are, and not with what they hold."""
+    text, parent = node.value, program.parents[id(node)]
+    is_called = isinstance(parent, ast.Call) and parent.func is node and node.attr == "format"
+    return is_called and isinstance(text, ast.Constant) and isinstance(text.value, str) and not _reads_inside(text.value)
+
+
+def _reads_inside(text: str, depth: int = 0) -> bool:
+    """Whether a field of a format string has a dot or a bracket in its name; one that cannot be read counts too."""
+    if depth > _DEPTH:
+        return True
+    try:
+        fields = list(Formatter().parse(text))
+    except ValueError:
+        return True
+    return any(set(name or "") & {".", "["} or _reads_inside(spec or "", depth + 1) for _, name, spec, _ in fields)
 
 
 def _name_reason(name: str) -> str:
