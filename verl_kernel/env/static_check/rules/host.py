@@ -82,8 +82,9 @@ def _attribute(program: ParsedSource, node: ast.Attribute, name: str) -> str:
 def _is_plain_format(program: ParsedSource, node: ast.Attribute) -> bool:
     """Whether a text that stands here is filled with values as they are, and not with what they hold."""
     text, parent = node.value, program.parents[id(node)]
-    is_called = isinstance(parent, ast.Call) and parent.func is node and node.attr == "format"
-    return is_called and isinstance(text, ast.Constant) and isinstance(text.value, str) and not _reads_inside(text.value)
+    if not (isinstance(parent, ast.Call) and parent.func is node and node.attr == "format"):
+        return False
+    return isinstance(text, ast.Constant) and isinstance(text.value, str) and not _reads_inside(text.value)
 
 
 def _reads_inside(text: str, depth: int = 0) -> bool:
