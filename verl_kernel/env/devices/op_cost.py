@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from verl_kernel.env.devices.op_flops import flops_of, is_pointwise, plain_name, tensors_in
-from verl_kernel.env.devices.op_prices.call import Call, nbytes
+from verl_kernel.env.devices.op_prices.call import Call, bound, in_order, nbytes
+from verl_kernel.env.devices.op_prices.indexed import BAGS, bag_bytes, scattered_bytes
 from verl_kernel.env.devices.op_prices.table import Price, price_of
 from verl_kernel.env.trace import Step
 
@@ -80,11 +81,12 @@ def op_cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: A
     name = func._schema.name
     if name in FREE_OPS or _is_view(func):
         return None
+    args, kwargs = in_order(func, args, kwargs)
     inputs = list(_inputs(func, args, kwargs))
     outputs = tensors_in(result)
     if not any(tensor.numel() for tensor in (*inputs, *outputs)):
         return None
-    traffic = _traffic(name, inputs, outputs or list(_mutated(func, args)))
+    traffic = _traffic(name, bound(func, args, kwargs), inputs, outputs or list(_mutated(func, args)))
     known = flops_of(func, args, kwargs, result)
     if known is None:
         return OpCost(traffic, 0, priced=False)
@@ -102,15 +104,17 @@ def _price(func: Any) -> tuple[Price, int]:
     return price_of(name, is_pointwise(name))
 
 
-def _traffic(name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> int:
-    written = sum(map(nbytes, outputs))
+def _traffic(
+    name: str, given: Mapping[str, Any], inputs: list[torch.Tensor], outputs: list[torch.Tensor]
+) -> int:  # fmt: skip
+    written, plain = sum(map(nbytes, outputs)), name.partition("::")[2]
+    if plain in BAGS:
+        return bag_bytes(given)[0] + sum(map(nbytes, inputs[1:])) + written
     if name in GATHERING_OPS:
         source, *indices = inputs
         return min(nbytes(source), written) + sum(map(nbytes, indices)) + written
     if name in SCATTERING_OPS:
-        target, *others = inputs
-        touched = max(tensor.numel() for tensor in others) * target.element_size()
-        return sum(map(nbytes, _distinct(others))) + 2 * min(nbytes(target), touched)
+        return sum(map(nbytes, _distinct(inputs[1:]))) + scattered_bytes(plain, given)
     return sum(map(nbytes, _distinct(inputs))) + written
 
 

@@ -17,6 +17,8 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
+from verl_kernel.env.devices.op_prices.indexed import BAGS
+
 _aten = torch.ops.aten
 _PER_ELEMENT = frozenset(
     # pointwise, where torch does not say so
@@ -46,7 +48,7 @@ _PER_ELEMENT = frozenset(
     "tril_indices triu_indices roll flip rot90 repeat repeat_interleave constant_pad_nd reflection_pad1d "
     "reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d where scalar_tensor "
     "pixel_shuffle pixel_unshuffle channel_shuffle diag diag_embed _reshape_copy nonzero nonzero_static resize_as "
-    "view_as_complex_copy contiguous _embedding_bag _embedding_bag_forward_only _assert_async _linalg_check_errors "
+    "view_as_complex_copy contiguous _assert_async _linalg_check_errors "
     "unfold_copy expand_copy permute_copy transpose_copy slice_copy select_copy complex real_copy meshgrid "
     # random numbers
     "rand rand_like randn randn_like randint randint_like randperm uniform normal bernoulli random exponential "
@@ -59,6 +61,8 @@ _SAMPLES = {
 }
 """Operations per element of the result of ops that interpolate."""
 
+_COMPLEX = 4
+"""Real products in a complex one."""
 Formula = Callable[[tuple[Any, ...], dict[str, Any], Any], int]
 
 
@@ -69,7 +73,14 @@ def flops_of(func: Any, args: Sequence[Any], kwargs: Any, result: Any) -> tuple[
         Their number and whether they are products that tensor cores can do; None where the op has no price.
     """
     formula, is_product = _formula(func)
-    return None if formula is None else (formula(tuple(args), dict(kwargs), result), is_product)
+    if formula is None:
+        return None
+    flops = formula(tuple(args), dict(kwargs), result)
+    return flops * _COMPLEX if is_product and _is_complex(result) else flops, is_product
+
+
+def _is_complex(result: Any) -> bool:
+    return any(tensor.is_complex() for tensor in tensors_in(result))
 
 
 @cache
@@ -192,4 +203,5 @@ _OTHERS: dict[str, Formula] = {
     "_euclidean_dist": _distances,
     "_pdist_forward": _distances,
     "_trilinear": _trilinear,
+    **dict.fromkeys(BAGS, lambda args, kwargs, result: 2 * args[1].numel() * args[0].shape[-1]),
 }

@@ -13,7 +13,7 @@ import torch
 from verl_kernel.env.devices.l2_history import L2History
 from verl_kernel.env.devices.op_cost import OpCost, op_cost
 from verl_kernel.env.devices.op_mode import DispatchMode
-from verl_kernel.env.devices.op_prices.call import nbytes
+from verl_kernel.env.devices.op_prices.call import bound, nbytes
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import TraceEvent
@@ -99,14 +99,25 @@ class OpRecorder(DispatchMode):
             result = function(*args, **kwargs)
         finally:
             self._is_inside = False
-        packet = WHOLE[function]
-        lists = [isinstance(value, list | tuple) for value in args]
-        func = (
-            packet.data if "data" in packet.overloads() and any(lists[3:]) else getattr(packet, packet.overloads()[0])
-        )
+        func = _overload(WHOLE[function], args, kwargs)
         if (cost := op_cost(func, args, kwargs, result)) is not None:
             self._append(func._schema.name, cost, max(1, len(cost.steps)))
         return result
+
+
+def _overload(packet: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """The overload that a call means: the one whose lists and tensors are where the call has them."""
+    overloads = [getattr(packet, name) for name in packet.overloads()]
+    return next((func for func in overloads if _fits(func, bound(func, args, kwargs))), overloads[0])
+
+
+def _fits(func: Any, given: Mapping[str, Any]) -> bool:
+    kinds = {item.name: str(item.type) for item in func._schema.arguments}
+    return given.keys() == kinds.keys() and all(
+        isinstance(given[name], list | tuple) == kind.startswith("List")
+        for name, kind in kinds.items()
+        if "Tensor" in kind
+    )
 
 
 def whole(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

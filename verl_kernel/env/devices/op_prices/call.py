@@ -35,9 +35,7 @@ class Call:
     @cached_property
     def given(self) -> dict[str, Any]:
         """All arguments by name, defaults included."""
-        schema = self.func._schema.arguments
-        named = {item.name: item.default_value for item in schema if item.has_default_value()}
-        return {**named, **{item.name: value for item, value in zip(schema, self.args, strict=False)}, **self.kwargs}
+        return bound(self.func, self.args, self.kwargs)
 
     @property
     def data(self) -> torch.Tensor:
@@ -53,6 +51,22 @@ class Call:
     def is_half(self) -> bool:
         """Whether products of it run on 16-bit operands."""
         return self.data.dtype in _HALF
+
+
+def bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a call by the names of the op's schema, defaults included."""
+    schema = func._schema.arguments
+    named = {item.name: item.default_value for item in schema if item.has_default_value()}
+    return {**named, **{item.name: value for item, value in zip(schema, args, strict=False)}, **kwargs}
+
+
+def in_order(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments as torch's dispatcher has them, however they were written: those that have a place have it."""
+    places = [item.name for item in func._schema.arguments if not item.kwarg_only]
+    if not any(name in kwargs for name in places):
+        return tuple(args), dict(kwargs)
+    named = bound(func, args, kwargs)
+    return tuple(named[name] for name in places), {name: kwargs[name] for name in kwargs if name not in places}
 
 
 def nbytes(*tensors: torch.Tensor | None) -> int:

@@ -5,7 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from verl_kernel.env.devices.op_prices import convolutions, moves, norms, products, recurrent, reductions, windows
+from verl_kernel.env.devices.op_prices import (
+    convolutions,
+    indexed,
+    moves,
+    norms,
+    products,
+    recurrent,
+    reductions,
+    windows,
+)
 from verl_kernel.env.devices.op_prices.call import Call
 from verl_kernel.env.machine.constants import constant
 from verl_kernel.env.trace import Step
@@ -26,6 +35,7 @@ PRICES: dict[str, Price] = {
         "randint randint_like native_dropout arange",
     ),
     **_named(moves.joined, "cat stack"),
+    **dict.fromkeys(indexed.BAGS, indexed.bagged),
     **_named(
         reductions.reduced,
         "sum nansum mean prod amax amin aminmax max min all any argmax argmin norm linalg_vector_norm std std_mean var "
