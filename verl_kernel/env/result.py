@@ -150,7 +150,8 @@ class EvalResult(Record):
     memory_findings: tuple[MemoryFinding, ...] | None = None
     """What `kernelgym.memory_checks` found, each once; null where nothing was checked."""
     speedup: float | None = None
-    """reference_ms.median / kernel_ms.median; null for a correct candidate where an op has no price."""
+    """reference_ms.median / kernel_ms.median, times `env.reference_needed` where the reference does what its output
+    does not need; null for a correct candidate where an op has no price."""
     speedup_low: float | None = None
     """Lower end of the speedup's confidence interval, 1 within the A/A band; `speedup` itself on a simulated clock."""
     times: dict[str, Comparison] = {}

@@ -43,18 +43,20 @@ class Measurement:
     """Lower end of the speedup's interval, of a clock that measures."""
     roofline_ms: float | None = None
     """What the reference's work takes at the GPU's peaks; None where that is not known."""
+    needed: float = 1.0
+    """Part of the reference's time that its output needs (`needed_share`); nobody is paid for the rest."""
 
     @property
     def speedup(self) -> float | None:
-        """Reference median over candidate median; None if the candidate took no time, or a time is unknown."""
+        """What is needed of the reference's median over the candidate's; None if that is 0 or a time is unknown."""
         if self.kernel_ms is None or self.reference_ms is None or self.kernel_ms.median <= 0:
             return None
-        return self.reference_ms.median / self.kernel_ms.median
+        return self.needed * self.reference_ms.median / self.kernel_ms.median
 
     @property
     def speedup_low(self) -> float | None:
         """What of it is sure: all of it on a clock that counts."""
-        return self.sure if self.times else self.speedup
+        return self.speedup if not self.times else None if self.sure is None else self.needed * self.sure
 
 
 class Session(Protocol):

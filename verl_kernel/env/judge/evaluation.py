@@ -25,6 +25,7 @@ import torch
 
 from verl_kernel.env import static_check
 from verl_kernel.env.clocks.base import Clock, Measurement
+from verl_kernel.env.clocks.needed import bounded
 from verl_kernel.env.comparison.compare import Agreement
 from verl_kernel.env.compilation.targets import MOST_CHOICES
 from verl_kernel.env.devices.base import DeviceBackend
@@ -238,6 +239,7 @@ class Evaluation:
 
     def _take(self, session: CandidateSession, measured: Measurement) -> None:
         """Keep what the clock found, unless it shows that the candidate hides work."""
+        measured = bounded(measured, session.comparable[0], self._reference.task_flags, self._options.gpu_profile)
         self._found.env.update(measured.facts)
         self._found.measured, self._found.reference_mode = measured, self._options.reference_mode
         self._found.hack_flags = lazy_flags(session.traces, session.work(session.traces[-1]), session.source)

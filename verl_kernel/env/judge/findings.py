@@ -58,7 +58,7 @@ class Findings:
         measured, profile = self.measured, self.measured.profile
         return EvalResult(
             task_id=request.task.task_id, task_hash=request.task.text_hash, kernel=request.kernel,
-            task_flags=tuple(task_flags),
+            task_flags=tuple(dict.fromkeys(task_flags)),
             status=self.status, error=self.error, compiled=self.compiled, correctness=self.correctness,
             decoy_kernel=self.decoy_kernel, hack_flags=tuple(flag.value for flag in self.hack_flags),
             compiled_for=self.compiled_for, compiled_kernels=self.compiled_kernels,

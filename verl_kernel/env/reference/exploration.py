@@ -14,6 +14,7 @@ from functools import partial
 
 import torch
 
+from verl_kernel.env.clocks.needed import INSENSITIVE
 from verl_kernel.env.comparison.compare import compare
 from verl_kernel.env.comparison.scale import SHARP
 from verl_kernel.env.ipc.tensors import place
@@ -199,7 +200,7 @@ def _ineffective_terms(program: ReferenceProgram, known: Preparation, pairs: lis
         return output is not None and pairs[number][1].agrees(output, known.traits.least)
 
     runs = [partial(_forward_or_none, program, inputs) for inputs, _ in pairs]
-    return sorted({f"insensitive:{name.partition('::')[2]}" for name in ineffective(known.events, runs, comes_out)})
+    return sorted(f"{INSENSITIVE}{name.partition('::')[2]}" for name in ineffective(known.events, runs, comes_out))
 
 
 def _forward_or_none(program: ReferenceProgram, inputs: Value) -> Value | None:

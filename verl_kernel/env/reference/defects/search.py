@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from verl_kernel.env.clocks.needed import INSENSITIVE
 from verl_kernel.env.reference.defects.answers import idle_answers
 from verl_kernel.env.reference.defects.dependence import ignored
 from verl_kernel.env.reference.defects.findings import Finding
@@ -14,7 +15,6 @@ from verl_kernel.env.reference.reference import Reference
 
 LEAST_MS = 0.01
 """CUDA events resolve half a microsecond (CUDA runtime API): a twentieth of the time of such a forward."""
-_PREFIX = "insensitive:"
 
 
 def find_defects(
@@ -47,7 +47,7 @@ def _known(reference: Reference, found: list[Finding]) -> list[Finding]:
         known.append(Finding(defect="constant_output", evidence=text))
     if "constant_inputs" in flags:
         known.append(Finding(defect="constant_inputs", evidence="the inputs are the same in every draw"))
-    ops = [flag.removeprefix(_PREFIX) for flag in flags if flag.startswith(_PREFIX)]
+    ops = dict.fromkeys(flag.removeprefix(INSENSITIVE) for flag in flags if flag.startswith(INSENSITIVE))
     if ops:
         text = f"with zeros in place of the result of {', '.join(ops)} the output is still right"
         known.append(Finding(defect="insensitive", evidence=text))

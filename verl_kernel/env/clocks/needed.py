@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of a reference's time its output needs: a program may leave out the rest and be right."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from verl_kernel.env.clocks.base import Measurement
+from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.price import event_ms
+from verl_kernel.env.trace import TraceEvent
+
+INSENSITIVE = "insensitive:"
+"""Begins the flag of a task whose output agrees without an op; the op's name, without namespace, follows."""
+
+
+def bounded(measured: Measurement, events: Sequence[TraceEvent], flags: Sequence[str], gpu_profile: str) -> Measurement:
+    """The measurement, its speedup bounded by what the output needs; `env.reference_needed` says that part.
+
+    Args:
+        measured: of a candidate and its reference.
+        events: of the reference, at the size that was measured.
+        flags: of the task.
+        gpu_profile: of the GPU that prices ops.
+    """
+    needed = needed_share(events, flags, Machine.of(gpu_profile))
+    if needed == 1.0:
+        return measured
+    return replace(measured, needed=needed, facts={**measured.facts, "reference_needed": needed})
+
+
+def needed_share(events: Sequence[TraceEvent], flags: Sequence[str], machine: Machine) -> float:
+    """Part of the time of a forward that is left without the ops that flags name, the longest of each name.
+
+    Args:
+        events: of the reference.
+        flags: of the task; an op that is named twice is there twice.
+        machine: prices the events.
+    """
+    without = Counter(flag.removeprefix(INSENSITIVE) for flag in flags if flag.startswith(INSENSITIVE))
+    times = [(event_ms(event, machine), event.name.partition("::")[2].partition(".")[0]) for event in events]
+    whole, left = sum(ms for ms, _ in times), 0.0
+    for ms, name in sorted(times, reverse=True):
+        without[name] -= 1
+        left += ms if without[name] < 0 else 0.0
+    return left / whole if whole else 1.0
