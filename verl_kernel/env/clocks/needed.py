@@ -10,10 +10,8 @@ from dataclasses import replace
 from verl_kernel.env.clocks.base import Measurement
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import event_ms
+from verl_kernel.env.reference.terms import INSENSITIVE
 from verl_kernel.env.trace import TraceEvent
-
-INSENSITIVE = "insensitive:"
-"""Begins the flag of a task whose output agrees without an op; the op's name, without namespace, follows."""
 
 
 def bounded(measured: Measurement, events: Sequence[TraceEvent], flags: Sequence[str], gpu_profile: str) -> Measurement:

@@ -14,7 +14,6 @@ from functools import partial
 
 import torch
 
-from verl_kernel.env.clocks.needed import INSENSITIVE
 from verl_kernel.env.comparison.compare import compare
 from verl_kernel.env.comparison.scale import SHARP
 from verl_kernel.env.ipc.tensors import place
@@ -23,7 +22,7 @@ from verl_kernel.env.reference.kinds import ENDS, KINDS, Kind
 from verl_kernel.env.reference.preparation import Preparation, Traits
 from verl_kernel.env.reference.program import ReferenceProgram
 from verl_kernel.env.reference.roles import same_bytes
-from verl_kernel.env.reference.terms import ineffective
+from verl_kernel.env.reference.terms import INSENSITIVE, ineffective
 from verl_kernel.env.reference.trial import SIZED_DRAWS, draw_trial
 from verl_kernel.env.reference.value import Value
 from verl_kernel.env.reference.variation import Tensors, Variation, jittered, learn

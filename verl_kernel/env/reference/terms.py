@@ -16,6 +16,8 @@ from verl_kernel.env.devices.op_mode import OpMode
 from verl_kernel.env.tamper.trace_checks import is_moving
 from verl_kernel.env.trace import TraceEvent
 
+INSENSITIVE = "insensitive:"
+"""Begins the flag of a task whose output agrees without an op; the op's name, without namespace, follows."""
 Output = TypeVar("Output")
 _MOST_OPS = 24
 _MOST_WORK = 500_000_000

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from verl_kernel.env.clocks.needed import INSENSITIVE
 from verl_kernel.env.reference.defects.answers import idle_answers
 from verl_kernel.env.reference.defects.dependence import ignored
 from verl_kernel.env.reference.defects.findings import Finding
 from verl_kernel.env.reference.defects.trials import AuditTrials
 from verl_kernel.env.reference.reference import Reference
+from verl_kernel.env.reference.terms import INSENSITIVE
 
 LEAST_MS = 0.01
 """CUDA events resolve half a microsecond (CUDA runtime API): a twentieth of the time of such a forward."""
