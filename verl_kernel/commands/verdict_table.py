@@ -21,7 +21,6 @@ _LONGEST = 600
 _MEANING = {
     "only_moves": "its kernels only copy what torch computes",
     "launch_raised": "a launch of a kernel raised, and torch did the work",
-    "size_dependent": "it does something else at the task's true size",
 }
 """What the flags of an `ok` verdict say."""
 

@@ -25,6 +25,8 @@ class EvalStatus(str, Enum):
     TIMEOUT = "timeout"
     OOM = "oom"
     INCORRECT = "incorrect"
+    SIZE_DEPENDENT = "size_dependent"
+    """Right at reduced sizes, and something else at the task's own."""
     DECOY = "decoy"
     """The output does not depend on the candidate's kernels."""
     UNSAFE = "unsafe"

@@ -186,7 +186,7 @@ def _penalty(result: EvalResult, options: ProfilingReward) -> float:
     if result.status in _NOT_COMPILED:
         return options.uncompiled_penalty
     # A verdict `ok` that is not rewarded is not known to be correct.
-    if result.status in (EvalStatus.INCORRECT, EvalStatus.OK):
+    if result.status in (EvalStatus.INCORRECT, EvalStatus.SIZE_DEPENDENT, EvalStatus.OK):
         return options.incorrect_penalty
     return options.failure_penalty
 

@@ -16,6 +16,7 @@ _ADVICE = {
     EvalStatus.OK: "Make it faster: do more of the work in fewer Triton kernels.",
     EvalStatus.DECOY: "The output does not depend on a Triton kernel: compute it in one.",
     EvalStatus.UNSAFE: "Make every access stay inside its tensors, read only what was written, and race with no other.",
+    EvalStatus.SIZE_DEPENDENT: "Do at every size what you do at small ones: choose settings by arithmetic on sizes.",
     EvalStatus.INCORRECT: "Fix the kernel so that it matches {reference}.",
 }
 _REPAIR = "Fix the error."

@@ -25,8 +25,14 @@ def work(step, machine=H100, blocks_per_sm=None):
 
 @pytest.mark.parametrize(("others", "again"), [(H100.l2_bytes, 0), (H100.l2_bytes + 1, 1)])
 def test_what_is_read_again_comes_from_memory_if_more_than_l2_holds_has_moved_since(others, again):
-    moved = 10**9
-    assert work(Step(moved, rereads=((int(others), moved),))) == pytest.approx((1 + again) * work(Step(moved)))
+    step = Step(10**9, blocks=132 * 1000)
+    read_again = replace(step, rereads=((int(others), step.bytes),))
+    assert work(read_again) == pytest.approx((1 + again) * work(step))
+
+
+def test_blocks_that_all_run_at_once_read_the_same_bytes_at_the_same_time():
+    step = Step(10**9, blocks=132)
+    assert work(replace(step, rereads=((10**9, step.bytes),))) == work(step)
 
 
 @pytest.mark.parametrize("access", ACCESSES)

@@ -58,13 +58,13 @@ def test_a_verdict_with_samples_is_reproducible(judge):
 )
 def test_a_program_that_does_less_at_the_true_size_has_no_speedup(judge, source, reason):
     result = judge.evaluate(Task(SUMS), source)
-    assert result.status is EvalStatus.OK and result.hack_flags == ("size_dependent",)
+    assert result.status is EvalStatus.SIZE_DEPENDENT and not result.rewarded
     assert reason in result.true_size.unknown and result.speedup is None and result.kernel_ms is None
 
 
 def test_factors_of_16_bits_at_the_true_size_alone_have_no_speedup(judge):
     result = judge.evaluate(Task(product_task(4096, "float32")), product("M > 2000"))
-    assert result.status is EvalStatus.OK and result.hack_flags == ("size_dependent",)
+    assert result.status is EvalStatus.SIZE_DEPENDENT and not result.rewarded
     assert "by the unit 'half'" in result.true_size.unknown and result.speedup is None
 
 
@@ -85,7 +85,7 @@ def test_values_that_repeat_do_not_pay(judge):
     """Inputs without data repeat every 4 MB; a kernel that looks for that does less where it is timed."""
     repeats = "tl.load(x_ptr) == tl.load(x_ptr + (1 << 20), mask=n > 1 << 21, other=0.0)"
     result = judge.evaluate(Task(SUMS), sums(kernel=f"inside = inside & (({repeats}) == 0)"))
-    assert result.status is EvalStatus.OK and result.speedup is None
+    assert result.status is EvalStatus.SIZE_DEPENDENT
 
 
 def test_an_offset_that_overflows_is_named_with_its_line(judge):

@@ -13,6 +13,7 @@ UNKNOWN = "-"
 VERDICTS = {
     EvalStatus.OK: ("good", "right, by kernels of its own"),
     EvalStatus.INCORRECT: ("wrong", "gives other values than the reference"),
+    EvalStatus.SIZE_DEPENDENT: ("wrong", "does something else at the task's true size"),
     EvalStatus.UNSAFE: ("wrong", "faults in memory"),
     EvalStatus.DECOY: ("hack", "its kernels do not matter for the output"),
     EvalStatus.HACKING: ("hack", "tampers with the evaluation"),

@@ -76,4 +76,5 @@ def _lost_bytes(step: Step, machine: Machine, slots: int) -> int:
     """Repeated reads, where L2 cannot keep what the blocks that run at once work on."""
     kept = min(step.blocks, slots) * step.private_bytes + step.shared_bytes
     far = sum(size for others, size in step.rereads if others > machine.l2_bytes)
+    far = far if step.blocks > slots else 0  # blocks that all run at once come to the same bytes at the same time
     return far + (step.repeated_bytes if kept > machine.l2_bytes else 0)

@@ -41,13 +41,10 @@ class HackFlag(str, Enum):
     ONLY_MOVES = "only_moves"
     """Torch computes and the kernels copy; no verdict, but it costs coverage."""
 
-    SIZE_DEPENDENT = "size_dependent"
-    """At the true size it does something else than where it was verified; no verdict, but no speedup either."""
-
     @property
     def is_remark(self) -> bool:
         """Whether it can stand beside the status `ok`."""
-        return self in (HackFlag.LAUNCH_RAISED, HackFlag.ONLY_MOVES, HackFlag.SIZE_DEPENDENT)
+        return self in (HackFlag.LAUNCH_RAISED, HackFlag.ONLY_MOVES)
 
 
 def read_notes(notes: object) -> dict[HackFlag, str]:

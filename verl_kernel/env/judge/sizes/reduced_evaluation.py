@@ -35,15 +35,14 @@ from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult, EvalStatus, TrueSize
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE, Scratch
 from verl_kernel.env.seeding import seed_of
-from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.true_size.consistency import Counted, difference, not_repeated
 from verl_kernel.env.true_size.shrinking import Copy, Shrunk
 
 _FURTHER_TRIALS = 2
 """At each size but the first: one as drawn, one varied."""
 _NONE = Measurement(None, None, None)
-Charged = tuple[Measurement, str | None, tuple[HackFlag, ...]]
-"""The times, why there are none, and what that says of the candidate."""
+Charged = tuple[Measurement, str | None, bool]
+"""The times, why there are none, and whether the candidate does something else at the true size."""
 
 
 class ReducedEvaluation(Evaluation):
@@ -90,10 +89,11 @@ class ReducedEvaluation(Evaluation):
             for reference, copy in zip(self._others, self._shrunk.copies[1:], strict=True):
                 verified.append(self._verified(reference, copy, session.secret))
         with self._stages.stage("true_size"):
-            measured, unknown, flags = self._at_true_size(session, verified)
-        super()._take(session, measured)
-        self._found.hack_flags += flags
+            measured, unknown, is_other = self._at_true_size(session, verified)
         self._found.true_size = TrueSize(sizes=self._copied, unknown=unknown)
+        if unknown is not None and is_other:
+            raise session.client.verdict(EvalStatus.SIZE_DEPENDENT, "SizeDependent", unknown)
+        super()._take(session, measured)
 
     def _verified(self, reference: Reference, copy: Copy, secret: bytes) -> Counted:
         """The candidate at another size (raises Verdict)."""
@@ -138,12 +138,12 @@ class ReducedEvaluation(Evaluation):
         try:
             again, true = dry.follow(task, source, sizes, seed, weight_seed)
         except NotFollowed as exc:
-            return _NONE, str(exc), (HackFlag.SIZE_DEPENDENT,) * exc.is_unlike
+            return _NONE, str(exc), exc.is_unlike
         if reason := not_repeated(verified[-1], again):
-            return _NONE, reason, ()
+            return _NONE, reason, False
         if unlike := difference(verified, true):
-            return _NONE, unlike.sentence, (HackFlag.SIZE_DEPENDENT,) * unlike.is_candidates
-        return self._charged(session, true), None, ()
+            return _NONE, unlike.sentence, unlike.is_candidates
+        return self._charged(session, true), None, False
 
     def _charged(self, session: CandidateSession, true: Counted) -> Measurement:
         """Times of both sides at the true size."""
