@@ -19,7 +19,7 @@ OTHER, LOADED = np.arange(8, dtype=np.float32), np.arange(8, dtype=np.float32) +
 
 
 def kind(*forwards):
-    """The kind of the store after forwards, each given by what it stored: `computed`, `loaded` or a number everywhere."""
+    """The kind of the store after forwards that stored this: `computed`, `loaded` or a number everywhere."""
     stores = SeenStores()
     for stored in forwards:
         stores.begin(True)

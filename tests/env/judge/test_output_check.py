@@ -15,9 +15,7 @@ def test_nan_is_named():
 
 
 def test_other_numbers_are_told_by_their_distance():
-    assert "by up to 2, first at index [0]: 3 instead of 1" in difference(
-        compare(torch.ones(4), torch.full((4,), 3.0))
-    )
+    assert "by up to 2, first at index [0]: 3 instead of 1" in difference(compare(torch.ones(4), torch.full((4,), 3.0)))
 
 
 @pytest.mark.parametrize(

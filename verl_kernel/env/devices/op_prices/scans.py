@@ -24,11 +24,11 @@ def scanned(call: Call) -> list[Step]:
 
 def scanned_rows(call: Call) -> list[Step]:
     """One pass along rows, each of which is one block's; torch scans so even a single row where it keeps indices."""
-    data = call.data
+    data, length = call.data, _length(call)
     dim = int(call.given["dim"]) % max(1, data.dim())
-    inner = prod(data.shape[dim + 1 :])
-    shared = _last(data.numel() // _length(call), _length(call)) if inner == 1 else _other(prod(data.shape[:dim]), inner)
-    blocks, threads, at_once = shared
+    is_last = dim + 1 >= data.dim()
+    outer, inner = prod(data.shape[:dim]), prod(data.shape[dim + 1 :])
+    blocks, threads, at_once = _last(outer, length) if is_last else _other(outer, inner)
     moved = call.bytes // data.numel()
     return [Step(call.bytes, "scan", call.flops, blocks=blocks, warps=-(-threads // 32), in_flight=at_once * moved)]
 

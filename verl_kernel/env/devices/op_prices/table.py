@@ -5,7 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from verl_kernel.env.devices.op_prices import convolutions, moves, norms, products, recurrent, reductions, scans, windows
+from verl_kernel.env.devices.op_prices import (
+    convolutions,
+    moves,
+    norms,
+    products,
+    recurrent,
+    reductions,
+    scans,
+    windows,
+)  # fmt: skip
 from verl_kernel.env.devices.op_prices.call import Call
 from verl_kernel.env.machine.constants import constant
 from verl_kernel.env.trace import Step
