@@ -68,7 +68,8 @@ def _decoy(program: Program, variant: Variant) -> EvalResult:
 def _wrong(program: Program, rng: Random) -> EvalResult:
     worst = round(rng.uniform(0.2, 6), 2)
     first = [rng.randrange(program.shape[0]), rng.randrange(program.shape[1])] if rng.random() < 0.3 else [0, 0]
-    message = f"the output differs from the reference's by up to {worst:.3g}, first at index {first}"
+    values = f"{worst / 3:.4g} instead of {-worst / 2:.4g}"
+    message = f"the output differs from the reference's by up to {worst:.3g}, first at index {first}: {values}"
     return EvalResult(
         task_id=program.task_id,
         status=EvalStatus.INCORRECT,

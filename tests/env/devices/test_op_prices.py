@@ -63,6 +63,33 @@ def test_what_a_large_tensor_lends_its_type_to_stays_small(run):
     assert (event.steps[0].bytes, event.steps[0].instructions, event.flops) == (64, 16, 16)
 
 
+ROW = tensor(1 << 20)
+
+
+@pytest.mark.parametrize("run", [lambda: ROW.cumsum(0), lambda: ROW[None].cumprod(1), lambda: ROW.logcumsumexp(0)])
+def test_a_single_row_is_scanned_by_all_blocks(run):
+    (step,) = steps_of(run)
+    assert (step.bytes, step.access, step.blocks, step.kernels) == (8 << 20, "contiguous", 2048, 2)
+
+
+@pytest.mark.parametrize(
+    ("run", "blocks", "warps", "in_flight"),
+    [
+        (lambda: ROW.cummax(0), 1, 16, 1024 * 16),  # a value read, one written, an index of 8 bytes
+        (lambda: tensor(8, 1 << 17).cumsum(1), 8, 16, 1024 * 8),
+        (lambda: tensor(512, 4096).cumsum(-1), 64, 16, 1024 * 8),  # 64 threads a row
+        (lambda: tensor(1 << 15, 1 << 15).cumsum(1), 1024, 16, 1024 * 8),
+        (lambda: tensor(4096, 8).cumsum(1), 128, 16, 256 * 8),  # 16 threads for 8 elements
+        (lambda: tensor(64, 1024).cumsum(0), 2, 16, 512 * 8),
+        (lambda: tensor(16, 512, 64).logcumsumexp(1), 16, 2, 64 * 8),
+        (lambda: tensor().cummin(0), 1, 16, 16),
+    ],
+)  # fmt: skip
+def test_blocks_share_out_whole_rows_of_a_scan(run, blocks, warps, in_flight):
+    (step,) = steps_of(run)
+    assert (step.blocks, step.warps, step.in_flight, step.access) == (blocks, warps, in_flight, "scan")
+
+
 def test_softmax_reads_again_what_does_not_stay_on_the_chip():
     (kept,) = steps_of(lambda: torch.softmax(X, 1))
     (columns,) = steps_of(lambda: torch.softmax(X, 0))

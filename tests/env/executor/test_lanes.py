@@ -4,8 +4,9 @@
 import numpy as np
 import pytest
 
-from tests.env.executor.ptx import entry, evaluate, launch
-from verl_kernel.env.executor.errors import Fault
+from tests.env.executor.ptx import aligned, entry, evaluate, launch
+from verl_kernel.env.executor.errors import Fault, NotKnown
+from verl_kernel.env.executor.jit import Library, compiled
 
 LANES = np.arange(32, dtype=np.uint32)
 MODES = ["up", "down", "bfly", "idx"]
@@ -226,3 +227,22 @@ def test_two_barriers_apart_are_a_fault():
     with pytest.raises(Fault) as caught:
         run(code)
     assert caught.value.kind == "divergent"
+
+
+def test_a_lane_waits_for_a_lock_when_others_have_returned():
+    held = aligned(64, np.uint32)
+    code = """
+    ld.param.u64 %lock, [p0]; mov.u32 %x, %tid.x; setp.ne.u32 %p, %x, 0; @%p ret;
+    LOOP: atom.acq_rel.gpu.global.cas.b32 %x, [%lock], 0, 1; setp.eq.u32 %p, %x, 1; @%p bra LOOP;
+    ld.volatile.global.u32 %x, [%lock+4]; add.u32 %x, %x, 1; st.volatile.global.u32 [%lock+4], %x;
+    atom.acq_rel.gpu.global.exch.b32 %x, [%lock], 0; ret;
+    """
+    launch(entry(code, 1, ".reg .b64 %lock; .reg .b32 %x; .reg .pred %p;"), [held], blocks=5)
+    assert [*held[:2]] == [0, 5]
+
+
+def test_code_that_llvm_would_give_up_on_is_refused():
+    Library()
+    text = "define i32 @f(i1 %c) { br i1 %c, label %A, label %B\nA: %x = add i32 1, 1\nret i32 0\nB: ret i32 %x }"
+    with pytest.raises(NotKnown, match="its own mistake: Instruction does not dominate all uses"):
+        compiled(text)

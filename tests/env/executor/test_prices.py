@@ -10,6 +10,7 @@ from tests.env.executor.test_programs import run
 from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.executor.ptx.program import Instruction
 from verl_kernel.env.executor.work import costs
+from verl_kernel.env.executor.work.chains import chains
 from verl_kernel.env.executor.work.steps import launch_work
 from verl_kernel.env.executor.work.waits import groups
 
@@ -124,3 +125,44 @@ def test_instructions_cost_their_units():
 def test_products_have_a_unit_by_their_type(kinds, unit, flops, size):
     found = cost_of(f"mma.sync.aligned.{kinds}")
     assert (found.product, found.product_flops, found.operand_bytes) == (unit, flops, size)
+
+
+LOOP = ".reg .pred %r; .reg .f32 %f<3>; mov.u32 %z, 0;" + (
+    "AGAIN: {} add.u32 %z, %z, 1; setp.lt.u32 %r, %z, 500; @%r bra AGAIN;"
+)
+SHARED = "shl.b32 %x, %t, 2; "
+OWN = "fma.rn.f32 %f1, %f1, %f1, %f1;"
+TO_OTHERS = "ld.shared.f32 %f1, [%x]; add.f32 %f1, %f1, %f1; st.shared.f32 [%x], %f1; bar.sync 0;"
+
+
+@pytest.mark.parametrize(
+    ("turn", "cycles"),
+    [
+        ("fma.rn.f32 %f1, %f2, %f2, %f2; ex2.approx.f32 %f1, %f1;", 4),  # the counter's
+        (OWN, 4),
+        (3 * OWN, 12),
+        ("ex2.approx.f32 %f1, %f1;", 22),
+        ("ld.global.b32 %y, [%a]; mad.wide.u32 %p1, %y, 4, %in;", 4),
+        ("ld.global.b64 %a, [%a];", 23),
+        ("shfl.sync.bfly.b32 %y, %y, 1, 31, -1;", 23),
+        (TO_OTHERS, 23 + 4 + 20),
+        ("ld.global.b32 %y, [%a]; st.shared.b32 [%x], %y; bar.sync 0; bar.sync 0;", 40),
+    ],
+)
+def test_a_turn_takes_as_long_as_results_wait_for_each_other(turn, cycles):
+    (chain,) = chains(ready(SHARED + LOOP.format(turn), 256).program)
+    assert chain.cycles == cycles
+
+
+@pytest.mark.parametrize(
+    "turn",
+    ["ld.volatile.global.b32 %y, [%a];", "setp.lt.u32 %r, %t, 5; @%r bra ON; fma.rn.f32 %f1, %f1, %f1, %f1; ON:"],
+)
+def test_a_loop_that_waits_for_others_or_whose_turns_differ_has_no_chain(turn):
+    assert chains(ready(LOOP.format(turn)).program) == []
+
+
+def test_a_block_takes_as_long_as_its_turns():
+    made, array = ready(SHARED + LOOP.format(TO_OTHERS), 256), aligned(4096)
+    count = made.launch((7,), [array.ctypes.data] * 2, [buffer(array)])
+    assert launch_work(count).steps[0].block_ns == int(500 * 47 / 1.755)

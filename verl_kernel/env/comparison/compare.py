@@ -42,6 +42,8 @@ class Agreement:
     max_rel: float | None = None
     """Largest |actual - expected| / max(|expected|, rms(expected)), None where that is infinite."""
     first_bad_index: tuple[int, ...] | None = None
+    first_bad: tuple[float, float] | None = None
+    """The expected and the actual value there."""
     is_tf32: bool = False
     """Whether it would be ok if products of float32 might be TF32's."""
 
@@ -73,7 +75,7 @@ def compare(
         return compare(torch.view_as_real(expected), torch.view_as_real(actual), profile, least, room)
     scale = Scale.of(expected, CHUNK, profile == "scaled", least)
     rtol, atol = _tolerance(expected.dtype, profile)
-    max_abs, max_rel, first_bad = 0.0, 0.0, None
+    max_abs, max_rel, first_bad, values = 0.0, 0.0, None, None
     rooms = () if room is None else (room.below, room.above)
     for start, wanted, given, *spare in _chunks(scale.step, expected, actual, *rooms):
         floor = atol * scale.around(wanted) if profile == "scaled" else atol
@@ -81,10 +83,12 @@ def compare(
         if (largest := error.max().item()) > 0:
             max_abs, max_rel = max(max_abs, largest), max(max_rel, _relative(error, wanted, scale.rms))
         if first_bad is None and not good.all():
-            first_bad = start + int(good.to(torch.uint8).argmin())
+            here = int(good.to(torch.uint8).argmin())
+            first_bad, values = start + here, (wanted[here].item(), given[here].item())
     if first_bad is not None and expected.dtype is torch.bfloat16 and profile == "scaled" and room is None:
         first_bad = None if _is_noise(scale, expected, actual, rtol, atol) else first_bad
-    return Agreement(first_bad is None, _known(max_abs), _known(max_rel), _index(first_bad, expected.shape))
+    bad = None if first_bad is None else values
+    return Agreement(first_bad is None, _known(max_abs), _known(max_rel), _index(first_bad, expected.shape), bad)
 
 
 def _is_noise(scale: Scale, expected: torch.Tensor, actual: torch.Tensor, rtol: float, atol: float) -> bool:

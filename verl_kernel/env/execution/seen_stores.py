@@ -3,7 +3,8 @@
 
 The code says what may compute (`flow/origins.py`). Of such a store, the blocks that are followed say more: it moves if
 less than an eighth of its bytes is not what a load of the block gave, and it is constant if it holds one value, the
-same as in an earlier forward, which had other inputs. One that was seen to hold another value is not constant later.
+same as in an earlier forward, which had other inputs. One that was seen to compute does so in later forwards too:
+inputs at an end may let a maximum, or a state that decays at once, be what was loaded, or the same everywhere.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _FOLLOWED = 32
 
 @dataclass(frozen=True)
 class Part:
-    """What a place in the source was last seen to store."""
+    """What a place in the source was seen to store."""
 
     kind: Kind
     computed: float
@@ -42,7 +43,7 @@ class SeenStores:
         self._follows = False
         self._parts: dict[tuple[int, str], dict[object, Part]] = {}
         self._values: dict[tuple[int, str, object], bytes | None] = {}
-        self._varied: set[tuple[int, str, object]] = set()
+        self._computing: set[tuple[int, str, object]] = set()
 
     def begin(self, follows: bool) -> None:
         """A forward begins; whether it shows what stores are, as one in an ablation does not."""
@@ -89,12 +90,14 @@ class SeenStores:
         }
 
     def _part(self, key: tuple[int, str, object], seen: Seen) -> Part:
+        if key in self._computing:
+            return Part("computes", 1.0)
         value, before = seen.value if seen.is_single else None, self._values.get(key)
         is_known, self._values[key] = key in self._values, value
-        if value is not None and key not in self._varied and value == before:
+        if value is not None and value == before:
             return Part("constant", 0.0)
         if (seen.stored - seen.moved) * _TOLERATED < seen.stored:
             return Part("moves", 1.0 - seen.moved / seen.stored)
         if value is None or is_known:
-            self._varied.add(key)
+            self._computing.add(key)
         return Part("computes", 1.0)

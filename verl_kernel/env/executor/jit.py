@@ -69,7 +69,7 @@ def compiled(written: str, cache: ObjectCache | None = None) -> Any:
     a place in the stack, which is slower to run by far and overflows it.
 
     Raises:
-        NotKnown: it would call what is not there.
+        NotKnown: it would call what is not there, or is no code.
     """
     native = None if cache is None else cache.read(written)
     if native is None:
@@ -95,12 +95,13 @@ def loaded(native: bytes) -> Any:
 
 
 def _parsed(written: str) -> tuple[Any, Any]:
-    """A module, and the target machine for it."""
+    """A module, and the target machine for it (raises NotKnown)."""
     machine = _machine()
     module = llvm.parse_assembly(written)
     module.triple = llvm.get_process_triple()
     module.data_layout = str(machine.target_data)
     _check_symbols(module)
+    _check_order(module)
     return module, machine
 
 
@@ -132,3 +133,12 @@ def _check_symbols(module: Any) -> None:
     missing = {name for name in outside - _C if not name.startswith(("llvm.", "vk_"))}
     if missing:
         raise NotKnown(f"the executor has no definition of {', '.join(sorted(missing))}")
+
+
+def _check_order(module: Any) -> None:
+    """LLVM ends the process where a value is used that is not there; better an error that says so."""
+    try:
+        module.verify()
+    except RuntimeError as exc:
+        first = str(exc).strip().partition("\n")[0]
+        raise NotKnown(f"the executor has made wrong code of this kernel, which is its own mistake: {first}") from None

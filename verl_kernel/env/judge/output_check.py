@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from math import isfinite
 
 import torch
 
@@ -115,10 +116,18 @@ class OutputCheck:
 def difference(agreement: Agreement) -> str:
     """A sentence on an output that is not the reference's."""
     where = f", first at index {list(agreement.first_bad_index)}" if agreement.first_bad_index is not None else ""
-    if agreement.max_abs == 0.0:  # all that is finite on both sides agrees
+    wanted, given = agreement.first_bad or (0.0, 0.0)
+    where += f": {_told(given, wanted)} instead of {_told(wanted, given)}" if agreement.first_bad else ""
+    if agreement.max_abs == 0.0 or not isfinite(wanted) or not isfinite(given):  # what differs by a number says little
         return f"the output is NaN or infinite where the reference's is not, or the other way round{where}"
     size = "" if agreement.max_abs is None else f" by up to {agreement.max_abs:.3g}"
     return f"the output differs from the reference's{size}{where}{_PRECISION if agreement.is_tf32 else ''}"
+
+
+def _told(value: float, other: float) -> str:
+    """A number, with as many digits as it takes to tell it from another."""
+    forms = ("{:.4g}", "{:.8g}", "{}")
+    return next((form.format(value) for form in forms if form.format(value) != form.format(other)), str(value))
 
 
 def _moved(rooms: Rooms, device: torch.device | str) -> Rooms:

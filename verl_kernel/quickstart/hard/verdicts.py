@@ -31,7 +31,8 @@ def expected_verdict(answer: Answer, rng: Random) -> EvalResult:
         return _refused(answer, EvalStatus.INCORRECT, "WrongDtype", message)
     if outcome == "wrong":
         worst = float(f"{10 ** rng.uniform(-3, 2):.3g}")
-        message = f"the output differs from the reference's by up to {worst:.3g}, first at index [0, 0]"
+        values = f"{worst / 3:.4g} instead of {-worst / 2:.4g}"
+        message = f"the output differs from the reference's by up to {worst:.3g}, first at index [0, 0]: {values}"
         trials = Trials(passed=0, total=2, max_abs=worst)
         return _refused(answer, EvalStatus.INCORRECT, "WrongValues", message).model_copy(update={"trials": trials})
     return _outside(answer, rng) if outcome == "outside" else _broken(answer)

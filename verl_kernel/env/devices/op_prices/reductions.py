@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reductions, scans, softmax and losses: what they keep in memory and how often they read it."""
+"""Reductions, softmax and losses: what they keep in memory and how often they read it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,6 @@ _NLL_ROW_NS = 4
 def reduced(call: Call) -> list[Step]:
     """One pass over the input."""
     return [streamed(call.bytes, "reduction", call.data.numel(), call.flops)]
-
-
-def scanned(call: Call) -> list[Step]:
-    """One pass along rows."""
-    return [Step(call.bytes, "scan", call.flops, blocks=_rows(call))]
 
 
 def softmax(call: Call) -> list[Step]:

@@ -13,6 +13,7 @@ from verl_kernel.env.devices.op_prices import (
     products,
     recurrent,
     reductions,
+    scans,
     windows,
 )
 from verl_kernel.env.devices.op_prices.call import Call
@@ -42,7 +43,8 @@ PRICES: dict[str, Price] = {
         "var_mean count_nonzero trace equal adaptive_avg_pool2d _adaptive_avg_pool2d adaptive_avg_pool3d "
         "_adaptive_avg_pool3d mv addmv dot vdot",
     ),
-    **_named(reductions.scanned, "cumsum cumprod cummax cummin logcumsumexp"),
+    **_named(scans.scanned, "cumsum cumprod logcumsumexp"),
+    **_named(scans.scanned_rows, "cummax cummin"),
     **_named(reductions.softmax, "_softmax _log_softmax _safe_softmax softmax log_softmax"),
     **_named(reductions.logsumexp, "logsumexp"),
     **_named(reductions.loss, "mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss"),

@@ -166,6 +166,7 @@ class Control:
         guard = body.item.guard
         if guard is not None and not body.lanes.may_part:
             spent = body.op(f"and i1 {spent}, {body.condition(SCALAR)}")
+        body.active(), self._holds()  # so that what goes on does not find them where it has not been
         body.do(f"br i1 {spent}, label %Y{number}, label %Z{number}")
         body.label(f"Y{number}")
         if body.lanes.may_part:

@@ -17,8 +17,10 @@ from verl_kernel.env.executor.lowering.writer import LANES
 from verl_kernel.env.executor.ptx.program import Program
 from verl_kernel.env.executor.use import Use
 from verl_kernel.env.executor.work import costs
+from verl_kernel.env.executor.work.chains import Chain, chains
 from verl_kernel.env.executor.work.waits import Group, groups
 from verl_kernel.env.machine.constants import constant
+from verl_kernel.env.machine.gpu import GPUS
 from verl_kernel.env.trace import Step
 
 _LINE, _SECTOR = 128, 32
@@ -74,6 +76,7 @@ class Known:
     """Sites that put operands of products into shared memory."""
     sizes: np.ndarray
     """How many instructions."""
+    chains: list[Chain]
     spills: int = 0
     """Bytes of registers that an assembler stores in memory, a thread (`compilation.assembler`)."""
 
@@ -108,6 +111,7 @@ def _looked_through(program: Program, module: Module) -> Known:
         groups=groups(program, module),
         staged=_staged(program, module, np.sum([*products.values()], axis=0) > 0) if products else [],
         sizes=np.array([end - start for start, end in module.blocks], np.int64),
+        chains=chains(program),
     )
 
 
@@ -157,7 +161,7 @@ def _steps(count: LaunchCount, known: Known, products: dict[str, tuple[float, in
     base = Step(
         instructions=round(_instructions(count, known)), blocks=blocks, warps=count.warps,
         in_flight=round(load_bytes if products or not read else load_bytes * total / read),
-        block_ns=int(constant("program_ns")), rereads=count.rereads,
+        block_ns=max(int(constant("program_ns")), _chained_ns(count, known, blocks)), rereads=count.rereads,
     )  # fmt: skip
     if not products:
         return (_spilling(_moving(base, [*reads, *writes]), count, known),)
@@ -181,6 +185,12 @@ def _even_blocks(count: LaunchCount, known: Known) -> int:
         if heaviest
     ]
     return max(1, min([prod(count.shape), *shares]))
+
+
+def _chained_ns(count: LaunchCount, known: Known, blocks: int) -> int:
+    """What a block takes at least for its loops, in the mean over so many."""
+    turns = count.warps_entered / (blocks * count.warps)
+    return int(sum(turns[chain.block] * chain.cycles for chain in known.chains) / GPUS["h100"].clock_ghz)
 
 
 def _instructions(count: LaunchCount, known: Known) -> float:

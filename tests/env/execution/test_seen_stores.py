@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stores are over several forwards on other inputs."""
+
+import numpy as np
+import pytest
+
+from tests.env.executor.ptx import entry
+from verl_kernel.env.execution.seen_stores import SeenStores
+from verl_kernel.env.executor.moves.follow import Follow, Seen
+from verl_kernel.env.executor.moves.log import place_of
+from verl_kernel.env.executor.ptx.parser import parse
+
+PROGRAM = parse(entry(
+    "ld.param.u64 %o, [p0]; ld.global.f32 %f, [%o]; add.f32 %f, %f, %f; st.global.f32 [%o], %f; ret;", 1,
+    ".reg .b64 %o; .reg .f32 %f;",
+))  # fmt: skip
+STORE = next(number for number, item in enumerate(PROGRAM.instructions) if item.root == "st")
+OTHER, LOADED = np.arange(8, dtype=np.float32), np.arange(8, dtype=np.float32) + 1.0
+
+
+def kind(*forwards):
+    """The kind of the store after forwards that stored this: `computed`, `loaded` or a number everywhere."""
+    stores = SeenStores()
+    for stored in forwards:
+        stores.begin(True)
+        stores.next(np.random.default_rng(0))
+        values = {"computed": OTHER, "loaded": LOADED}.get(stored)
+        seen, values = Seen(), np.full(8, stored, np.float32) if values is None else values
+        seen.note(values.view(np.uint8).reshape(8, 4), ["load"] if stored == "loaded" else [])
+        place = place_of(PROGRAM.instructions[STORE])
+        stores.end("code", Follow((), np.random.default_rng(0), {place: seen}))
+    return stores.kinds("code", PROGRAM)[STORE]
+
+
+@pytest.mark.parametrize(
+    ("forwards", "wanted"),
+    [
+        (("computed",), "computes"),
+        (("loaded", "loaded"), "moves"),
+        (("loaded", "computed"), "computes"),
+        (("computed", "loaded"), "computes"),
+        (("computed", 0.0, 0.0), "computes"),
+        ((0.0, 0.0), "constant"),
+        ((0.0, 1.0, 1.0), "computes"),
+        ((0.0, 0.0, "loaded"), "moves"),
+    ],
+)  # fmt: skip
+def test_what_computes_in_one_forward_computes(forwards, wanted):
+    assert kind(*forwards) == wanted
