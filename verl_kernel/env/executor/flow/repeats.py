@@ -36,10 +36,10 @@ class Repeat:
 
 
 def repeats(graph: Graph, lanes: Lanes, normal: frozenset[str]) -> list[list[Repeat]]:
-    """Those of each block: none in a kernel of few instructions, nor where lanes may part."""
+    """Those of each block: none in a kernel of few instructions."""
     instructions = graph.program.instructions
     weight = sum(1 + _is_long(graph, lanes, place) for place in range(len(instructions)))
-    if lanes.may_part or weight < MANY:
+    if weight < MANY:
         return [[] for _ in graph.blocks]
     known: dict[Any, int] = {}
     kinds = [_kind(item, graph, lanes, normal) for item in instructions]

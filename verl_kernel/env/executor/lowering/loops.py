@@ -88,11 +88,14 @@ class Loop:
         for place in self._once:
             rounds = places[place - start :: period]
             body.pointers = {name: self._pointer(tuple(row[name] for row in rounds), turn) for name in rounds[0]}
+            body.masked = frozenset(
+                name for name, row in self._rows[place].items() if not body.crossing.isdisjoint(row)
+            )
             if not self._is_alike:
                 body.forget()
             body.enter(place, self._kept(place))
             lower(body)
-        body.pointers = {}
+        body.pointers, body.masked = {}, body.crossing
         body.do(f"{following} = add i64 {turn}, 1")
         again = body.op(f"icmp ult i64 {following}, {self._repeat.rounds}")
         body.do(f"br i1 {again}, label %{label}, label %E{start}")
