@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Instructions that repeat on other registers become a loop, which does what they do one by one."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -131,6 +135,24 @@ def test_a_loop_of_numbers_of_all_kinds(monkeypatch):
     for place in range(1, 30):
         number, chosen = number * 1.5 + lane, np.where(lane > place + 1, place + 1, chosen)
     assert (outcomes[0] == (number.astype(np.int64) + chosen + 30).astype(np.uint32)).all()
+
+
+def test_what_is_written_does_not_depend_on_the_process():
+    code = "\n".join(f"fma.rn.f32 %r{place}, %r{place - 3}, %r{place - 2}, %r{place - 1};" for place in range(3, 2000))
+    program = (
+        "import hashlib, sys\nfrom verl_kernel.env.executor.lowering.function import module\n"
+        "from verl_kernel.env.executor.ptx.parser import parse\n"
+        "print(hashlib.sha256(module(parse(sys.stdin.read()), 1).text.encode()).hexdigest())"
+    )
+    text = entry(f"{code}\nret;", 0, ".reg .b32 %r<2000>;")
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", program], input=text, env={**os.environ, "PYTHONHASHSEED": seed}, check=True,
+            capture_output=True, text=True,
+        ).stdout
+        for seed in "012"
+    }  # fmt: skip
+    assert len(told) == 1
 
 
 def test_a_long_kernel_takes_far_less_code(monkeypatch):

@@ -57,9 +57,12 @@ def _is_long(graph: Graph, lanes: Lanes, place: int) -> bool:
 def _repeats(block: Block, numbers: list[int | None]) -> Iterator[Repeat]:
     place = block.start
     while place < block.end:
+        first, most = numbers[place], min(_MOST_AT_ONCE, block.end - place)
+        periods = [period for period in range(1, most) if numbers[place + period] == first is not None]
         found = max(
-            (Repeat(place, period, _rounds(numbers, place, block.end, period)) for period in range(1, _MOST_AT_ONCE)),
+            (Repeat(place, period, _rounds(numbers, place, block.end, period)) for period in periods),
             key=lambda item: item.period * (item.rounds - 1),
+            default=Repeat(place, 1, 1),
         )
         if found.rounds >= _LEAST_ROUNDS and found.period * (found.rounds - 1) >= _LEAST_SAVED:
             yield found

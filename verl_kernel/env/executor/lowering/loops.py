@@ -72,7 +72,7 @@ class Loop:
             first = repeat.start + offset
             own = {name: names[turn] for name, names in self._rows[first].items()}
             found = {name: frame.places[own[name]] for name in self._reads[first] if own[name] in frame.places}
-            read = [own[name] for name in found.keys() - self._writes[first]]
+            read = [own[name] for name in found if name not in self._writes[first]]
             frame.free(name for name in read if last[name] == place and name not in after)
             frame.lend(self._body.shapes(own[name] for name in kept[first]))
             yield found | {name: frame.places[own[name]] for name in kept[first]}

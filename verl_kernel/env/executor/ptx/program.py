@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeAlias
 
 from verl_kernel.env.executor.errors import NotKnown
@@ -107,12 +108,12 @@ class Instruction:
     text: str
     """As it is written, for messages."""
 
-    @property
+    @cached_property
     def root(self) -> str:
         """The opcode without modifiers."""
         return self.opcode.partition(".")[0]
 
-    @property
+    @cached_property
     def modifiers(self) -> list[str]:
         """What follows the root, in order."""
         return self.opcode.split(".")[1:]
