@@ -114,9 +114,9 @@ class Instruction:
         return self.opcode.partition(".")[0]
 
     @cached_property
-    def modifiers(self) -> list[str]:
+    def modifiers(self) -> tuple[str, ...]:
         """What follows the root, in order."""
-        return self.opcode.split(".")[1:]
+        return tuple(self.opcode.split(".")[1:])
 
     def unknown(self, why: str = "") -> NotKnown:
         """An exception that quotes the instruction."""
