@@ -28,7 +28,10 @@ class CodeTime:
 
     def waited_ns(self) -> int:
         """How long code was made so far, on the wall clock."""
-        return self._waited_ns + (time.monotonic_ns() - begun if (begun := self._begun_ns) else 0)
+        begun = (
+            self._begun_ns
+        )  # read first: where it ends in between, the sum is too large for a moment, never too small
+        return self._waited_ns + (time.monotonic_ns() - begun if begun else 0)
 
     def close(self) -> None:
         """Nothing."""
