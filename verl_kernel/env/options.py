@@ -83,7 +83,8 @@ class GymOptions(OptionGroup):
     """Noise injected into a simulated clock's times in training, for studies: standard deviation of the logarithm of a
     call's factor. `speedup` and `speedup_low` then come from several noisy calls, as on a GPU."""
     load_timeout_s: Annotated[float, Interval(ge=0.1)] = 20.0
-    """Own time of the candidate's process: running or asleep, not waiting for a processor. Likewise the next two."""
+    """Own time of the candidate's process: running or asleep, not waiting for a processor, nor for code of its kernels
+    to be made. Likewise the next two."""
     run_timeout_s: Annotated[float, Interval(ge=0.1)] = 20.0
     """Budget of all forwards of a candidate together."""
     reference_timeout_s: Annotated[float, Interval(ge=0.1)] = 60.0

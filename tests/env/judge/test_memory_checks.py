@@ -106,3 +106,24 @@ def test_a_buffer_filled_before_an_ablation_is_no_fault_after_it(judges):
     )
     result = judges["refuse"].evaluate(TASK, candidate(body, COPIED))
     assert result.memory_findings == (), result.error
+
+
+TUNED = """
+@triton.autotune([triton.Config({"TURNS": 0}), triton.Config({"TURNS": 100})], key=["n"])
+@triton.jit
+def tuned(x, o, n, B: tl.constexpr, TURNS: tl.constexpr):
+    i = tl.arange(0, B)
+    for turn in range(TURNS):
+        tl.store(o + i, tl.load(x + i) + tl.program_id(0) + turn)
+    i += tl.program_id(0) * B
+    tl.store(o + i, tl.load(x + i))
+"""
+
+
+@pytest.mark.parametrize(("turns", "status"), [(0, EvalStatus.OK), (1, EvalStatus.UNSAFE)])
+def test_races_are_looked_for_in_the_configuration_that_is_chosen(judges, turns, status):
+    """Watching those that are tried only would take seconds of the candidate's time for each."""
+    body = "o = torch.empty_like(x)\ntuned[(2,)](x, o, 512, B=256)\nreturn self.right(o, y)"
+    source = TUNED.replace('"TURNS": 0', f'"TURNS": {turns}')
+    result = judges["refuse"].evaluate(TASK, candidate(body, source))
+    assert result.status is status, result.error

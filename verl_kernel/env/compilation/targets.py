@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 COMPILE_S = 30.0
-"""Own time of an evaluation's compiling process, all launches together."""
+"""Own time of an evaluation's compiling process, all launches together; of each that makes code for the executor."""
+CODE_S = 120.0
+"""Own time of all processes that make one candidate's code for the executor."""
 MOST_CHOICES = 3
 """How often an autotuner is asked for another configuration because one does not fit the target."""
 

@@ -6,6 +6,7 @@ Import this module only in a process that compiles and runs no kernels.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from verl_kernel.env.compilation.texts import definitions
 from verl_kernel.env.compilation.trial_kernel import copy_kernel
 from verl_kernel.env.executor import code, driver
 from verl_kernel.env.executor.errors import NotKnown
+from verl_kernel.env.executor.ptx.parser import parse
 from verl_kernel.env.ipc.code_messages import NativeRequest, Translated
 
 
@@ -62,11 +64,14 @@ def translate(unit: Unit, file: str) -> tuple[str, Translated] | Refusal:
 
 def native(ptx: str, request: NativeRequest) -> bytes | Refusal:
     """Native code of PTX (`executor.code`)."""
+    warps, shared = request["warps"], request["shared"]
     try:
-        made = code.make(ptx, request["warps"], request["shared"], request["left_out"])
-        if request["left_out"] is None:  # an ablation is not timed
-            spilled = assembler.spills(ptx, made.program, request["warps"])
-            made = replace(made, known=replace(made.known, spills=spilled))
-        return made.to_bytes()
+        if request["left_out"] is not None:  # an ablation is not timed
+            return code.make(ptx, warps, shared, request["left_out"]).to_bytes()
+        program = parse(ptx)
+        with ThreadPoolExecutor(1) as beside:
+            spilled = beside.submit(assembler.spills, ptx, program, warps)
+            made = code.of(program, warps, shared)
+        return replace(made, known=replace(made.known, spills=spilled.result())).to_bytes()
     except NotKnown as exc:
         return Refusal(UNKNOWN, str(exc), 0)

@@ -41,9 +41,14 @@ class Code:
 
 def make(ptx: str, warps: int, shared_bytes: int, left_out: Collection[int] | None = None) -> Code:
     """Compile a kernel (arguments as of `Kernel`; raises NotKnown), without some of its stores (`origins.without`)."""
+    program = parse(ptx)
+    return of(origins.without(program, left_out) if left_out else program, warps, shared_bytes)
+
+
+def of(program: Program, warps: int, shared_bytes: int) -> Code:
+    """As `make`, of a program that is parsed (raises NotKnown)."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    program = origins.without(parse(ptx), left_out) if left_out else parse(ptx)
     made = module(program, warps)
     bare = replace(made, text="")
     found = (origins.stores(program), steps.known_of(program, bare))

@@ -35,7 +35,7 @@ from verl_kernel.env.judge.ablation import Ablation
 from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
 from verl_kernel.env.judge.compiling.compiler import LaunchCompiler
 from verl_kernel.env.judge.compiling.stage import CompileStage, Unfit
-from verl_kernel.env.judge.executing import LaunchExecutor
+from verl_kernel.env.judge.executing import CandidateExecutor
 from verl_kernel.env.judge.findings import Findings
 from verl_kernel.env.judge.hidden_work import CpuTime, hidden_work
 from verl_kernel.env.judge.loading import Loading
@@ -68,7 +68,7 @@ class Evaluation:
         options: GymOptions,
         device: DeviceBackend,
         zygote: Zygote,
-        executor: LaunchExecutor | None,
+        executor: CandidateExecutor | None,
         reference: Reference,
         guard: Callable[[], AbstractContextManager[object]],
         draw_secret: Callable[[], bytes],

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any
 
+from verl_kernel.env.compilation.targets import CODE_S
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.ipc.channel import ProtocolError
@@ -16,8 +17,9 @@ from verl_kernel.env.ipc.messages import Claims
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.compiling.code import CodeStore
 from verl_kernel.env.judge.compiling.code_service import CodeService
-from verl_kernel.env.judge.processes.own_time import RunQueue, Waits
-from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied
+from verl_kernel.env.judge.compiling.code_time import CodeTime
+from verl_kernel.env.judge.processes.own_time import RunQueue
+from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, RunnerProcess
 from verl_kernel.env.judge.processes.zygote import CompileZygote, ExecuteZygote
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox.scratch import Scratch
@@ -62,18 +64,29 @@ class LaunchExecutor:
         self._compilers.start()
         self._zygote.start()
 
-    def begin(self, source: str) -> Execution:
-        """A process for one runner of a candidate, which starts beside that (raises InfraError).
-
-        Args:
-            source: the candidate's file.
-        """
-        return Execution(self._zygote, self.store, source, self._options)
+    def for_candidate(self) -> CandidateExecutor:
+        """What executes one candidate's launches."""
+        return CandidateExecutor(self._options, self._zygote, self.store)
 
     def close(self) -> None:
         """End the zygotes."""
         self._zygote.close()
         self._compilers.close()
+
+
+class CandidateExecutor:
+    """Begins the executing processes of one candidate, which have the time to make code in common."""
+
+    def __init__(self, options: GymOptions, zygote: ExecuteZygote, store: CodeStore) -> None:
+        self._options, self._zygote, self._store, self._spent = options, zygote, store, CodeTime(CODE_S)
+
+    def begin(self, source: str) -> Execution:
+        """A process for one runner of the candidate, which starts beside that (raises InfraError).
+
+        Args:
+            source: the candidate's file.
+        """
+        return Execution(self._zygote, self._store, source, self._options, self._spent)
 
 
 def make_executor(options: GymOptions, device: DeviceBackend, compilers: CompileZygote) -> LaunchExecutor | None:
@@ -84,7 +97,10 @@ def make_executor(options: GymOptions, device: DeviceBackend, compilers: Compile
 class Execution:
     """One runner's executing process, its link to it, and the memory in which tensors are handed over."""
 
-    def __init__(self, zygote: ExecuteZygote, store: CodeStore, source: str, options: GymOptions) -> None:
+    def __init__(
+        self, zygote: ExecuteZygote, store: CodeStore, source: str, options: GymOptions, spent: CodeTime
+    ) -> None:
+        self._spent = spent
         with ExitStack() as made:
             scratch = made.enter_context(closing(Scratch("")))
             self.arena = made.enter_context(closing(SharedMemory.sparse(options.memory_mb << 20)))
@@ -94,7 +110,7 @@ class Execution:
             with closing(theirs), closing(asking):
                 self._process = zygote.fork(scratch.path, self.arena, options, (theirs.fileno(), asking.fileno()))
             made.callback(self._process.end)
-            self._service = CodeService(store, ours, source)
+            self._service = CodeService(store, ours, source, spent)
             made.callback(self._service.end)
             self._resources = made.pop_all()
 
@@ -126,9 +142,9 @@ class Execution:
         """Why a launch could not be compiled, though no candidate is to blame."""
         return self._service.failure
 
-    def waits(self) -> tuple[Waits, ...]:
-        """What a runner waits for that is not its own doing: processors that this process and compilers wait for."""
-        return RunQueue(str(self._process.pid)), self._service
+    def serve(self, runner: RunnerProcess) -> None:
+        """Let what a runner waits for, and is not its own doing, not count as its time: code, and a processor here."""
+        runner.serve(RunQueue(str(self._process.pid)), self._spent)
 
     def report(self) -> Reported:
         """What it ran since the forward began (raises ExecutionDied, or `failure`)."""

@@ -22,7 +22,7 @@ from verl_kernel.env.clocks.simulated import unpriced
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.judge.compiling.compiler import LaunchCompiler, make_compiler
 from verl_kernel.env.judge.evaluation import Evaluation
-from verl_kernel.env.judge.executing import LaunchExecutor, make_executor
+from verl_kernel.env.judge.executing import CandidateExecutor, LaunchExecutor, make_executor
 from verl_kernel.env.judge.processes.forked_zygote import ForkedZygote
 from verl_kernel.env.judge.processes.own_time import OwnTime
 from verl_kernel.env.judge.processes.zygote import CompileZygote, Zygote
@@ -183,8 +183,10 @@ class Judge:
         )  # fmt: skip
 
     @property
-    def _parts(self) -> tuple[GymOptions, DeviceBackend, Zygote, LaunchExecutor | None]:
-        return self._options, self._device, self._zygote, self._executor
+    def _parts(self) -> tuple[GymOptions, DeviceBackend, Zygote, CandidateExecutor | None]:
+        """For one evaluation."""
+        executor = None if self._executor is None else self._executor.for_candidate()
+        return self._options, self._device, self._zygote, executor
 
     @contextmanager
     def _served(self, request: EvalRequest) -> Iterator[None]:

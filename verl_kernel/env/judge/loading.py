@@ -121,7 +121,7 @@ class Loading:
         self.execution = made = self._begin_execution()
         link = (made.link.fileno(), made.arena.fd)
         runner = self._zygote.fork(self._scratch.path, self._memory, self._options, link, made.arena.size)
-        runner.serve(*made.waits())
+        made.serve(runner)
         return runner
 
     def end(self) -> None:

@@ -8,7 +8,7 @@ import sys
 from multiprocessing.connection import Connection
 from typing import Any
 
-from verl_kernel.env.compilation.targets import COMPILE_S, MOST_CHOICES
+from verl_kernel.env.compilation.targets import CODE_S, COMPILE_S, MOST_CHOICES
 from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.judge.processes.own_time import backstop_s
 from verl_kernel.env.options import GymOptions
@@ -31,7 +31,7 @@ def evaluation_limit_s(options: GymOptions) -> float:
     The reference is prepared and asked, a candidate that fails without its kernels is loaded twice, and where there is
     a GPU others may have it first.
     """
-    budgets = [*(options.reference_timeout_s,) * 2, *(options.load_timeout_s,) * 4, options.run_timeout_s]
+    budgets = [*(options.reference_timeout_s,) * 2, *(options.load_timeout_s,) * 4, options.run_timeout_s, CODE_S]
     if options.compile_for != "off":
         budgets += [COMPILE_S, *(options.load_timeout_s, options.run_timeout_s, COMPILE_S) * MOST_CHOICES]
     waits_s = 0.0 if options.device == "cpu" else options.patience_s

@@ -19,6 +19,7 @@ from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.compiling import code as module
 from verl_kernel.env.judge.compiling.code import CodeStore, LaunchCode
 from verl_kernel.env.judge.compiling.code_service import CodeService
+from verl_kernel.env.judge.compiling.code_time import CodeTime
 from verl_kernel.env.judge.compiling.process import CompilingProcess
 from verl_kernel.env.judge.compiling.stopping import Stopping
 from verl_kernel.env.judge.processes.runner import RunnerDied
@@ -61,7 +62,7 @@ def launch(source: str, block: int = 32, line: int = 0, **options: object) -> Un
 
 
 def code(store: CodeStore, source: str, unit: Unit, left_out=None) -> LaunchCode:
-    found = store.code(unit, function_texts(source), left_out, Stopping())
+    found = store.code(unit, function_texts(source), left_out, Stopping(), CodeTime(60.0))
     assert isinstance(found, LaunchCode), found
     return found
 
@@ -101,7 +102,7 @@ def test_equal_code_of_two_configurations_is_made_once(store):
 )
 def test_refusals_are_remembered(store, source, options, kind):
     for _ in range(2):
-        found = store.code(launch(source, **options), function_texts(source), None, Stopping())
+        found = store.code(launch(source, **options), function_texts(source), None, Stopping(), CodeTime(60.0))
         assert isinstance(found, Refusal) and found.kind == kind, found
     assert store.forked == 1
     if not options:
@@ -163,7 +164,7 @@ class Asking:
 
     def __init__(self, store: CodeStore, source: str) -> None:
         ours, theirs = channels.pair()
-        self.service, self._channel = CodeService(store, ours, source), Channel(theirs)
+        self.service, self._channel = CodeService(store, ours, source, CodeTime(60.0)), Channel(theirs)
 
     def ask(self, request: object) -> tuple[dict[str, object], bytes]:
         self._channel.send(request)

@@ -12,7 +12,6 @@ import re
 import weakref
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from enum import IntFlag
 from typing import Literal
 
 from verl_kernel.env.executor.flow.graph import read, written
@@ -22,15 +21,13 @@ Kind = Literal["computes", "moves", "constant"]
 _UNUSED = "%left_out"
 
 
-class Origin(IntFlag):
-    """Of a value; 0 for a constant of the launch."""
-
-    LOADED = 1
-    COMPUTED = 2
-    """By arithmetic on what was loaded."""
-    PLACED = 4
-    """From the lane, the block or the like."""
-
+Origin = int
+"""Of a value, as bits; 0 for a constant of the launch."""
+_LOADED = 1
+_COMPUTED = 2
+"""By arithmetic on what was loaded."""
+_PLACED = 4
+"""From the lane, the block or the like."""
 
 _MOVING = frozenset("mov cvta cvt shfl prmt selp and or shl shr bfe bfi movmatrix setp".split())
 _WITHOUT_SIGN = frozenset((0x7FFF, 0x7FFF7FFF, 0x7FFFFFFF, 0x7FFFFFFFFFFFFFFF))
@@ -86,9 +83,9 @@ def _left_out(item: Instruction) -> Instruction:
 
 def _kind(item: Instruction, place: Origin, origin: Origin) -> Kind:
     is_sum = item.root in ("red", "atom") and "exch" not in item.modifiers
-    if Origin.COMPUTED in origin or Origin.LOADED in place or (is_sum and origin):
+    if origin & _COMPUTED or place & _LOADED or (is_sum and origin):
         return "computes"
-    if Origin.LOADED in origin:
+    if origin & _LOADED:
         return "moves"
     return "computes" if origin else "constant"
 
@@ -117,21 +114,21 @@ class _Origins:
 
     def of(self, operands: Iterable[object]) -> Origin:
         """What operands hold, together."""
-        found = Origin(0)
+        found = 0
         for operand in operands:
             if isinstance(operand, Group):
                 found |= self.of(operand.items)
             elif isinstance(operand, Special):
-                found |= Origin.PLACED
+                found |= _PLACED
             elif isinstance(operand, Register):
-                found |= self._known.get(operand.name, Origin(0))
+                found |= self._known.get(operand.name, 0)
         return found
 
     def _follow(self, item: Instruction) -> None:
         memory = next((name for name in _MEMORY if name in item.modifiers), None)
         if item.root in ("st", "red") or (item.root == "cp" and memory):
             if memory:
-                self._add(memory, Origin.LOADED if item.root == "cp" else self.of(item.operands[1:]))
+                self._add(memory, _LOADED if item.root == "cp" else self.of(item.operands[1:]))
             return
         origin = self._result(item, memory)
         for name in written(item):
@@ -141,14 +138,14 @@ class _Origins:
         if item.root in ("ld", "ldmatrix", "atom"):
             inside = memory or ("shared" if item.root == "ldmatrix" else None)
             if inside:
-                return self._known.get(inside, Origin(0))
-            return Origin(0) if "param" in item.modifiers else Origin.LOADED
+                return self._known.get(inside, 0)
+            return 0 if "param" in item.modifiers else _LOADED
         origin = self.of(item.operands[1:]) | self.of([Register(name) for name in read(item)])
         chosen = self.of(item.operands[3:4]) if item.root == "selp" else self.of([item.guard])
-        is_computed = item.root not in _MOVING or Origin.LOADED in chosen or _is_absolute(item)
-        return origin | Origin.COMPUTED if is_computed and Origin.LOADED in origin else origin
+        is_computed = item.root not in _MOVING or chosen & _LOADED or _is_absolute(item)
+        return origin | _COMPUTED if is_computed and origin & _LOADED else origin
 
     def _add(self, name: str, origin: Origin) -> None:
-        before = self._known.get(name, Origin(0))
+        before = self._known.get(name, 0)
         if before | origin != before:
             self._known[name], self._changed = before | origin, True

@@ -36,10 +36,10 @@ class Repeat:
 
 
 def repeats(graph: Graph, lanes: Lanes, normal: frozenset[str]) -> list[list[Repeat]]:
-    """Those of each block: none in a kernel of few instructions, nor where lanes may part."""
+    """Those of each block: none in a kernel of few instructions."""
     instructions = graph.program.instructions
     weight = sum(1 + _is_long(graph, lanes, place) for place in range(len(instructions)))
-    if lanes.may_part or weight < MANY:
+    if weight < MANY:
         return [[] for _ in graph.blocks]
     known: dict[Any, int] = {}
     kinds = [_kind(item, graph, lanes, normal) for item in instructions]
@@ -57,9 +57,12 @@ def _is_long(graph: Graph, lanes: Lanes, place: int) -> bool:
 def _repeats(block: Block, numbers: list[int | None]) -> Iterator[Repeat]:
     place = block.start
     while place < block.end:
+        first, most = numbers[place], min(_MOST_AT_ONCE, block.end - place)
+        periods = [period for period in range(1, most) if numbers[place + period] == first is not None]
         found = max(
-            (Repeat(place, period, _rounds(numbers, place, block.end, period)) for period in range(1, _MOST_AT_ONCE)),
+            (Repeat(place, period, _rounds(numbers, place, block.end, period)) for period in periods),
             key=lambda item: item.period * (item.rounds - 1),
+            default=Repeat(place, 1, 1),
         )
         if found.rounds >= _LEAST_ROUNDS and found.period * (found.rounds - 1) >= _LEAST_SAVED:
             yield found

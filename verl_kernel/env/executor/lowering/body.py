@@ -61,6 +61,7 @@ class Body(Writer):
         self._floats: dict[tuple[str, str], str] = {}
         self._kept: frozenset[str] = frozenset()
         self.pointers: Mapping[str, str] = {}  # where registers are kept instead
+        self.masked = crossing  # what lanes that are elsewhere keep theirs of, where lanes may part
 
     def begin(self, label: str) -> None:
         """Begin a piece of code: what is in registers is in memory only."""
@@ -178,7 +179,7 @@ class Body(Writer):
     def _keep(self, name: str, value: str, own: Form) -> None:
         """Write a register to memory; lanes that are elsewhere keep theirs."""
         kind = self.register_type(name)
-        if self.lanes.may_part and own is WIDE and name in self.crossing:
+        if self.lanes.may_part and own is WIDE and name in self.masked:
             old = self._loaded(name)
             value = self.op(f"select {own.ints(1)} {self.active()}, {kind} {value}, {kind} {old}")
         self.do(f"store {kind} {value}, ptr {self.pointer(name)}, align {self.alignment(name)}")

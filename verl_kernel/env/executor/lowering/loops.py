@@ -72,7 +72,7 @@ class Loop:
             first = repeat.start + offset
             own = {name: names[turn] for name, names in self._rows[first].items()}
             found = {name: frame.places[own[name]] for name in self._reads[first] if own[name] in frame.places}
-            read = [own[name] for name in found.keys() - self._writes[first]]
+            read = [own[name] for name in found if name not in self._writes[first]]
             frame.free(name for name in read if last[name] == place and name not in after)
             frame.lend(self._body.shapes(own[name] for name in kept[first]))
             yield found | {name: frame.places[own[name]] for name in kept[first]}
@@ -88,11 +88,14 @@ class Loop:
         for place in self._once:
             rounds = places[place - start :: period]
             body.pointers = {name: self._pointer(tuple(row[name] for row in rounds), turn) for name in rounds[0]}
+            body.masked = frozenset(
+                name for name, row in self._rows[place].items() if not body.crossing.isdisjoint(row)
+            )
             if not self._is_alike:
                 body.forget()
             body.enter(place, self._kept(place))
             lower(body)
-        body.pointers = {}
+        body.pointers, body.masked = {}, body.crossing
         body.do(f"{following} = add i64 {turn}, 1")
         again = body.op(f"icmp ult i64 {following}, {self._repeat.rounds}")
         body.do(f"br i1 {again}, label %{label}, label %E{start}")

@@ -10,7 +10,7 @@ class Modifiers:
     """What follows an opcode's root."""
 
     def __init__(self, item: Instruction) -> None:
-        self._item, self._left = item, item.modifiers
+        self._item, self._left = item, list(item.modifiers)
 
     def take(self, *names: str) -> str | None:
         """The first of these that stands there, which is then taken; None if there is none."""

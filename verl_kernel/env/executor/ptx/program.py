@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeAlias
 
 from verl_kernel.env.executor.errors import NotKnown
@@ -107,15 +108,15 @@ class Instruction:
     text: str
     """As it is written, for messages."""
 
-    @property
+    @cached_property
     def root(self) -> str:
         """The opcode without modifiers."""
         return self.opcode.partition(".")[0]
 
-    @property
-    def modifiers(self) -> list[str]:
+    @cached_property
+    def modifiers(self) -> tuple[str, ...]:
         """What follows the root, in order."""
-        return self.opcode.split(".")[1:]
+        return tuple(self.opcode.split(".")[1:])
 
     def unknown(self, why: str = "") -> NotKnown:
         """An exception that quotes the instruction."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from verl_kernel.env.compilation.description import Unit
 from verl_kernel.env.compilation.isolated import isolated
@@ -21,8 +21,10 @@ from verl_kernel.env.compilation.outcome import Refusal
 from verl_kernel.env.compilation.texts import Place
 from verl_kernel.env.ipc.code_messages import LeftOut, Native, NativeRequest, Translate
 from verl_kernel.env.ipc.shared_memory import SharedMemory
+from verl_kernel.env.judge.compiling.code_time import LATE, CodeTime
 from verl_kernel.env.judge.compiling.process import CompilingProcess
 from verl_kernel.env.judge.compiling.stopping import Stopping
+from verl_kernel.env.judge.processes.runner import RunnerProcess
 from verl_kernel.env.judge.processes.zygote import CompileZygote
 from verl_kernel.env.lru import LRUCache
 from verl_kernel.env.options import GymOptions
@@ -32,6 +34,9 @@ MOST_BYTES = 64 << 20
 """Of one kernel's PTX, and of its code."""
 _KEPT, _KEPT_BYTES = 4096, 256 << 20
 _MOST_WARPS, _MOST_SHARED = 64, 1 << 24
+Asked = TypeVar("Asked")
+Answer = tuple[Asked | Refusal, bool]
+"""And whether it would be the same another time."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +88,9 @@ class CodeStore:
         self._natives: LRUCache[bytes | Refusal] = LRUCache(_KEPT, _KEPT_BYTES)
         self.forked = 0
         """Processes so far."""
-        self.spent_s = 0.0
-        """Seconds of their own time."""
 
     def code(
-        self, unit: Unit, texts: Mapping[Place, str], left_out: LeftOut, stopping: Stopping
+        self, unit: Unit, texts: Mapping[Place, str], left_out: LeftOut, stopping: Stopping, spent: CodeTime
     ) -> LaunchCode | Refusal:
         """Code of a launch, or why there is none.
 
@@ -96,6 +99,7 @@ class CodeStore:
             texts: of the functions of its program, by name and line.
             left_out: numbers of the instructions that do not store; none if None.
             stopping: ends the process that works at it.
+            spent: of the candidate, which it adds to.
 
         Raises:
             LookupError: a function is not in the program.
@@ -105,43 +109,67 @@ class CodeStore:
         if left_out is not None and not (type(left_out) is list and all(type(number) is int for number in left_out)):
             raise ValueError("instructions have numbers")
         source, alone = isolated(unit, texts)
-        translation = self._translation(source, alone, stopping)
+        translation = self._translation(source, alone, stopping, spent)
         if isinstance(translation, Refusal):
             return translation
         name = _name(_hash(translation.ptx), translation.warps, translation.shared, left_out and sorted(set(left_out)))
-        native = self._native(name, translation, alone, left_out, stopping)
+        native = self._native(name, translation, alone, left_out, stopping, spent)
         if isinstance(native, Refusal):
             return native
         return LaunchCode(native, name, translation.signature, [item.line for item in alone.functions])
 
-    def _translation(self, source: str, unit: Unit, stopping: Stopping) -> Translation | Refusal:
+    def _translation(self, source: str, unit: Unit, stopping: Stopping, spent: CodeTime) -> Translation | Refusal:
         name = _name(source, unit.to_json())
         known = self._translations.get(name)
         if known is not None:
             return known
-        with self._forked(source, stopping) as (process, memory):
+
+        def ask(process: CompilingProcess, memory: SharedMemory) -> Answer[Translation]:
             request = Translate(translate=unit.to_json())
-            made, is_certain = process.asked(request, lambda reply: _translation(reply, memory), unit)
+            return process.asked(request, lambda reply: _translation(reply, memory), unit)
+
+        made, is_certain = self._asked(source, stopping, spent, ask)
         size = len(made.ptx) if isinstance(made, Translation) else 0
         return self._translations.put(name, made, size) if is_certain else made
 
     def _native(
-        self, name: str, translation: Translation, unit: Unit, left_out: LeftOut, stopping: Stopping
+        self, name: str, translation: Translation, unit: Unit, left_out: LeftOut, stopping: Stopping, spent: CodeTime
     ) -> bytes | Refusal:
         known = self._natives.get(name)
         if known is not None:
             return known
-        with self._forked("", stopping) as (process, memory):
+
+        def ask(process: CompilingProcess, memory: SharedMemory) -> Answer[bytes]:
             _write(memory, translation.ptx)
             size = len(translation.ptx)
             wanted = NativeRequest(ptx=size, warps=translation.warps, shared=translation.shared, left_out=left_out)
-            made, is_certain = process.asked(Native(native=wanted), lambda reply: _code(reply, memory), unit)
+            return process.asked(Native(native=wanted), lambda reply: _code(reply, memory), unit)
+
+        made, is_certain = self._asked("", stopping, spent, ask)
         size = len(made) if isinstance(made, bytes) else 0
         return self._natives.put(name, made, size) if is_certain else made
 
+    def _asked(
+        self, source: str, stopping: Stopping, spent: CodeTime,
+        ask: Callable[[CompilingProcess, SharedMemory], Answer[Asked]],
+    ) -> Answer[Asked]:  # fmt: skip
+        """What a process of its own answers in the time that is left."""
+        granted_s = spent.left_s
+        if not granted_s:
+            return spent.late(granted_s), False
+        with spent.making(), self._forked(source, stopping) as (forked, memory):
+            process = CompilingProcess(forked, may_be_killed=False, granted_s=granted_s)
+            try:
+                made, is_certain = ask(process, memory)
+            finally:
+                spent.charge(process.used_s)
+        if isinstance(made, Refusal) and made.kind == LATE and not is_certain:
+            return spent.late(granted_s), False
+        return made, is_certain
+
     @contextmanager
-    def _forked(self, source: str, stopping: Stopping) -> Iterator[tuple[CompilingProcess, SharedMemory]]:
-        """A process of its own for one request, and the memory that the judge shares with it."""
+    def _forked(self, source: str, stopping: Stopping) -> Iterator[tuple[RunnerProcess, SharedMemory]]:
+        """A process for one request, and the memory that the judge shares with it."""
         self.forked += 1
         with ExitStack() as resources:
             scratch = resources.enter_context(closing(Scratch(source)))
@@ -149,11 +177,7 @@ class CodeStore:
             process = self._zygote.fork(scratch.path, memory, self._options)
             resources.callback(stopping.end)
             stopping.begin(process)
-            made = CompilingProcess(process, may_be_killed=False)
-            try:
-                yield made, memory
-            finally:
-                self.spent_s += made.used_s
+            yield process, memory
 
 
 def _translation(reply: Any, memory: SharedMemory) -> Translation | Refusal:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -17,6 +16,7 @@ from verl_kernel.env.compilation.texts import Place, function_texts
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, ProtocolError
 from verl_kernel.env.ipc.code_messages import Code, Failed, Refused
 from verl_kernel.env.judge.compiling.code import CodeStore, LaunchCode
+from verl_kernel.env.judge.compiling.code_time import CodeTime
 from verl_kernel.env.judge.compiling.stopping import Stopping
 from verl_kernel.errors import InfraError
 
@@ -28,24 +28,17 @@ class CodeService:
         store: the judge's code.
         sock: the judge's end of a socket to the process.
         source: the candidate's file.
+        spent: the candidate's.
     """
 
-    def __init__(self, store: CodeStore, sock: socket.socket, source: str) -> None:
-        self._store, self._channel, self._source = store, Channel(sock), source
+    def __init__(self, store: CodeStore, sock: socket.socket, source: str, spent: CodeTime) -> None:
+        self._store, self._channel, self._source, self._spent = store, Channel(sock), source, spent
         self._texts: dict[Place, str] | None = None
         self._stopping = Stopping()
         self.failure: InfraError | None = None
         """Why it could not serve, though no candidate is to blame."""
-        self._waited_ns, self._begun_ns = 0, 0
         self._thread = threading.Thread(target=self._serve, name="code", daemon=True)
         self._thread.start()
-
-    def waited_ns(self) -> int:
-        """How long processes waited while they compiled; all of the time for what is being compiled now."""
-        return self._waited_ns + (time.monotonic_ns() - begun if (begun := self._begun_ns) else 0)
-
-    def close(self) -> None:
-        """Nothing: whoever made it ends it."""
 
     def end(self) -> None:
         """End it, and what is being compiled for it (idempotent)."""
@@ -76,14 +69,8 @@ class CodeService:
             return exc
 
     def _made(self, request: Any, texts: Mapping[Place, str]) -> LaunchCode | Refusal:
-        """Have it compiled; what that takes beside the compiling processes' own time is waiting."""
-        self._begun_ns, before = time.monotonic_ns(), self._store.spent_s
-        try:
-            return self._store.code(Unit.from_json(request["unit"]), texts, request["left_out"], self._stopping)
-        finally:
-            spent = int((self._store.spent_s - before) * 1e9)
-            self._waited_ns += max(0, time.monotonic_ns() - self._begun_ns - spent)
-            self._begun_ns = 0
+        unit = Unit.from_json(request["unit"])
+        return self._store.code(unit, texts, request["left_out"], self._stopping, self._spent)
 
     def _send(self, found: LaunchCode | Refusal | InfraError) -> None:
         channel = self._channel

@@ -38,14 +38,16 @@ class CompilingProcess:
 
     Args:
         process: just forked.
+        granted_s: seconds of its own time, for all that it is asked.
         may_be_killed: whether to be killed from outside is taken for a crash of the compiler.
 
     Raises:
         InfraError: it does not start.
     """
 
-    def __init__(self, process: RunnerProcess, may_be_killed: bool = True) -> None:
-        self._process, self._left_s, self._oom_kills = process, COMPILE_S, oom_kills()
+    def __init__(self, process: RunnerProcess, may_be_killed: bool = True, granted_s: float = COMPILE_S) -> None:
+        self._process, self._granted_s, self._left_s = process, granted_s, granted_s
+        self._oom_kills = oom_kills()
         self._may_be_killed = may_be_killed
         try:
             process.ask(None, _START_S)
@@ -55,7 +57,7 @@ class CompilingProcess:
     @property
     def used_s(self) -> float:
         """Seconds of its own time that its answers took."""
-        return COMPILE_S - self._left_s
+        return self._granted_s - self._left_s
 
     def outcome(self, unit: Unit) -> tuple[Outcome, bool]:
         """What becomes of a launch, and whether it would be the same another time (raises as `asked`)."""
@@ -84,13 +86,11 @@ class CompilingProcess:
         """
         printed = len(self._process.output)
         try:
-            reply = self._process.ask(request, max(0.1, self._left_s))
-            self._left_s -= self._process.used_s
-            found = read(reply)
+            found = read(self._asked(request))
             return (self._explained(found, unit, printed) if isinstance(found, Refusal) else found), True
         except TimeoutError:
             self._process.end()
-            reason = Refusal("CompileTimeout", f"compiling takes more than {COMPILE_S:g} s", 0)
+            reason = Refusal("CompileTimeout", f"compiling takes more than {self._granted_s:g} s", 0)
         except GrantExceeded as exc:
             reason = Refusal("CompileMemory", f"while it was compiled, {exc}", 0)
         except RunnerDied as died:
@@ -98,6 +98,12 @@ class CompilingProcess:
         except (ProtocolError, LookupError, TypeError, ValueError, AttributeError) as exc:
             reason = Refusal("CompilerCrash", f"the compiler's answer cannot be read ({type(exc).__name__})", 0)
         return reason, False
+
+    def _asked(self, request: Compile | Translate | Native) -> Any:
+        try:
+            return self._process.ask(request, max(0.1, self._left_s))
+        finally:
+            self._left_s -= self._process.used_s
 
     def _explained(self, found: Refusal, unit: Unit, printed: int) -> Refusal:
         """With the complaint of a pass, and without this run's paths."""

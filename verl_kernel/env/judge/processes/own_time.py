@@ -16,7 +16,7 @@ from typing import Protocol
 
 _PROCESS_CLOCK = 2
 """Low bits of the clock of a process (CPUCLOCK_SCHED in linux/posix-timers.h)."""
-_WALL_FACTOR, _WALL_EXTRA_S = 10.0, 30.0
+WALL_FACTOR, _WALL_EXTRA_S = 10.0, 30.0
 _PAUSE_S = 2.0
 """Between two looks that should follow each other at once: more is the machine's doing, such as a virtual one's that
 stands still, which no run queue counts."""
@@ -24,7 +24,7 @@ stands still, which no run queue counts."""
 
 def backstop_s(budget_s: float) -> float:
     """Wall-clock limit, in seconds, of what has `budget_s` of own time, for the case of a very busy machine."""
-    return _WALL_FACTOR * budget_s + _WALL_EXTRA_S
+    return WALL_FACTOR * budget_s + _WALL_EXTRA_S
 
 
 def processor_ns(pid: int) -> int:
@@ -35,7 +35,7 @@ def processor_ns(pid: int) -> int:
 
 
 class Waits(Protocol):
-    """What somebody has waited for a processor."""
+    """What somebody has waited for a processor, or for what others do."""
 
     def waited_ns(self) -> int:
         """Nanoseconds so far."""
@@ -82,7 +82,7 @@ class OwnTime:
         self.start()
 
     def serve(self, *waits: Waits) -> None:
-        """Others that this process waits for: what they wait for a processor is nobody's own doing either."""
+        """Others that this process waits for: what they say that they waited is nobody's own doing either."""
         self._queues += waits
         self.start()
 

@@ -77,10 +77,17 @@ class RunnerProcess:
 
     def __post_init__(self) -> None:
         self._own_time = OwnTime(self.pid, asked=True)
+        self._making: Waits | None = None
 
-    def serve(self, *waits: Waits) -> None:
-        """Let others run this one's kernels, whose waits for a processor do not count as its sleep."""
-        self._own_time.serve(*waits)
+    def serve(self, executing: Waits, making: Waits) -> None:
+        """Let another process run this one's kernels.
+
+        Args:
+            executing: that process's waits for a processor, which do not count as this one's sleep.
+            making: how long code of its kernels was made, which counts by neither clock.
+        """
+        self._own_time.serve(executing, making)
+        self._making = making
 
     def ask(self, request: Request | None, budget_s: float) -> Claims:
         """Send a request and wait for the answer, for `budget_s` seconds of the runner's own time.
@@ -92,7 +99,7 @@ class RunnerProcess:
             ProtocolError: it answered with something that is no message.
         """
         self._own_time.start()
-        deadline = time.monotonic() + backstop_s(budget_s)
+        deadline = self._clock() + backstop_s(budget_s)
         try:
             self.channel.sock.settimeout(backstop_s(budget_s))
             if request is not None:
@@ -165,8 +172,12 @@ class RunnerProcess:
     def _look_at_time(self, budget_s: float, deadline: float) -> None:
         if self._own_time.is_over(budget_s):
             raise TimeoutError("processor time and sleep")
-        if time.monotonic() >= deadline:
+        if self._clock() >= deadline:
             raise TimeoutError("processor time, by ten times that and 30 s on the wall clock")
+
+    def _clock(self) -> float:
+        """The wall clock, which stands still while code is made."""
+        return time.monotonic() - (0 if self._making is None else self._making.waited_ns() / 1e9)
 
     def _look_at_memory(self) -> None:
         if self._grown_kb() > self.options.memory_mb << 10:

@@ -15,7 +15,7 @@ from verl_kernel.env.ipc.messages import Claims, Place
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.ipc.tensor_facts import disagreement, read_facts, storages, tensor_facts
 from verl_kernel.env.ipc.tensors import TensorSpec, place
-from verl_kernel.env.judge.executing import Execution, ExecutionDied, LaunchExecutor
+from verl_kernel.env.judge.executing import CandidateExecutor, Execution, ExecutionDied
 from verl_kernel.env.judge.findings import Findings
 from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.native_trials import launched, worked
@@ -57,7 +57,7 @@ class DrySession:
     zygote: Zygote
     stages: Stages
     timing_source: str
-    executor: LaunchExecutor
+    executor: CandidateExecutor
     """Samples launches."""
 
     def follow(
@@ -117,7 +117,7 @@ class DrySession:
         loading = Loading(self.options, self.zygote, scratch, memory, Findings(self.timing_source, {}))
         link = (execution.link.fileno(), execution.arena.fd)
         runner = self.zygote.fork(scratch.path, memory, self.options, link, execution.arena.size)
-        runner.serve(*execution.waits())
+        execution.serve(runner)
         client = RunnerClient(runner, scratch.path, self.options, self.stages)
         try:
             loading.begin(client)

@@ -19,7 +19,7 @@ from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
 from verl_kernel.env.judge.compiling.compiler import LaunchCompiler
 from verl_kernel.env.judge.evaluation import Evaluation
-from verl_kernel.env.judge.executing import LaunchExecutor
+from verl_kernel.env.judge.executing import CandidateExecutor
 from verl_kernel.env.judge.findings import Findings
 from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.native_trials import NativeTrials
@@ -59,7 +59,7 @@ class ReducedEvaluation(Evaluation):
         options: GymOptions,
         device: DeviceBackend,
         zygote: Zygote,
-        executor: LaunchExecutor | None,
+        executor: CandidateExecutor | None,
         references: list[Reference],
         guard: Callable[[], AbstractContextManager[object]],
         draw_secret: Callable[[], bytes],
@@ -152,7 +152,7 @@ class ReducedEvaluation(Evaluation):
         return self._clock.measure(session)
 
     @property
-    def _sampler(self) -> LaunchExecutor:
+    def _sampler(self) -> CandidateExecutor:
         assert self._executor is not None  # a device that runs kernels itself runs every task whole
         return self._executor
 
