@@ -4,6 +4,7 @@
 LEFT_OUT: dict[str, str] = {
     "gems_nll_loss_last_block": "a plain load of a counter that other blocks add to: a race by the memory model",
     "gems_group_quant_fp8": "elements that a quotient's rounding decides differ by a step of 8 bits",
+    "conch_fp8_quant_bf16": "elements that a quotient's rounding decides differ by a step of 8 bits",
     "gems_block_fp8_matmul": "a task whose inputs are 8-bit floats is refused",
     "fla_logsumexp_bf16": "six configurations of up to 1,024 elements a thread take more than 20 s",
     "fla_mean_pooling_autotuned": "sixteen configurations take about 20 s, which is the limit",

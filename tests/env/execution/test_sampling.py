@@ -113,3 +113,16 @@ def test_the_page_has_the_table(table):
     page = (ROOT / "docs" / "true_size.md").read_text()
     found = re.search(r"(\d+) kernels", page)
     assert found and int(found[1]) == len(table)
+
+
+# Each block of one warp stores a byte a lane to a row of its own, which ends within a sector.
+ROWS = (
+    ".reg .b64 %out, %a; .reg .b32 %b, %t, %x; ld.param.u64 %out, [p0]; mov.u32 %b, %ctaid.x; mov.u32 %t, %tid.x;"
+    "mad.lo.s32 %x, %b, 48, %t; cvt.u64.u32 %a, %x; add.u64 %a, %a, %out; st.global.b8 [%a], %t; ret;"
+)
+
+
+def test_of_a_sector_no_more_is_written_than_lanes_store():
+    data = aligned(48 * 64, np.uint8)
+    count = Kernel(entry(ROWS, 1), 1, 0).launch((64, 1, 1), [data.ctypes.data], [buffer(data)])
+    assert tally(count, [data.nbytes], {"p0": 0}, "k", {})["areas"]["p0"][3] == 32 * 64

@@ -27,16 +27,25 @@ def tally(
     for site, lanes in zip(count.sites, _entered(count), strict=True):
         if site.site.kind.startswith("global"):
             useful, offered = useful + site.accesses * site.site.bytes, offered + lanes * site.site.bytes
-    areas = {}
+    areas, stored = {}, _stored(count)
     for name, number in names.items():
         read, written = count.reads[number], count.writes[number]
-        areas[name] = [sizes[number], read.once, read.total, written.once, written.total]
+        once = written.once if stored is None else min(stored, written.once)
+        areas[name] = [sizes[number], read.once, read.total, once, written.total]
     done = {unit: round(value) for unit, value in operations(count).items()}
     return Tally(
         kernel=kernel, grid=list(count.shape), operations=done,
         types={name: str(kind) for name, kind in signature.items()},
         useful=round(useful), offered=round(offered), areas=areas, guessed=[],
     )  # fmt: skip
+
+
+def _stored(count: LaunchCount) -> int | None:
+    """Bytes that lanes stored, if all to one buffer: no more of it was written, whatever its sectors hold beside them."""
+    if sum(bool(use.total) for use in count.writes) > 1:
+        return None
+    kinds = [site for site in count.sites if site.site.kind.startswith("global") and site.site.item.root != "ld"]
+    return sum(site.accesses * site.site.bytes for site in kinds)
 
 
 def _entered(count: LaunchCount) -> list[int]:
