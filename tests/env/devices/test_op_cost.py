@@ -149,8 +149,12 @@ PRICES = {
     "in place": (lambda: X.clone().sigmoid_(), 48),
     "a quotient of whole numbers": (lambda: INDEX // 2, INDEX.numel()),
     "the gradient of softmax": (lambda: torch.ops.aten._softmax_backward_data(X, X, -1, X.dtype), 48),
-    "the gradient of a window": (lambda: torch.ops.aten.avg_pool2d_backward(IMAGE[..., ::2, ::2], IMAGE, [2, 2], [2, 2],
-        [0, 0], False, True, None), IMAGE.numel()),
+    "the gradient of a window": (
+        lambda: torch.ops.aten.avg_pool2d_backward(
+            IMAGE[..., ::2, ::2], IMAGE, [2, 2], [2, 2], [0, 0], False, True, None
+        ),
+        IMAGE.numel(),
+    ),
     "many at once": (lambda: torch._foreach_mul_([X.clone()], 2.0), 48),
 }
 

@@ -66,7 +66,8 @@ class SeenStores:
     def end(self, code: str, follow: Follow) -> None:
         """The launch that was followed has ended."""
         parts = self._parts.setdefault((self._number, code), {})
-        parts.update({place: self._part((self._number, code, place), seen) for place, seen in follow.seen.items()})
+        found = {place: self._part((self._number, code, place), seen) for place, seen in follow.seen.items()}
+        parts.update({place: part for place, part in found.items() if part is not None})
 
     def bytes(self, code: str, count: LaunchCount) -> tuple[int, int]:
         """Bytes that the launch has stored, and those of stores that compute."""
@@ -88,11 +89,13 @@ class SeenStores:
             for number, kind in origins.stores(program).items()
         }
 
-    def _part(self, key: tuple[int, str, object], seen: Seen) -> Part:
+    def _part(self, key: tuple[int, str, object], seen: Seen) -> Part | None:
         value, before = seen.value if seen.is_single else None, self._values.get(key)
         is_known, self._values[key] = key in self._values, value
         if value is not None and key not in self._varied and value == before:
             return Part("constant", 0.0)
+        if seen.is_silent:
+            return None
         if (seen.stored - seen.moved) * _TOLERATED < seen.stored:
             return Part("moves", 1.0 - seen.moved / seen.stored)
         if value is None or is_known:

@@ -5,7 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from verl_kernel.env.devices.op_prices import convolutions, gradients, moves, norms, products, recurrent, reductions, windows
+from verl_kernel.env.devices.op_prices import (
+    convolutions,
+    gradients,
+    moves,
+    norms,
+    products,
+    recurrent,
+    reductions,
+    windows,
+)
 from verl_kernel.env.devices.op_prices.call import Call
 from verl_kernel.env.machine.constants import constant
 from verl_kernel.env.trace import Step
@@ -46,7 +55,9 @@ PRICES: dict[str, Price] = {
     **_named(norms.group_norm, "native_group_norm"),
     **_named(gradients.softmax_gradient, "_softmax_backward_data _log_softmax_backward_data"),
     **_named(gradients.layer_norm_gradient, "native_layer_norm_backward"),
-    **_named(gradients.norm_gradient, "native_batch_norm_backward cudnn_batch_norm_backward native_group_norm_backward"),
+    **_named(
+        gradients.norm_gradient, "native_batch_norm_backward cudnn_batch_norm_backward native_group_norm_backward"
+    ),
     **_named(gradients.embedding_gradient, "embedding_dense_backward"),
     **_named(windows.pooled, "max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool2d avg_pool3d"),
     **_named(products.product, "mm bmm addmm addbmm baddbmm _addmm_activation _int_mm linear"),
