@@ -133,7 +133,7 @@ PROGRAMS = [
                 "get_block_size_c fused_recurrent_rwkv4_forward_kernel fused_recurrent_rwkv4_forward",
             ),
         ),
-        "batch, tokens, width = 8, 512, 1024",
+        "batch, tokens, width = 8, 256, 1024",
         {
             "k": "torch.randn(batch, tokens, width)",
             "v": "torch.randn(batch, tokens, width)",
@@ -257,5 +257,37 @@ PROGRAMS = [
         return out
         """,
         wrong=("NUM_ITERS=5", "NUM_ITERS=1"),
+    ),
+    Program(
+        "fla_solve_triangles",
+        (
+            Part(
+                f"{OPS}/utils/solve_tril.py",
+                "solve_tril_16x16_kernel",
+                {
+                    "solve_tril_16x16_kernel": "@triton.heuristics({'IS_VARLEN': lambda args: args['cu_seqlens'] is not "
+                    "None})\n@triton.autotune(configs=[triton.Config({'DOT_PRECISION': 'ieee'}, num_warps=w) "
+                    "for w in (1, 2, 4)], key=['BT'])"
+                },
+            ),
+        ),
+        "batch, tokens, heads = 4, 2048, 16",
+        {"a": "torch.rand(batch, tokens, heads, 16) / 8"},
+        """
+        y = a.unflatten(1, (-1, 16)).transpose(2, 3).tril(-1)
+        one = torch.eye(16, device=a.device)
+        two = y @ y
+        four = two @ two
+        found = (one - y) @ (one + two) @ (one + four) @ (one + four @ four)
+        return found.transpose(2, 3).flatten(1, 2)
+        """,
+        """
+        out, (batch, tokens, heads, _) = torch.zeros_like(a), a.shape
+        solve_tril_16x16_kernel[(triton.cdiv(tokens, 16), batch * heads)](
+            a, out, None, None, tokens, H=heads, BT=16, USE_TMA=False
+        )
+        return out
+        """,
+        wrong=("b_A += m_I", "b_A += m_I * 0.99"),
     ),
 ]
