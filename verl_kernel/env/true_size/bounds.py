@@ -48,7 +48,7 @@ POSSIBLE = Bounds(traffic=4e9, flops=2e10, tensor_bytes=1e9)
 """What torch runs in a second or so: such a task is judged as it is where it cannot be reduced."""
 
 
-_SLOW = 8
+SLOW = 8
 """How many operations one on float16 counts for: processors have none, and torch does them one by one."""
 
 
@@ -87,7 +87,7 @@ class _Measuring(OpMode):
         if (cost := op_cost(func, args, kwargs, result)) is not None:
             is_slow = any(tensor.dtype is torch.float16 for tensor in tensors_in(args))
             self._traffic += cost.bytes
-            self._flops += cost.flops + (_SLOW - 1) * cost.half_flops * is_slow
+            self._flops += cost.flops + (SLOW - 1) * cost.half_flops * is_slow
         if not any(item.alias_info is not None for item in func._schema.returns):
             self._bytes += sum(leaf.nbytes for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor))
         self._check(0)
