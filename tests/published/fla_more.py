@@ -265,8 +265,8 @@ PROGRAMS = [
                 f"{OPS}/utils/solve_tril.py",
                 "solve_tril_16x16_kernel",
                 {
-                    "solve_tril_16x16_kernel": "@triton.heuristics({'IS_VARLEN': lambda args: args['cu_seqlens'] is not "
-                    "None})\n@triton.autotune(configs=[triton.Config({'DOT_PRECISION': 'ieee'}, num_warps=w) "
+                    "solve_tril_16x16_kernel": "@triton.heuristics({'IS_VARLEN': lambda args: args['cu_seqlens'] is "
+                    "not None})\n@triton.autotune(configs=[triton.Config({'DOT_PRECISION': 'ieee'}, num_warps=w) "
                     "for w in (1, 2, 4)], key=['BT'])"
                 },
             ),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs with kernels of flag-gems: attention, convolutions, products, moves, sums by atomics. Host parts are ours."""
+"""Programs with kernels of flag-gems: attention, convolutions, products, moves, atomics. Host parts are ours."""
 
 from tests.published.gems import LIMITS, OPS, ROWS, TL, heuristics, tuned
 from tests.published.gems_norms import FUSED
@@ -145,7 +145,7 @@ PROGRAMS = [
         "rows, width = 4096, 1024",
         {
             key: f"torch.randn(rows, width{size}, dtype=torch.bfloat16)"
-            for key, size in zip("abc", ("", " * 2", " // 2"))
+            for key, size in {"a": "", "b": " * 2", "c": " // 2"}.items()
         },
         "torch.cat((a, b, c), 1)",
         """

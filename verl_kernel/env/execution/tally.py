@@ -58,7 +58,7 @@ def _fetched_ahead(count: LaunchCount, entered: Sequence[int]) -> int:
 
 
 def _stored(count: LaunchCount) -> int | None:
-    """Bytes that lanes stored, if all to one buffer: no more of it was written, whatever its sectors hold beside them."""
+    """Bytes that lanes stored, if all to one buffer: no more of it was written, whatever its sectors hold beside."""
     if sum(bool(use.total) for use in count.writes) > 1:
         return None
     kinds = [site for site in count.sites if site.site.kind.startswith("global") and site.site.item.root != "ld"]

@@ -86,10 +86,10 @@ _DRIVER = frozenset(
     )
 )  # fmt: skip
 _TORCH = frozenset(
-    "nn cuda xpu backends autograd amp autocast linalg fft special version Tensor Size device dtype layout memory_format "
-    "finfo iinfo Generator no_grad enable_grad inference_mode set_grad_enabled is_grad_enabled newaxis inf nan pi e "
-    "is_tensor get_default_dtype get_default_device typename sym_int sym_float sym_max "
-    "sym_min set_float32_matmul_precision get_float32_matmul_precision is_autocast_enabled get_autocast_dtype "
+    "nn cuda xpu backends autograd amp autocast linalg fft special version Tensor Size device dtype layout "
+    "memory_format finfo iinfo Generator no_grad enable_grad inference_mode set_grad_enabled is_grad_enabled newaxis "
+    "inf nan pi e is_tensor get_default_dtype get_default_device typename sym_int sym_float sym_max sym_min "
+    "set_float32_matmul_precision get_float32_matmul_precision is_autocast_enabled get_autocast_dtype "
     "get_autocast_gpu_dtype OutOfMemoryError strided lobpcg BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor "
     "HalfTensor IntTensor LongTensor ShortTensor BFloat16Tensor".split()
 )

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 
 KEPT, WIDTHS, FLOOR = 16, 128, 8
-"""Numbers up to the first stay what they are (channels of an image, kernel sizes), those up to the second (a head's width)
-where a copy fits so; none gets below the third."""
+"""Numbers up to the first stay what they are (channels of an image, kernel sizes), those up to the second (the width of
+a head) where a copy fits so; none gets below the third."""
 _MOST_TRIES = 120
 Sizes = Mapping[int, int]
 """The new size for each one that changes."""
