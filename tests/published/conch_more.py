@@ -89,7 +89,7 @@ PROGRAMS = [
     Program(
         "conch_scaled_gemm_int8",
         (GEMM,),
-        "rows, inner, columns = 2048, 2048, 2048",
+        "rows, inner, columns = 512, 1024, 1024",
         {
             "a": "torch.randint(-127, 128, (rows, inner), dtype=torch.int8)",
             "b": "torch.randint(-127, 128, (inner, columns), dtype=torch.int8)",

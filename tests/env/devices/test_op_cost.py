@@ -87,6 +87,7 @@ def test_tensors_passed_by_keyword_are_read_too():
         (lambda: torch.bmm(X[None], Y.t()[None]), 2 * 6 * 8 * 6, 0),
         (lambda: F.conv2d(torch.ones(1, 2, 5, 5), torch.ones(3, 2, 3, 3)), 2 * 3 * 9 * 2 * 9, 0),
         (lambda: F.scaled_dot_product_attention(*[torch.ones(1, 1, 4, 8)] * 3), 2 * 2 * 4 * 4 * 8, 0),
+        (lambda: F.scaled_dot_product_attention(*[torch.ones(1, 1, 4, 8)] * 3, is_causal=True), 2 * 4 * 4 * 8, 0),
         (lambda: X.exp(), N, 0),
         (lambda: X.sum(), N, 0),
     ],

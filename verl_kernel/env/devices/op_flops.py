@@ -84,7 +84,9 @@ def _formula(func: Any) -> tuple[Formula | None, bool]:
     name = plain_name(func._schema.name)
     if packet in _REGISTERED:
         registered = _REGISTERED[packet]
-        return lambda args, kwargs, result: int(registered(*args, **kwargs, out_val=result)), True
+        return lambda args, kwargs, result: int(registered(*args, **kwargs, out_val=result)) // _parts(
+            func, args, kwargs
+        ), True
     if name in _PRODUCTS:
         return _PRODUCTS[name], True
     groups = ((_SORTS, _sorted), (_POOLS, _pooled), (frozenset(_SAMPLES), _sampled(name)))
@@ -95,6 +97,17 @@ def _formula(func: Any) -> tuple[Formula | None, bool]:
         return _OTHERS[name], False
     known = name in _PER_ELEMENT or is_pointwise(name)
     return (_largest if known and func.namespace == "aten" else None), False
+
+
+def is_causal(func: Any, args: Sequence[Any], kwargs: Any) -> bool:
+    """Whether an op is attention that looks back only."""
+    names = [item.name for item in func._schema.arguments]
+    return bool({**dict(zip(names, args, strict=False)), **kwargs}.get("is_causal", False))
+
+
+def _parts(func: Any, args: Sequence[Any], kwargs: Any) -> int:
+    """Causal attention does half of the products."""
+    return 2 if is_causal(func, args, kwargs) else 1
 
 
 def plain_name(name: str) -> str:

@@ -48,7 +48,7 @@ POSSIBLE = Bounds(traffic=4e9, flops=2e10, tensor_bytes=1e9)
 """What torch runs in a second or so: such a task is judged as it is where it cannot be reduced."""
 
 
-SLOW = 8
+SLOW = 32
 """How many operations one on float16 counts for: processors have none, and torch does them one by one."""
 
 
