@@ -84,9 +84,10 @@ def _formula(func: Any) -> tuple[Formula | None, bool]:
     name = plain_name(func._schema.name)
     if packet in _REGISTERED:
         registered = _REGISTERED[packet]
-        return lambda args, kwargs, result: int(registered(*args, **kwargs, out_val=result)) // _parts(
-            func, args, kwargs
-        ), True
+        return (
+            lambda args, kwargs, result: int(registered(*args, **kwargs, out_val=result)) // _parts(func, args, kwargs),
+            True,
+        )
     if name in _PRODUCTS:
         return _PRODUCTS[name], True
     groups = ((_SORTS, _sorted), (_POOLS, _pooled), (frozenset(_SAMPLES), _sampled(name)))
