@@ -97,6 +97,13 @@ def test_flops(run, flops, half):
     assert (event.flops, event.half_flops) == (flops, half)
 
 
+def test_causal_attention_does_half_and_takes_as_long():
+    heads = [torch.ones(1, 1, 4, 8)] * 3
+    (whole,) = trace(lambda: F.scaled_dot_product_attention(*heads))
+    (causal,) = trace(lambda: F.scaled_dot_product_attention(*heads, is_causal=True))
+    assert 2 * causal.flops == whole.flops and causal.steps[0].flops == whole.steps[0].flops
+
+
 def test_names_carry_the_overload():
     assert [event.name for event in trace(lambda: torch.relu(X + Y))] == ["aten::add.Tensor", "aten::relu"]
 
