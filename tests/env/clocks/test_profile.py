@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from verl_kernel.env.clocks.profile import profile_events
 from verl_kernel.env.result import Launch
-from verl_kernel.env.tamper.trace_checks import heaviest, lazy_flags, own_work
+from verl_kernel.env.tamper.trace_checks import computes, heaviest, lazy_flags, own_work
 from verl_kernel.env.trace import TraceEvent
 
 OWN = TraceEvent("launch", "mine", (2, 1, 1), bytes=6, source="candidate.py")
@@ -134,3 +134,17 @@ def test_kernels_are_asked_for_where_there_are_many_launches():
     many = [launch(8, 8, str(number), number) for number in range(9)]
     assert heaviest(many, "candidate.py", False, 4) == [[8], [7], [6], [5]]
     assert heaviest(some * 2, "candidate.py", False, 4) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("aten::reflection_pad2d", False),
+        ("aten::pixel_shuffle", False),
+        ("aten::embedding_dense_backward", False),
+        ("aten::index_add_", False),
+        ("aten::add.Tensor", True),
+    ],
+)
+def test_what_a_task_asks_for_beside_moving(name, expected):
+    assert computes([TraceEvent("op", "aten::gather"), TraceEvent("op", name)]) is expected

@@ -87,6 +87,7 @@ def test_tensors_passed_by_keyword_are_read_too():
         (lambda: torch.bmm(X[None], Y.t()[None]), 2 * 6 * 8 * 6, 0),
         (lambda: F.conv2d(torch.ones(1, 2, 5, 5), torch.ones(3, 2, 3, 3)), 2 * 3 * 9 * 2 * 9, 0),
         (lambda: F.scaled_dot_product_attention(*[torch.ones(1, 1, 4, 8)] * 3), 2 * 2 * 4 * 4 * 8, 0),
+        (lambda: F.scaled_dot_product_attention(*[torch.ones(1, 1, 4, 8)] * 3, is_causal=True), 2 * 4 * 4 * 8, 0),
         (lambda: X.exp(), N, 0),
         (lambda: X.sum(), N, 0),
     ],
@@ -94,6 +95,13 @@ def test_tensors_passed_by_keyword_are_read_too():
 def test_flops(run, flops, half):
     event = trace(run)[-1]
     assert (event.flops, event.half_flops) == (flops, half)
+
+
+def test_causal_attention_does_half_and_takes_as_long():
+    heads = [torch.ones(1, 1, 4, 8)] * 3
+    (whole,) = trace(lambda: F.scaled_dot_product_attention(*heads))
+    (causal,) = trace(lambda: F.scaled_dot_product_attention(*heads, is_causal=True))
+    assert 2 * causal.flops == whole.flops and causal.steps[0].flops == whole.steps[0].flops
 
 
 def test_names_carry_the_overload():
@@ -147,6 +155,14 @@ PRICES = {
     "running sum": (lambda: X.cumsum(-1), 48),
     "gather": (lambda: EMBEDDING.gather(0, INDEX[:, None]), EMBEDDING.numel()),
     "in place": (lambda: X.clone().sigmoid_(), 48),
+    "a quotient of whole numbers": (lambda: INDEX // 2, INDEX.numel()),
+    "the gradient of softmax": (lambda: torch.ops.aten._softmax_backward_data(X, X, -1, X.dtype), 48),
+    "the gradient of a window": (
+        lambda: torch.ops.aten.avg_pool2d_backward(
+            IMAGE[..., ::2, ::2], IMAGE, [2, 2], [2, 2], [0, 0], False, True, None
+        ),
+        IMAGE.numel(),
+    ),
     "many at once": (lambda: torch._foreach_mul_([X.clone()], 2.0), 48),
 }
 

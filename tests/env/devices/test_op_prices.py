@@ -100,6 +100,40 @@ def test_softmax_reads_again_what_does_not_stay_on_the_chip():
     assert (long.repeated_bytes, long.private_bytes, long.blocks) == (2 * BYTES, 65536, 4)
 
 
+def test_the_gradient_of_softmax_reads_two_tensors_again():
+    long = tensor(4, 16384)
+    (kept,) = steps_of(lambda: torch.ops.aten._softmax_backward_data(X, tensor(64, 1024), 1, torch.float32))
+    (again,) = steps_of(lambda: torch.ops.aten._softmax_backward_data(long, tensor(4, 16384), 1, torch.float32))
+    assert (kept.bytes, kept.repeated_bytes) == (3 * BYTES, 0)
+    assert (again.bytes, again.repeated_bytes) == (3 * BYTES, 4 * BYTES)
+
+
+def test_the_gradient_of_layer_norm_reads_its_rows_for_the_weights_too():
+    mean, weight = tensor(64, 1), tensor(1024)
+    rows, weights = steps_of(
+        lambda: torch.ops.aten.native_layer_norm_backward(
+            X, tensor(64, 1024), [1024], mean, tensor(64, 1), weight, tensor(1024), [True, True, True]
+        )
+    )
+    assert (rows.bytes, rows.repeated_bytes, rows.blocks, weights.bytes) == (3 * BYTES, 2 * BYTES, 64, 2 * BYTES)
+
+
+def test_the_gradient_of_group_norm_reads_gradient_and_data_twice():
+    x, mean = tensor(4, 16, 32, 32), tensor(4, 4)
+    sums, applied = steps_of(
+        lambda: torch.ops.aten.native_group_norm_backward(
+            x, tensor(4, 16, 32, 32), mean, tensor(4, 4), tensor(16), 4, 16, 1024, 4, [True, True, True]
+        )
+    )
+    assert (sums.bytes, applied.bytes) == (2 * BYTES, 3 * BYTES)
+
+
+def test_the_gradient_of_an_embedding_sorts_its_indices_and_writes_the_table():
+    ids = tensor(64, dtype=torch.int64)
+    steps = steps_of(lambda: torch.ops.aten.embedding_dense_backward(X, ids, 512, -1, False))
+    assert [step.bytes for step in steps[-2:]] == [4 * 512 * 1024, 2 * BYTES]
+
+
 def test_two_tensors_without_data_are_two_tensors():
     (step,) = steps_of(lambda: tensor(8, 8) + tensor(8, 8))
     assert step.bytes == 3 * 256

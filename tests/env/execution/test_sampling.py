@@ -113,3 +113,34 @@ def test_the_page_has_the_table(table):
     page = (ROOT / "docs" / "true_size.md").read_text()
     found = re.search(r"(\d+) kernels", page)
     assert found and int(found[1]) == len(table)
+
+
+# Each block of one warp stores a byte a lane to a row of its own, which ends within a sector.
+ROWS = (
+    ".reg .b64 %out, %a; .reg .b32 %b, %t, %x; ld.param.u64 %out, [p0]; mov.u32 %b, %ctaid.x; mov.u32 %t, %tid.x;"
+    "mad.lo.s32 %x, %b, 48, %t; cvt.u64.u32 %a, %x; add.u64 %a, %a, %out; st.global.b8 [%a], %t; ret;"
+)
+
+
+def test_of_a_sector_no_more_is_written_than_lanes_store():
+    data = aligned(48 * 64, np.uint8)
+    count = Kernel(entry(ROWS, 1), 1, 0).launch((64, 1, 1), [data.ctypes.data], [buffer(data)])
+    assert tally(count, [data.nbytes], {"p0": 0}, "k", {})["areas"]["p0"][3] == 32 * 64
+
+
+# A block of one warp copies four times, once of these before its loop, whose last turn copies nothing.
+COPIES = (
+    '.file 1 "/folder" "kernel.py"\n.reg .b64 %in, %a; .reg .b32 %t, %x, %i; .reg .pred %p; ld.param.u64 %in, [p0];'
+    "mov.u32 %t, %tid.x; shl.b32 %x, %t, 2; cvt.u64.u32 %a, %x; add.u64 %a, %a, %in; mov.u32 %i, 0;\n.loc 1 7 3\n"
+    "cp.async.ca.shared.global [%x], [%a], 4;\n.loc 1 6 1\n$again: setp.lt.u32 %p, %i, {MOST};\n.loc 1 7 3\n"
+    "@%p cp.async.ca.shared.global [%x], [%a], 4;\n.loc 1 6 1\nadd.u32 %i, %i, 1; setp.lt.u32 %p, %i, 4;"
+    "@%p bra $again; cp.async.commit_group; cp.async.wait_group 0; ret;"
+)
+
+
+@pytest.mark.parametrize(("most", "masked"), [(3, 0), (2, 128), (4, 0)])
+def test_what_is_fetched_ahead_of_a_loop_is_not_masked_at_its_end(most, masked):
+    data = aligned(128, np.uint8)
+    made = Kernel(entry(COPIES.replace("{MOST}", str(most)), 1), 1, 128)
+    found = tally(made.launch((1,), [data.ctypes.data], [buffer(data)]), [data.nbytes], {"p0": 0}, "k", {})
+    assert found["offered"] - found["useful"] == masked

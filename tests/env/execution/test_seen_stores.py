@@ -38,12 +38,12 @@ def kind(*forwards):
         (("computed",), "computes"),
         (("loaded", "loaded"), "moves"),
         (("loaded", "computed"), "computes"),
-        (("computed", "loaded"), "computes"),
+        (("computed", "loaded"), "moves"),
         (("computed", 0.0, 0.0), "computes"),
         ((0.0, 0.0), "constant"),
         ((0.0, 1.0, 1.0), "computes"),
         ((0.0, 0.0, "loaded"), "moves"),
     ],
 )  # fmt: skip
-def test_what_computes_in_one_forward_computes(forwards, wanted):
+def test_the_latest_forward_that_says_something_counts(forwards, wanted):
     assert kind(*forwards) == wanted

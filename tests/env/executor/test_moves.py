@@ -61,6 +61,19 @@ def test_what_differs_from_loads_computes(name):
     assert (seen.stored, seen.moved) == (256, 0)
 
 
+def test_zeros_of_zeros_tell_nothing():
+    """As in a batch that is padding: doubled or copied, it is zeros."""
+    half = np.where(np.arange(64) < 32, 0.0, VALUES).astype(np.float32)
+    seen, _ = followed(COMPUTING["doubled"], given=half)
+    assert (seen.stored, seen.moved, seen.is_silent) == (128, 0, False)
+    assert followed(COMPUTING["doubled"], given=np.zeros(64, np.float32))[0].is_silent
+
+
+def test_zeros_of_other_numbers_tell():
+    seen, _ = followed("setp.lt.f32 %p1, %f1, 0f7F800000; selp.f32 %f2, 0f00000000, %f1, %p1;" + SUM)
+    assert not seen.is_silent and seen.moved == 0
+
+
 def test_an_atomic_on_what_is_there_computes():
     seen, _ = followed(MOVING["added_to_zeros"], zeros=False)
     assert seen.moved == 0

@@ -234,6 +234,11 @@ def f(x): return x
 @functools.lru_cache(maxsize=None)
 def sm(index): return torch.cuda.get_device_properties(index).multi_processor_count
 ---
+def sm(x):
+    if x.device.type == "cuda":
+        return torch.cuda.get_device_properties(x.device).multi_processor_count
+    return torch.xpu.get_device_properties(x.device).gpu_eu_count
+---
 @lru_cache
 def block(n: int) -> int: return min(1024, triton.next_power_of_2(n))
 ---

@@ -92,6 +92,18 @@ def test_fixed_instructions_of_a_block_get_less():
     assert found(whole, one(64, wide=0, issue=400)) is None
 
 
+def test_what_a_row_needs_once_in_wide_arithmetic_gets_less():
+    """A row is summed by a tree: the longer it is, the fewer of its operations are the tree's."""
+    rows = [one(scale, wide=wide, narrow=40) for scale, wide in ((1, 110), (8, 85), (64, 66))]
+    assert found(rows[:2], rows[2], flops=6400) is None
+    assert "computes 38% in 16 bits" in found([rows[1], one(16, wide=85, narrow=40)], rows[2], flops=6400).sentence
+
+
+def test_arithmetic_that_becomes_narrow_is_seen_whatever_the_trend():
+    rows = [one(1, wide=110, narrow=40), one(8, wide=85, narrow=40)]
+    assert "computes 80% in 16 bits" in found(rows, one(64, wide=25, narrow=100)).sentence
+
+
 def test_another_sequence_is_named():
     small, true = forward(one()), forward(one(64), names=("k", "j"))
     assert "kernel or op 2 is j at the true size and nothing" in difference([small], true).sentence

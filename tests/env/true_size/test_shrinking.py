@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from tests.env.true_size.programs import PRODUCT, ROWS
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.task import Task
-from verl_kernel.env.true_size.bounds import ALLOWED, POSSIBLE, keeps_to
+from verl_kernel.env.true_size.bounds import ALLOWED, POSSIBLE, Bounds, keeps_to
 from verl_kernel.env.true_size.constants import resized, sizes_of
+from verl_kernel.env.true_size.dry_pass import dry_forward
 from verl_kernel.env.true_size.shrinking import shrink
-from verl_kernel.env.true_size.size_rules import FLOOR, KEPT, divided, halved, varied
+from verl_kernel.env.true_size.size_rules import FLOOR, KEPT, WIDTHS, divided, halved, varied
 from verl_kernel.errors import TaskError
 
 TASK = """
@@ -38,6 +39,38 @@ def get_inputs():
 
 def get_init_inputs():
     return [width, "65536", 1.5, True]
+"""
+
+ATTENTION = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+class Model(nn.Module):
+    def forward(self, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v)
+
+batch, heads, tokens, width = 2, 16, 2048, 64
+
+def get_inputs():
+    return [torch.randn(batch, heads, tokens, width) for _ in range(3)]
+
+def get_init_inputs():
+    return []
+"""
+HALF_PRODUCT = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x @ x
+
+def get_inputs():
+    return [torch.randn(128, 128, dtype=torch.KIND)]
+
+def get_init_inputs():
+    return []
 """
 
 
@@ -68,6 +101,17 @@ def test_division_keeps_small_sizes_parity_order_and_difference(sizes, power):
     assert all((value >= FLOOR and value % 2 == size % 2) or size // 2**power > FLOOR for size, value in new.items())
     assert all(value % 2 for size, value in new.items() if size % 2)
     assert list(new.values()) == sorted(set(new.values()))
+
+
+def test_widths_stay_and_what_is_reduced_is_none_of_them():
+    assert divided([8, 64, 2048, 4096], 32, kept=WIDTHS) == {2048: 80, 4096: 128}
+    assert divided([8, 64, 2048, 4096], 32) == {64: 8, 2048: 64, 4096: 128}
+
+
+def test_a_heads_width_stays_where_the_tokens_can_go(device):
+    task = Task(ATTENTION, "attention")
+    for copy in shrink(task, device, b"").copies:
+        assert copy.sizes.get(64, 64) == 64 and copy.sizes[2048] < 512
 
 
 def test_halving_ends_where_the_task_fits_and_leaves_what_cannot_change():
@@ -134,3 +178,10 @@ def test_bounds_hold_for_what_is_run(device):
     assert keeps_to(small, device, ALLOWED)
     broken = Task(small.reference.replace("x * self", "y * self"))
     assert keeps_to(broken, device, ALLOWED)  # whoever prepares it says what is wrong
+
+
+@pytest.mark.parametrize(("kind", "fits"), [("float32", True), ("bfloat16", True), ("float16", False)])
+def test_products_of_float16_are_slow_on_a_processor(device, kind, fits):
+    task = Task(HALF_PRODUCT.replace("KIND", kind))
+    bounds = Bounds(traffic=1e9, flops=1e7, tensor_bytes=1e9)
+    assert keeps_to(task, device, bounds) is (dry_forward(task, device).work <= bounds.flops) is fits

@@ -26,7 +26,7 @@ _PER_ELEMENT = frozenset(
     "selu threshold rrelu_with_noise lerp addcmul addcdiv masked_fill polar complex copysign one_hot fake_quantize "
     "linalg_cross cross huber_loss mse_loss smooth_l1_loss soft_margin_loss binary_cross_entropy "
     "binary_cross_entropy_with_logits nll_loss_forward nll_loss2d_forward multi_margin_loss "
-    "multilabel_margin_loss_forward _masked_scale quantize_per_tensor special_ndtr "
+    "multilabel_margin_loss_forward _masked_scale quantize_per_tensor special_ndtr floor_divide "
     # reductions and scans
     "sum nansum mean prod amax amin aminmax max min all any argmax argmin norm linalg_vector_norm std std_mean var "
     "var_mean logsumexp cumsum cumprod cummax cummin _cummax_helper _cummin_helper logcumsumexp count_nonzero trace "
@@ -36,6 +36,12 @@ _PER_ELEMENT = frozenset(
     "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit _batch_norm_with_update "
     "_native_batch_norm_legit_functional _native_batch_norm_legit_no_training _batch_norm_no_update cudnn_batch_norm "
     "_fused_rms_norm renorm _weight_norm_interface "
+    # gradients
+    "_softmax_backward_data _log_softmax_backward_data native_layer_norm_backward native_group_norm_backward "
+    "native_batch_norm_backward native_dropout_backward nll_loss_backward nll_loss2d_backward embedding_dense_backward "
+    "_adaptive_avg_pool2d_backward avg_pool2d_backward max_pool2d_with_indices_backward upsample_nearest2d_backward "
+    "upsample_bilinear2d_backward glu_backward mse_loss_backward smooth_l1_loss_backward huber_loss_backward "
+    "binary_cross_entropy_backward cudnn_batch_norm_backward slice_backward select_backward unfold_backward "
     # windows that read each element about once
     "adaptive_avg_pool2d _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_avg_pool3d adaptive_max_pool2d "
     "adaptive_max_pool3d im2col col2im max_unpool2d max_unpool3d upsample_nearest1d upsample_nearest2d "
@@ -89,7 +95,10 @@ def _formula(func: Any) -> tuple[Formula | None, bool]:
     name = plain_name(func._schema.name)
     if packet in _REGISTERED:
         registered = _REGISTERED[packet]
-        return lambda args, kwargs, result: int(registered(*args, **kwargs, out_val=result)), True
+        return (
+            lambda args, kwargs, result: int(registered(*args, **kwargs, out_val=result)) // _parts(func, args, kwargs),
+            True,
+        )
     if name in _PRODUCTS:
         return _PRODUCTS[name], True
     groups = ((_SORTS, _sorted), (_POOLS, _pooled), (frozenset(_SAMPLES), _sampled(name)))
@@ -100,6 +109,17 @@ def _formula(func: Any) -> tuple[Formula | None, bool]:
         return _OTHERS[name], False
     known = name in _PER_ELEMENT or is_pointwise(name)
     return (_largest if known and func.namespace == "aten" else None), False
+
+
+def is_causal(func: Any, args: Sequence[Any], kwargs: Any) -> bool:
+    """Whether an op is attention that looks back only."""
+    names = [item.name for item in func._schema.arguments]
+    return bool({**dict(zip(names, args, strict=False)), **kwargs}.get("is_causal", False))
+
+
+def _parts(func: Any, args: Sequence[Any], kwargs: Any) -> int:
+    """Causal attention does half of the products."""
+    return 2 if is_causal(func, args, kwargs) else 1
 
 
 def plain_name(name: str) -> str:

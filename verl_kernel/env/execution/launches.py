@@ -110,19 +110,19 @@ class Launches:
         return self._note("a kernel", Stop("unreadable", reason))
 
     def begin(
-        self, seed: int, watch: bool, ablated: bool = False, refuses: bool = True, backwards: bool = False
+        self, seed: int, watch: bool, follows: bool = True, refuses: bool = True, backwards: bool = False
     ) -> None:
         """Forget what ran so far; a forward begins.
 
         Args:
             seed: draws the order of programs.
             watch: whether races and reads of unwritten memory are looked for.
-            ablated: whether the forward is one of an ablation, which does not show what stores are.
+            follows: whether the forward shows what stores are.
             refuses: whether a launch stops where they are found.
             backwards: whether the order is turned round.
         """
         self._seed, self._backwards = seed, backwards
-        self._stores.begin(not ablated)
+        self._stores.begin(follows)
         self._random = np.random.default_rng(seed)
         self._works, self._stopped, self._found = [], None, []
         self._checks.begin(watch, refuses)

@@ -61,14 +61,14 @@ class SampledLaunches(Launches):
         self._draw = np.random.default_rng(0)
         self._tried: dict[object, Work] = {}
 
-    def start(self, sampled: bool, seed: int, watch: bool, ablated: bool, refuses: bool, backwards: bool) -> None:
+    def start(self, sampled: bool, seed: int, watch: bool, follows: bool, refuses: bool, backwards: bool) -> None:
         """A forward begins, whose launches are sampled or not (`begin` says the rest)."""
         if sampled:
             self._sparse.begin(seed)
             self._tried.clear()
         self._is_sampling = sampled
         self._draw = np.random.default_rng(seed)
-        self.begin(seed, watch, ablated, refuses, backwards)
+        self.begin(seed, watch, follows, refuses, backwards)
 
     def _run(
         self, ready: Ready, request: LaunchRequest, name: str, is_followed: bool

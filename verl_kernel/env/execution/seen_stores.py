@@ -3,8 +3,7 @@
 
 The code says what may compute (`flow/origins.py`). Of such a store, the blocks that are followed say more: it moves if
 less than an eighth of its bytes is not what a load of the block gave, and it is constant if it holds one value, the
-same as in an earlier forward, which had other inputs. One that was seen to compute does so in later forwards too:
-inputs at an end may let a maximum, or a state that decays at once, be what was loaded, or the same everywhere.
+same as in an earlier forward, which had other inputs. One that was seen to hold another value is not constant later.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _FOLLOWED = 32
 
 @dataclass(frozen=True)
 class Part:
-    """What a place in the source was seen to store."""
+    """What a place in the source was last seen to store."""
 
     kind: Kind
     computed: float
@@ -43,7 +42,7 @@ class SeenStores:
         self._follows = False
         self._parts: dict[tuple[int, str], dict[object, Part]] = {}
         self._values: dict[tuple[int, str, object], bytes | None] = {}
-        self._computing: set[tuple[int, str, object]] = set()
+        self._varied: set[tuple[int, str, object]] = set()
 
     def begin(self, follows: bool) -> None:
         """A forward begins; whether it shows what stores are, as one in an ablation does not."""
@@ -67,7 +66,8 @@ class SeenStores:
     def end(self, code: str, follow: Follow) -> None:
         """The launch that was followed has ended."""
         parts = self._parts.setdefault((self._number, code), {})
-        parts.update({place: self._part((self._number, code, place), seen) for place, seen in follow.seen.items()})
+        found = {place: self._part((self._number, code, place), seen) for place, seen in follow.seen.items()}
+        parts.update({place: part for place, part in found.items() if part is not None})
 
     def bytes(self, code: str, count: LaunchCount) -> tuple[int, int]:
         """Bytes that the launch has stored, and those of stores that compute."""
@@ -89,15 +89,15 @@ class SeenStores:
             for number, kind in origins.stores(program).items()
         }
 
-    def _part(self, key: tuple[int, str, object], seen: Seen) -> Part:
-        if key in self._computing:
-            return Part("computes", 1.0)
+    def _part(self, key: tuple[int, str, object], seen: Seen) -> Part | None:
         value, before = seen.value if seen.is_single else None, self._values.get(key)
         is_known, self._values[key] = key in self._values, value
-        if value is not None and value == before:
+        if value is not None and key not in self._varied and value == before:
             return Part("constant", 0.0)
+        if seen.is_silent:
+            return None
         if (seen.stored - seen.moved) * _TOLERATED < seen.stored:
             return Part("moves", 1.0 - seen.moved / seen.stored)
         if value is None or is_known:
-            self._computing.add(key)
+            self._varied.add(key)
         return Part("computes", 1.0)

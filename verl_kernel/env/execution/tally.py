@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from verl_kernel.env.executor.counts import LaunchCount
+from verl_kernel.env.executor.moves.log import place_of
 from verl_kernel.env.executor.work.units import operations
 from verl_kernel.env.ipc.execution_messages import Tally
 
@@ -23,20 +24,45 @@ def tally(
         kernel: its name.
         signature: types of its arguments.
     """
-    useful = offered = 0.0
-    for site, lanes in zip(count.sites, _entered(count), strict=True):
+    entered = _entered(count)
+    useful, offered = 0.0, float(-_fetched_ahead(count, entered))
+    for site, lanes in zip(count.sites, entered, strict=True):
         if site.site.kind.startswith("global"):
             useful, offered = useful + site.accesses * site.site.bytes, offered + lanes * site.site.bytes
-    areas = {}
+    areas, stored = {}, _stored(count)
     for name, number in names.items():
         read, written = count.reads[number], count.writes[number]
-        areas[name] = [sizes[number], read.once, read.total, written.once, written.total]
+        once = written.once if stored is None else min(stored, written.once)
+        areas[name] = [sizes[number], read.once, read.total, once, written.total]
     done = {unit: round(value) for unit, value in operations(count).items()}
     return Tally(
         kernel=kernel, grid=list(count.shape), operations=done,
         types={name: str(kind) for name, kind in signature.items()},
         useful=round(useful), offered=round(offered), areas=areas, guessed=[],
     )  # fmt: skip
+
+
+def _fetched_ahead(count: LaunchCount, entered: Sequence[int]) -> int:
+    """Bytes that are fetched before a loop, whose last turns fetch nothing therefore: these are no masked lanes."""
+    places: dict[object, list[tuple[int, int, int]]] = {}
+    for site, lanes in zip(count.sites, entered, strict=True):
+        if site.site.item.root == "cp" and site.site.kind.startswith("global"):
+            places.setdefault(place_of(site.site.item), []).append((lanes, site.accesses, site.site.bytes))
+    total = 0
+    for sites in places.values():
+        most = max(lanes for lanes, _, _ in sites)
+        ahead = sum(accesses * size for lanes, accesses, size in sites if lanes < most)
+        idle = sum((lanes - accesses) * size for lanes, accesses, size in sites if lanes == most)
+        total += min(ahead, idle)
+    return total
+
+
+def _stored(count: LaunchCount) -> int | None:
+    """Bytes that lanes stored, if all to one buffer: no more of it was written, whatever its sectors hold beside."""
+    if sum(bool(use.total) for use in count.writes) > 1:
+        return None
+    kinds = [site for site in count.sites if site.site.kind.startswith("global") and site.site.item.root != "ld"]
+    return sum(site.accesses * site.site.bytes for site in kinds)
 
 
 def _entered(count: LaunchCount) -> list[int]:

@@ -98,8 +98,8 @@ class Begin(TypedDict):
     """Whether a launch stops where they are found."""
     backwards: bool
     """Whether that order is turned round."""
-    ablated: bool
-    """Whether the forward is one of an ablation, which does not show what stores are."""
+    follows: bool
+    """Whether the forward shows what stores are."""
     sampled: bool
     """Whether launches are sampled, on tensors without data."""
 

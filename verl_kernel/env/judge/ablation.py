@@ -95,7 +95,7 @@ class Ablation:
         """A forward with nothing left out."""
         number = self._next()
         forward = partial(self._session.forward, number, kind=kind, mode=self._mode)
-        return forward() if self._native is None else self._native.watched(self._session, number, forward)
+        return forward() if self._native is None else self._native.watched(self._session, number, kind, forward)
 
     def _next(self) -> int:
         number, self._number = self._number, self._number + 1

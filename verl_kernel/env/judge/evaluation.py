@@ -48,6 +48,7 @@ from verl_kernel.env.judge.stages import Stages
 from verl_kernel.env.judge.trials.choice import Counts
 from verl_kernel.env.judge.trials.plan import TrialPlan, worst
 from verl_kernel.env.options import GymOptions
+from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
@@ -197,7 +198,8 @@ class Evaluation:
 
     def _trial(self, session: CandidateSession, plan: TrialPlan, number: int) -> Mode | None:
         """Do one trial; the mode that it was done in, None for the usual one (raises Verdict)."""
-        agreement, mode = self._watched(session, number, partial(self._forward, session, plan, number))
+        forward = partial(self._forward, session, plan, number)
+        agreement, mode = self._watched(session, number, plan.kinds[number], forward)
         self._found.trials = worst(cast(Trials, self._found.trials), agreement)
         if not agreement.ok:
             text = difference(agreement) + (WHERE if mode else "")
@@ -209,8 +211,8 @@ class Evaluation:
         if self._executor is not None:
             self._native = NativeTrials(self._loading, self._found.env, checked_in, self._options.memory_checks)
 
-    def _watched(self, session: CandidateSession, number: int, forward: Callable[[], Done]) -> Done:
-        return forward() if self._native is None else self._native.watched(session, number, forward)
+    def _watched(self, session: CandidateSession, number: int, kind: Kind, forward: Callable[[], Done]) -> Done:
+        return forward() if self._native is None else self._native.watched(session, number, kind, forward)
 
     def _forward(self, session: CandidateSession, plan: TrialPlan, number: int) -> tuple[Agreement, Mode | None]:
         kind, inspect = plan.kinds[number], number == plan.inspected

@@ -119,21 +119,21 @@ class Execution:
         self._ask(None, _START_S)
 
     def begin(
-        self, seed: int, watch: bool, ablated: bool, refuses: bool, backwards: bool, sampled: bool = False
+        self, seed: int, watch: bool, follows: bool, refuses: bool, backwards: bool, sampled: bool = False
     ) -> None:
         """A forward comes (raises ExecutionDied).
 
         Args:
             seed: draws the order of programs.
             watch: whether races and reads of unwritten memory are looked for.
-            ablated: whether the forward is one of an ablation.
+            follows: whether it shows what stores are.
             refuses: whether a launch stops where they are found.
             backwards: whether the order is turned round.
             sampled: whether launches are sampled, on tensors without data.
         """
         with _deaths():
             told = Begin(
-                begin=seed, watch=watch, ablated=ablated, refuses=refuses, backwards=backwards, sampled=sampled
+                begin=seed, watch=watch, follows=follows, refuses=refuses, backwards=backwards, sampled=sampled
             )
             self._process.tell(told)
 

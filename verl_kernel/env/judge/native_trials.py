@@ -13,6 +13,7 @@ from verl_kernel.env.judge.compiling.stage import LINE, SENTENCE, cut
 from verl_kernel.env.judge.executing import Execution, ExecutionDied
 from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.runner_client import ADDRESS, Verdict
+from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.result import LONGEST_NAME, LONGEST_SENTENCE, EvalStatus, MemoryFinding
 from verl_kernel.env.seeding import seed_of
 from verl_kernel.env.tamper.hack_flags import HackFlag
@@ -51,18 +52,20 @@ class NativeTrials:
         self.works: list[list[Work]] = []
         """What the launches of each forward did that clocks see, in the order of the session's traces."""
 
-    def watched(self, session: CandidateSession, number: int, forward: Callable[[], Done]) -> Done:
+    def watched(self, session: CandidateSession, number: int, kind: Kind, forward: Callable[[], Done]) -> Done:
         """Do a forward (raises Verdict, by what the executing process says of it).
 
         Args:
             session: the loaded candidate.
             number: of the trial.
+            kind: of its inputs. At their ends a maximum, or a state that decays at once, may be what was loaded: so
+                those say nothing of what stores are.
             forward: does it.
         """
         execution = self._loading.execution
         assert execution is not None  # it began with the runner
         is_checked = number == self._checked_in
-        self._begin(session, execution, number, watch=is_checked)
+        self._begin(session, execution, number, kind in ("drawn", "varied"), is_checked)
         before = len(session.traces)
         try:
             done = forward()
@@ -86,13 +89,13 @@ class NativeTrials:
         """Tell the executing process that a forward of an ablation begins, if it is asked in one (raises Verdict)."""
         execution = self._loading.execution
         if execution is not None:
-            self._begin(session, execution, number, ablated=True)
+            self._begin(session, execution, number, follows=False)
 
     def _begin(
-        self, session: CandidateSession, execution: Execution, number: int, watch: bool = False, ablated: bool = False
+        self, session: CandidateSession, execution: Execution, number: int, follows: bool, watch: bool = False
     ) -> None:
         seed = seed_of(session.secret, b"order", (number // 2).to_bytes(8, "little"))
-        self._guarded(session, lambda: execution.begin(seed, watch, ablated, self._refuses, number % 2 == 1))
+        self._guarded(session, lambda: execution.begin(seed, watch, follows, self._refuses, number % 2 == 1))
 
     def _report(self, session: CandidateSession, execution: Execution) -> Reported:
         return self._guarded(session, execution.report)

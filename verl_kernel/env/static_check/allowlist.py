@@ -39,6 +39,7 @@ _LISTED: dict[str, str] = {
     "torch.nn.parameter": "Parameter Buffer UninitializedParameter UninitializedBuffer",
     "torch.cuda": "is_available device_count current_device get_device_name get_device_properties empty_cache "
     "get_device_capability synchronize device device_of current_stream is_bf16_supported set_device amp",
+    "torch.xpu": "is_available device_count current_device get_device_name get_device_properties",
     "torch.accelerator": "is_available device_count current_accelerator current_device_index device_index synchronize",
     "torch.amp": "autocast custom_fwd custom_bwd",
     "torch.cuda.amp": "autocast custom_fwd custom_bwd",
@@ -85,10 +86,10 @@ _DRIVER = frozenset(
     )
 )  # fmt: skip
 _TORCH = frozenset(
-    "nn cuda backends autograd amp autocast linalg fft special version Tensor Size device dtype layout memory_format "
-    "finfo iinfo Generator no_grad enable_grad inference_mode set_grad_enabled is_grad_enabled newaxis inf nan pi e "
-    "is_tensor get_default_dtype get_default_device typename sym_int sym_float sym_max "
-    "sym_min set_float32_matmul_precision get_float32_matmul_precision is_autocast_enabled get_autocast_dtype "
+    "nn cuda xpu backends autograd amp autocast linalg fft special version Tensor Size device dtype layout "
+    "memory_format finfo iinfo Generator no_grad enable_grad inference_mode set_grad_enabled is_grad_enabled newaxis "
+    "inf nan pi e is_tensor get_default_dtype get_default_device typename sym_int sym_float sym_max sym_min "
+    "set_float32_matmul_precision get_float32_matmul_precision is_autocast_enabled get_autocast_dtype "
     "get_autocast_gpu_dtype OutOfMemoryError strided lobpcg BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor "
     "HalfTensor IntTensor LongTensor ShortTensor BFloat16Tensor".split()
 )

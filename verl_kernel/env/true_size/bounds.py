@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.devices.op_cost import op_cost
+from verl_kernel.env.devices.op_flops import tensors_in
 from verl_kernel.env.devices.op_mode import OpMode
 from verl_kernel.env.reference.program import ReferenceProgram
 from verl_kernel.env.seeding import restored_generators, seed_of
@@ -45,6 +46,10 @@ WHOLE = Bounds(traffic=1e9, flops=1e10, tensor_bytes=4e8)
 """A task up to this size is judged as it is."""
 POSSIBLE = Bounds(traffic=4e9, flops=2e10, tensor_bytes=1e9)
 """What torch runs in a second or so: such a task is judged as it is where it cannot be reduced."""
+
+
+SLOW = 32
+"""How many operations one on float16 counts for: processors have none, and torch does them one by one."""
 
 
 class _TooLarge(BaseException):
@@ -80,7 +85,9 @@ class _Measuring(OpMode):
         self._check(_asked_bytes(func, args, kwargs))
         result = func(*args, **kwargs)
         if (cost := op_cost(func, args, kwargs, result)) is not None:
-            self._traffic, self._flops = self._traffic + cost.bytes, self._flops + cost.flops
+            is_slow = any(tensor.dtype is torch.float16 for tensor in tensors_in(args))
+            self._traffic += cost.bytes
+            self._flops += cost.flops + (SLOW - 1) * cost.half_flops * is_slow
         if not any(item.alias_info is not None for item in func._schema.returns):
             self._bytes += sum(leaf.nbytes for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor))
         self._check(0)

@@ -89,7 +89,7 @@ def difference(verified: Sequence[Counted], true: Counted) -> Unlike | None:
         if unlike is not None:
             return unlike
     for number, *sizes, now in zip(count(1), *(each.tallies for each in (*verified, true)), strict=False):
-        if (unlike := _executed(number, sizes, now)) is not None:
+        if (unlike := _narrowed(number, sizes, now) or _executed(number, sizes, now)) is not None:
             return unlike
     return _ops(last.events, true.events) or _operations(verified, true)
 
@@ -143,20 +143,32 @@ def _units(number: int, verified: Tally, true: Tally) -> Unlike | None:
                 f"launch {number} does {now:.0%} of its products by the unit {unit!r} or a cheaper one at the true "
                 f"size, and {was:.0%} where it was verified"
             )
-    was, now = _narrow(verified), _narrow(true)
-    if now > was + _SHIFTED:
-        return Unlike(f"launch {number} computes {now:.0%} in 16 bits at the true size, and {was:.0%} where verified")
     return None
+
+
+def _narrowed(number: int, verified: Sequence[Tally], true: Tally) -> Unlike | None:
+    """Arithmetic in 16 bits may take a larger share as long as the rest is what a block or a row needs once."""
+    first, last = verified[0], verified[-1]
+    was, now = _narrow(last), _narrow(true)
+    expected = 1 - (1 - was) * max(_EXTRAPOLATED, _trend(verified, true, 1 - _narrow(first), 1 - was))
+    if now <= expected + _SHIFTED:
+        return None
+    return Unlike(f"launch {number} computes {now:.0%} in 16 bits at the true size, and {was:.0%} where verified")
+
+
+def _trend(verified: Sequence[Tally], true: Tally, small: float, large: float) -> float:
+    """What becomes of a number that fell between two verified sizes, as a part of the larger one's; 1 if it did not."""
+    first, last = verified[0]["offered"], verified[-1]["offered"]
+    if not (0 < first < last < true["offered"] and large < small):
+        return 1.0
+    return float((large / small) ** (log(true["offered"] / last) / log(last / first)))
 
 
 def _executed(number: int, verified: Sequence[Tally], true: Tally) -> Unlike | None:
     """Where nothing but whole numbers is computed, instructions go with bytes; a block's fixed ones get less."""
     first, last = verified[0], verified[-1]
     was, now = _often(last), _often(true)
-    expected = was
-    if 0 < first["offered"] < last["offered"] < true["offered"]:
-        steps = log(true["offered"] / last["offered"]) / log(last["offered"] / first["offered"])
-        expected *= min(1.0, was / max(1e-9, _often(first))) ** steps
+    expected = was * _trend(verified, true, _often(first), was)
     if any(map(_flops, verified)) or now >= _EXECUTED * expected:
         return None
     return Unlike(

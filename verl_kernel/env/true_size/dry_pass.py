@@ -19,6 +19,7 @@ from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent
 from verl_kernel.env.true_size import shape_functions
+from verl_kernel.env.true_size.bounds import SLOW
 from verl_kernel.env.true_size.dataless import AddressSpace
 from verl_kernel.env.true_size.dataless_mode import DatalessMode
 from verl_kernel.errors import TaskError
@@ -48,6 +49,12 @@ class DryForward:
     def flops(self) -> int:
         """Operations."""
         return sum(event.flops for event in self.events)
+
+    @property
+    def work(self) -> int:
+        """Operations, those on float16 as often as a processor is slow at them."""
+        is_slow = any(tensor.dtype is torch.float16 for tensor in (*self.inputs.tensors, *self.output.tensors))
+        return self.flops + (SLOW - 1) * sum(event.half_flops for event in self.events) * is_slow
 
     @property
     def share_read(self) -> float:

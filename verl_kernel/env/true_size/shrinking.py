@@ -17,7 +17,7 @@ from verl_kernel.env.task import Task
 from verl_kernel.env.true_size.bounds import ALLOWED, LARGER, WANTED, Bounds
 from verl_kernel.env.true_size.constants import resized, sizes_of
 from verl_kernel.env.true_size.dry_pass import DryForward, dry_forward
-from verl_kernel.env.true_size.size_rules import Sizes, divided, halved, varied
+from verl_kernel.env.true_size.size_rules import KEPT, WIDTHS, Sizes, divided, halved, varied
 from verl_kernel.errors import TaskError
 
 _MOST_HALVINGS = 24
@@ -72,19 +72,27 @@ class _Copies:
 
     def base(self, sizes: Sequence[int]) -> tuple[Copy | None, Copy | None]:
         """The copy that is wanted, or the smallest there is, and the next larger one, unless it takes too long."""
+        found = self._smaller(sizes, WIDTHS)
+        if not (found and found[-1].keeps_to(LARGER)):
+            found = self._smaller(sizes, KEPT)
+        if not found and (halves := halved(sizes, self._fits)) is not None:
+            found = [copy for copy in [self.accepted(halves)] if copy is not None]
+        larger = [copy for copy in found[:-1] if copy.keeps_to(LARGER)]
+        return found[-1] if found else None, larger[-1] if larger else None
+
+    def _smaller(self, sizes: Sequence[int], kept: int) -> list[Copy]:
+        """Copies that are allowed, the smallest last, with numbers up to `kept` as they are."""
         found: list[Copy] = []
-        for factor in range(1, _MOST_HALVINGS):
-            copy = self._divided(sizes, 2**factor)
+        most = max(sizes, default=0)
+        for factor in range(1, min(_MOST_HALVINGS, most.bit_length()) if most > kept else 0):
+            copy = self._divided(sizes, 2**factor, kept)
             if copy is None:
                 continue
             if copy.keeps_to(ALLOWED):
                 found.append(copy)
             if copy.keeps_to(WANTED):
                 break
-        if not found and (halves := halved(sizes, self._fits)) is not None:
-            found = [copy for copy in [self.accepted(halves)] if copy is not None]
-        larger = [copy for copy in found[:-1] if copy.keeps_to(LARGER)]
-        return found[-1] if found else None, larger[-1] if larger else None
+        return found
 
     def varied(self, copy: Copy, random: Random, taken: Sequence[str]) -> Copy:
         """A copy of sizes a little larger than those of this one, if any is accepted."""
@@ -104,11 +112,11 @@ class _Copies:
         is_empty = any(tensor.numel() == 0 for tensor in dry.output.tensors)
         return None if is_empty or dry.ops != self._ops else Copy(copy, sizes, dry)
 
-    def _divided(self, sizes: Sequence[int], factor: int) -> Copy | None:
+    def _divided(self, sizes: Sequence[int], factor: int, kept: int) -> Copy | None:
         """All sizes over a factor: different ones stay different where the task bears that."""
         tries: list[Callable[[], Sizes]] = [
-            lambda: divided(sizes, factor),
-            lambda: divided(sizes, factor, distinct=False),
+            lambda: divided(sizes, factor, kept=kept),
+            lambda: divided(sizes, factor, distinct=False, kept=kept),
         ]
         return next((copy for make in tries if (copy := self.accepted(make())) is not None), None)
 

@@ -6,23 +6,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 
-KEPT, FLOOR = 16, 8
-"""Numbers up to the first stay what they are (channels of an image, kernel sizes); none gets below the second."""
+KEPT, WIDTHS, FLOOR = 16, 128, 8
+"""Numbers up to the first stay what they are (channels of an image, kernel sizes), those up to the second (the width of
+a head) where a copy fits so; none gets below the third."""
 _MOST_TRIES = 120
 Sizes = Mapping[int, int]
 """The new size for each one that changes."""
 
 
-def divided(sizes: Sequence[int], factor: int, distinct: bool = True) -> dict[int, int]:
-    """Sizes over one factor: odd ones stay odd, and with `distinct` different ones stay different and in order."""
+def divided(sizes: Sequence[int], factor: int, distinct: bool = True, kept: int = KEPT) -> dict[int, int]:
+    """Sizes over one factor: odd ones stay odd, and with `distinct` different ones stay different and in order.
+
+    Args:
+        sizes: in order.
+        factor: that divides them.
+        distinct: whether different ones stay different.
+        kept: the largest one that stays what it is.
+    """
     new: dict[int, int] = {}
-    last = 0
+    last, widths = 0, {size for size in sizes if KEPT < size <= kept}
     for size in sizes:
-        if size <= KEPT:
+        if size <= kept:
             continue
         value = max(FLOOR + size % 2, _down(size, factor))
-        while distinct and value <= last:
-            value += 2
+        while distinct and (value <= last or value in widths):
+            value += 2 if value < 4 * KEPT else KEPT
         new[size], last = value, value
     return new
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from verl_kernel.env.devices.op_prices import (
     convolutions,
+    gradients,
     indexed,
     moves,
     norms,
@@ -33,7 +34,7 @@ PRICES: dict[str, Price] = {
         "_prelu_kernel prelu log_sigmoid_forward gelu mish hardswish hardsigmoid hardtanh softplus leaky_relu elu celu "
         "selu threshold lerp addcmul addcdiv masked_fill fill zero zeros zeros_like ones ones_like full full_like "
         "new_zeros new_ones new_full uniform normal bernoulli random exponential rand rand_like randn randn_like "
-        "randint randint_like native_dropout arange",
+        "randint randint_like native_dropout native_dropout_backward floor_divide arange",
     ),
     **_named(moves.joined, "cat stack"),
     **dict.fromkeys(indexed.BAGS, indexed.bagged),
@@ -56,6 +57,12 @@ PRICES: dict[str, Price] = {
         "_native_batch_norm_legit_functional _native_batch_norm_legit_no_training",
     ),
     **_named(norms.group_norm, "native_group_norm"),
+    **_named(gradients.softmax_gradient, "_softmax_backward_data _log_softmax_backward_data"),
+    **_named(gradients.layer_norm_gradient, "native_layer_norm_backward"),
+    **_named(
+        gradients.norm_gradient, "native_batch_norm_backward cudnn_batch_norm_backward native_group_norm_backward"
+    ),
+    **_named(gradients.embedding_gradient, "embedding_dense_backward"),
     **_named(windows.pooled, "max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool2d avg_pool3d"),
     **_named(products.product, "mm bmm addmm addbmm baddbmm _addmm_activation _int_mm linear"),
     **_named(convolutions.convolved, "convolution _convolution"),

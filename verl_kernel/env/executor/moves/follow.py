@@ -38,18 +38,24 @@ class Seen:
     is_single: bool = True
 
     @property
+    def is_silent(self) -> bool:
+        """Whether nothing is known but that zeros were loaded and stored: what comes of zeros, moved or computed."""
+        return self.stored == 0
+
+    @property
     def moved(self) -> int:
         """Bytes that come from the load that explains most of them: `max(a, b)` holds now one and now the other."""
         return max(self.came_from.values(), default=0)
 
-    def note(self, values: np.ndarray, sources: Sequence[object]) -> None:
+    def note(self, values: np.ndarray, sources: Sequence[object], is_zero: bool) -> None:
         """Add a store of elements' bytes, and the place of the load that they come from, if there is one."""
-        self.stored += values.size
-        self.elements += len(values)
-        self.came_from.update({source: values.size for source in sources})
         first = values[0].tobytes()
         self.value = first if self.value is None else self.value
         self.is_single = self.is_single and first == self.value and bool((values == values[0]).all())
+        if not (sources and is_zero):
+            self.stored += values.size
+            self.elements += len(values)
+            self.came_from.update({source: values.size for source in sources})
 
 
 @dataclass
@@ -103,12 +109,12 @@ class Follower:
         for store, loads in log.stores(self._first_site, self._rows, self._follow.draw):
             values = memory_at(store.addresses, store.values.shape[1], self._rows)
             seen = self._follow.seen.setdefault(store.place, Seen())
-            seen.note(values, self._sources(store, values, loads))
+            stored = numbers(values, self._kind(store))
+            seen.note(values, self._sources(store, stored, loads), not stored.any())
 
-    def _sources(self, store: Access, values: np.ndarray, loads: Sequence[Access]) -> list[object]:
-        kind = self._kind(store)
+    def _sources(self, store: Access, stored: np.ndarray, loads: Sequence[Access]) -> list[object]:
         loaded = [numbers(load.values, self._kind(load)) for load in loads]
-        found = moved_from(numbers(values, kind), kind, loaded)
+        found = moved_from(stored, self._kind(store), loaded)
         if found is None:
             return []
         return [None if found == len(loads) else loads[found].place]

@@ -117,7 +117,7 @@ class ReducedEvaluation(Evaluation):
     def _further_trials(self, session: CandidateSession, native: NativeTrials) -> None:
         for number in range(_FURTHER_TRIALS):
             kind: Kind = "varied" if number else "drawn"
-            agreement = native.watched(session, number, partial(session.forward, number, kind=kind))
+            agreement = native.watched(session, number, kind, partial(session.forward, number, kind=kind))
             trials = self._found.trials
             assert trials is not None  # those at the first size have ended
             self._found.trials = worst(trials.model_copy(update={"total": trials.total + 1}), agreement)

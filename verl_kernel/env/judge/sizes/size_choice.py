@@ -75,4 +75,4 @@ class SizeChoice:
             dry = dry_forward(task, self._device)
         except TaskError:
             return keeps_to(task, self._device, WHOLE)
-        return WHOLE.hold(dry.traffic, dry.flops, dry.tensor_bytes)
+        return WHOLE.hold(dry.traffic, dry.work, dry.tensor_bytes)

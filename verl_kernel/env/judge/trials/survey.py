@@ -47,7 +47,7 @@ class Survey(Evaluation):
 
     def _outcome(self, session: CandidateSession, number: int, kind: Kind) -> EvalStatus:
         try:
-            right = self._watched(session, number, partial(session.forward, number, kind=kind)).ok
+            right = self._watched(session, number, kind, partial(session.forward, number, kind=kind)).ok
         except Verdict as verdict:
             if verdict.status is EvalStatus.HACKING:
                 raise
