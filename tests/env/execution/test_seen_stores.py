@@ -16,13 +16,16 @@ PROGRAM = parse(entry(
 ))  # fmt: skip
 STORE = next(number for number, item in enumerate(PROGRAM.instructions) if item.root == "st")
 OTHER, LOADED = np.arange(8, dtype=np.float32), np.arange(8, dtype=np.float32) + 1.0
+AT_AN_END = ("computing", "loaded")
+"""What was loaded is stored where that may be chance."""
 
 
 def kind(*forwards):
     """The kind of the store after forwards that stored this: `computed`, `loaded` or a number everywhere."""
     stores = SeenStores()
     for stored in forwards:
-        stores.begin(True)
+        shows, stored = stored if isinstance(stored, tuple) else ("all", stored)
+        stores.begin(shows)
         stores.next(np.random.default_rng(0))
         values = {"computed": OTHER, "loaded": LOADED}.get(stored)
         seen, values = Seen(), np.full(8, stored, np.float32) if values is None else values
@@ -43,6 +46,10 @@ def kind(*forwards):
         ((0.0, 0.0), "constant"),
         ((0.0, 1.0, 1.0), "computes"),
         ((0.0, 0.0, "loaded"), "moves"),
+        (("computed", AT_AN_END), "computes"),
+        (("loaded", AT_AN_END), "moves"),
+        ((1.0, 1.0, ("computing", 0.0)), "computes"),
+        ((1.0, 1.0, AT_AN_END), "constant"),
     ],
 )  # fmt: skip
 def test_the_latest_forward_that_says_something_counts(forwards, wanted):

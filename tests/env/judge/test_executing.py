@@ -44,10 +44,10 @@ def test_signals_are_a_kernels_doing_but_the_one_that_a_machine_sends(code, by_k
 
 def test_a_kernel_that_ends_the_process_has_crashed():
     with pytest.raises(Verdict) as caught:
-        trials(by_kernel=True).watched(session(), 0, lambda: None)
+        trials(by_kernel=True).watched(session(), 0, "drawn", lambda: None)
     assert caught.value.status is EvalStatus.CRASH
 
 
 def test_a_process_that_fails_by_itself_is_our_failure():
     with pytest.raises(InfraError):
-        trials(by_kernel=False).watched(session(), 0, lambda: None)
+        trials(by_kernel=False).watched(session(), 0, "drawn", lambda: None)

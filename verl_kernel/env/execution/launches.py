@@ -28,7 +28,7 @@ from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.executor.kernel import Buffer, Kernel
 from verl_kernel.env.executor.moves.follow import Follow
 from verl_kernel.env.ipc.code_messages import CodeRequest, LeftOut
-from verl_kernel.env.ipc.execution_messages import Launched, LaunchRequest, Reported, Stopped, Tally, Work
+from verl_kernel.env.ipc.execution_messages import Launched, LaunchRequest, Reported, Shows, Stopped, Tally, Work
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 
 _MOST = 1 << 27
@@ -110,19 +110,19 @@ class Launches:
         return self._note("a kernel", Stop("unreadable", reason))
 
     def begin(
-        self, seed: int, watch: bool, follows: bool = True, refuses: bool = True, backwards: bool = False
+        self, seed: int, watch: bool, shows: Shows = "all", refuses: bool = True, backwards: bool = False
     ) -> None:
         """Forget what ran so far; a forward begins.
 
         Args:
             seed: draws the order of programs.
             watch: whether races and reads of unwritten memory are looked for.
-            follows: whether the forward shows what stores are.
+            shows: what the forward shows of stores.
             refuses: whether a launch stops where they are found.
             backwards: whether the order is turned round.
         """
         self._seed, self._backwards = seed, backwards
-        self._stores.begin(follows)
+        self._stores.begin(shows)
         self._random = np.random.default_rng(seed)
         self._works, self._stopped, self._found = [], None, []
         self._checks.begin(watch, refuses)

@@ -21,7 +21,7 @@ from verl_kernel.env.execution.work import work
 from verl_kernel.env.executor.counts import LaunchCount
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.kernel import Buffer
-from verl_kernel.env.ipc.execution_messages import LaunchRequest, Tally, Work
+from verl_kernel.env.ipc.execution_messages import LaunchRequest, Shows, Tally, Work
 from verl_kernel.env.ipc.tallies import furthest
 
 _FUEL, _WAITING_FUEL = 1 << 24, 1 << 18
@@ -61,14 +61,14 @@ class SampledLaunches(Launches):
         self._draw = np.random.default_rng(0)
         self._tried: dict[object, Work] = {}
 
-    def start(self, sampled: bool, seed: int, watch: bool, follows: bool, refuses: bool, backwards: bool) -> None:
+    def start(self, sampled: bool, seed: int, watch: bool, shows: Shows, refuses: bool, backwards: bool) -> None:
         """A forward begins, whose launches are sampled or not (`begin` says the rest)."""
         if sampled:
             self._sparse.begin(seed)
             self._tried.clear()
         self._is_sampling = sampled
         self._draw = np.random.default_rng(seed)
-        self.begin(seed, watch, follows, refuses, backwards)
+        self.begin(seed, watch, shows, refuses, backwards)
 
     def _run(
         self, ready: Ready, request: LaunchRequest, name: str, is_followed: bool

@@ -18,6 +18,7 @@ from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.executor.moves.follow import Follow, Seen
 from verl_kernel.env.executor.moves.log import place_of
 from verl_kernel.env.executor.ptx.program import Program
+from verl_kernel.env.ipc.execution_messages import Shows
 
 _TOLERATED = 8
 """A store moves where less than this part of its bytes is not explained by loads."""
@@ -39,14 +40,14 @@ class SeenStores:
 
     def __init__(self) -> None:
         self._number = -1
-        self._follows = False
+        self._shows: Shows = "nothing"
         self._parts: dict[tuple[int, str], dict[object, Part]] = {}
         self._values: dict[tuple[int, str, object], bytes | None] = {}
         self._varied: set[tuple[int, str, object]] = set()
 
-    def begin(self, follows: bool) -> None:
-        """A forward begins; whether it shows what stores are, as one in an ablation does not."""
-        self._number, self._follows = -1, follows
+    def begin(self, shows: Shows) -> None:
+        """A forward begins, which shows so much of stores."""
+        self._number, self._shows = -1, shows
 
     def next(self, draw: np.random.Generator) -> bool:
         """A launch begins; whether its blocks are to be followed.
@@ -56,7 +57,7 @@ class SeenStores:
         """
         self._number += 1
         is_chosen = self._number < _FOLLOWED or draw.random() * (self._number + 1) < _FOLLOWED
-        return self._follows and is_chosen
+        return self._shows != "nothing" and is_chosen
 
     @property
     def number(self) -> int:
@@ -97,7 +98,7 @@ class SeenStores:
         if seen.is_silent:
             return None
         if (seen.stored - seen.moved) * _TOLERATED < seen.stored:
-            return Part("moves", 1.0 - seen.moved / seen.stored)
+            return Part("moves", 1.0 - seen.moved / seen.stored) if self._shows == "all" else None
         if value is None or is_known:
             self._varied.add(key)
         return Part("computes", 1.0)

@@ -88,6 +88,11 @@ class Launched(TypedDict):
     """Where the arena lies in the executing process, whose addresses may be left in tables."""
 
 
+Shows = Literal["nothing", "computing", "all"]
+"""What a forward shows of stores: nothing in an ablation; on inputs at their ends no more than that some compute, since
+there a maximum, or a state that decays at once, may be what was loaded."""
+
+
 class Begin(TypedDict):
     """Forget what was launched so far; the order of programs is drawn from this number from now on. Has no answer."""
 
@@ -98,8 +103,7 @@ class Begin(TypedDict):
     """Whether a launch stops where they are found."""
     backwards: bool
     """Whether that order is turned round."""
-    follows: bool
-    """Whether the forward shows what stores are."""
+    shows: Shows
     sampled: bool
     """Whether launches are sampled, on tensors without data."""
 

@@ -12,7 +12,7 @@ from verl_kernel.env.compilation.targets import CODE_S
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.ipc.channel import ProtocolError
-from verl_kernel.env.ipc.execution_messages import Begin, Report, Reported
+from verl_kernel.env.ipc.execution_messages import Begin, Report, Reported, Shows
 from verl_kernel.env.ipc.messages import Claims
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.compiling.code import CodeStore
@@ -119,22 +119,20 @@ class Execution:
         self._ask(None, _START_S)
 
     def begin(
-        self, seed: int, watch: bool, follows: bool, refuses: bool, backwards: bool, sampled: bool = False
+        self, seed: int, watch: bool, shows: Shows, refuses: bool, backwards: bool, sampled: bool = False
     ) -> None:
         """A forward comes (raises ExecutionDied).
 
         Args:
             seed: draws the order of programs.
             watch: whether races and reads of unwritten memory are looked for.
-            follows: whether it shows what stores are.
+            shows: what it shows of stores.
             refuses: whether a launch stops where they are found.
             backwards: whether the order is turned round.
             sampled: whether launches are sampled, on tensors without data.
         """
         with _deaths():
-            told = Begin(
-                begin=seed, watch=watch, follows=follows, refuses=refuses, backwards=backwards, sampled=sampled
-            )
+            told = Begin(begin=seed, watch=watch, shows=shows, refuses=refuses, backwards=backwards, sampled=sampled)
             self._process.tell(told)
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from verl_kernel.env.compilation.texts import source_lines
-from verl_kernel.env.ipc.execution_messages import Reported, Stopped, Work
+from verl_kernel.env.ipc.execution_messages import Reported, Shows, Stopped, Work
 from verl_kernel.env.judge.candidate_session import CandidateSession
 from verl_kernel.env.judge.compiling.stage import LINE, SENTENCE, cut
 from verl_kernel.env.judge.executing import Execution, ExecutionDied
@@ -58,14 +58,13 @@ class NativeTrials:
         Args:
             session: the loaded candidate.
             number: of the trial.
-            kind: of its inputs. At their ends a maximum, or a state that decays at once, may be what was loaded: so
-                those say nothing of what stores are.
+            kind: of its inputs.
             forward: does it.
         """
         execution = self._loading.execution
         assert execution is not None  # it began with the runner
         is_checked = number == self._checked_in
-        self._begin(session, execution, number, kind in ("drawn", "varied"), is_checked)
+        self._begin(session, execution, number, "all" if kind in ("drawn", "varied") else "computing", is_checked)
         before = len(session.traces)
         try:
             done = forward()
@@ -89,13 +88,13 @@ class NativeTrials:
         """Tell the executing process that a forward of an ablation begins, if it is asked in one (raises Verdict)."""
         execution = self._loading.execution
         if execution is not None:
-            self._begin(session, execution, number, follows=False)
+            self._begin(session, execution, number, "nothing")
 
     def _begin(
-        self, session: CandidateSession, execution: Execution, number: int, follows: bool, watch: bool = False
+        self, session: CandidateSession, execution: Execution, number: int, shows: Shows, watch: bool = False
     ) -> None:
         seed = seed_of(session.secret, b"order", (number // 2).to_bytes(8, "little"))
-        self._guarded(session, lambda: execution.begin(seed, watch, follows, self._refuses, number % 2 == 1))
+        self._guarded(session, lambda: execution.begin(seed, watch, shows, self._refuses, number % 2 == 1))
 
     def _report(self, session: CandidateSession, execution: Execution) -> Reported:
         return self._guarded(session, execution.report)

@@ -93,7 +93,7 @@ class DrySession:
         """Ask the runner, and the executing process what it says of the launches."""
         try:
             execution.started()
-            execution.begin(request["seed"], watch=False, follows=True, refuses=True, backwards=False, sampled=True)
+            execution.begin(request["seed"], watch=False, shows="all", refuses=True, backwards=False, sampled=True)
             try:
                 found = self._ask(request, scratch, memory, sizes, execution)
             except NotFollowed as exc:
