@@ -245,9 +245,9 @@ def _with_scales(
     return None
 
 
-def jittered(tensors: Sequence[torch.Tensor]) -> Tensors:
+def jittered(tensors: Sequence[torch.Tensor], seed: int = 0) -> Tensors:
     """Copies with floating numbers, 0 and 1 aside, changed by a few units in the last place, up or down."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     return [_jittered(tensor, generator) if tensor.is_floating_point() else tensor for tensor in tensors]
 
 
