@@ -82,7 +82,7 @@ class OutputCheck:
         return self._client.verdict(EvalStatus.INCORRECT, kind, message)
 
     def _agreement(self, trial: Trial, actual: list[torch.Tensor], explain: bool) -> tuple[Agreement, Rooms]:
-        """Whether an output is the trial's, and the room it needed; `explain` asks if it is no mistake where it is not."""
+        """Whether an output is the trial's, and the room it needed; `explain` asks if it may be no mistake."""
         expected = trial.expected.tensors
         plain = self._compare(expected, actual)
         if plain.has_few and explain:
