@@ -50,6 +50,9 @@ class GymOptions(OptionGroup):
     """`strict`, `coverage` or `off`."""
     tolerance: Literal["scaled", "parity"] = "scaled"
     """`scaled` (per dtype, relative to the reference's scale) or `parity` (allclose 1e-2, as published)."""
+    strides: Literal["any", "equal"] = "any"
+    """`any`: elements of an output may lie in any order, each at a place of its own. `equal`: as the reference's, or
+    contiguous."""
     float32: Literal["ieee", "tf32"] = "ieee"
     """`ieee`: products of float32 must be exact to float32. `tf32`: rounding errors of TF32 factors are accepted too,
     and reference and candidate run with TF32 on when timed. Expected outputs are IEEE's in either case."""

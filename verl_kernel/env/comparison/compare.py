@@ -28,6 +28,8 @@ CHUNK = 1 << 20
 
 _SCALED = {torch.float64: 1e-7, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 1e-2}
 _PARITY = 1e-2
+_FEW = 128
+"""At most one element in so many is few."""
 _TAIL, _NOISE = 2.0, 0.5
 """Largest error of an element, and root mean square of all, as parts of what is allowed: so is noise of bfloat16."""
 
@@ -46,6 +48,8 @@ class Agreement:
     """The expected and the actual value there."""
     is_tf32: bool = False
     """Whether it would be ok if products of float32 might be TF32's."""
+    has_few: bool = False
+    """Whether so few elements disagree that it may be their last digits that decide."""
 
 
 def compare(
@@ -75,20 +79,22 @@ def compare(
         return compare(torch.view_as_real(expected), torch.view_as_real(actual), profile, least, room)
     scale = Scale.of(expected, CHUNK, profile == "scaled", least)
     rtol, atol = _tolerance(expected.dtype, profile)
-    max_abs, max_rel, first_bad, values = 0.0, 0.0, None, None
+    max_abs, max_rel, first_bad, values, bad = 0.0, 0.0, None, None, 0
     rooms = () if room is None else (room.below, room.above)
     for start, wanted, given, *spare in _chunks(scale.step, expected, actual, *rooms):
         floor = atol * scale.around(wanted) if profile == "scaled" else atol
         good, error = _judge(wanted, given, rtol, floor, spare)
         if (largest := error.max().item()) > 0:
             max_abs, max_rel = max(max_abs, largest), max(max_rel, _relative(error, wanted, scale.rms))
-        if first_bad is None and not good.all():
+        bad += 0 if good.all() else int((~good).sum())
+        if first_bad is None and bad:
             here = int(good.to(torch.uint8).argmin())
             first_bad, values = start + here, (wanted[here].item(), given[here].item())
     if first_bad is not None and expected.dtype is torch.bfloat16 and profile == "scaled" and room is None:
         first_bad = None if _is_noise(scale, expected, actual, rtol, atol) else first_bad
-    bad = None if first_bad is None else values
-    return Agreement(first_bad is None, _known(max_abs), _known(max_rel), _index(first_bad, expected.shape), bad)
+    is_ok, where = first_bad is None, _index(first_bad, expected.shape)
+    few, values = not is_ok and bad * _FEW <= expected.numel(), None if is_ok else values
+    return Agreement(is_ok, _known(max_abs), _known(max_rel), where, values, has_few=few)
 
 
 def _is_noise(scale: Scale, expected: torch.Tensor, actual: torch.Tensor, rtol: float, atol: float) -> bool:
@@ -133,7 +139,7 @@ def _judge(
     finite = wanted.isfinite() & given.isfinite()
     error = torch.where(finite, error, 0.0)
     beyond = error if beyond is None else beyond
-    return (same | (finite & (beyond <= rtol * one.abs() + floor)) if rtol else same), error
+    return (same | (finite & (beyond <= rtol * one.abs() + floor)) if rtol or room else same), error
 
 
 def _beyond(way: torch.Tensor, below: torch.Tensor, above: torch.Tensor) -> torch.Tensor:

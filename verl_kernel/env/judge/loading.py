@@ -69,7 +69,7 @@ class Loading:
         options, path = self._options, self._scratch.path
         self._memory.write(layout.constants, layout.specs)
         client = RunnerClient(self._fork(), path, options, stages)
-        check = OutputCheck(reference, client, guard, options.tolerance, options.float32)
+        check = OutputCheck(reference, client, guard, options.tolerance, options.float32, options.strides)
         seconds = options.run_timeout_s
         return CandidateSession(reference, client, self._memory, layout, guard, check, is_sealed, seconds)
 

@@ -15,6 +15,7 @@ import torch
 
 from verl_kernel.env.comparison import tf32
 from verl_kernel.env.comparison.float32 import precision
+from verl_kernel.env.comparison.step_room import RUNS, step_rooms
 from verl_kernel.env.comparison.tf32_room import Room, rooms
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.reference.exploration import explore
@@ -23,6 +24,7 @@ from verl_kernel.env.reference.preparation import Preparation
 from verl_kernel.env.reference.program import ReferenceProgram
 from verl_kernel.env.reference.trial import Trial, draw_trial
 from verl_kernel.env.reference.value import Value
+from verl_kernel.env.reference.variation import jittered
 from verl_kernel.env.seeding import restored_generators
 from verl_kernel.env.task import Task
 from verl_kernel.env.weights import copy_state, state_of
@@ -94,6 +96,26 @@ class Reference:
         """
         with restored_generators(), torch.no_grad():
             return rooms(trial.expected.tensors, partial(self._rounded, trial, guard), self.least)
+
+    def step_room(
+        self, trial: Trial, guard: Callable[[], contextlib.AbstractContextManager[object]]
+    ) -> list[Room | None] | None:
+        """How far from each expected output the last digits of inputs may take a program.
+
+        Args:
+            trial: a trial of this reference.
+            guard: context manager around each of the forwards that this takes.
+        """
+        with restored_generators(), precision("ieee"), torch.no_grad():
+            return step_rooms(trial.expected.tensors, (self._jittered(trial, guard, seed) for seed in range(RUNS)))
+
+    def _jittered(
+        self, trial: Trial, guard: Callable[[], contextlib.AbstractContextManager[object]], seed: int
+    ) -> list[torch.Tensor] | None:
+        inputs = Value(trial.inputs.tree, jittered(trial.inputs.tensors, seed))
+        with guard(), contextlib.suppress(TaskError):
+            return self._program.forward(inputs).tensors
+        return None
 
     def _rounded(
         self, trial: Trial, guard: Callable[[], contextlib.AbstractContextManager[object]], seed: int | None

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
+
+from verl_kernel.env.reference.structure import structures_of
 
 _RARE = 1 / 16
 """A mask has a rare value where at most this part of its elements has it."""
@@ -25,6 +28,13 @@ class Role:
     high: int = 0
     """Range of integers."""
     is_sorted: bool = False
+    structures: tuple[str, ...] = ()
+    """What holds in every draw besides (`structure`)."""
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Role:
+        """Read what `asdict` wrote."""
+        return cls(**{**data, "structures": tuple(data.get("structures", ()))})
 
     @property
     def is_floating(self) -> bool:
@@ -40,11 +50,11 @@ class Role:
 def find_roles(draws: Sequence[Sequence[torch.Tensor]]) -> list[Role]:
     """Each input's role; floating zeros and ones that never change are a mask beside data that does, else data."""
     groups = list(zip(*draws, strict=True))
-    roles = [_role(tensors) for tensors in groups]
+    roles = [replace(_role(tensors), structures=structures_of(tensors)) for tensors in groups]
     if any(role.kind == "scaled" for role in roles):
         return roles
     data = [tensors[0].is_floating_point() and unchanged(tensors) for tensors in groups]
-    return [Role("fixed") if fixed else role for role, fixed in zip(roles, data, strict=True)]
+    return [replace(role, kind="fixed") if fixed else role for role, fixed in zip(roles, data, strict=True)]
 
 
 def _role(tensors: Sequence[torch.Tensor]) -> Role:

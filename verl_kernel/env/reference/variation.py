@@ -27,6 +27,7 @@ from verl_kernel.env.reference.ends import (
 )
 from verl_kernel.env.reference.kinds import ENDS, Kind
 from verl_kernel.env.reference.roles import Role, find_roles, unchanged
+from verl_kernel.env.reference.structure import restored
 from verl_kernel.env.weights import constant_value, renewed
 
 LOW = 0.125
@@ -72,7 +73,7 @@ class Variation:
     def from_json(cls, data: dict[str, Any]) -> Variation:
         """Read what `to_json` wrote."""
         ends = tuple((tuple(signs), tuple(reach)) for signs, reach in data["ends"])
-        roles = {name: tuple(Role(**role) for role in data[name]) for name in ("roles", "found")}
+        roles = {name: tuple(Role.from_json(role) for role in data[name]) for name in ("roles", "found")}
         return cls(**{**data, **roles, "ends": ends})
 
     def apply(self, tensors: Sequence[torch.Tensor], seed: int, kind: Kind = "varied") -> Tensors:
@@ -87,6 +88,10 @@ class Variation:
             seed: of the changes.
             kind: of the trial; not `drawn`.
         """
+        for changed, is_far in self._choices(tensors, seed, kind):
+            yield self._structured(tensors, changed), is_far
+
+    def _choices(self, tensors: Sequence[torch.Tensor], seed: int, kind: Kind) -> Iterator[tuple[Tensors, bool]]:
         number = ENDS.index(kind) if kind in ENDS else self._mixed(seed) if kind == "large" else None
         if number is not None:
             yield self.at_end(tensors, number, seed), True
@@ -97,6 +102,13 @@ class Variation:
             yield self.scaled_between(tensors, seed, low, high), False
         else:
             yield self._varied(tensors, seed), False
+
+    def _structured(self, tensors: Sequence[torch.Tensor], changed: Tensors) -> Tensors:
+        """What always holds of a tensor holds of the changed one; what was left alone is what it was."""
+        if len(tensors) != len(self.found):
+            return changed
+        each = zip(tensors, changed, self.found, strict=True)
+        return [one if one is other else restored(role.structures, one, other) for one, other, role in each]
 
     def _mixed(self, seed: int) -> int | None:
         """Number of the ends that take several tensors far from zero to different sides; None where there is none."""
@@ -233,9 +245,9 @@ def _with_scales(
     return None
 
 
-def jittered(tensors: Sequence[torch.Tensor]) -> Tensors:
+def jittered(tensors: Sequence[torch.Tensor], seed: int = 0) -> Tensors:
     """Copies with floating numbers, 0 and 1 aside, changed by a few units in the last place, up or down."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     return [_jittered(tensor, generator) if tensor.is_floating_point() else tensor for tensor in tensors]
 
 

@@ -28,13 +28,11 @@ class CodeTime:
 
     def waited_ns(self) -> int:
         """How long code was made so far, on the wall clock."""
-        begun = (
-            self._begun_ns
-        )  # read first: where it ends in between, the sum is too large for a moment, never too small
+        begun = self._begun_ns  # first: if it ends in between, the sum is too large for a moment, never too small
         return self._waited_ns + (time.monotonic_ns() - begun if begun else 0)
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing: there is nothing to give back."""
 
     @property
     def left_s(self) -> float:

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where last digits decide between two values, either is right."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.comparison.compare import compare
+from verl_kernel.env.comparison.step_room import RUNS, step_rooms
+from verl_kernel.env.reference.reference import Reference
+from verl_kernel.env.reference.variation import jittered
+from verl_kernel.env.task import Task
+
+SIZE = 1 << 16
+
+
+def numbers(seed=0):
+    return torch.randn(SIZE, generator=torch.Generator().manual_seed(seed))
+
+
+def quantised(x, kind=torch.int8):
+    return torch.clamp(torch.round(x / (x.abs().amax() / 127)), -127, 127).to(kind)
+
+
+def room_of(run, x):
+    return step_rooms([run(x)], ([run(*jittered([x], seed))] for seed in range(RUNS)))[0]
+
+
+def moved(x, by=3e-7):
+    """The same numbers a little off, as another order of operations gives them: halves of steps fall either way."""
+    return x * (1 + by * torch.randn(x.shape, generator=torch.Generator().manual_seed(9)))
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.float32])
+def test_a_quotients_last_digit_may_decide_a_step(kind):
+    x = numbers()
+    expected, actual = quantised(x, kind), quantised(moved(x), kind)
+    assert not compare(expected, actual).ok and compare(expected, actual, room=room_of(quantised, x)).ok
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.float32])
+def test_another_way_of_rounding_is_wrong(kind):
+    x, down = numbers(), lambda x: torch.floor(x / (x.abs().amax() / 127)).to(kind)
+    assert not compare(quantised(x, kind), down(x), room=room_of(quantised, x)).ok
+
+
+def test_a_step_away_from_its_edge_is_wrong():
+    x = numbers()
+    expected = quantised(x)
+    actual, far = expected.clone(), (x / (x.abs().amax() / 127) % 1 - 0.5).abs().argmax()
+    actual[far] += 1
+    assert not compare(expected, actual, room=room_of(quantised, x)).ok
+
+
+def test_two_steps_are_wrong():
+    x = numbers()
+    near = (quantised(x) != quantised(moved(x))).nonzero()[0, 0]
+    expected = quantised(x)
+    actual = expected.clone()
+    actual[near] += 2 * (quantised(moved(x))[near] - expected[near])
+    assert not compare(expected, actual, room=room_of(quantised, x)).ok
+
+
+def test_what_is_smooth_has_next_to_no_room():
+    room = room_of(torch.tanh, numbers())
+    assert max(room.below.max(), room.above.max()) < 1e-5
+
+
+@pytest.mark.parametrize(("bad", "few"), [(0, False), (1, True), (4, True), (5, False)])
+def test_few_elements_are_at_most_one_in_128(bad, few):
+    expected = torch.zeros(512, dtype=torch.int32)
+    actual = expected.clone()
+    actual[:bad] = 1
+    assert compare(expected, actual).has_few == few
+
+
+@pytest.mark.parametrize("outputs", [[None], [[torch.zeros(3)]]])
+def test_a_reference_that_fails_or_changes_its_form_gives_no_room(outputs):
+    assert step_rooms([torch.zeros(4)], outputs) is None
+
+
+QUANTISED = f"""
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        scale = x.abs().amax(-1, keepdim=True) / 127
+        return torch.clamp(torch.round(x / scale), -127, 127).to(torch.int8)
+
+def get_inputs():
+    return [torch.randn(16, {SIZE // 16})]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_reference_knows_its_steps():
+    device = resolve_device("cpu")
+    device.setup()
+    reference = Reference(Task(QUANTISED), device)
+    trial = reference.trial(b"secret", 0, "drawn")
+    (room,) = reference.step_room(trial, nullcontext)
+    x = moved(trial.inputs.tensors[0])
+    actual = torch.clamp(torch.round(x / (x.abs().amax(-1, keepdim=True) / 127)), -127, 127).to(torch.int8)
+    assert (
+        not compare(trial.expected.tensors[0], actual).ok and compare(trial.expected.tensors[0], actual, room=room).ok
+    )

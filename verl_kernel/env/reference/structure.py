@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds of an input in every draw beyond its range, and must hold of a varied one: a program may rely on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch.nn.functional import normalize
+
+_FEWEST = 3
+"""Elements of a row whose order, or sum, says something."""
+_SUM_TOLERANCE = 1e-3
+"""How far a sum of rounded numbers, over 1, may be from 1; half precision needs a few times more."""
+
+
+def structures_of(tensors: Sequence[torch.Tensor]) -> tuple[str, ...]:
+    """The structures that one input has in every draw, in the order in which they are restored.
+
+    Args:
+        tensors: the input, once from each draw.
+    """
+    if not all(tensor.numel() and not tensor.is_complex() for tensor in tensors):
+        return ()
+    if all(bool((tensor == tensor.reshape(-1)[0]).all()) for tensor in tensors):
+        return ()
+    return tuple(name for name, (holds, _) in _STRUCTURES.items() if all(map(holds, tensors)) and _says(name, tensors))
+
+
+def restored(structures: Sequence[str], drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    """The changed tensor with the structures of the drawn one."""
+    for name in structures:
+        changed = _STRUCTURES[name][1](drawn, changed)
+    return changed
+
+
+def _says(name: str, tensors: Sequence[torch.Tensor]) -> bool:
+    """Zeros are a structure where they are at the same places in every draw, and not everywhere."""
+    first = tensors[0] == 0
+    return name != "zeros" or all(
+        tensor.shape == first.shape and bool(((tensor == 0) == first).all()) for tensor in tensors
+    )
+
+
+def _has_zeros(tensor: torch.Tensor) -> bool:
+    """Whether some numbers are zero and others are not; a mask of zeros and ones may have others."""
+    if not tensor.is_floating_point() or bool(((tensor == 0) | (tensor == 1)).all()):
+        return False
+    return int(tensor.count_nonzero()) < tensor.numel()
+
+
+def _with_zeros(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    return torch.where(drawn == 0, drawn, changed)
+
+
+def _is_one_hot(tensor: torch.Tensor) -> bool:
+    is_binary = bool(((tensor == 0) | (tensor == 1)).all())
+    return tensor.dim() > 1 and tensor.shape[-1] >= _FEWEST and is_binary and bool((tensor.sum(-1) == 1).all())
+
+
+def _one_hot(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    """Rows that were changed get another place: as far on as their first changed element lies."""
+    other = drawn != changed
+    shift = other.byte().argmax(-1, keepdim=True) + other.any(-1, keepdim=True)
+    places = (drawn.byte().argmax(-1, keepdim=True) + shift) % drawn.shape[-1]
+    return torch.zeros_like(drawn).scatter(-1, places, 1)
+
+
+def _is_sorted(tensor: torch.Tensor) -> bool:
+    if not tensor.is_floating_point() or tensor.dim() == 0 or tensor.shape[-1] < _FEWEST:
+        return False
+    return bool((tensor[..., 1:] >= tensor[..., :-1]).all()) and bool((tensor[..., -1:] > tensor[..., :1]).any())
+
+
+def _sorted(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    return changed.sort(-1).values
+
+
+def _is_symmetric(tensor: torch.Tensor) -> bool:
+    if not tensor.is_floating_point() or tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2]:
+        return False
+    return tensor.shape[-1] >= _FEWEST and torch.equal(tensor, tensor.mT)
+
+
+def _symmetric(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    return changed.tril() + changed.tril(-1).mT
+
+
+def _is_near(sums: torch.Tensor, dtype: torch.dtype) -> bool:
+    return bool(((sums - 1).abs() <= max(_SUM_TOLERANCE, 8 * torch.finfo(dtype).eps)).all())
+
+
+def _has_rows(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.dim() > 0 and tensor.shape[-1] >= _FEWEST
+
+
+def _is_distribution(tensor: torch.Tensor) -> bool:
+    return _has_rows(tensor) and bool((tensor >= 0).all()) and _is_near(tensor.double().sum(-1), tensor.dtype)
+
+
+def _distribution(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    sizes = changed.double().abs()
+    sums = sizes.sum(-1, keepdim=True)
+    return torch.where((sums > 0) & sums.isfinite(), sizes / sums, drawn.double()).to(drawn.dtype)
+
+
+def _is_log_distribution(tensor: torch.Tensor) -> bool:
+    return _has_rows(tensor) and bool((tensor <= 0).all()) and _is_near(tensor.double().exp().sum(-1), tensor.dtype)
+
+
+def _log_distribution(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    return changed.double().log_softmax(-1).to(drawn.dtype)
+
+
+def _is_unit(tensor: torch.Tensor) -> bool:
+    return _has_rows(tensor) and _is_near(tensor.double().square().sum(-1), tensor.dtype)
+
+
+def _unit(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    rows = normalize(changed.double(), dim=-1)
+    return torch.where(rows.isfinite().all(-1, keepdim=True) & rows.any(-1, keepdim=True), rows, drawn.double()).to(
+        drawn.dtype
+    )
+
+
+_STRUCTURES: dict[str, tuple[Callable[[torch.Tensor], bool], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]] = {
+    "one_hot": (_is_one_hot, _one_hot),
+    "zeros": (_has_zeros, _with_zeros),
+    "sorted": (_is_sorted, _sorted),
+    "symmetric": (_is_symmetric, _symmetric),
+    "distribution": (_is_distribution, _distribution),
+    "log_distribution": (_is_log_distribution, _log_distribution),
+    "unit": (_is_unit, _unit),
+}
+"""By name: whether a tensor has it, and how a changed one gets it back; later ones keep earlier ones."""
