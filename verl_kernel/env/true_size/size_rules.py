@@ -25,10 +25,11 @@ def divided(sizes: Sequence[int], factor: int, distinct: bool = True, kept: int 
     """
     new: dict[int, int] = {}
     last, widths = 0, {size for size in sizes if KEPT < size <= kept}
+    least = 2 * max(widths, default=0)  # as many groups as channels would leave nothing to normalise
     for size in sizes:
         if size <= kept:
             continue
-        value = max(FLOOR + size % 2, _down(size, factor))
+        value = max(FLOOR + size % 2, least + size % 2 if least else 0, _down(size, factor))
         while distinct and (value <= last or value in widths):
             value += 2 if value < 4 * KEPT else KEPT
         new[size], last = value, value
