@@ -49,7 +49,7 @@ def kind(*forwards):
         (("computed", AT_AN_END), "computes"),
         (("loaded", AT_AN_END), "moves"),
         ((1.0, 1.0, ("computing", 0.0)), "computes"),
-        ((1.0, 1.0, AT_AN_END), "constant"),
+        ((1.0, 1.0, AT_AN_END), "computes"),
     ],
 )  # fmt: skip
 def test_the_latest_forward_that_says_something_counts(forwards, wanted):

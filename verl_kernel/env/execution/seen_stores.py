@@ -35,6 +35,9 @@ class Part:
     """Part of its bytes."""
 
 
+_UNKNOWN = Part("computes", 1.0)
+
+
 class SeenStores:
     """Of one candidate's launches, told apart by their numbers in a forward and by their code."""
 
@@ -98,7 +101,10 @@ class SeenStores:
         if seen.is_silent:
             return None
         if (seen.stored - seen.moved) * _TOLERATED < seen.stored:
-            return Part("moves", 1.0 - seen.moved / seen.stored) if self._shows == "all" else None
+            if self._shows == "all":
+                return Part("moves", 1.0 - seen.moved / seen.stored)
+            if self._parts[key[:2]].get(key[2], _UNKNOWN).kind != "constant":
+                return None  # else it is not, and what it is the code says
         if value is None or is_known:
             self._varied.add(key)
         return Part("computes", 1.0)
