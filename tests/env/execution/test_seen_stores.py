@@ -16,7 +16,7 @@ PROGRAM = parse(entry(
 ))  # fmt: skip
 STORE = next(number for number, item in enumerate(PROGRAM.instructions) if item.root == "st")
 OTHER, LOADED = np.arange(8, dtype=np.float32), np.arange(8, dtype=np.float32) + 1.0
-AT_AN_END = ("computing", "loaded")
+AT_AN_END = ("variation", "loaded")
 """What was loaded is stored where that may be chance."""
 
 
@@ -48,7 +48,8 @@ def kind(*forwards):
         ((0.0, 0.0, "loaded"), "moves"),
         (("computed", AT_AN_END), "computes"),
         (("loaded", AT_AN_END), "moves"),
-        ((1.0, 1.0, ("computing", 0.0)), "computes"),
+        ((1.0, 1.0, ("variation", 0.0)), "computes"),
+        (("loaded", ("variation", "computed")), "moves"),
         ((1.0, 1.0, AT_AN_END), "computes"),
     ],
 )  # fmt: skip

@@ -101,17 +101,18 @@ def test_what_is_followed_is_not_changed_by_it():
     assert watched.stored == 256
 
 
-def test_more_blocks_are_followed_where_each_stores_little():
+@pytest.mark.parametrize(("last", "followed"), [(3.0, 16), (2.0, 60)], ids=["other values", "one value"])
+def test_more_blocks_are_followed_where_each_stores_little(last, followed):
     """The larger of two numbers is the first of them in the first blocks by chance."""
     source, out = aligned(128 * 64, np.float32), aligned(128 * 64, np.float32)
     source[:] = np.arange(2048) % 2
-    source.reshape(64, 32)[2:, :2] = (1.0, 2.0)
+    source.reshape(64, 32)[2:, :2] = (1.0, last)
     source.reshape(64, 32)[:2, :2] = (2.0, 1.0)
     body = "ld.global.f32 %f3, [%rd0+4]; max.f32 %f2, %f1, %f3; setp.eq.u32 %p1, %r7, 0; @%p1 " + SUM
     made, follow = Kernel(entry(f"{body}\nret;", 2, SPREAD), 1, 0), Follow(("fp32", "fp32"), np.random.default_rng(0))
     made.launch((60,), [source.ctypes.data, out.ctypes.data], [buffer(source), buffer(out)], follow=follow)
     (seen,) = follow.seen.values()
-    assert seen.elements == 16
+    assert seen.elements == followed
 
 
 def test_an_order_may_be_turned_round():

@@ -38,6 +38,8 @@ def needed_share(events: Sequence[TraceEvent], flags: Sequence[str], machine: Ma
         machine: prices the events.
     """
     without = Counter(flag.removeprefix(INSENSITIVE) for flag in flags if flag.startswith(INSENSITIVE))
+    if not without:
+        return 1.0
     times = [(event_ms(event, machine), event.name.partition("::")[2].partition(".")[0]) for event in events]
     whole, left = sum(ms for ms, _ in times), 0.0
     for ms, name in sorted(times, reverse=True):

@@ -17,6 +17,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
+from verl_kernel.env.devices.op_prices.call import bound
 from verl_kernel.env.devices.op_prices.indexed import BAGS
 
 _aten = torch.ops.aten
@@ -111,15 +112,9 @@ def _formula(func: Any) -> tuple[Formula | None, bool]:
     return (_largest if known and func.namespace == "aten" else None), False
 
 
-def is_causal(func: Any, args: Sequence[Any], kwargs: Any) -> bool:
-    """Whether an op is attention that looks back only."""
-    names = [item.name for item in func._schema.arguments]
-    return bool({**dict(zip(names, args, strict=False)), **kwargs}.get("is_causal", False))
-
-
 def _parts(func: Any, args: Sequence[Any], kwargs: Any) -> int:
     """Causal attention does half of the products."""
-    return 2 if is_causal(func, args, kwargs) else 1
+    return 2 if bound(func, args, kwargs).get("is_causal") else 1
 
 
 def plain_name(name: str) -> str:

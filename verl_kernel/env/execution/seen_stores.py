@@ -36,6 +36,7 @@ class Part:
 
 
 _UNKNOWN = Part("computes", 1.0)
+"""What the code says of a store of which nothing else is known."""
 
 
 class SeenStores:
@@ -100,11 +101,11 @@ class SeenStores:
             return Part("constant", 0.0)
         if seen.is_silent:
             return None
-        if (seen.stored - seen.moved) * _TOLERATED < seen.stored:
-            if self._shows == "all":
-                return Part("moves", 1.0 - seen.moved / seen.stored)
-            if self._parts[key[:2]].get(key[2], _UNKNOWN).kind != "constant":
-                return None  # else it is not, and what it is the code says
         if value is None or is_known:
             self._varied.add(key)
-        return Part("computes", 1.0)
+        if self._shows == "variation":
+            was = self._parts[key[:2]].get(key[2], _UNKNOWN)
+            return _UNKNOWN if was.kind == "constant" else None
+        if (seen.stored - seen.moved) * _TOLERATED < seen.stored:
+            return Part("moves", 1.0 - seen.moved / seen.stored)
+        return _UNKNOWN

@@ -19,7 +19,7 @@ from verl_kernel.env.executor.flow import origins
 from verl_kernel.env.executor.library import context, grid
 from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.function import Module, module
-from verl_kernel.env.executor.moves.follow import BLOCKS, Follow, Follower
+from verl_kernel.env.executor.moves.follow import BLOCKS, MOST, Follow, Follower
 from verl_kernel.env.executor.object_cache import ObjectCache
 from verl_kernel.env.executor.ptx.parser import parse
 from verl_kernel.env.executor.ptx.program import Program
@@ -115,7 +115,7 @@ class Kernel:
             return run(numbers, follow=follow)
         ranges = launch_memory.ranges(buffers)
         if follow is not None and not self.module.may_wait:
-            rehearsal.beforehand(lambda: run(numbers[:BLOCKS], follow=follow), ranges, self._counters.arrays)
+            rehearsal.beforehand(lambda: run(numbers[:MOST], follow=follow), ranges, self._counters.arrays)
         return rehearsal.watched(
             functools.partial(run, watch=watch), watch, parts, numbers, self.module.learns,
             lambda: rehearsal.Saved(ranges, self._counters.arrays),
@@ -203,7 +203,7 @@ class _Run:
             self._follower = follower
             return numbers
         done = 0
-        while done < min(BLOCKS, len(numbers)) and not follower.is_told:
+        while done < len(numbers) and not follower.is_told:
             log = follower.begin(self._context)
             self.in_order(numbers[done : done + 1])
             follower.end(log)

@@ -76,7 +76,7 @@ class Rereads:
             return ()
         read, written = (sum(use.once for use in uses) for uses in (reads, writes))
         places, sectors, _ = self._records()
-        each = float(sectors.mean()) * _SECTOR * (int(self.log[rereads.LOG_MASK]) + 1) * (1 + written / read)
+        each = self._each(sectors) * (1 + written / read)
         asked = sum(use.own for use in reads)
         found = _far(_distinct_between(places.tolist()), sectors / float(sectors.sum()), each)
         return scaled(found, asked, asked - read)
@@ -101,11 +101,11 @@ class Rereads:
     def moved(self, written: int) -> float:
         """Bytes that the blocks of the log loaded, each once, and those that they wrote."""
         places, sectors, _ = self._records()
-        if not len(places):
-            return written
-        return (
-            float(sectors.mean()) * _SECTOR * (int(self.log[rereads.LOG_MASK]) + 1) * len(np.unique(places)) + written
-        )
+        return self._each(sectors) * len(np.unique(places)) + written if len(places) else written
+
+    def _each(self, sectors: np.ndarray) -> float:
+        """Bytes that a place of the sample stands for, in the mean over so many sectors of each."""
+        return float(sectors.mean()) * _SECTOR * (int(self.log[rereads.LOG_MASK]) + 1)
 
     def _records(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Places, sectors and blocks, once for each block that read there, by the grid's order."""

@@ -88,9 +88,9 @@ class Launched(TypedDict):
     """Where the arena lies in the executing process, whose addresses may be left in tables."""
 
 
-Shows = Literal["nothing", "computing", "all"]
-"""What a forward shows of stores: nothing in an ablation; on inputs at their ends no more than that some compute, since
-there a maximum, or a state that decays at once, may be what was loaded."""
+Shows = Literal["nothing", "variation", "all"]
+"""What a forward shows of stores: nothing in an ablation; on inputs at their ends no more than that some are not
+constant, since a maximum, or a state that decays at once, may be what was loaded there."""
 
 
 class Begin(TypedDict):

@@ -64,7 +64,7 @@ class NativeTrials:
         execution = self._loading.execution
         assert execution is not None  # it began with the runner
         is_checked = number == self._checked_in
-        self._begin(session, execution, number, "all" if kind in ("drawn", "varied") else "computing", is_checked)
+        self._begin(session, execution, number, "all" if kind in ("drawn", "varied") else "variation", is_checked)
         before = len(session.traces)
         try:
             done = forward()

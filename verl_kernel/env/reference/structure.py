@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.nn.functional import normalize
 
-_FEWEST = 3
-"""Elements of a row whose order, or sum, says something."""
+_FEWEST, _IN_ORDER = 3, 6
+"""Elements of a row whose sum says something, and whose order does: six random numbers are sorted once in 720."""
 _SUM_TOLERANCE = 1e-3
 """How far a sum of rounded numbers, over 1, may be from 1; half precision needs a few times more."""
 
@@ -67,7 +67,7 @@ def _one_hot(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
 
 
 def _is_sorted(tensor: torch.Tensor) -> bool:
-    if not tensor.is_floating_point() or tensor.dim() == 0 or tensor.shape[-1] < _FEWEST:
+    if not tensor.is_floating_point() or tensor.dim() == 0 or tensor.shape[-1] < _IN_ORDER:
         return False
     return bool((tensor[..., 1:] >= tensor[..., :-1]).all()) and bool((tensor[..., -1:] > tensor[..., :1]).any())
 

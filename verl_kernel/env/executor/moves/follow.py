@@ -20,8 +20,11 @@ from verl_kernel.env.executor.moves.compare import WIDTHS, moved_from, numbers
 from verl_kernel.env.executor.moves.log import Access, BlockLog, memory_at
 
 BLOCKS, _FEWEST, _ELEMENTS = 16, 2, 64
-"""How many are followed of a launch at most, and at least; no more once the store that stores least has given so many
+"""How many are followed of a launch as a rule, and at least; no more once the store that stores least has given so many
 elements: of a few, the largest of four may be the same one by chance."""
+MOST, _ALIKE = 256, 1 << 14
+"""How many are followed at most, where a store has given one value only, and until how many elements: of what exceeds a
+threshold there may be one in a thousand."""
 
 
 @dataclass
@@ -94,8 +97,11 @@ class Follower:
     @property
     def is_told(self) -> bool:
         """Whether enough was seen."""
-        stored = [seen.elements for seen in self._follow.seen.values()]
-        return self._ended >= _FEWEST and min(stored, default=_ELEMENTS) >= _ELEMENTS
+        stores = self._follow.seen.values()
+        if any(seen.is_single and not seen.is_silent and seen.elements < _ALIKE for seen in stores):
+            return self._ended >= MOST
+        few = min((seen.elements for seen in stores), default=_ELEMENTS) < _ELEMENTS
+        return self._ended >= (BLOCKS if few else _FEWEST)
 
     def begin(self, launch: np.ndarray) -> BlockLog:
         """Follow a block whose context this is."""
