@@ -29,13 +29,20 @@ def test_a_change_of_model_is_told_where_another_has_judged():
     pin = Pin()
     pin.take("h100")
     pin.take("a100")  # before anything was judged
-    assert pin.note() == {}
-    pin.take("a100")
-    assert pin.note() == {}
+    assert pin.note("a100") == {}
+    assert pin.note("a100") == {}
     pin.take("l40")
-    assert pin.note() == {CHANGED: "a100"}
+    assert pin.note("l40") == {CHANGED: "a100"}
     pin.take("b200")
-    assert pin.note() == {CHANGED: "l40"}
+    assert pin.note("b200") == {CHANGED: "l40"}
+
+
+def test_an_answer_that_comes_after_the_prompt_has_gone_to_another_model_counts():
+    pin = Pin()
+    pin.take("h100")
+    pin.take("a100")  # while a judge of h100 is still at work
+    assert pin.note("h100") == {}
+    assert pin.note("a100") == {CHANGED: "h100"}
 
 
 def test_verdicts_of_two_models_have_two_keys():

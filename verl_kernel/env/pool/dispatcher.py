@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Generic
 
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.outcome import Outcome, not_judged
-from verl_kernel.env.pool.scheduling.judge_handle import Handle, JudgeHandle, JudgeLost
+from verl_kernel.env.pool.scheduling.judge_handle import Handle, JudgeLost
 from verl_kernel.env.pool.scheduling.pins import Pin, Pins
 from verl_kernel.env.pool.scheduling.scheduler import JudgeScheduler, Ticket
 from verl_kernel.env.pool.scheduling.tries import Tries
@@ -190,7 +190,7 @@ class Dispatcher(Generic[Handle]):
             return self._ended(refusal, tries, {"prefilter": "refused"})
         while tries.left:
             judge = await self._scheduler.acquire(pending.ticket)
-            pending.started = True
+            pending.started, place = True, judge.describe()
             tries.begin()
             self._tally.evaluations += 1
             try:
@@ -207,7 +207,8 @@ class Dispatcher(Generic[Handle]):
             self._served(judge, tries.suspect)
             if self._prefilter is not None:
                 self._prefilter.note(result)
-            return self._ended(result, tries, {**_group(judge), **pending.ticket.pin.note()})
+            group = {"judge_group": place.group} if place.group else {}
+            return self._ended(result, tries, {**group, **pending.ticket.pin.note(place.model)})
         return self._ended(not_judged(request, tries.failure, tries.made), tries, {})
 
     def _ended(self, result: EvalResult, tries: Tries[Handle], env: dict[str, str]) -> Outcome:
@@ -239,8 +240,3 @@ class Dispatcher(Generic[Handle]):
             self._tally.quarantines += 1
             number = self._judges.index(judge)
             _LOG.warning("judge %d keeps failing: out of rotation for %g s", number, seconds)
-
-
-def _group(judge: JudgeHandle) -> dict[str, str]:
-    group = judge.describe().group
-    return {"judge_group": group} if group else {}

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ReLU of the first 2^24 elements: all of them at reduced sizes, one in a hundred at the true one.
-# expected: ok
-# speedup: none
+# expected: size_dependent
 
 import torch
 import torch.nn as nn

@@ -6,6 +6,7 @@ import contextlib
 
 import pytest
 
+from tests.env.pool.cluster.nodes import lose
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.env.waiting import soon, until
 from verl_kernel.env.options import GymOptions
@@ -27,9 +28,9 @@ def two_nodes():
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
+        ray.init(address=cluster.address, log_to_driver=False)  # while the head, which stays, is the only node to join
         second = cluster.add_node(num_cpus=1)
         cluster.wait_for_nodes()
-        ray.init(address=cluster.address, log_to_driver=False)
         yield cluster, second
     finally:
         ray.shutdown()
@@ -59,7 +60,7 @@ def test_a_pool_spreads_over_nodes_and_survives_the_loss_of_one():
             before = gym.stats().evaluations
             work = asyncio.ensure_future(asyncio.to_thread(verdicts, gym, 40, "loss"))
             await soon(lambda: (stats := gym.stats()).evaluations > before and stats.busy == 2)
-            await asyncio.to_thread(cluster.remove_node, second, False)
+            await asyncio.to_thread(lose, cluster, second)
             return await work
 
         assert asyncio.run(lose_one()) == EXPECTED * 20
@@ -69,4 +70,33 @@ def test_a_pool_spreads_over_nodes_and_survives_the_loss_of_one():
         cluster.add_node(num_cpus=1)
         until(lambda: gym.stats().alive == 2)
         assert verdicts(gym, 12, "again") == EXPECTED * 6
+        gym.close()
+
+
+class Owner:
+    """Has made a pool, which lives on its node and as long as it does."""
+
+    def __init__(self):
+        self.gym = KernelGym.connect(OPTIONS, name="elsewhere", seed=1)
+
+    def ready(self):
+        self.gym.ready()
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_pool_whose_node_is_lost_is_made_again_on_the_node_that_asks(caplog):
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    with two_nodes() as (cluster, second):
+        there = NodeAffinitySchedulingStrategy(second.node_id, soft=False)
+        owner = ray.remote(num_cpus=0)(Owner).options(scheduling_strategy=there).remote()
+        ray.get(owner.ready.remote())
+        gym = KernelGym.connect(OPTIONS, name="elsewhere", seed=1)
+        assert verdicts(gym, 2, "there") == EXPECTED
+        lose(cluster, second)
+        cluster.add_node(num_cpus=1)
+        assert verdicts(gym, 2, "here") == EXPECTED
+        assert "the pool elsewhere is gone" in caplog.text
         gym.close()

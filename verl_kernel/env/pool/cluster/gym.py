@@ -58,7 +58,7 @@ class KernelGym:
             TaskError: the reference cannot serve.
             EnvironmentNotReady: no judge of the pool can work.
         """
-        from ray.exceptions import RayActorError
+        from ray.exceptions import ActorUnschedulableError, RayActorError
 
         from verl_kernel.env.pool.cluster.router import TRAINING, VALIDATION
 
@@ -68,7 +68,7 @@ class KernelGym:
             try:
                 group = VALIDATION if validate else TRAINING
                 return await _answered(self._router.judge.options(concurrency_group=group).remote(request, attempt))
-            except RayActorError as exc:
+            except (RayActorError, ActorUnschedulableError) as exc:  # the second: its node is gone
                 failure = exc
                 _LOG.warning("the pool %s is gone (attempt %d of %d): %s", self._name, attempt + 1, ATTEMPTS, exc)
                 await self._come_back()
@@ -147,17 +147,19 @@ class KernelGym:
 
     async def _come_back(self) -> None:
         """Wait until Ray has restarted the router, or make a new one."""
-        from ray.exceptions import ActorDiedError, RayActorError
+        from ray.exceptions import ActorDiedError, ActorUnschedulableError, RayActorError
 
         from verl_kernel.env.pool.cluster.router import CONTROL
 
         end = time.monotonic() + _RETURN_S
         while time.monotonic() < end:
+            router = self._router
             try:
-                await self._router.start.options(concurrency_group=CONTROL).remote()
+                await router.start.options(concurrency_group=CONTROL).remote()
                 return
-            except ActorDiedError:
-                self._router = self._find()
+            except (ActorDiedError, ActorUnschedulableError):
+                if self._router is router:  # who comes second would drop the handle that keeps the new one alive
+                    self._router = self._find()
             except RayActorError:
                 pass
             await asyncio.sleep(_PAUSE_S)

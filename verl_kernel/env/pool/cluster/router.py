@@ -87,12 +87,15 @@ def _make_judges(options: GymOptions, seed: int | None) -> list[RemoteJudge]:
 
 
 def find_or_make_router(options: GymOptions, seed: int | None, name: str) -> Any:
-    """The router called `name`, made now if there is none, on the node that asks: judges' nodes can be lost."""
+    """The router called `name`, made now if there is none, on the node that asks: judges' nodes can be lost.
+
+    A soft wish for that node is not enough: Ray may place the actor elsewhere while its nodes learn of each other.
+    """
     at_once = options.queue_size + options.num_judges + _MOST_WAITING
     groups = {TRAINING: at_once, VALIDATION: at_once, CONTROL: _CONTROL_CALLS}
     make = ray.remote(concurrency_groups=groups)(Router).options(
         name=name, get_if_exists=True, num_cpus=0, max_restarts=-1, max_task_retries=0,
-        scheduling_strategy=NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True),
+        scheduling_strategy=NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False),
     )  # fmt: skip
     router = make.remote(options, seed, name)
     router.start.options(concurrency_group=CONTROL).remote()

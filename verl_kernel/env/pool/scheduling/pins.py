@@ -29,23 +29,20 @@ class Pin:
     """None until its first evaluation gets a judge."""
     serial: int = field(default_factory=_next_serial)
     """Changes with the model, so that a verdict cached under it was measured on this model."""
-    judged: bool = False
-    """Whether a judge of the model has answered."""
-    before: str | None = None
-    """The model that judged other rollouts of the prompt."""
+    judged: list[str] = field(default_factory=list)
+    """The models that have answered, the latest last: one may do so after the prompt has gone to another."""
 
     def take(self, model: str) -> None:
         """Note which model judges from now on."""
         if self.model not in (None, model):
             self.serial = _next_serial()
-            if self.judged:
-                self.before, self.judged = self.model, False
         self.model = model
 
-    def note(self) -> dict[str, str]:
-        """Note that the model has judged; what results say in `env`, where the prompt has changed its model."""
-        self.judged = True
-        return {} if self.before is None else {CHANGED: self.before}
+    def note(self, model: str) -> dict[str, str]:
+        """Note that a model has judged; what its result says in `env` where another one has judged the prompt."""
+        others = [other for other in self.judged if other != model]
+        self.judged = [*others, model]
+        return {CHANGED: others[-1]} if others else {}
 
 
 class Pins:
