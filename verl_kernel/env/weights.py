@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from verl_kernel.env.eight_bits import widened
+
 Constants = dict[str, tuple[float, bool]]
 """By name: the one value that a tensor starts with, and whether it is a parameter (else a buffer)."""
 _DIGITS = "{:.3g}"
@@ -43,6 +45,7 @@ def constant_value(tensor: torch.Tensor) -> float | None:
     """The finite value that every element of a floating tensor has, or None."""
     if not tensor.is_floating_point() or not tensor.numel() or tensor.device.type == "meta":
         return None
+    tensor = widened(tensor)
     first = tensor.reshape(-1)[0]
     return first.item() if bool(torch.isfinite(first)) and bool((tensor == first).all()) else None
 

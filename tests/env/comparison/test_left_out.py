@@ -5,7 +5,7 @@ import torch
 
 from verl_kernel.env.comparison.compare import compare
 from verl_kernel.env.comparison.scale import SHARP
-from verl_kernel.env.reference.variation import jittered
+from verl_kernel.env.reference.jitter import jittered
 
 
 def agrees(one, other):

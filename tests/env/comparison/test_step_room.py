@@ -9,8 +9,8 @@ import torch
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.comparison.compare import compare
 from verl_kernel.env.comparison.step_room import RUNS, step_rooms
+from verl_kernel.env.reference.jitter import jittered
 from verl_kernel.env.reference.reference import Reference
-from verl_kernel.env.reference.variation import jittered
 from verl_kernel.env.task import Task
 
 SIZE = 1 << 16

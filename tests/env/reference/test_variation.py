@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from verl_kernel.env.reference.ends import SIZES
+from verl_kernel.env.reference.jitter import jittered
 from verl_kernel.env.reference.kinds import ENDS, KINDS
-from verl_kernel.env.reference.variation import HIGHS, LARGES, LOW, Variation, jittered, learn
+from verl_kernel.env.reference.variation import HIGHS, LARGES, LOW, Variation, learn
 
 
 def drawn(draw, count=3):

@@ -9,6 +9,7 @@ only what is beyond it counts as error.
 
 A number of bfloat16 is off by 0.4 % by its rounding alone, and a product of such numbers has errors with tails. So in
 `scaled` single elements of bfloat16 may be off by `_TAIL` times what is allowed, where all together are off by little.
+8-bit floats must be equal, but for the few that rounding before decides (`eight_bits.differ_by_rounding`).
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ import torch
 
 from verl_kernel.env.comparison.scale import Scale
 from verl_kernel.env.comparison.tf32_room import Room
+from verl_kernel.env.eight_bits import EIGHT, differ_by_rounding, widened
 
 CHUNK = 1 << 20
 """Elements compared at a time; bounds the memory taken in float64."""
 
-_SCALED = {torch.float64: 1e-7, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 1e-2}
+_SCALED = {
+    torch.float64: 1e-7, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 1e-2, **dict.fromkeys(EIGHT, 0.0),
+}  # fmt: skip
 _PARITY = 1e-2
 _FEW = 128
 """At most one element in so many is few."""
@@ -77,8 +81,9 @@ def compare(
         return Agreement(ok=False)
     if expected.is_complex():
         return compare(torch.view_as_real(expected), torch.view_as_real(actual), profile, least, room)
-    scale = Scale.of(expected, CHUNK, profile == "scaled", least)
     rtol, atol = _tolerance(expected.dtype, profile)
+    pair, expected, actual = (expected, actual), widened(expected), widened(actual)
+    scale = Scale.of(expected, CHUNK, profile == "scaled", least)
     max_abs, max_rel, first_bad, values, bad = 0.0, 0.0, None, None, 0
     rooms = () if room is None else (room.below, room.above)
     for start, wanted, given, *spare in _chunks(scale.step, expected, actual, *rooms):
@@ -90,11 +95,17 @@ def compare(
         if first_bad is None and bad:
             here = int(good.to(torch.uint8).argmin())
             first_bad, values = start + here, (wanted[here].item(), given[here].item())
-    if first_bad is not None and expected.dtype is torch.bfloat16 and profile == "scaled" and room is None:
-        first_bad = None if _is_noise(scale, expected, actual, rtol, atol) else first_bad
+    if first_bad is not None and profile == "scaled" and room is None:
+        first_bad = None if _is_rounding(scale, *pair, rtol, atol) else first_bad
     is_ok, where = first_bad is None, _index(first_bad, expected.shape)
-    few, values = not is_ok and bad * _FEW <= expected.numel(), None if is_ok else values
-    return Agreement(is_ok, _known(max_abs), _known(max_rel), where, values, has_few=few)
+    has_few, values = not is_ok and bad * _FEW <= expected.numel(), None if is_ok else values
+    return Agreement(is_ok, _known(max_abs), _known(max_rel), where, values, has_few=has_few)
+
+
+def _is_rounding(scale: Scale, expected: torch.Tensor, actual: torch.Tensor, rtol: float, atol: float) -> bool:
+    if expected.dtype in EIGHT:
+        return differ_by_rounding(expected, actual)
+    return expected.dtype is torch.bfloat16 and _is_noise(scale, expected, actual, rtol, atol)
 
 
 def _is_noise(scale: Scale, expected: torch.Tensor, actual: torch.Tensor, rtol: float, atol: float) -> bool:

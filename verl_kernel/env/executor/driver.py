@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,9 @@ from verl_kernel.env.executor.object_cache import ObjectCache
 
 CAPABILITY = 89
 """Compute capability that is compiled for: the lowest one with 8-bit floats, which takes no instruction of Hopper's."""
+_ROUNDING_CAPABILITY = 90
+"""Of the oldest GPUs for which Triton rounds to 8-bit floats in one step."""
+_ROUNDS_TO_EIGHT = re.compile(r"tt\.fp_to_fp .*f32.* -> .*f8E")
 _WARP = 32
 _PROPERTIES = {
     "max_shared_mem": 232448, "multiprocessor_count": 132, "max_num_regs": 65536, "warpSize": _WARP,
@@ -128,13 +132,24 @@ class ExecutorDriver:
 
 def activate() -> None:
     """Let this process's Triton compile to PTX only, and launch through the executor."""
-    triton.knobs.runtime.add_stages_inspection_hook = _without_assembler
+    triton.knobs.runtime.add_stages_inspection_hook = _own_stages
     driver.set_active(ExecutorDriver())
 
 
-def _without_assembler(backend: Any = None, stages: Any = None, *rest: Any) -> Any:
-    """Take PTX for machine code."""
+def _own_stages(
+    backend: Any = None, stages: Any = None, options: Any = None, language: Any = None, capability: int = 0
+) -> Any:
+    """Take PTX for machine code, and round to 8-bit floats as Hopper does, in one step.
+
+    For older GPUs Triton rounds by way of a half that it cuts, which is a step off for one number in 250.
+    """
     if stages is None:  # asked for what distinguishes the cache
-        return "executor", "executor"
+        return "executor", "executor: rounds in one step"
+
+    def lowered(module: Any, metadata: Any) -> Any:
+        rounds = _ROUNDS_TO_EIGHT.search(str(module))
+        return backend.make_llir(module, metadata, options, _ROUNDING_CAPABILITY if rounds else capability)
+
+    stages["llir"] = lowered
     stages["cubin"] = lambda ptx, metadata: ptx.encode()
     return None

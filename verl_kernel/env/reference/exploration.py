@@ -18,6 +18,7 @@ from verl_kernel.env.comparison.compare import compare
 from verl_kernel.env.comparison.scale import SHARP
 from verl_kernel.env.ipc.tensors import place
 from verl_kernel.env.modes import switched
+from verl_kernel.env.reference.jitter import jittered
 from verl_kernel.env.reference.kinds import ENDS, KINDS, Kind
 from verl_kernel.env.reference.preparation import Preparation, Traits
 from verl_kernel.env.reference.program import ReferenceProgram
@@ -25,7 +26,7 @@ from verl_kernel.env.reference.roles import same_bytes
 from verl_kernel.env.reference.terms import INSENSITIVE, ineffective
 from verl_kernel.env.reference.trial import SIZED_DRAWS, draw_trial
 from verl_kernel.env.reference.value import Value
-from verl_kernel.env.reference.variation import Tensors, Variation, jittered, learn
+from verl_kernel.env.reference.variation import Tensors, Variation, learn
 from verl_kernel.env.seeding import seed_of
 from verl_kernel.env.weights import Constants, copy_state, find_constants, renewed
 from verl_kernel.errors import TaskError

@@ -19,12 +19,12 @@ from verl_kernel.env.comparison.step_room import RUNS, step_rooms
 from verl_kernel.env.comparison.tf32_room import Room, rooms
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.reference.exploration import explore
+from verl_kernel.env.reference.jitter import jittered
 from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.reference.preparation import Preparation
 from verl_kernel.env.reference.program import ReferenceProgram
 from verl_kernel.env.reference.trial import Trial, draw_trial
 from verl_kernel.env.reference.value import Value
-from verl_kernel.env.reference.variation import jittered
 from verl_kernel.env.seeding import restored_generators
 from verl_kernel.env.task import Task
 from verl_kernel.env.weights import copy_state, state_of

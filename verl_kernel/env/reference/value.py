@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from verl_kernel.env.comparison.compare import compare
+from verl_kernel.env.eight_bits import widened
 from verl_kernel.env.ipc.tensors import flatten, unflatten
 from verl_kernel.env.weights import constant_value
 
@@ -59,7 +60,7 @@ class Value:
     @property
     def is_finite(self) -> bool:
         """Whether its tensors hold neither NaN nor infinity."""
-        return all(bool(torch.isfinite(tensor).all()) for tensor in self.tensors)
+        return all(bool(torch.isfinite(widened(tensor)).all()) for tensor in self.tensors)
 
     @property
     def is_floating(self) -> bool:

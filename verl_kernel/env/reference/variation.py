@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from verl_kernel.env.eight_bits import narrowed_all, widened_all
 from verl_kernel.env.reference.ends import (
     Reach,
     Signs,
@@ -40,8 +41,6 @@ _TINY = 1e-30
 """Nearly zero: its square is zero in float32."""
 _PART = 4
 """One element in so many gets a rare value."""
-_JITTER = {torch.float64: 1e-10, torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
-"""Relative difference that rounding alone makes between two correct programs, by dtype."""
 Tensors = list[torch.Tensor]
 
 
@@ -88,8 +87,9 @@ class Variation:
             seed: of the changes.
             kind: of the trial; not `drawn`.
         """
-        for changed, is_far in self._choices(tensors, seed, kind):
-            yield self._structured(tensors, changed), is_far
+        wide = widened_all(tensors)
+        for changed, is_far in self._choices(wide, seed, kind):
+            yield narrowed_all(self._structured(wide, changed), wide, tensors), is_far
 
     def _choices(self, tensors: Sequence[torch.Tensor], seed: int, kind: Kind) -> Iterator[tuple[Tensors, bool]]:
         number = ENDS.index(kind) if kind in ENDS else self._mixed(seed) if kind == "large" else None
@@ -187,9 +187,16 @@ def learn(
         agree: whether two sets of inputs give the same outputs, all of them floating: else ties could decide them.
         bears_end: as `bears`, for tensors at one end; `bears` itself without it.
     """
-    roles = find_roles(draws)
-    found = _learn_varied(roles, draws, bears, is_steady, agree)
-    ends = _learn_ends(roles, draws[0], bears_end or bears, is_steady)
+    wide = [widened_all(draw) for draw in draws]
+
+    def narrow(changed: Tensors) -> Tensors:
+        return narrowed_all(changed, wide[0], draws[0])
+
+    roles = find_roles(wide)
+    found = _learn_varied(
+        roles, wide, lambda some: bears(narrow(some)), is_steady, lambda one, other: agree(narrow(one), narrow(other))
+    )
+    ends = _learn_ends(roles, wide[0], lambda some: (bears_end or bears)(narrow(some)), is_steady)
     return replace(found, found=tuple(roles), ends=ends)
 
 
@@ -243,18 +250,6 @@ def _with_scales(
                 large = next((scale for scale in larges if usable(scale / 2, scale)), 1.0)
                 return replace(found, low=LOW, high=high, large=large)
     return None
-
-
-def jittered(tensors: Sequence[torch.Tensor], seed: int = 0) -> Tensors:
-    """Copies with floating numbers, 0 and 1 aside, changed by a few units in the last place, up or down."""
-    generator = torch.Generator().manual_seed(seed)
-    return [_jittered(tensor, generator) if tensor.is_floating_point() else tensor for tensor in tensors]
-
-
-def _jittered(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    ends = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.int8).to(tensor.device) * 2 - 1
-    moved = tensor * (1 + ends.double() * _JITTER[tensor.dtype]).to(torch.promote_types(tensor.dtype, torch.float32))
-    return torch.where((tensor == 0) | (tensor == 1), tensor, moved.to(tensor.dtype))
 
 
 def _sliced_mask(tensor: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor:

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tasks whose inputs or outputs are 8-bit floats."""
+
+import pytest
+
+from verl_kernel.env.judge.judge import Judge
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.task import Task
+
+TASK = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return {reference}
+
+def get_inputs():
+    return [torch.randn(128, 256){drawn}]
+
+def get_init_inputs():
+    return []
+"""
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+@triton.jit
+def one_pass(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x_ptr + at, mask=at < n).to(tl.float32)
+    tl.store(out_ptr + at, ({kernel}).to(out_ptr.dtype.element_ty), mask=at < n)
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.empty(x.shape, dtype={dtype}, device=x.device)
+        one_pass[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+        return out
+"""
+E4M3, E5M2 = "torch.float8_e4m3fn", "torch.float8_e5m2"
+HONEST = {
+    "in and out": (f".to({E4M3})", f"x.float().relu().to({E4M3})", "tl.maximum(v, 0.0)", E4M3),
+    "out": ("", f"(x * 3.7).to({E4M3})", "v * 3.7", E4M3),
+    "out of bfloat16": (".bfloat16()", f"(nn.functional.silu(x) * 2.5).to({E4M3})", "v / (1 + tl.exp(-v)) * 2.5", E4M3),
+    "wide out": ("", f"(x.sigmoid() * 9).to({E5M2})", "9 * tl.sigmoid(v)", E5M2),
+    "in": (f".to({E5M2})", "x.float().exp()", "tl.exp(v)", "torch.float32"),
+}
+WRONG = {
+    "another factor": ("", f"(x * 3.7).to({E4M3})", "v * 3.6", E4M3),
+    "another function": (".bfloat16()", f"nn.functional.silu(x).to({E4M3})", "v * tl.clamp(v / 6 + 0.5, 0, 1)", E4M3),
+    "numbers that are drawn rarely": (f".to({E5M2})", "x.float().clamp(max=6).exp()", "tl.exp(v)", "torch.float32"),
+    "no sign": (f".to({E4M3})", f"(x.float() * 2).to({E4M3})", "tl.abs(v) * 2", E4M3),
+    "cut": ("", f"x.to({E4M3})", "(v.to(tl.uint32, bitcast=True) & 0xfff00000).to(tl.float32, bitcast=True)", E4M3),
+}  # fmt: skip
+
+
+def judged(drawn, reference, kernel, dtype):
+    with Judge(GymOptions(device="cpu"), seed=0) as judge:
+        return judge.evaluate(
+            Task(TASK.format(drawn=drawn, reference=reference)), KERNEL.format(kernel=kernel, dtype=dtype)
+        )
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("row", HONEST.values(), ids=HONEST)
+def test_an_honest_kernel_is_right(row):
+    result = judged(*row)
+    assert (result.status, result.decoy_kernel) == (EvalStatus.OK, False), result.error
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("row", WRONG.values(), ids=WRONG)
+def test_a_wrong_kernel_is_found(row):
+    assert judged(*row).status is EvalStatus.INCORRECT

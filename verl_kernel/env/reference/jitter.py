@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs whose last digits differ: whether outputs are the same on them tells what rounding may decide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+_JITTER = {torch.float64: 1e-10, torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
+"""Relative difference that rounding alone makes between two correct programs, by dtype.
+
+8-bit floats keep theirs: both programs read the same, and a step of these is far more than what rounding makes later.
+"""
+
+
+def jittered(tensors: Sequence[torch.Tensor], seed: int = 0) -> list[torch.Tensor]:
+    """Copies with floating numbers, 0 and 1 aside, changed by a few units in the last place, up or down."""
+    generator = torch.Generator().manual_seed(seed)
+    return [_jittered(tensor, generator) if tensor.dtype in _JITTER else tensor for tensor in tensors]
+
+
+def _jittered(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    ends = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.int8).to(tensor.device) * 2 - 1
+    moved = tensor * (1 + ends.double() * _JITTER[tensor.dtype]).to(torch.promote_types(tensor.dtype, torch.float32))
+    return torch.where((tensor == 0) | (tensor == 1), tensor, moved.to(tensor.dtype))
