@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the end of an executing process means: a kernel's doing, or ours."""
 
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
 
 from verl_kernel.env.judge import executing
-from verl_kernel.env.judge.executing import ExecutionDied
+from verl_kernel.env.judge.compiling.code_time import CodeTime
+from verl_kernel.env.judge.executing import Execution, ExecutionDied
 from verl_kernel.env.judge.native_trials import NativeTrials
 from verl_kernel.env.judge.processes.runner import RunnerDied
 from verl_kernel.env.judge.runner_client import Verdict
+from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalError, EvalStatus
 from verl_kernel.errors import InfraError
 
@@ -51,3 +54,13 @@ def test_a_kernel_that_ends_the_process_has_crashed():
 def test_a_process_that_fails_by_itself_is_our_failure():
     with pytest.raises(InfraError):
         trials(by_kernel=False).watched(session(), 0, "drawn", lambda: None)
+
+
+def test_a_process_that_could_not_be_forked_is_the_gyms_failure():
+    forked = Future()
+    forked.set_exception(InfraError("no process"))
+    execution = Execution(lambda *args: forked, None, "", GymOptions(device="cpu", memory_mb=64), CodeTime(1.0))
+    with pytest.raises(InfraError, match="no process"):
+        execution.started()
+    execution.end()
+    assert execution.link.fileno() == -1

@@ -355,10 +355,10 @@ UNFIT = {
     "no tensors": ((INPUTS, "return [1, 2]"), "returns no tensor"),
     "an object": ((INPUTS, "return [object()]"), "type object"),
     "a number": ((INPUTS, "return 7"), "a int"),
-    "8-bit floats": ((INPUTS, "return [torch.ones(8, 64).to(torch.float8_e4m3fn)] * 2"), "use .* one of float16, "),
+    "8-bit floats": ((INPUTS, "return [torch.ones(8, 64).to(torch.float8_e4m3fnuz)] * 2"), "use .* one of float16, "),
     "8-bit results": (
-        ("return torch.relu", "return torch.ones(2).to(torch.float8_e5m2); torch.relu"),
-        "dtype float8_e5m2",
+        ("return torch.relu", "return torch.ones(2).to(torch.float8_e5m2fnuz); torch.relu"),
+        "dtype float8_e5m2fnuz",
     ),
     "a sparse tensor": ((INPUTS, "return [torch.ones(8, 64).to_sparse()] * 2"), "layout torch.sparse_coo"),
     "dropout": (("* self.scale", "* torch.rand(1)"), "two calls"),

@@ -104,7 +104,7 @@ def test_division_keeps_small_sizes_parity_order_and_difference(sizes, power):
 
 
 def test_widths_stay_and_what_is_reduced_is_none_of_them():
-    assert divided([8, 64, 2048, 4096], 32, kept=WIDTHS) == {2048: 128, 4096: 144}
+    assert divided([8, 64, 2048, 4096], 32, kept=WIDTHS) == {2048: 128, 4096: 256}
     assert divided([8, 64, 2048, 4096], 32) == {64: 8, 2048: 64, 4096: 128}
 
 
@@ -112,6 +112,20 @@ def test_a_heads_width_stays_where_the_tokens_can_go(device):
     task = Task(ATTENTION, "attention")
     for copy in shrink(task, device, b"").copies:
         assert copy.sizes.get(64, 64) == 64 and copy.sizes[2048] < 512
+
+
+@given(SIZES, st.integers(1, 12))
+def test_where_widths_are_kept_sizes_keep_the_powers_of_two_that_divide_them(sizes, power):
+    for size, value in divided(sizes, 2**power, kept=WIDTHS).items():
+        assert value % min(size & -size, WIDTHS) == 0
+
+
+@given(
+    st.lists(st.integers(8, 20).map(lambda power: 2**power), min_size=1, unique=True).map(sorted), st.integers(1, 12)
+)
+def test_where_widths_are_kept_powers_of_two_stay_such(sizes, power):
+    new = divided(sizes, 2**power, kept=WIDTHS)
+    assert all(value & (value - 1) == 0 for value in new.values())
 
 
 def test_halving_ends_where_the_task_fits_and_leaves_what_cannot_change():
@@ -126,6 +140,14 @@ def test_halving_ends_where_the_task_fits_and_leaves_what_cannot_change():
 def test_varied_sizes_are_a_little_larger(seed):
     for sizes in varied({4096: 64, 100: 24, 8: 8}, Random(seed)):
         assert sizes[8] == 8 and 64 <= sizes[4096] <= 80 and 24 <= sizes[100] <= 32
+
+
+@given(st.integers(0, 99))
+def test_varied_sizes_keep_what_divides_the_true_ones(seed):
+    for sizes in varied({4096: 128, 3072: 384, 1000: 136, 999: 129}, Random(seed)):
+        assert sizes[4096] in (128, 256)
+        assert sizes[3072] in (384, 512)
+        assert sizes[1000] % 8 == 0
 
 
 @pytest.mark.parametrize("source", [ROWS, PRODUCT])

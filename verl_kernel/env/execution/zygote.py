@@ -22,6 +22,7 @@ from typing import NoReturn
 import numpy.ctypeslib
 import numpy.random  # noqa: F401  numpy would load both of these in a forked process
 
+from verl_kernel.env.execution import warm_up
 from verl_kernel.env.execution.arena import Arena
 from verl_kernel.env.execution.sampled import SampledLaunches
 from verl_kernel.env.execution.sparse_memory import SparseMemory
@@ -32,7 +33,7 @@ from verl_kernel.env.ipc import fork_loop
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
 from verl_kernel.env.ipc.code_messages import CodeRequest
 from verl_kernel.env.ipc.zygote_messages import ForkRequest, Ready, Started
-from verl_kernel.env.sandbox import gpu_variables, jail, landlock, own_paths
+from verl_kernel.env.sandbox import gpu_variables, huge_pages, jail, landlock, own_paths
 from verl_kernel.env.sandbox.isolation import IsolationProfile
 
 _PATIENCE_S = 5.0
@@ -43,7 +44,7 @@ def main() -> None:
     """Serve the judge behind the descriptor, with the folder named on the command line."""
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))
     channel.send(_prepare(sys.argv[2]))
-    fork_loop.serve(channel, _become_executor)
+    fork_loop.serve(channel, partial(_become_executor, warm_up.made()))
 
 
 def _prepare(folder: str) -> Ready:
@@ -56,6 +57,7 @@ def _prepare(folder: str) -> Ready:
     jail.closed_paths()
     gc.collect()
     gc.freeze()
+    huge_pages.collapse()
     return Ready(ready={"llvmlite": version("llvmlite")})
 
 
@@ -71,7 +73,7 @@ def _load_library(folder: str) -> None:
     library().need(common.FIRST if cache is None else common.common(), cache)
 
 
-def _become_executor(request: ForkRequest, fds: list[int]) -> None:
+def _become_executor(small: bytes, request: ForkRequest, fds: list[int]) -> None:
     sock, memory, output, _, *links = fds
     arena, sparse = Arena(memory, request["memory_bytes"]), SparseMemory(memory, request["memory_bytes"])
     fork_loop.settle_descriptors(output, sock, *links, sparse.fd)
@@ -79,6 +81,7 @@ def _become_executor(request: ForkRequest, fds: list[int]) -> None:
     own_paths.settle(gpu_variables.kept(os.environ), limits.scratch)
     judge, runner, codes = (Channel(socket.socket(fileno=fd)) for fd in (sock, *links))
     judge.send(Started(isolation=jail.enter(limits)))
+    warm_up.run(small)
     with suppress(ChannelClosed):
         _serve(judge, runner, SampledLaunches(arena, partial(_ask, codes), sparse))
 

@@ -168,6 +168,7 @@ class Evaluation:
             measured = self._measure(session)
             self._found.env.update(self._device.seen())
         with self._stages.stage("exit"):
+            self._loading.dismiss()
             if code := session.client.runner.finish():
                 raise session.client.crash(code)
         with self._stages.stage("clock"):

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from verl_kernel.env.compilation.targets import CODE_S
@@ -26,6 +29,8 @@ from verl_kernel.env.sandbox.scratch import Scratch
 from verl_kernel.errors import InfraError
 
 _START_S, _ANSWER_S = 60.0, 20.0
+Fork = Callable[[str, SharedMemory, GymOptions, tuple[int, ...]], "Future[RunnerProcess]"]
+"""Has an executing process forked, without waiting (`ForkServer.fork`)."""
 
 
 class ExecutionDied(InfraError):
@@ -51,6 +56,7 @@ class LaunchExecutor:
 
     def __init__(self, options: GymOptions, compilers: CompileZygote) -> None:
         self._options, self._zygote, self._compilers = options, ExecuteZygote(), compilers
+        self._beside = ThreadPoolExecutor(1)
         self.store = CodeStore(options, compilers)
         """What was made so far."""
 
@@ -66,10 +72,13 @@ class LaunchExecutor:
 
     def for_candidate(self) -> CandidateExecutor:
         """What executes one candidate's launches."""
-        return CandidateExecutor(self._options, self._zygote, self.store)
+        return CandidateExecutor(
+            self._options, lambda *wanted: self._beside.submit(self._zygote.fork, *wanted), self.store
+        )
 
     def close(self) -> None:
         """End the zygotes."""
+        self._beside.shutdown()
         self._zygote.close()
         self._compilers.close()
 
@@ -77,16 +86,16 @@ class LaunchExecutor:
 class CandidateExecutor:
     """Begins the executing processes of one candidate, which have the time to make code in common."""
 
-    def __init__(self, options: GymOptions, zygote: ExecuteZygote, store: CodeStore) -> None:
-        self._options, self._zygote, self._store, self._spent = options, zygote, store, CodeTime(CODE_S)
+    def __init__(self, options: GymOptions, fork: Fork, store: CodeStore) -> None:
+        self._options, self._fork, self._store, self._spent = options, fork, store, CodeTime(CODE_S)
 
     def begin(self, source: str) -> Execution:
-        """A process for one runner of the candidate, which starts beside that (raises InfraError).
+        """A process for one runner of the candidate, which starts beside that.
 
         Args:
             source: the candidate's file.
         """
-        return Execution(self._zygote, self._store, source, self._options, self._spent)
+        return Execution(self._fork, self._store, source, self._options, self._spent)
 
 
 def make_executor(options: GymOptions, device: DeviceBackend, compilers: CompileZygote) -> LaunchExecutor | None:
@@ -97,9 +106,7 @@ def make_executor(options: GymOptions, device: DeviceBackend, compilers: Compile
 class Execution:
     """One runner's executing process, its link to it, and the memory in which tensors are handed over."""
 
-    def __init__(
-        self, zygote: ExecuteZygote, store: CodeStore, source: str, options: GymOptions, spent: CodeTime
-    ) -> None:
+    def __init__(self, fork: Fork, store: CodeStore, source: str, options: GymOptions, spent: CodeTime) -> None:
         self._spent = spent
         with ExitStack() as made:
             scratch = made.enter_context(closing(Scratch("")))
@@ -107,12 +114,19 @@ class Execution:
             self.link, theirs = channels.pair()
             made.enter_context(closing(self.link))
             ours, asking = channels.pair()
-            with closing(theirs), closing(asking):
-                self._process = zygote.fork(scratch.path, self.arena, options, (theirs.fileno(), asking.fileno()))
-            made.callback(self._process.end)
+            self._forked = fork(scratch.path, self.arena, options, (theirs.fileno(), asking.fileno()))
+            for end in (theirs, asking):
+                self._forked.add_done_callback(partial(_close, end))
+            made.callback(lambda: self._process.end())
             self._service = CodeService(store, ours, source, spent)
             made.callback(self._service.end)
             self._resources = made.pop_all()
+
+    @property
+    def _process(self) -> RunnerProcess:
+        """It, once it is there (raises InfraError)."""
+        process: RunnerProcess = self._forked.result()
+        return process
 
     def started(self) -> None:
         """Wait until it is ready for launches (raises ExecutionDied)."""
@@ -141,7 +155,11 @@ class Execution:
         return self._service.failure
 
     def serve(self, runner: RunnerProcess) -> None:
-        """Let what a runner waits for, and is not its own doing, not count as its time: code, and a processor here."""
+        """Let what a runner waits for, and is not its own doing, not count as its time: code, and a processor here.
+
+        Raises:
+            InfraError: there is no executing process.
+        """
         runner.serve(RunQueue(str(self._process.pid)), self._spent)
 
     def report(self) -> Reported:
@@ -156,6 +174,10 @@ class Execution:
         except (LookupError, TypeError) as exc:
             raise ExecutionDied(f"an executing process sent what it never sends: {exc}") from exc
 
+    def dismiss(self) -> None:
+        """Let it die, while others do so: no launch comes any more."""
+        self._process.kill()
+
     def end(self) -> None:
         """End it (idempotent)."""
         with suppress(InfraError):
@@ -164,6 +186,10 @@ class Execution:
     def _ask(self, request: Report | None, budget_s: float) -> Claims:
         with _deaths():
             return self._process.ask(request, budget_s)
+
+
+def _close(end: socket.socket, forked: object) -> None:
+    end.close()
 
 
 @contextmanager

@@ -121,8 +121,17 @@ class Loading:
         self.execution = made = self._begin_execution()
         link = (made.link.fileno(), made.arena.fd)
         runner = self._zygote.fork(self._scratch.path, self._memory, self._options, link, made.arena.size)
-        made.serve(runner)
+        try:
+            made.serve(runner)
+        except InfraError:
+            runner.end()
+            raise
         return runner
+
+    def dismiss(self) -> None:
+        """Let the executing process die, if there is one: nothing is launched any more."""
+        if self.execution is not None:
+            self.execution.dismiss()
 
     def end(self) -> None:
         """End the executing process, if there is one (raises InfraError where it could not be served)."""

@@ -12,6 +12,7 @@ import gc
 import os
 import socket
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
 import torch
@@ -23,7 +24,7 @@ from verl_kernel.env.ipc.channel import Channel
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.ipc.zygote_messages import ForkRequest, Ready, Started
 from verl_kernel.env.runner.runner import Runner
-from verl_kernel.env.sandbox import jail, landlock, libc, own_paths
+from verl_kernel.env.sandbox import huge_pages, jail, landlock, libc, own_paths
 from verl_kernel.env.tamper.seals import SEALER
 from verl_kernel.env.tamper.snapshot import Snapshot
 from verl_kernel.env.true_size import shape_functions
@@ -32,13 +33,14 @@ from verl_kernel.errors import EnvironmentNotReady
 
 def main() -> None:
     """Serve the judge behind the descriptor named on the command line."""
-    serve(int(sys.argv[1]), sys.argv[2])
+    serve(int(sys.argv[1]), sys.argv[2], huge_pages.collapse)
 
 
-def serve(fd: int, name: str) -> None:
-    """Serve the judge behind the descriptor `fd` with runners for the device `name`."""
+def serve(fd: int, name: str, settle: Callable[[], None] = lambda: None) -> None:
+    """Serve the judge behind the descriptor `fd` with runners for the device `name`; `settle` is called before."""
     channel = Channel(socket.socket(fileno=fd))
     backend, snapshot = _prepare(name)
+    settle()
     channel.send(Ready(ready={"torch": torch.__version__}))
     fork_loop.serve(channel, lambda request, fds: _become_runner(request, fds, backend, snapshot), shape_functions.load)
 

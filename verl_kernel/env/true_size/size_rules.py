@@ -17,6 +17,9 @@ Sizes = Mapping[int, int]
 def divided(sizes: Sequence[int], factor: int, distinct: bool = True, kept: int = KEPT) -> dict[int, int]:
     """Sizes over one factor: odd ones stay odd, and with `distinct` different ones stay different and in order.
 
+    Where widths are kept, sizes keep the powers of two up to a width that divide them, and powers of two stay such:
+    kernels whose tiles fit the task rightly have no masks.
+
     Args:
         sizes: in order.
         factor: that divides them.
@@ -29,11 +32,20 @@ def divided(sizes: Sequence[int], factor: int, distinct: bool = True, kept: int 
     for size in sizes:
         if size <= kept:
             continue
+        tile = _tile(size) if kept > KEPT else 1
         value = max(FLOOR + size % 2, least + size % 2 if least else 0, _down(size, factor))
+        value = -(-value // tile) * tile
         while distinct and (value <= last or value in widths):
-            value += 2 if value < 4 * KEPT else KEPT
+            value += _step(size, value, tile)
         new[size], last = value, value
     return new
+
+
+def _step(size: int, value: int, tile: int) -> int:
+    """From a new size to the next larger one."""
+    if tile > 1 and _is_power(size) and _is_power(value):
+        return value
+    return max(tile, 2 if value < 4 * KEPT else KEPT)
 
 
 def _down(size: int, factor: int) -> int:
@@ -73,10 +85,28 @@ def varied(sizes: Sizes, random: Random) -> Iterator[dict[int, int]]:
     changeable = [size for size in sizes if size > KEPT]
     for count in (len(changeable), max(1, len(changeable) // 2), 1, 1, 1):
         chosen = random.sample(changeable, count) if changeable else []
-        yield {**sizes, **{size: _larger(sizes[size], random) for size in chosen}}
+        yield {**sizes, **{size: _larger(size, sizes[size], random) for size in chosen}}
 
 
-def _larger(size: int, random: Random) -> int:
-    """A size up to a quarter larger, with as many factors of two as possible."""
-    step = next((step for step in (16, 8, 4) if size % step == 0 and size >= 4 * step), 2)
-    return size + step * random.randint(0, max(1, size // 4 // step))
+def _larger(size: int, value: int, random: Random) -> int:
+    """A new size a quarter larger at most, or by one step, with as many factors of two as possible."""
+    tile = min(_tile(size), _tile(value))
+    if value < WIDTHS:
+        tile = max(2, min(tile, _power(value // 4)))
+    elif _is_power(size) and _is_power(value):
+        return value * random.choice((1, 2))
+    return value + tile * random.randint(0, max(1, value // 4 // tile))
+
+
+def _tile(size: int) -> int:
+    """The largest power of two up to a width that divides a size."""
+    return min(size & -size, WIDTHS)
+
+
+def _power(size: int) -> int:
+    """The largest power of two up to a size."""
+    return 1 << size.bit_length() >> 1
+
+
+def _is_power(size: int) -> bool:
+    return _power(size) == size

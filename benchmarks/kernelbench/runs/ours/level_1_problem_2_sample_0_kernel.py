@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# A product whose loop takes whole blocks of 64 columns only: right at the task's own sizes, which 64 divides.
-# expected: incorrect
+# A product whose loop takes whole blocks of 64 columns only, which is right at the task's own sizes.
+# expected: ok
+# speedup: 0.6 to 0.9
 
 import torch
 import torch.nn as nn

@@ -141,10 +141,19 @@ class RunnerProcess:
             if self._ready(min(_WATCH_S, grace_s), self.pidfd):
                 break
         self.was_killed = not select.select([self.pidfd], [], [], 0)[0]
-        self._kill()
+        self.kill()
         self._close()
         self._collect()
         return self._code
+
+    def kill(self) -> None:
+        """Kill its process group, unless it has been collected, and do not wait."""
+        if not self.alive:
+            return
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it may have died before it had a group
+            os.killpg(self.pid, signal.SIGKILL)
 
     def processor_ns(self) -> int:
         """Processor time of all its threads so far, as the kernel counts it."""
@@ -221,12 +230,6 @@ class RunnerProcess:
         if not data:
             os.close(self.output_fd)
             self.output_fd = -1
-
-    def _kill(self) -> None:
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-        with suppress(ProcessLookupError):  # it may have died before it had a group
-            os.killpg(self.pid, signal.SIGKILL)
 
     def _collect(self) -> None:
         try:
