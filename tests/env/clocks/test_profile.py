@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Coverage: whose kernels took the time."""
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_kernel.env.clocks.profile import profile_events
 from verl_kernel.env.result import Launch
-from verl_kernel.env.tamper.trace_checks import computes, heaviest, lazy_flags, own_work
+from verl_kernel.env.tamper.trace_checks import Parts, computes, lazy_flags, own_work
 from verl_kernel.env.trace import TraceEvent
 
 OWN = TraceEvent("launch", "mine", (2, 1, 1), bytes=6, source="candidate.py")
@@ -123,17 +125,31 @@ def test_flags(events, flags):
 
 def test_launches_are_asked_for_one_by_one_heavy_ones_first():
     light, heavy, moves = launch(8, 8, size=1), launch(8, 8, size=9), launch(8, 0, size=99)
-    assert heaviest([moves, light, OP, heavy, FOREIGN], "candidate.py", False, 4) == [[2], [1]]
-    assert heaviest([moves, light, heavy], "candidate.py", True, 4) == [[0], [2], [1]]
-    assert heaviest([light, OP], "candidate.py", False, 4) == []
+    assert Parts.of([moves, light, OP, heavy, FOREIGN], "candidate.py", False).groups(4) == [[2], [1]]
+    assert Parts.of([moves, light, heavy], "candidate.py", True).groups(4) == [[0], [2], [1]]
+    assert Parts.of([light, OP], "candidate.py", False).groups(4) == []
 
 
 def test_kernels_are_asked_for_where_there_are_many_launches():
     some, others = [launch(8, 8, "a", 1)] * 3, [launch(8, 8, "b", 2)] * 3
-    assert heaviest([*some, *others], "candidate.py", False, 4) == [[3, 4, 5], [0, 1, 2]]
+    assert Parts.of([*some, *others], "candidate.py", False).groups(4) == [[3, 4, 5], [0, 1, 2]]
     many = [launch(8, 8, str(number), number) for number in range(9)]
-    assert heaviest(many, "candidate.py", False, 4) == [[8], [7], [6], [5]]
-    assert heaviest(some * 2, "candidate.py", False, 4) == []
+    assert Parts.of(many, "candidate.py", False).groups(4) == [[8], [7], [6], [5]]
+    assert Parts.of(some * 2, "candidate.py", False).groups(4) == []
+
+
+@pytest.mark.parametrize(("found", "least", "most"), [(0, 0, 0), (1, 20, 30), (2, 45, 55), (4, 95, 100)])
+def test_as_many_launches_count_as_idle_as_among_those_drawn(found, least, most):
+    parts = Parts.of([launch(8, 8, "a", 1)] * 100, "candidate.py", False)
+    drawn = [3, 14, 15, 92]
+    idle = parts.like(Random(0), drawn, set(drawn[:found]))
+    assert least <= len(idle) <= most
+    assert idle & set(drawn) == set(drawn[:found])
+
+
+def test_heavy_launches_are_drawn_more_often():
+    events = [launch(8, 8, "a", 1 << 20), *[launch(8, 8, "a", 1)] * 99]
+    assert Parts.of(events, "candidate.py", False).drawn(Random(0), 20).count(0) > 15
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,26 @@ def test_a_launch_that_makes_no_difference_covers_nothing(judge):
     assert result.number_coverage == pytest.approx(1 / 5)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_many_launches_of_one_kernel_that_make_no_difference_cover_little(judge, seed):
+    some = Judge(OPTIONS, seed=seed)
+    some._zygote = judge._zygote
+    body = "for _ in range(12):\n    self.right(x, y)\nreturn self.right(x, y)"
+    result = some.evaluate(TASK, candidate(body))
+    assert result.status is EvalStatus.OK and result.num_custom_kernels == 13
+    assert result.number_coverage <= 4 / 13
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_launches_that_matter_cover_all(judge, seed):
+    some = Judge(OPTIONS, seed=seed)
+    some._zygote = judge._zygote
+    body = "parts = [self.right(a, b) for a, b in zip(x.split(1), y.split(1))]\nreturn torch.cat(parts)"
+    result = some.evaluate(TASK, candidate(body))
+    assert result.status is EvalStatus.OK, result.error
+    assert result.number_coverage == pytest.approx(8 / 9)  # all but the one of `cat`
+
+
 def test_a_kernel_that_waits_for_another_one_costs_no_trial(judge):
     """Without what the first one stores the second never ends: so it matters, and the trials go on."""
     body = "go = x[0, :1].abs().clamp(max=1) + 2\nallow[(1,)](go)\nspin[(1,)](x, go, BLOCK=16)\nreturn self.right(x, y)"

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from random import Random
 
 from verl_kernel.env.comparison.compare import Agreement
 from verl_kernel.env.ipc.messages import LeftOut, Mode
@@ -24,13 +25,16 @@ from verl_kernel.env.judge.output_check import difference
 from verl_kernel.env.judge.runner_client import Verdict
 from verl_kernel.env.reference.kinds import ENDS, Kind
 from verl_kernel.env.result import EvalStatus
-from verl_kernel.env.tamper.trace_checks import heaviest
+from verl_kernel.env.seeding import seed_of
+from verl_kernel.env.tamper.trace_checks import Parts
 
 _EVERYTHING: LeftOut = {}
 _COMPUTED: LeftOut = {"kept": ["moves", "constant"]}
 _MOVED_TOO: LeftOut = {"kept": ["constant"]}
 _MOST_GROUPS = 4
 """Most launches (or kernels, where there are more launches) that are left out one at a time."""
+_SAMPLES = 4
+"""Launches of many that are left out by themselves."""
 _PATIENCE, _GRACE_S = 5.0, 2.0
 """A forward without what its kernels compute may run into a loop without end: it gets this many times the time of an
 average forward, and this much on top."""
@@ -82,14 +86,28 @@ class Ablation:
     def find_idle(self) -> None:
         """Note launches without which the output stays right; `finds_decoy` has settled that for a single launch."""
         session = self._session
-        kept = _EVERYTHING if session.moves_count else _COMPUTED
         if session.idle or not self._is_first_runner:  # a new runner has not seen what its launches store
             return
-        for numbers in heaviest(session.traces[-1], session.source, session.moves_count, _MOST_GROUPS):
-            if self._is_right({**kept, "only": numbers}):
+        parts = Parts.of(session.traces[-1], session.source, session.moves_count)
+        for numbers in parts.groups(_MOST_GROUPS):
+            if self._is_right_without(numbers):
                 session.idle.update(numbers)
-            if not self._is_first_runner:
-                return
+        rest = parts.without(session.idle)
+        if len(rest.names) > _MOST_GROUPS:
+            self._sample(rest)
+
+    def _sample(self, parts: Parts) -> None:
+        """Of many launches ask for some: as many of the others as among these make no difference."""
+        random = Random(seed_of(self._session.secret, b"idle"))
+        drawn = parts.drawn(random, _SAMPLES)
+        found = {number for number in dict.fromkeys(drawn) if self._is_right_without([number])}
+        if found:
+            self._session.idle.update(parts.like(random, drawn, found))
+
+    def _is_right_without(self, numbers: Sequence[int]) -> bool:
+        """Whether the output stays right without what these launches store; False once a runner has ended."""
+        kept = _EVERYTHING if self._session.moves_count else _COMPUTED
+        return self._is_first_runner and self._is_right({**kept, "only": list(numbers)})
 
     def _whole(self, kind: Kind) -> Agreement:
         """A forward with nothing left out."""

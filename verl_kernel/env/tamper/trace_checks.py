@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from random import Random
 
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.trace import TraceEvent
@@ -77,19 +78,47 @@ def own_work(trace: Trace, file: str, known: Trace, idle: Collection[int], moves
     return OwnWork(tuple(covered), tuple(neutral))
 
 
-def heaviest(trace: Trace, file: str, moves_count: bool, most: int) -> list[list[int]]:
-    """Groups of own launches whose part in the output is worth asking for, by number, at most `most`, heavy ones first.
+@dataclass(frozen=True)
+class Parts:
+    """Own launches whose part in the output is worth asking for, by number."""
 
-    Each launch by itself if there are no more than `most`, else all launches of a kernel together.
-    """
-    launches = [event for event in trace if event.kind == "launch"]
-    asked = [number for number, event in enumerate(launches) if _may_be_idle(event, file, moves_count)]
-    groups: dict[object, list[int]] = {}
-    for number in asked:
-        groups.setdefault(number if len(asked) <= most else launches[number].name, []).append(number)
-    weights = {key: sum(_weight(launches[number]) for number in numbers) for key, numbers in groups.items()}
-    ordered = sorted(groups, key=lambda key: -weights[key])
-    return [groups[key] for key in ordered[:most]] if len(groups) > 1 else []
+    weights: dict[int, int]
+    """Of each, by bytes and operations."""
+    names: dict[int, str]
+
+    @classmethod
+    def of(cls, trace: Trace, file: str, moves_count: bool) -> Parts:
+        """Those of a forward; of moves too, if moving is all that the task asks for."""
+        launches = [event for event in trace if event.kind == "launch"]
+        asked = {number: event for number, event in enumerate(launches) if _may_be_idle(event, file, moves_count)}
+        weights = {number: _weight(event) for number, event in asked.items()}
+        return cls(weights, {number: event.name for number, event in asked.items()})
+
+    def groups(self, most: int) -> list[list[int]]:
+        """At most so many groups, heavy ones first: each launch by itself if there are no more, else by kernels."""
+        groups: dict[object, list[int]] = {}
+        for number, name in self.names.items():
+            groups.setdefault(number if len(self.names) <= most else name, []).append(number)
+        ordered = sorted(groups.values(), key=lambda numbers: -sum(self.weights[number] for number in numbers))
+        return ordered[:most] if len(groups) > 1 else []
+
+    def without(self, numbers: Collection[int]) -> Parts:
+        """All but these."""
+        left = {number: weight for number, weight in self.weights.items() if number not in numbers}
+        return Parts(left, {number: self.names[number] for number in left})
+
+    def drawn(self, random: Random, count: int) -> list[int]:
+        """So many, some perhaps several times, each as likely as it is heavy."""
+        return random.choices([*self.weights], [1 + weight for weight in self.weights.values()], k=count)
+
+    def like(self, random: Random, drawn: Sequence[int], found: Collection[int]) -> set[int]:
+        """Those drawn launches that were found, and at random as many of the others, by weight, as were among these."""
+        wanted = sum(self.weights.values()) * sum(number in found for number in drawn) / len(drawn)
+        chosen, rest = set(found), sorted(self.weights.keys() - set(drawn))
+        for number in random.sample(rest, len(rest)):
+            if sum(self.weights[other] for other in chosen) < wanted:
+                chosen.add(number)
+        return chosen
 
 
 def _may_be_idle(event: TraceEvent, file: str, moves_count: bool) -> bool:
