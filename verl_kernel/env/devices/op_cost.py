@@ -25,11 +25,15 @@ _ALLOCATIONS = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_
 _SPLITS = ("unsafe_split", "unsafe_chunk", "unsafe_split_with_sizes")
 _METADATA = ("_unsafe_view", "_reshape_alias", "set_", "lift", "lift_fresh", "detach", "is_pinned", "is_same_size")
 _RESHAPES = ("detach_", "t_", "transpose_", "squeeze_", "unsqueeze_", "as_strided_")
-_FILLS = ("copy_", "fill_", "zero_", "uniform_", "normal_", "bernoulli_", "random_", "exponential_", "log_normal_")
+_COPIES = ("copy_", "_foreach_copy_", "_foreach_zero_")
+_FILLS = ("fill_", "zero_", "uniform_", "normal_", "bernoulli_", "random_", "exponential_", "log_normal_")
 _LIKES = ("zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like")
 _NEWS = ("new_zeros", "new_ones", "new_full")
 _GATHERS = ("embedding", "index", "index_select", "gather", "take", "_unsafe_index")
-_SCATTERS = ("scatter_", "scatter_add_", "scatter_reduce_", "index_put_", "index_add_", "index_copy_", "index_fill_")
+_PARTS = ("slice_copy", "select_copy", *(f"upsample_nearest{dims}d" for dims in (1, 2, 3)))
+_NEAREST = tuple(f"_upsample_nearest_exact{dims}d" for dims in (1, 2, 3))
+_SCATTERS = ("scatter_", "scatter_add_", "scatter_reduce_", "index_put_", "_index_put_impl_", "put_")
+_ROW_SCATTERS = ("index_add_", "index_copy_", "index_fill_", "index_reduce_")
 
 
 def _names(*groups: tuple[str, ...]) -> frozenset[str]:
@@ -38,12 +42,18 @@ def _names(*groups: tuple[str, ...]) -> frozenset[str]:
 
 FREE_OPS = _names(_ALLOCATIONS, _METADATA, _RESHAPES, _SPLITS)
 """Ops that start no device kernel although their schema does not say so."""
-OVERWRITING_OPS = _names(_FILLS, _LIKES, _NEWS)
+OVERWRITING_OPS = _names(_COPIES, _FILLS, _LIKES, _NEWS)
 """Ops that never read their first tensor: it is overwritten, or lends its shape."""
 GATHERING_OPS = _names(_GATHERS)
 """Ops that read as many elements of their first tensor as they return."""
-SCATTERING_OPS = _names(_SCATTERS)
+SCATTERING_OPS = _names(_SCATTERS, _ROW_SCATTERS)
 """In-place ops that touch as many elements of their first tensor as their other arguments name."""
+_SAMPLING_OPS = GATHERING_OPS | _names(_PARTS, _NEAREST)
+"""Ops that read no more elements of their first tensor than they return."""
+_UNREAD = {"aten::rrelu_with_noise": 1}
+"""Places of arguments that are only written, if at all."""
+_HOST_BUFFERS = _names(("log_sigmoid_forward",))
+"""Ops whose second result is made on a CPU alone."""
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -83,7 +93,7 @@ def op_cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: A
         return None
     args, kwargs = in_order(func, args, kwargs)
     inputs = list(_inputs(func, args, kwargs))
-    outputs = tensors_in(result)
+    outputs = tensors_in(result)[: 1 if name in _HOST_BUFFERS else None]
     if not any(tensor.numel() for tensor in (*inputs, *outputs)):
         return None
     traffic = _traffic(name, bound(func, args, kwargs), inputs, outputs or list(_mutated(func, args)))
@@ -108,14 +118,17 @@ def _traffic(
     name: str, given: Mapping[str, Any], inputs: list[torch.Tensor], outputs: list[torch.Tensor]
 ) -> int:  # fmt: skip
     written, plain = sum(map(nbytes, outputs)), name.partition("::")[2]
-    if plain in BAGS:
-        return bag_bytes(given)[0] + sum(map(nbytes, inputs[1:])) + written
-    if name in GATHERING_OPS:
-        source, *indices = inputs
-        return min(nbytes(source), written) + sum(map(nbytes, indices)) + written
     if name in SCATTERING_OPS:
         return sum(map(nbytes, _distinct(inputs[1:]))) + scattered_bytes(plain, given)
-    return sum(map(nbytes, _distinct(inputs))) + written
+    if f"{name}_" in SCATTERING_OPS:  # a copy, then the op in place
+        return _traffic(f"{name}_", given, inputs, outputs) + 2 * written
+    if plain in BAGS:
+        return bag_bytes(given)[0] + sum(map(nbytes, inputs[1:])) + written
+    if name in _SAMPLING_OPS:
+        source, *indices = inputs
+        return min(nbytes(source), written) + sum(map(nbytes, indices)) + written
+    read = [inputs[0].diagonal()] if plain == "trace" else _distinct(inputs)
+    return sum(map(nbytes, read)) + written + (nbytes(inputs[1]) if plain.endswith("_scatter") else 0)
 
 
 def _is_view(func: Any) -> bool:
@@ -125,7 +138,9 @@ def _is_view(func: Any) -> bool:
 
 def _inputs(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
     """Tensors the op reads: its arguments, less those it only writes."""
-    positional = args[1:] if func._schema.name in OVERWRITING_OPS else args
+    name = func._schema.name
+    unread = 0 if name in OVERWRITING_OPS else _UNREAD.get(name)
+    positional = [value for place, value in enumerate(args) if place != unread]
     written = {item.name for item in func._schema.arguments if item.is_out}
     yield from tensors_in(positional)
     yield from tensors_in([value for key, value in kwargs.items() if key not in written])

@@ -36,7 +36,7 @@ _PER_ELEMENT = frozenset(
     # norms
     "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit _batch_norm_with_update "
     "_native_batch_norm_legit_functional _native_batch_norm_legit_no_training _batch_norm_no_update cudnn_batch_norm "
-    "_fused_rms_norm renorm _weight_norm_interface "
+    "rms_norm _fused_rms_norm renorm _weight_norm_interface "
     # gradients
     "_softmax_backward_data _log_softmax_backward_data native_layer_norm_backward native_group_norm_backward "
     "native_batch_norm_backward native_dropout_backward nll_loss_backward nll_loss2d_backward embedding_dense_backward "

@@ -7,11 +7,29 @@ In inference mode torch hands composite ops over whole; they are decomposed firs
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
+
+_KEYS = torch._C.DispatchKey
+
+
+def parts(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Run an op that is made of others; NotImplemented where a device has a kernel for it.
+
+    `OpOverload.decompose` would prefer what torch's compiler makes of an op, which nothing runs one by one.
+    """
+    return func._op_dk(_KEYS.CompositeImplicitAutograd, *args, **kwargs) if _is_composite(func) else NotImplemented
+
+
+@cache
+def _is_composite(func: Any) -> bool:
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    name = func.name()
+    return has_kernel(name, _KEYS.CompositeImplicitAutograd) and not has_kernel(name, _KEYS.CPU)
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -30,7 +48,7 @@ class OpMode(DispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         kwargs = kwargs or {}
         with self:
-            result = func.decompose(*args, **kwargs)
+            result = parts(func, args, kwargs)
         return self.run_op(func, args, kwargs) if result is NotImplemented else result
 
     def run_op(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -12,7 +12,7 @@ import torch
 
 from verl_kernel.env.devices.l2_history import L2History
 from verl_kernel.env.devices.op_cost import OpCost, op_cost
-from verl_kernel.env.devices.op_mode import DispatchMode
+from verl_kernel.env.devices.op_mode import DispatchMode, parts
 from verl_kernel.env.devices.op_prices.call import bound, nbytes
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.tripwire import WIRE
@@ -20,7 +20,7 @@ from verl_kernel.env.trace import TraceEvent
 
 WHOLE = {
     getattr(torch, name): getattr(torch.ops.aten, name)
-    for name in ("gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell")
+    for name in ("gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell", "rms_norm")
 }
 """Functions that a GPU runs as few kernels and a CPU as many."""
 _NAMESPACES = ("aten", "prims", "prim", "profiler")
@@ -70,7 +70,7 @@ class OpRecorder(DispatchMode):
     def _run(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         _watch(func, types)
         with self:  # in inference mode composite ops arrive whole; their parts are what a device runs
-            result = func.decompose(*args, **kwargs)
+            result = parts(func, args, kwargs)
         if result is not NotImplemented:
             return result
         result = func(*args, **kwargs)

@@ -48,6 +48,14 @@ class Call:
         return self.outputs[0]
 
     @property
+    def elements(self) -> int:
+        """Those of its largest tensor; of a list all together."""
+        tensors = (*self.inputs, *self.outputs)
+        if self.args and isinstance(self.args[0], list | tuple) and "_foreach_" in self.func._schema.name:
+            return sum(tensor.numel() for tensor in self.args[0])
+        return max((tensor.numel() for tensor in tensors), default=1)
+
+    @property
     def is_half(self) -> bool:
         """Whether products of it run on 16-bit operands."""
         return self.data.dtype in _HALF

@@ -7,12 +7,8 @@ from dataclasses import replace
 
 from verl_kernel.env.devices.op_prices.call import Call, nbytes, streamed
 from verl_kernel.env.devices.op_prices.reductions import softmax
+from verl_kernel.env.devices.op_prices.sorts import radix
 from verl_kernel.env.trace import Step
-
-_KEY_BYTES = 16
-"""Of an index and its place, which are sorted together, read and written in a pass."""
-_SORT_PASSES = 8
-"""Of a radix sort of 64-bit keys, by digits of 8 bits."""
 
 
 def softmax_gradient(call: Call) -> list[Step]:
@@ -48,9 +44,8 @@ def embedding_gradient(call: Call) -> list[Step]:
     """Indices are sorted, the table is filled with zeros, rows of the gradient are added."""
     gradient, indices = call.inputs[:2]
     moved = nbytes(gradient) + gradient.numel() * gradient.element_size()
-    passes = [streamed(2 * _KEY_BYTES * indices.numel(), "mixed", indices.numel()) for _ in range(_SORT_PASSES)]
     return [
-        *passes,
+        *radix(indices.numel(), indices.element_size()),
         streamed(nbytes(call.output), "contiguous", call.output.numel()),
         streamed(moved, "mixed", gradient.numel(), call.flops),
     ]

@@ -14,7 +14,8 @@ from verl_kernel.env.trace import Step
 
 BAGS = frozenset(("_embedding_bag", "_embedding_bag_forward_only"))
 _ROWS = frozenset("index_fill_ index_add_ index_copy_ index_reduce_".split())
-_OVERWRITES = frozenset("index_fill_ index_copy_ index_put_ scatter_".split())
+_PUTS = frozenset("index_put_ _index_put_impl_".split())
+_OVERWRITES = _PUTS | frozenset("index_fill_ index_copy_ put_ scatter_".split())
 
 
 def bag_bytes(given: Mapping[str, Any]) -> tuple[int, int]:
@@ -45,7 +46,7 @@ def scattered_bytes(name: str, given: Mapping[str, Any]) -> int:
 
 def _named(name: str, given: Mapping[str, Any], target: torch.Tensor) -> int:
     """Elements that indices name."""
-    if name == "index_put_":
+    if name in _PUTS:
         return _put(target, given["indices"])
     if name in _ROWS:
         return int(given["index"].numel() * target.numel() // max(1, target.shape[given["dim"]] if target.dim() else 1))

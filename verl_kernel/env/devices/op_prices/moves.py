@@ -19,6 +19,11 @@ def copied(call: Call) -> list[Step]:
     return [_pass(call, "mixed")]
 
 
+def paired(call: Call) -> list[Step]:
+    """Distances without a product: a block for a pair of rows."""
+    return [Step(call.bytes, "mixed", call.flops, blocks=call.output.numel(), warps=8)]
+
+
 def joined(call: Call) -> list[Step]:
     """`cat` and `stack`; vectors are lost where the runs that it copies are no multiple of 16 bytes."""
     dim, data = call.given.get("dim", 0), call.output
@@ -28,8 +33,7 @@ def joined(call: Call) -> list[Step]:
 
 
 def _pass(call: Call, access: str) -> Step:
-    elements = max((tensor.numel() for tensor in (*call.inputs, *call.outputs)), default=1)
-    return streamed(call.bytes, access, elements, call.flops)
+    return streamed(call.bytes, access, call.elements, call.flops)
 
 
 def _is_uniform(call: Call) -> bool:

@@ -30,6 +30,12 @@ def layer_norm(call: Call) -> list[Step]:
     ]  # fmt: skip
 
 
+def renormed(call: Call) -> list[Step]:
+    """A pass for the rows' norms, one that scales them."""
+    elements = call.data.numel()
+    return [streamed(nbytes(call.data), "reduction", elements), streamed(call.bytes, "mixed", elements, call.flops)]
+
+
 def _normalised(call: Call) -> int:
     size = 1
     for length in call.given["normalized_shape"]:
@@ -40,7 +46,8 @@ def _normalised(call: Call) -> int:
 def batch_norm(call: Call) -> list[Step]:
     """In training two reads and a write by one block for a channel; else one pass. Without weights, as group norm."""
     data, given = call.data, call.given
-    if not (given.get("training", given.get("train", True))):
+    is_update = "with_update" in call.func._schema.name
+    if not given.get("training", is_update):
         return [streamed(2 * nbytes(data), "mixed", data.numel(), call.flops)]
     channels = data.shape[1] if data.dim() > 1 else 1
     if given.get("weight") is None:

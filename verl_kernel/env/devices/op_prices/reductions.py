@@ -12,13 +12,16 @@ _SHARED_BYTES = 48 << 10
 """Longest row that softmax keeps on the chip."""
 _REGISTER_BYTES = 4096
 """Longest row that a warp keeps in registers."""
+_ROWS = 2
+"""Dimensions of data that are rows."""
+_NLL_ROW_BYTES = 16
 _NLL_ROW_NS = 4
 """Nanoseconds for a row of `nll_loss`, whose kernel is one block; by the published time of one program of level 1."""
 
 
 def reduced(call: Call) -> list[Step]:
     """One pass over the input."""
-    return [streamed(call.bytes, "reduction", call.data.numel(), call.flops)]
+    return [streamed(call.bytes, "reduction", call.elements, call.flops)]
 
 
 def softmax(call: Call) -> list[Step]:
@@ -48,17 +51,31 @@ def logsumexp(call: Call) -> list[Step]:
 def loss(call: Call) -> list[Step]:
     """The elements' losses are written, then reduced, if they are."""
     data, elements = call.data, call.data.numel()
-    moved = nbytes(*call.inputs[:2]) + nbytes(data)
-    whole = streamed(moved, "contiguous", elements, call.flops)
-    if call.given.get("reduction", 1) == 0:
-        return [whole]
-    return [whole, streamed(nbytes(data), "reduction", elements)]
+    moved = call.bytes - nbytes(call.output) + nbytes(data)
+    return [streamed(moved, "contiguous", elements, call.flops), *_mean(call)]
+
+
+def loss_of_logits(call: Call) -> list[Step]:
+    """A kernel each for the logarithm of the sigmoid, 1 - target, their product and difference, and for each weight."""
+    data, elements, given = call.data, call.data.numel(), call.given
+    passes = [2, 2, 3, 3]
+    passes += [] if given["pos_weight"] is None else [2, 2, 3]
+    passes += [] if given["weight"] is None else [3]
+    return [*(streamed(tensors * nbytes(data), "contiguous", elements, elements) for tensors in passes), *_mean(call)]
+
+
+def _mean(call: Call) -> list[Step]:
+    """The kernel that reduces the elements' losses, if they are."""
+    is_kept = call.given.get("reduction", 1) == 0
+    return [] if is_kept else [streamed(nbytes(call.data), "reduction", call.data.numel())]
 
 
 def nll_loss(call: Call) -> list[Step]:
-    """One block reads one element of each row."""
-    rows = call.data.shape[0] if call.data.dim() else 1
-    return [Step(rows * 16, "mixed", rows, blocks=1, block_ns=rows * _NLL_ROW_NS)]
+    """One block reads one element of each row; as many as there are rows where they are not reduced, or are places."""
+    rows = max(1, call.inputs[1].numel())
+    if call.given["reduction"] == 0 or call.data.dim() > _ROWS:
+        return [streamed(rows * _NLL_ROW_BYTES, "mixed", rows, rows)]
+    return [Step(rows * _NLL_ROW_BYTES, "mixed", rows, blocks=1, block_ns=rows * _NLL_ROW_NS)]
 
 
 def _rows(call: Call) -> int:

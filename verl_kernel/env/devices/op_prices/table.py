@@ -15,6 +15,7 @@ from verl_kernel.env.devices.op_prices import (
     recurrent,
     reductions,
     scans,
+    sorts,
     windows,
 )
 from verl_kernel.env.devices.op_prices.call import Call
@@ -32,9 +33,9 @@ PRICES: dict[str, Price] = {
     **_named(
         moves.elementwise,
         "_prelu_kernel prelu log_sigmoid_forward gelu mish hardswish hardsigmoid hardtanh softplus leaky_relu elu celu "
-        "selu threshold lerp addcmul addcdiv masked_fill fill zero zeros zeros_like ones ones_like full full_like "
-        "new_zeros new_ones new_full uniform normal bernoulli random exponential rand rand_like randn randn_like "
-        "randint randint_like native_dropout native_dropout_backward floor_divide arange",
+        "selu threshold rrelu_with_noise lerp addcmul addcdiv masked_fill fill zero zeros zeros_like ones ones_like "
+        "full full_like new_zeros new_ones new_full uniform normal bernoulli random exponential rand rand_like randn "
+        "randn_like randint randint_like native_dropout native_dropout_backward floor_divide arange",
     ),
     **_named(moves.joined, "cat stack"),
     **dict.fromkeys(indexed.BAGS, indexed.bagged),
@@ -48,9 +49,14 @@ PRICES: dict[str, Price] = {
     **_named(scans.scanned_rows, "cummax cummin"),
     **_named(reductions.softmax, "_softmax _log_softmax _safe_softmax softmax log_softmax"),
     **_named(reductions.logsumexp, "logsumexp"),
-    **_named(reductions.loss, "mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss"),
-    **_named(reductions.nll_loss, "nll_loss_forward"),
-    **_named(norms.layer_norm, "native_layer_norm"),
+    **_named(sorts.sorted_rows, "sort argsort msort mode _unique2"),
+    **_named(sorts.selected, "topk kthvalue median nanmedian"),
+    **_named(moves.paired, "_cdist_forward _pdist_forward"),
+    **_named(reductions.loss, "mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss dist"),
+    **_named(reductions.loss_of_logits, "binary_cross_entropy_with_logits"),
+    **_named(reductions.nll_loss, "nll_loss_forward nll_loss2d_forward"),
+    **_named(norms.layer_norm, "native_layer_norm rms_norm _fused_rms_norm"),
+    **_named(norms.renormed, "renorm"),
     **_named(
         norms.batch_norm,
         "native_batch_norm _native_batch_norm_legit _batch_norm_with_update cudnn_batch_norm _batch_norm_no_update "
