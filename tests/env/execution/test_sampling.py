@@ -144,3 +144,19 @@ def test_what_is_fetched_ahead_of_a_loop_is_not_masked_at_its_end(most, masked):
     made = Kernel(entry(COPIES.replace("{MOST}", str(most)), 1), 1, 128)
     found = tally(made.launch((1,), [data.ctypes.data], [buffer(data)]), [data.nbytes], {"p0": 0}, "k", {})
     assert found["offered"] - found["useful"] == masked
+
+
+# A block of one warp loads once with all lanes, and six times where only the first lane does.
+IDLE = (
+    ".reg .b64 %in, %a; .reg .b32 %t, %x, %i; .reg .pred %p, %q; ld.param.u64 %in, [p0]; mov.u32 %t, %tid.x;"
+    "mul.wide.u32 %a, %t, 4; add.u64 %a, %a, %in; ld.global.b32 %x, [%a]; setp.eq.u32 %p, %t, 0; mov.u32 %i, 0;"
+    "$again: @%p ld.global.b32 %x, [%a]; add.u32 %i, %i, 1; setp.lt.u32 %q, %i, 6; @%q bra $again; ret;"
+)
+
+
+def test_loads_that_are_mostly_idle_do_not_say_that_other_lanes_were():
+    """Else a program could make its work at a verified size seem to be padding, and leave it out at another."""
+    data = aligned(128, np.uint8)
+    made = Kernel(entry(IDLE, 1), 1, 0)
+    found = tally(made.launch((1,), [data.ctypes.data], [buffer(data)]), [data.nbytes], {"p0": 0}, "k", {})
+    assert found["useful"] == 4 * (32 + 6) and found["offered"] < 1.2 * found["useful"]

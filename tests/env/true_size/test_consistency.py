@@ -64,6 +64,32 @@ def test_a_cheaper_unit_for_products_is_named():
     assert "'half'" in found([one(**exact), one(8, **exact)], one(64, **rounded)).sentence
 
 
+def test_products_in_several_passes_may_lose_none():
+    """TF32 three times over is three for each of the reference's products: half of them is not enough."""
+    passes = {"wide": 0, "tf32": 300}
+    assert found([one(**passes), one(8, **passes)], one(64, **passes)) is None
+    assert "operations grow less" in found([one(**passes), one(8, **passes)], one(64, wide=0, tf32=150)).sentence
+
+
+def test_products_that_padding_multiplied_may_fall():
+    padded = [one(wide=0, tf32=300, offered=2.0), one(8, wide=0, tf32=300, offered=2.0)]
+    assert found(padded, one(64, wide=0, tf32=100)) is None
+
+
+def test_no_arithmetic_at_all_is_less():
+    assert "operations grow less" in found(SMALL, one(64, wide=0)).sentence
+
+
+def test_products_that_fell_away_hide_none_by_a_cheaper_unit():
+    diluted = {"wide": 0, "tf32": 100, "half": 2900, "offered": 2.0}
+    assert "'half'" in found([one(**diluted), one(8, **diluted)], one(64, wide=0, half=100)).sentence
+
+
+def test_arithmetic_that_fell_away_hides_none_in_16_bits():
+    diluted = {"wide": 100, "narrow": 2900}
+    assert "in 16 bits" in found([one(**diluted), one(8, **diluted)], one(64, wide=0, narrow=100)).sentence
+
+
 def test_places_that_nobody_knows_are_no_fault_of_the_candidate():
     unlike = found(SMALL, one(64, read=1, guessed=["index"]))
     assert not unlike.is_candidates and "whole numbers of index are not known" in unlike.sentence

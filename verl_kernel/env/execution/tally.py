@@ -25,10 +25,7 @@ def tally(
         signature: types of its arguments.
     """
     entered = _entered(count)
-    useful, offered = 0.0, float(-_fetched_ahead(count, entered))
-    for site, lanes in zip(count.sites, entered, strict=True):
-        if site.site.kind.startswith("global"):
-            useful, offered = useful + site.accesses * site.site.bytes, offered + lanes * site.site.bytes
+    useful, offered = _asked(count, entered)
     areas, stored = {}, _stored(count)
     for name, number in names.items():
         read, written = count.reads[number], count.writes[number]
@@ -42,19 +39,26 @@ def tally(
     )  # fmt: skip
 
 
-def _fetched_ahead(count: LaunchCount, entered: Sequence[int]) -> int:
-    """Bytes that are fetched before a loop, whose last turns fetch nothing therefore: these are no masked lanes."""
-    places: dict[object, list[tuple[int, int, int]]] = {}
+def _asked(count: LaunchCount, entered: Sequence[int]) -> tuple[float, float]:
+    """Bytes of lanes that masks let through, and of all; loads that are mostly idle say little of the others."""
+    places: dict[object, list[tuple[int, int]]] = {}
     for site, lanes in zip(count.sites, entered, strict=True):
-        if site.site.item.root == "cp" and site.site.kind.startswith("global"):
-            places.setdefault(place_of(site.site.item), []).append((lanes, site.accesses, site.site.bytes))
-    total = 0
-    for sites in places.values():
-        most = max(lanes for lanes, _, _ in sites)
-        ahead = sum(accesses * size for lanes, accesses, size in sites if lanes < most)
-        idle = sum((lanes - accesses) * size for lanes, accesses, size in sites if lanes == most)
-        total += min(ahead, idle)
-    return total
+        if site.site.kind.startswith("global"):
+            item = site.site.item
+            key = place_of(item) if item.root == "cp" else id(item)
+            places.setdefault(key, []).append((lanes * site.site.bytes, site.accesses * site.site.bytes))
+    parts = [(sum(done for _, done in sites), _offered(sites)) for sites in places.values()]
+    useful = float(sum(done for done, _ in parts))
+    weighted = sum(done * done / offered for done, offered in parts if done)
+    return useful, useful * useful / weighted if weighted else 0.0
+
+
+def _offered(sites: Sequence[tuple[int, int]]) -> int:
+    """Bytes of all lanes; what is fetched before a loop, whose last turns fetch nothing therefore, counts once."""
+    most = max(lanes for lanes, _ in sites)
+    ahead = sum(done for lanes, done in sites if lanes < most)
+    idle = sum(lanes - done for lanes, done in sites if lanes == most)
+    return sum(lanes for lanes, _ in sites) - min(ahead, idle)
 
 
 def _stored(count: LaunchCount) -> int | None:

@@ -43,9 +43,14 @@ class Counted:
     def ratio(self) -> float:
         """The candidate's operations over the reference's, those of masked lanes left out."""
         ops = sum(event.flops for event in self.events if event.kind == "op")
-        return (ops + sum(_flops(one) * one["useful"] / max(1, one["offered"]) for one in self.tallies)) / max(
-            1, self.flops
-        )
+        return (ops + sum(_flops(one) * _busy(one) for one in self.tallies)) / max(1, self.flops)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether its launches do products, and hardly a lane is masked: then their operations go with the sizes."""
+        done = sum(map(_flops, self.tallies))
+        products = sum(one["operations"][unit] for one in self.tallies for unit in PRODUCTS)
+        return products * 2 > done and all(_busy(one) > 1 - _SHIFTED for one in self.tallies)
 
 
 @dataclass(frozen=True)
@@ -81,15 +86,17 @@ def difference(verified: Sequence[Counted], true: Counted) -> Unlike | None:
         true: at the true size.
     """
     last = verified[-1]
+    left = true.ratio / last.ratio if true.ratio and last.ratio else 1.0
+    left = left if left < _EXTRAPOLATED else 1.0
     if (text := _sequence(last.events, true.events, "at the true size")) is not None:
         return Unlike(text)
     for number, one, other in _pairs(last, true):
         covered = _shares(number, one, other, last.read, true.read)
-        unlike = _types(number, one, other) or covered or _units(number, one, other)
+        unlike = _types(number, one, other) or covered or _units(number, one, other, left)
         if unlike is not None:
             return unlike
     for number, *sizes, now in zip(count(1), *(each.tallies for each in (*verified, true)), strict=False):
-        if (unlike := _narrowed(number, sizes, now) or _executed(number, sizes, now)) is not None:
+        if (unlike := _narrowed(number, sizes, now, left) or _executed(number, sizes, now)) is not None:
             return unlike
     return _ops(last.events, true.events) or _operations(verified, true)
 
@@ -136,9 +143,10 @@ def _uncovered(number: int, name: str, what: str, shares: list[float], guessed: 
     return Unlike(sentence)
 
 
-def _units(number: int, verified: Tally, true: Tally) -> Unlike | None:
+def _units(number: int, verified: Tally, true: Tally, left: float) -> Unlike | None:
+    """What is not left of the operations may have been there to make a share small: it counts as the cheapest."""
     for unit, was, now in zip(PRODUCTS, _cheaper(verified), _cheaper(true), strict=True):
-        if now > was + _SHIFTED:
+        if now > 1 - min(1.0, (1 - was) / left) + _SHIFTED:
             return Unlike(
                 f"launch {number} does {now:.0%} of its products by the unit {unit!r} or a cheaper one at the true "
                 f"size, and {was:.0%} where it was verified"
@@ -146,11 +154,12 @@ def _units(number: int, verified: Tally, true: Tally) -> Unlike | None:
     return None
 
 
-def _narrowed(number: int, verified: Sequence[Tally], true: Tally) -> Unlike | None:
+def _narrowed(number: int, verified: Sequence[Tally], true: Tally, left: float) -> Unlike | None:
     """Arithmetic in 16 bits may take a larger share as long as the rest is what a block or a row needs once."""
     first, last = verified[0], verified[-1]
     was, now = _narrow(last), _narrow(true)
-    expected = 1 - (1 - was) * max(_EXTRAPOLATED, _trend(verified, true, 1 - _narrow(first), 1 - was))
+    trend = max(_EXTRAPOLATED, _trend(verified, true, 1 - _narrow(first), 1 - was))
+    expected = 1 - min(1.0, (1 - was) / left) * trend
     if now <= expected + _SHIFTED:
         return None
     return Unlike(f"launch {number} computes {now:.0%} in 16 bits at the true size, and {was:.0%} where verified")
@@ -202,8 +211,7 @@ def _ops(verified: Sequence[TraceEvent], true: Sequence[TraceEvent]) -> Unlike |
 
 
 def _operations(verified: Sequence[Counted], true: Counted) -> Unlike | None:
-    expected, least = _expected(verified, true)
-    if not any(map(_flops, true.tallies)) or true.ratio >= least * expected:
+    if not any(map(_flops, verified[-1].tallies)) or true.ratio >= _least(verified, true):
         return None
     return Unlike(
         f"the operations grow less than the reference's: {true.ratio:.3g} times as many at the true size, "
@@ -211,18 +219,26 @@ def _operations(verified: Sequence[Counted], true: Counted) -> Unlike | None:
     )
 
 
-def _expected(verified: Sequence[Counted], true: Counted) -> tuple[float, float]:
-    """The ratio of operations expected at the true size, and how much of it must be there.
+def _least(verified: Sequence[Counted], true: Counted) -> float:
+    """The ratio of operations that must be there at the true size.
 
-    Above 1 nothing is expected but 1. Below 1 the candidate has a cheaper way; if that gained between two verified
-    sizes it may go on to gain.
+    Above 1 no more than 1 is expected, but of products without masked lanes, which may be several for each one of the
+    reference's. What fell between two verified sizes may go on to fall: below 1 the candidate has a cheaper way.
     """
     small, large = verified[0], verified[-1]
-    falls = 0 < large.ratio < min(1.0, small.ratio) and 0 < small.flops < large.flops < true.flops
-    if not falls:
-        return min(1.0, large.ratio), _GROWN
+    asked = min(1.0, large.ratio)
+    if large.is_exact:
+        asked = max(asked, min(small.ratio, large.ratio))
+    if not (0 < large.ratio < small.ratio and 0 < small.flops < large.flops < true.flops):
+        return asked * _GROWN
     steps = log(true.flops / large.flops) / log(large.flops / small.flops)
-    return large.ratio * (large.ratio / small.ratio) ** steps, _EXTRAPOLATED
+    going_on = float(asked * (large.ratio / small.ratio) ** steps * _EXTRAPOLATED)
+    return going_on if large.ratio < 1 else max(going_on, min(asked, 1.0) * _GROWN)
+
+
+def _busy(one: Tally) -> float:
+    """The part of its lanes that masks let through."""
+    return one["useful"] / max(1, one["offered"])
 
 
 def _flops(one: Tally) -> int:
