@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""8-bit floats: torch stores and converts them and can do little else, so what is asked of them is asked in float32."""
+"""8-bit floats, which are compared and varied in float32: torch can store and convert them, and little else."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def narrowed(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def differ_by_rounding(expected: torch.Tensor, actual: torch.Tensor) -> bool:
-    """Whether few numbers differ, and these are neighbours: what was rounded before may lie on either side."""
+    """Whether few numbers differ, each by one step: a number that was rounded before may be rounded to either side."""
     one, other = expected.float(), actual.float()
     steps = (_rank(expected) - _rank(actual)).abs_().masked_fill_(one.isnan() & other.isnan(), 0)
     is_near = (steps == 0) | ((steps == 1) & one.isfinite() & other.isfinite())

@@ -53,8 +53,8 @@ def judge() -> Iterator[Judge]:
         yield judge
 
 
-def with_options(judge: Judge, **changes: object) -> Judge:
-    other = Judge(replace(OPTIONS, **changes), seed=7)
+def with_options(judge: Judge, seed: int = 7, **changes: object) -> Judge:
+    other = Judge(replace(OPTIONS, **changes), seed=seed)
     other._zygote = judge._zygote
     return other
 
@@ -75,8 +75,7 @@ def test_no_result_is_ok_without_an_answer(judge, trials):
 @pytest.mark.parametrize("honest", ["self.n == 1", "self.n != 2", "self.n % 2"])
 def test_every_forward_launches(judge, seed, honest):
     """Whichever trial the ablation follows."""
-    some = Judge(OPTIONS, seed=seed)
-    some._zygote = judge._zygote
+    some = with_options(judge, seed)
     body = f"self.n = getattr(self, 'n', 0) + 1\nreturn self.right(x, y) if {honest} else self.torch_only(x, y)"
     result = some.evaluate(TASK, candidate(body))
     assert result.status is EvalStatus.DECOY and result.error.type in ("NoLaunch", "LaunchIrrelevant")
@@ -110,8 +109,7 @@ def test_a_launch_that_makes_no_difference_covers_nothing(judge):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_many_launches_of_one_kernel_that_make_no_difference_cover_little(judge, seed):
-    some = Judge(OPTIONS, seed=seed)
-    some._zygote = judge._zygote
+    some = with_options(judge, seed)
     body = "for _ in range(12):\n    self.right(x, y)\nreturn self.right(x, y)"
     result = some.evaluate(TASK, candidate(body))
     assert result.status is EvalStatus.OK and result.num_custom_kernels == 13
@@ -120,8 +118,7 @@ def test_many_launches_of_one_kernel_that_make_no_difference_cover_little(judge,
 
 @pytest.mark.parametrize("seed", range(3))
 def test_many_launches_that_matter_cover_all(judge, seed):
-    some = Judge(OPTIONS, seed=seed)
-    some._zygote = judge._zygote
+    some = with_options(judge, seed)
     body = "parts = [self.right(a, b) for a, b in zip(x.split(1), y.split(1))]\nreturn torch.cat(parts)"
     result = some.evaluate(TASK, candidate(body))
     assert result.status is EvalStatus.OK, result.error

@@ -97,7 +97,7 @@ class Ablation:
             self._sample(rest)
 
     def _sample(self, parts: Parts) -> None:
-        """Of many launches ask for some: as many of the others as among these make no difference."""
+        """Ask for some of many launches; as large a part of the others is noted as idle as of those that were asked."""
         random = Random(seed_of(self._session.secret, b"idle"))
         drawn = parts.drawn(random, _SAMPLES)
         found = {number for number in dict.fromkeys(drawn) if self._is_right_without([number])}

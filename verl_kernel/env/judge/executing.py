@@ -175,7 +175,7 @@ class Execution:
             raise ExecutionDied(f"an executing process sent what it never sends: {exc}") from exc
 
     def dismiss(self) -> None:
-        """Let it die, while others do so: no launch comes any more."""
+        """Kill it without waiting for its end: no launch comes any more."""
         self._process.kill()
 
     def end(self) -> None:

@@ -129,7 +129,7 @@ class Loading:
         return runner
 
     def dismiss(self) -> None:
-        """Let the executing process die, if there is one: nothing is launched any more."""
+        """Kill the executing process, if there is one, without waiting for its end: no launch comes any more."""
         if self.execution is not None:
             self.execution.dismiss()
 

@@ -9,17 +9,16 @@ from pathlib import Path
 
 from verl_kernel.env.sandbox.libc import LIBC
 
-_HUGE = 2 << 20
-_HUGEPAGE, _COLLAPSE = 14, 25
-"""Advice of `madvise`: huge pages from now on, and what is there put into such."""
+_HUGEPAGE, _COLLAPSE, _HUGE = 14, 25, 2 << 20
+"""Numbers of advice to `madvise` (include/uapi/asm-generic/mman-common.h), and bytes of a huge page."""
 _PRIVATE = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw.p \S+ 00:00 0\s*(\[heap\])?$", re.MULTILINE)
 
 
 def collapse() -> None:
     """Put this process's own memory into huge pages, where the kernel can.
 
-    A fork copies an entry for each page, and its end takes them back: 40,000 for the memory of torch and Triton, or a
-    hundred. Whoever writes to such a page copies a small one.
+    A fork copies one table entry for each page, and the forked process gives them back at its end. The memory of torch
+    and Triton has 40,000 small pages, or a hundred huge ones. A process that writes to a huge page copies 4 kB of it.
     """
     for found in _PRIVATE.finditer(Path("/proc/self/maps").read_text()):
         first, last = -(-int(found[1], 16) // _HUGE) * _HUGE, int(found[2], 16) // _HUGE * _HUGE

@@ -112,12 +112,15 @@ class Parts:
         return random.choices([*self.weights], [1 + weight for weight in self.weights.values()], k=count)
 
     def like(self, random: Random, drawn: Sequence[int], found: Collection[int]) -> set[int]:
-        """Those drawn launches that were found, and at random as many of the others, by weight, as were among these."""
+        """The found launches, and others at random, until their part of the weight is that of `found` in `drawn`."""
         wanted = sum(self.weights.values()) * sum(number in found for number in drawn) / len(drawn)
         chosen, rest = set(found), sorted(self.weights.keys() - set(drawn))
+        left = wanted - sum(self.weights[number] for number in chosen)
         for number in random.sample(rest, len(rest)):
-            if sum(self.weights[other] for other in chosen) < wanted:
-                chosen.add(number)
+            if left <= 0:
+                break
+            chosen.add(number)
+            left -= self.weights[number]
         return chosen
 
 

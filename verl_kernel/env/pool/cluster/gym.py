@@ -158,7 +158,7 @@ class KernelGym:
                 await router.start.options(concurrency_group=CONTROL).remote()
                 return
             except (ActorDiedError, ActorUnschedulableError):
-                if self._router is router:  # who comes second would drop the handle that keeps the new one alive
+                if self._router is router:  # a second caller would drop the handle that keeps it alive
                     self._router = self._find()
             except RayActorError:
                 pass
