@@ -106,10 +106,16 @@ def test_every_step_is_logged_with_the_kernel_metrics(run: Resumed):
         for key in ("compiled_rate", "correct_rate", "decoy_rate", "hacked_rate", "infra_error_rate", "fast@1.2"):
             assert 0 <= step[f"kernel/{key}"] <= 1
         assert "kernel/turn_1/correct_rate" in step and "kernel/turn_2/correct_rate" in step
-        assert step["critic/score/max"] > step["critic/score/min"]
         for key in ("actor/entropy", "training/rollout_probs_diff_mean", "rollout_corr/kl", "critic/advantages/max"):
             assert np.isfinite(step[key])
-        assert step["groups/zero_gradient_fraction"] < 1 and "prs/kept/reward/mean" in step
+        assert "prs/kept/reward/mean" in step
+
+
+def test_some_step_teaches(run: Resumed):
+    """At this learning rate the policy may have unlearned all of it by the other."""
+    steps = [step for step in run.steps if "training/global_step" in step]
+    assert any(step["critic/score/max"] > step["critic/score/min"] for step in steps)
+    assert any(step["groups/zero_gradient_fraction"] < 1 for step in steps)
 
 
 def test_the_last_step_is_validated_on_held_out_tasks(run: Resumed):
