@@ -109,7 +109,7 @@ class CompiledKernel(Record):
 class MemoryFinding(Record):
     """One fault that the memory checks found."""
 
-    kind: Literal["uninitialised_read", "race"]
+    kind: Literal["uninitialised_read", "race", "outside_view"]
     kernel: _Name
     line: _Line = None
     """In the candidate's file; of a race between a load and a store, the load's. Null where it is not known."""

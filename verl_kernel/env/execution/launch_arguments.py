@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,6 +54,29 @@ def nearest(
     ]
     distance, name, offset, kind = min(found, default=(_FAR, "", 0, ""))
     return "" if distance >= _FAR else f"element {offset // WIDTHS.get(kind, 1)} of {name}"
+
+
+def views(told: Sequence[Sequence[int]], arena: Arena, buffers: Sequence[Buffer]) -> list[Buffer]:
+    """Of each buffer what the tensors given to the launch cover of it.
+
+    Args:
+        told: offset and length of each.
+        arena: where tensors lie.
+        buffers: in the same order.
+
+    Raises:
+        ValueError, TypeError: it does not lie in the buffer.
+    """
+    found = [
+        replace(item, address=arena.address(*view), bytes=view[1], written=0)
+        for view, item in zip(told, buffers, strict=True)
+    ]
+    if any(
+        view.address < item.address or view.address + view.bytes > item.address + item.bytes
+        for view, item in zip(found, buffers, strict=True)
+    ):
+        raise ValueError("a view does not lie in its storage")
+    return found
 
 
 def _distance(address: int, buffer: Buffer) -> int:

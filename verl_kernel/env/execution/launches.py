@@ -116,7 +116,7 @@ class Launches:
 
         Args:
             seed: draws the order of programs.
-            watch: whether races and reads of unwritten memory are looked for.
+            watch: whether memory is checked: for races, unwritten reads and accesses beyond views.
             shows: what the forward shows of stores.
             refuses: whether a launch stops where they are found.
             backwards: whether the order is turned round.
@@ -180,6 +180,7 @@ class Launches:
         words = readable(lambda: launch_arguments.words(ready.signature, request["arguments"], arena))
         buffers = readable(lambda: [Buffer(arena.address(*area), area[1]) for area in request["areas"]])
         buffers = readable(lambda: self._checks.buffers(buffers, [] if request["is_tried"] else request["fresh"]))
+        views = readable(lambda: launch_arguments.views(request["views"], arena, buffers))
         readable(lambda: arena.point(request["pointers"]))
         x, y, z = readable(lambda: grid_of(request))
         if not x * y * z:
@@ -192,26 +193,21 @@ class Launches:
             if is_followed
             else None
         )
-        run = partial(ready.kernel.launch, (x, y, z), words, buffers, order=order, follow=follow)
+        run = partial(ready.kernel.launch, (x, y, z), words, order=order, follow=follow)
+        near = partial(_near, ready, request, arena, buffers, views)
         try:
             if request["is_tried"]:  # what an autotuner chooses is launched, and looked at, once more
-                count, faults = run(), list[Fault]()
+                count, faults = run(buffers), list[Fault]()
             else:
-                count, faults = self._checks.launch(lambda watch: run(watch=watch), buffers)
+                count, faults = self._checks.launch(run, buffers, views)
         except Fault as fault:
-            raise _stop(ready, fault, self._near(ready, request, arena, buffers, fault)) from None
-        found = [_stop(ready, fault) for fault in faults]
+            raise _stop(ready, fault, near(fault)) from None
+        found = [_stop(ready, fault, near(fault)) for fault in faults]
         if found and self._checks.refuses:
             raise found[0]
         if follow is not None:
             self._stores.end(name, follow)
         return work(count, _tally(count, request, ready), len(buffers), *self._stores.bytes(name, count)), found
-
-    def _near(self, ready: Ready, request: LaunchRequest, arena: Arena, buffers: Sequence[Buffer], fault: Fault) -> str:
-        if fault.kind != "out_of_bounds":
-            return ""
-        near = launch_arguments.nearest(ready.signature, request["arguments"], arena, buffers, fault.address)
-        return f"{near and ', at '}{near}: check the mask and the grid"
 
     def _copied(self, request: LaunchRequest) -> Arena:
         try:
@@ -257,6 +253,17 @@ def grid_of(request: LaunchRequest) -> tuple[int, int, int]:
 def _sort(kind: Any) -> Any:
     """A parameter's type, with tuples where JSON has lists."""
     return tuple(map(_sort, kind)) if isinstance(kind, list) else kind
+
+
+def _near(
+    ready: Ready, request: LaunchRequest, arena: Arena, buffers: Sequence[Buffer], views: Sequence[Buffer], fault: Fault
+) -> str:
+    """Where an access lies that goes beyond its tensor."""
+    if fault.kind not in ("out_of_bounds", "outside_view"):
+        return ""
+    among = buffers if fault.kind == "out_of_bounds" else views
+    near = launch_arguments.nearest(ready.signature, request["arguments"], arena, among, fault.address)
+    return f"{near and ', at '}{near}: check the mask and the grid"
 
 
 def _stop(ready: Ready, fault: Fault, more: str = "") -> Stop:

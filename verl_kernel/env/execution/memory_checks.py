@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at the launches of a forward for races and for reads of memory that nobody has written."""
+"""Looks at the launches of a forward for races, for reads of memory that nobody has written, and beyond views."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from verl_kernel.env.executor.counts import LaunchCount
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.faults import line_of, unwritten
 from verl_kernel.env.executor.kernel import Buffer
+from verl_kernel.env.executor.launch_memory import whole_words
 from verl_kernel.env.executor.races import rehearsal
 from verl_kernel.env.executor.races.watch import Watch
 from verl_kernel.env.ipc.execution_messages import Fresh
@@ -58,29 +59,33 @@ class MemoryChecks:
         return made
 
     def launch(
-        self, run: Callable[[Watch | None], LaunchCount], buffers: Sequence[Buffer]
+        self, run: Callable[..., LaunchCount], buffers: Sequence[Buffer], views: Sequence[Buffer]
     ) -> tuple[LaunchCount, list[Fault]]:
         """Run a launch; what it did, and what is found in it.
 
         Args:
-            run: runs it, and looks for races where it is given a watch.
+            run: runs it with buffers, and looks for races where it is given a `watch`.
             buffers: of the launch.
+            views: what the tensors given to it cover of each.
 
         Raises:
             Fault: it stopped; also for a race, or as none could be looked for, where that is refused.
         """
         if not self._is_on:
-            return run(None), []
+            return run(buffers), []
+        outside = _outside(run, buffers, views)
+        if outside and self.refuses:
+            raise outside[0]
         # Triton loads a scalar in each warp and stores it in one, which is a race between warps without effect.
         watch = Watch(self._most_bytes, between_warps=False)
-        count, found = (run(watch), []) if self.refuses else self._tolerant(run, watch, buffers)
+        count, found = (run(buffers, watch=watch), []) if self.refuses else self._tolerant(run, watch, buffers)
         self.not_watched += [*watch.not_watched, *watch.not_decided]
         if self.refuses and watch.not_watched:
             raise Fault("not_watched", f"it could not be watched for {'; nor for '.join(watch.not_watched)}")
-        return count, [*found, *_unwritten(count)]
+        return count, [*outside, *found, *_unwritten(count)]
 
     def _tolerant(
-        self, run: Callable[[Watch | None], LaunchCount], watch: Watch, buffers: Sequence[Buffer]
+        self, run: Callable[..., LaunchCount], watch: Watch, buffers: Sequence[Buffer]
     ) -> tuple[LaunchCount, list[Fault]]:
         """Look for races in a run of which nothing stays, then run it."""
         ranges = [(item.address, item.bytes) for item in buffers]
@@ -88,17 +93,30 @@ class MemoryChecks:
         found: list[Fault] = []
         try:
             with rehearsal.undone(ranges, []):
-                found = _races(run, watch)
+                found = _faults(lambda: run(buffers, watch=watch), "race")
         except MemoryError:
             watch.note("races: its memory cannot be kept while the launch is run again; make tensors smaller")
-        return run(None), found
+        return run(buffers), found
 
 
-def _races(run: Callable[[Watch | None], LaunchCount], watch: Watch) -> list[Fault]:
+def _outside(run: Callable[..., LaunchCount], buffers: Sequence[Buffer], views: Sequence[Buffer]) -> list[Fault]:
+    """Accesses beyond the views that a launch was given, and inside their storage, in a run of which nothing stays."""
+    if all(view.bytes == item.bytes for view, item in zip(views, buffers, strict=True)):
+        return []
+    with rehearsal.undone([(item.address, item.bytes) for item in whole_words(views)], []):
+        found = _faults(lambda: run(views, follow=None), "out_of_bounds")
+    inside = [fault for fault in found if any(0 <= fault.address - item.address < item.bytes for item in buffers)]
+    return [
+        Fault("outside_view", f"{fault}, though inside their storage", fault.line, fault.address) for fault in inside
+    ]
+
+
+def _faults(run: Callable[[], LaunchCount], kind: str) -> list[Fault]:
+    """The fault that stops a launch, if it is of this kind."""
     try:
-        run(watch)
+        run()
     except Fault as fault:
-        return [fault] if fault.kind == "race" else []
+        return [fault] if fault.kind == kind else []
     return []
 
 

@@ -71,6 +71,8 @@ class LaunchRequest(TypedDict):
     pointers: list[tuple[int, int]]
     """Offsets of words in tables of addresses, and of what these lead to."""
     fresh: list[Fresh]
+    views: list[tuple[int, int]]
+    """Offset and length of what the tensors given to the launch cover of each area."""
 
 
 class Launch(TypedDict):
@@ -98,7 +100,7 @@ class Begin(TypedDict):
 
     begin: int
     watch: bool
-    """Whether races and reads of unwritten memory are looked for."""
+    """Whether memory is checked: for races, unwritten reads and accesses beyond views."""
     refuses: bool
     """Whether a launch stops where they are found."""
     backwards: bool

@@ -139,7 +139,7 @@ class Execution:
 
         Args:
             seed: draws the order of programs.
-            watch: whether races and reads of unwritten memory are looked for.
+            watch: whether memory is checked: for races, unwritten reads and accesses beyond views.
             shows: what it shows of stores.
             refuses: whether a launch stops where they are found.
             backwards: whether the order is turned round.

@@ -23,12 +23,16 @@ from verl_kernel.env.trace import TraceEvent
 _STATUSES = {
     "unknown": EvalStatus.RUNTIME_ERROR, "endless": EvalStatus.TIMEOUT,
     "race": EvalStatus.UNSAFE, "unwritten": EvalStatus.UNSAFE, "not_watched": EvalStatus.UNSAFE,
+    "outside_view": EvalStatus.UNSAFE,
     "divergent": EvalStatus.RUNTIME_ERROR, "stopped": EvalStatus.RUNTIME_ERROR,
 }  # fmt: skip
 """Of what stops a launch; an access to memory that stops one is a crash."""
 _COMPILED = "compiled for a GPU and executed"
 _MOST = 32
 """Findings of an evaluation that are kept."""
+_FINDINGS: dict[str, Literal["race", "uninitialised_read", "outside_view"]] = {
+    "race": "race", "unwritten": "uninitialised_read", "outside_view": "outside_view",
+}  # fmt: skip
 Done = TypeVar("Done")
 _FIELDS: tuple[Literal["bytes", "flops", "half_flops", "stored", "computed", "steps"], ...] = (
     *("bytes", "flops", "half_flops", "stored", "computed", "steps"),
@@ -41,7 +45,7 @@ class NativeTrials:
     Args:
         loading: of the candidate, which began the process.
         env: `EvalResult.env`, which says where races were not looked for.
-        checked_in: number of the trial whose memory is checked: for races and reads of what nobody has written.
+        checked_in: number of the trial whose memory is checked: for races, unwritten reads, accesses beyond views.
         checks: `kernelgym.memory_checks`.
     """
 
@@ -148,8 +152,7 @@ def worked(work: Work) -> list[object]:
 
 def _finding(found: Stopped) -> MemoryFinding:
     kernel, message = found["kernel"][:LONGEST_NAME], ADDRESS.sub("0x...", found["message"])[:LONGEST_SENTENCE]
-    kind: Literal["race", "uninitialised_read"] = "race" if found["kind"] == "race" else "uninitialised_read"
-    return MemoryFinding(kind=kind, kernel=kernel, line=found["line"], message=message)
+    return MemoryFinding(kind=_FINDINGS[found["kind"]], kernel=kernel, line=found["line"], message=message)
 
 
 def _verdict(session: CandidateSession, stopped: Stopped) -> Verdict:

@@ -34,8 +34,8 @@ class FollowedLink(Link):
         self.channel, self.memory, self._space = link.channel, link.memory, space
 
     def run(
-        self, unit: Unit, grid: tuple[int, ...], arguments: Mapping[str, Any], ranges: list[Range], is_tried: bool,
-        kept: list[Kind] | None, known: Sequence[Range] = (),
+        self, unit: Unit, grid: tuple[int, ...], arguments: Mapping[str, Any], views: Mapping[Range, Range],
+        is_tried: bool, kept: list[Kind] | None, known: Sequence[Range] = (),
         told: Callable[[Sequence[Range]], list[Fresh]] = lambda places: [],
     ) -> tuple[Launched, list[Range]]:  # fmt: skip
         """Have a launch sampled; what it writes is not known from then on.
@@ -43,13 +43,13 @@ class FollowedLink(Link):
         Raises:
             MemoryError: its tensors with data do not fit into the memory that is granted.
         """
-        tensors = dict(zip(ranges, STATE.tensors, strict=True))
+        tensors = dict(zip(STATE.ranges, STATE.tensors, strict=True))
         areas = self._areas(tensors)
         numbers = {span: number for number, span in enumerate(areas)}
         values = {name: described(value, lambda tensor: _place(tensor, numbers)) for name, value in arguments.items()}
         request = LaunchRequest(
             unit=unit.to_json(), grid=[*grid], arguments=values, areas=list(areas.values()), is_tried=is_tried,
-            kept=kept, pointers=[], fresh=[],
+            kept=kept, pointers=[], fresh=[], views=[],
         )  # fmt: skip
         self.channel.send(Launch(launch=request))
         reply = self.channel.recv()

@@ -93,12 +93,12 @@ class _Link:
     def __init__(self, failure=None):
         self.asked, self.failure = [], failure
 
-    def run(self, unit, grid, arguments, ranges, is_tried, kept, known, told):
-        self.asked.append([grid, sorted(arguments), len(ranges), is_tried, kept])
+    def run(self, unit, grid, arguments, views, is_tried, kept, known, told):
+        self.asked.append([grid, sorted(arguments), len(views), is_tried, kept])
         work = Work(
             bytes=8, flops=2, half_flops=0, stored=4, computed=4, steps=[], reads=[(0, 4)], writes=[(0, 4)]
         )  # fmt: skip
-        return Launched(failure=self.failure, work=None if self.failure else work, base=0), ranges
+        return Launched(failure=self.failure, work=None if self.failure else work, base=0), [*views]
 
 
 def _recorded(run, failure=None):

@@ -41,6 +41,16 @@ def span(tensor: torch.Tensor) -> Range:
     return start, start + (last + 1) * tensor.element_size() if tensor.numel() else start
 
 
+def covered(tensors: Iterable[torch.Tensor], ranges: Iterable[Range]) -> dict[Range, Range]:
+    """What tensors cover of the memory that a launch may touch: from the first element of any to the last."""
+    found: dict[Range, Range] = {}
+    for tensor, (low, high) in zip(tensors, ranges, strict=True):
+        start, stop = (min(max(end, low), high) for end in span(tensor))
+        first, last = found.get((low, high), (start, stop))
+        found[low, high] = min(start, first), max(stop, last)
+    return found
+
+
 def tensors_among(arguments: Iterable[Any]) -> list[torch.Tensor]:
     """Tensors among a launch's arguments, those in tuples, wrappers and descriptors too."""
     return [value for value in _leaves(arguments) if isinstance(value, torch.Tensor)]

@@ -97,7 +97,7 @@ def _executed(
     constants = {item.name for item in kernel.params if item.is_constexpr}
     values = {name: value for name, value in bound.items() if name not in constants}
     told = partial(ALLOCATIONS.told, STATE.tensors, STATE.ranges)
-    done, places = STATE.link.run(unit, grid, values, STATE.ranges, STATE.is_tried, kept, STATE.tables, told)
+    done, places = STATE.link.run(unit, grid, values, STATE.views, STATE.is_tried, kept, STATE.tables, told)
     if done["failure"] is not None:
         raise _failed(done["failure"])
     return done["work"], places

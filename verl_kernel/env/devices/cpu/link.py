@@ -43,8 +43,8 @@ class Link:
         self.channel, self.memory = channel, arena.region(0, arena.size)
 
     def run(
-        self, unit: Unit, grid: tuple[int, ...], arguments: Mapping[str, Any], ranges: list[Range], is_tried: bool,
-        kept: list[Kind] | None, known: Sequence[Range] = (),
+        self, unit: Unit, grid: tuple[int, ...], arguments: Mapping[str, Any], views: Mapping[Range, Range],
+        is_tried: bool, kept: list[Kind] | None, known: Sequence[Range] = (),
         told: Callable[[Sequence[Range]], list[Fresh]] = lambda places: [],
     ) -> tuple[Launched, list[Range]]:  # fmt: skip
         """Run a launch there; one that an autotuner tries leaves nothing behind.
@@ -53,7 +53,7 @@ class Link:
             unit: its kernel.
             grid: three sizes.
             arguments: those that are no constants, by name.
-            ranges: memory that it may touch.
+            views: memory that it may touch, with what the tensors given to it cover of that.
             is_tried: whether an autotuner tries it.
             kept: kinds of stores that happen; all if None.
             known: memory that holds tables of addresses.
@@ -65,7 +65,7 @@ class Link:
         Raises:
             MemoryError: its tensors do not fit into the memory that is granted.
         """
-        places = _places(set(ranges), len(self.memory))
+        places = _places(set(views), len(self.memory))
         place = partial(_offset, places=places)
         values = {name: described(value, place) for name, value in arguments.items()}
         self._copy(places, inwards=True)
@@ -81,6 +81,7 @@ class Link:
                     kept=kept,
                     pointers=tables.pointers(known, places),
                     fresh=[] if is_tried else told([*places]),
+                    views=[_view(views[start, stop], offset - start) for (start, stop), offset in places.items()],
                 )
             )
         )
@@ -108,6 +109,11 @@ def _places(ranges: set[Range], size: int) -> Places:
     if end + _GAP > size:
         raise MemoryError("the tensors of a launch are larger than the memory that is granted")
     return places
+
+
+def _view(view: Range, moved: int) -> tuple[int, int]:
+    """Its place in the arena, and its length."""
+    return view[0] + moved, view[1] - view[0]
 
 
 def described(value: Any, place: Callable[[torch.Tensor], Any]) -> Any:

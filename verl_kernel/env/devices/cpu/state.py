@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from verl_kernel.env.devices.cpu import tables
-from verl_kernel.env.devices.cpu.launch_requests import Granted, Range, tensors_among
+from verl_kernel.env.devices.cpu.launch_requests import Granted, Range, covered, tensors_among
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.trace import TraceEvent
 
@@ -40,6 +40,8 @@ class LaunchState:
         """The memory of those that may hold addresses."""
         self.ranges: list[Range] = []
         """The memory of each that the launch may touch."""
+        self.views: dict[Range, Range] = {}
+        """What the tensors among the arguments cover of it."""
         self._kept: tuple[Kind, ...] | None = None
         self._only: frozenset[int] | None = None
         self._number = -1
@@ -59,8 +61,11 @@ class LaunchState:
         self._number += not self.is_tried
         self.tensors = tensors_among(arguments)
         self.tables = tables.tables(self.tensors) if self.has_data else []
+        given = len(self.tensors)
         self.tensors += tables.reached(self.tables)
         self.ranges = [self.granted.memory(tensor) for tensor in self.tensors]
+        whole = self.ranges[given:] if self.has_data else self.ranges  # a table's word leads to any place of a tensor
+        self.views = covered(self.tensors[:given], self.ranges[:given]) | {place: place for place in whole}
         is_concerned = self._only is None or self._number in self._only
         return None if self._kept is None or self.is_tried or not is_concerned else [*self._kept]
 
