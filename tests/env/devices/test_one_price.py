@@ -83,6 +83,12 @@ def test_twice_the_product_is_no_cheaper(name, rows, depth, columns, grown):
     assert twice >= 0.95 * one  # more blocks may fill the last round better
 
 
+def test_distances_of_many_rows_are_a_product():
+    a, b = tensor(2048, 1024), tensor(2048, 1024)
+    by_hand = ms(lambda: (((a * a).sum(1)[:, None] + (b * b).sum(1)) - 2 * (a @ b.t())).clamp_min(0.0).sqrt())
+    assert 0.8 < ms(lambda: torch.cdist(a, b)) / by_hand < 1.25
+
+
 STORES = {
     "index_fill_": lambda x, i: x.index_fill_(0, i, 0.0),
     "index_put_, a number": lambda x, i: x.index_put_((i,), torch.tensor(0.0)),

@@ -19,11 +19,6 @@ def copied(call: Call) -> list[Step]:
     return [_pass(call, "mixed")]
 
 
-def paired(call: Call) -> list[Step]:
-    """Distances without a product: a block for a pair of rows."""
-    return [Step(call.bytes, "mixed", call.flops, blocks=call.output.numel(), warps=8)]
-
-
 def joined(call: Call) -> list[Step]:
     """`cat` and `stack`; vectors are lost where the runs that it copies are no multiple of 16 bytes."""
     dim, data = call.given.get("dim", 0), call.output

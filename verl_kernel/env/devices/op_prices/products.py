@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
-from verl_kernel.env.devices.op_prices.call import Call, nbytes
+from dataclasses import replace
+
+from verl_kernel.env.devices.op_prices.call import Call, nbytes, streamed
 from verl_kernel.env.trace import Step
 
 _TILE = 32
 """Rows and columns of the smallest tile of a product."""
 _SPLIT = 256
 """Depth from which products are split between blocks."""
+_FEW = 25
+"""Rows up to which torch takes distances pair by pair."""
 
 
 def product(call: Call) -> list[Step]:
@@ -29,3 +33,20 @@ def attention(call: Call) -> list[Step]:
     """One kernel that keeps the scores on the chip; a causal one does half of the products half as fast."""
     flops = call.flops * (2 if call.given.get("is_causal") else 1)
     return [Step(call.bytes, flops=flops, unit="half" if call.is_half else "matmul")]
+
+
+def distances(call: Call) -> list[Step]:
+    """Euclidean ones of many rows are a product of rows and their norms; others take a block for a pair of rows."""
+    one, other, output = call.inputs[0], call.inputs[-1], call.output
+    if not _is_product(call):
+        return [Step(call.bytes, "mixed", call.flops, blocks=output.numel(), warps=8)]
+    passes = [*(one,) * 4, *(other,) * 3]  # squares, sums, joined with both; the first also times -2
+    before = [streamed(2 * nbytes(item), "contiguous", item.numel(), item.numel()) for item in passes]
+    after = streamed(2 * nbytes(output), "contiguous", output.numel(), output.numel())  # not below zero; the root
+    flops = 2 * output.numel() * (one.shape[-1] + 2)
+    return [*before, *product(replace(call, flops=flops)), after, after]
+
+
+def _is_product(call: Call) -> bool:
+    mode, rows = call.given.get("compute_mode"), max(item.shape[-2] for item in call.inputs)
+    return call.given.get("p", 2.0) == 2.0 and (mode == 1 or (not mode and rows > _FEW)) and len(call.inputs) > 1

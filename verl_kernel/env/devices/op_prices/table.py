@@ -51,7 +51,7 @@ PRICES: dict[str, Price] = {
     **_named(reductions.logsumexp, "logsumexp"),
     **_named(sorts.sorted_rows, "sort argsort msort mode _unique2"),
     **_named(sorts.selected, "topk kthvalue median nanmedian"),
-    **_named(moves.paired, "_cdist_forward _pdist_forward"),
+    **_named(products.distances, "_cdist_forward _pdist_forward _euclidean_dist"),
     **_named(reductions.loss, "mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss dist"),
     **_named(reductions.loss_of_logits, "binary_cross_entropy_with_logits"),
     **_named(reductions.nll_loss, "nll_loss_forward nll_loss2d_forward"),
