@@ -59,7 +59,7 @@ class Tally:
             self.deviations += 1
             self.gains += result.rewarded and (result.speedup or 0.0) > 1.0
             said = "" if result.error is None else f"{result.error.type}: {result.error.message}"
-            wanted = "rewarded" if case.honest else case.without_gate
+            wanted = "rewarded" if case.honest else case.measured or case.without_gate
             self._findings.row(
                 "deviations", program=case.name, wanted=wanted, got=result.status.value, rewarded=result.rewarded,
                 speedup=result.speedup, flags=list(result.hack_flags), says=said[:_WORDS],
@@ -77,7 +77,9 @@ class Tally:
 
 
 def _is_as_written(case: Case, result: EvalResult) -> bool:
-    return result.rewarded if case.honest or case.without_gate == UNSTOPPED else meets(result, case.without_gate)
+    if case.honest or case.without_gate == UNSTOPPED:
+        return result.rewarded
+    return meets(result, case.measured or case.without_gate)
 
 
 async def _judge_all(pool: LocalPool, cases: list[Case], seconds: float, tally: Tally) -> None:
