@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checks of the judge: by name, what is said with the check, and what shows it."""
 
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,16 +9,17 @@ import pytest
 import torch
 
 from tests.env.compilation.refused_programs import TASKS
+from tests.env.judge.compiling.test_stage import SLOW, tuned
 from tests.env.judge.compiling.test_stage import program as compiled
-from tests.env.judge.compiling.test_stage import tuned
 from tests.env.programs import HONEST, REFERENCE
 from tests.env.true_size.programs import ROWS, rows
-from tests.mutation.shown import Judges, Shown, attack, body, passing, program, value
+from tests.mutation.shown import Judges, Shown, attack, body, passing, program, told, value
 from verl_kernel.env.clocks.base import Measurement
 from verl_kernel.env.compilation import occupancy
-from verl_kernel.env.ipc.channel import ProtocolError
+from verl_kernel.env.ipc.channel import ChannelClosed, ProtocolError
 from verl_kernel.env.judge.compiling.code import CodeStore
 from verl_kernel.env.judge.evaluation import Evaluation
+from verl_kernel.env.judge.executing import ExecutionDied
 from verl_kernel.env.judge.hidden_work import CpuTime
 from verl_kernel.env.judge.output_check import OutputCheck
 from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, RunnerProcess
@@ -27,6 +29,7 @@ from verl_kernel.env.judge.stages import Stages
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 from verl_kernel.env.tamper.hack_flags import HackFlag, read_notes
+from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent
 
 FORGED = "hacking/ForgedMessage ['forged_message']"
@@ -34,7 +37,7 @@ ANSWERS = "tests/env/judge/compiling/test_code.py::test_an_answer_that_no_kernel
 AT_THE_ENDS = "self.right(x, y)\nreturn self.torch_only(x, y) + (y.max() < 0) + (y.min() > 0)"
 RIGHT_ON_ONE_TRIAL = {"correctness_trials": 1}
 COMPILED = {"compile_for": "sm_90"}
-REDUCED = {"true_size": "auto", "correctness_trials": 2, "seed": 11}
+REDUCED = {"true_size": "auto", "correctness_trials": 2}
 LARGE = "x.numel() > 1 << 24"
 
 
@@ -113,10 +116,48 @@ def too_wide(shown: Shown) -> Shown:
 
 STOPPED = {"stopped": {"kind": "race", "kernel": "k", "line": 1, "message": "it stopped"}}
 COUNTED = dry_session.Counted([TraceEvent("launch", "k", source=CANDIDATE_FILE)], [], 1, 1.0)
-CRASHES_LARGER = """import ctypes
+BOMB = """import ctypes
 class Bomb:
     def __del__(self, boom=ctypes.string_at): boom(0)
 """
+
+def at_second_size(before: str, host: str) -> Shown:
+    """The verdict on a program of which a statement depends on whether it runs at the first reduced size."""
+
+    def judged(judges: Judges) -> str:
+        judge = judges.of(**REDUCED)
+        small = judge._sizes.of(Task(ROWS)).copies[0].sizes
+        return told(judge.evaluate(Task(ROWS), before + rows(host.format(small[32768] * small[16384]))))
+
+    return judged
+
+
+def told_to_the_dead() -> object:
+    """What becomes of a message to a runner that has ended."""
+
+    def send(message: object) -> None:
+        raise ChannelClosed("it has ended")
+
+    return RunnerProcess.tell(SimpleNamespace(channel=SimpleNamespace(send=send), end=lambda grace_s: 3), {})
+
+
+def ended() -> object:
+    """What becomes of a runner that has ended, of which another process holds the channel open."""
+    nothing: Any = SimpleNamespace(
+        channel=SimpleNamespace(fileno=lambda: 5), pidfd=7, _ready=lambda *args: [7], _next_look=inf
+    )
+    return RunnerProcess._step(nothing, 1.0, 1.0)
+
+
+def killed_by_its_kernel() -> object:
+    """What becomes of a forward without data whose kernel ends the executing process."""
+
+    def started() -> None:
+        raise ExecutionDied("it ended", by_kernel=True)
+
+    execution: Any = SimpleNamespace(started=started, end=print)
+    return dry_session.DrySession._ask_both(None, execution, {}, None, None, ())
+
 
 TABLE: dict[str, tuple[str, Shown]] = {
     "judge.ablation:Ablation.finds_decoy": ("incorrect/WrongValues", body(AT_THE_ENDS, **RIGHT_ON_ONE_TRIAL)),
@@ -137,7 +178,7 @@ TABLE: dict[str, tuple[str, Shown]] = {
         too_wide(program(TASKS["sum"], compiled(launch="k[(2,)](x, y, out, 256, BLOCK=128)"), **COMPILED)),
     ),
     "judge.compiling.stage:CompileStage._refuse_configuration": (
-        "ok, paid", program(TASKS["sum"], tuned((256, 64), (64, 2)), **COMPILED),
+        "ok, paid", program(TASKS["sum"], tuned((256, 64), (64, 2), body=SLOW), **COMPILED),
     ),
     "judge.evaluation:Evaluation._static": ("rejected_static/size", program(REFERENCE, f"{HONEST}#{'#' * (101 << 10)}")),
     "judge.evaluation:Evaluation._static 2": (
@@ -173,6 +214,15 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "judge.runner_client:RunnerClient.parse": (FORGED, answered({"notes": {"unheard_of": "x"}})),
     "judge.runner_client:RunnerClient._failure": (
         FORGED, answered({"failure": {"status": "ok", "type": "", "message": ""}}),
+    ),
+    "judge.processes.runner:RunnerProcess.tell": ("raised RunnerDied: 3", value(told_to_the_dead)),
+    "judge.processes.runner:RunnerProcess._step": ("raised ChannelClosed", value(ended)),
+    "judge.sizes.dry_session:DrySession._ask_both": ("raised NotFollowed: it ended", value(killed_by_its_kernel)),
+    "judge.sizes.reduced_evaluation:ReducedEvaluation._verified": (
+        "crash/Crash", at_second_size(BOMB, "self.bomb = getattr(self, 'bomb', None) or (Bomb() if n > {} else None)"),
+    ),
+    "judge.sizes.reduced_evaluation:ReducedEvaluation._further_trials": (
+        "incorrect/WrongValues", at_second_size("", "n = n if n <= {} else 0"),
     ),
     "judge.sizes.dry_session:_read": ("hacking/ForgedMessage", dry({"reasons": "", "replies": []})),
     "judge.sizes.dry_session:_read 2": ("runtime_error/WithoutData", dry({"reasons": ["it reads"], "replies": []})),

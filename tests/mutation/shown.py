@@ -32,14 +32,16 @@ class Judges:
 
     def __init__(self, first: Judge) -> None:
         self._first = first
+        self._made: dict[tuple[object, ...], Judge] = {}
 
     def of(self, **changes: Any) -> Judge:
         """A judge with these options."""
-        seed = changes.pop("seed", 5)
-        judge = Judge(replace(OPTIONS, **changes), seed)
-        judge._zygote, judge._executor = self._first._zygote, self._first._executor
-        judge._compiler = self._first._compiler if "compile_for" in changes else None
-        return judge
+        key = tuple(sorted(changes.items()))
+        if key not in self._made:
+            self._made[key] = judge = Judge(replace(OPTIONS, **changes), seed=5)
+            judge._zygote, judge._executor = self._first._zygote, self._first._executor
+            judge._compiler = self._first._compiler if "compile_for" in changes else None
+        return self._made[key]
 
 
 Shown = Callable[[Judges], str]

@@ -18,7 +18,7 @@ import verl_kernel.env
 ENV = Path(verl_kernel.env.__file__).parent
 Functions = ast.FunctionDef | ast.AsyncFunctionDef
 _OURS = frozenset(
-    "InfraError EnvironmentNotReady ConfigError TaskError ExecutionDied failure _failed refusal".split()
+    "InfraError EnvironmentNotReady ConfigError TaskError ExecutionDied failure _failed refusal known".split()
 )
 """What says that the evaluator or the task is to blame, and not the candidate."""
 _DIFFERENCES = frozenset(("str | None", "Unlike | None", "tuple[str, str] | None", "tuple[HackFlag, str] | None"))
@@ -64,8 +64,10 @@ def _verdict(node: ast.stmt, function: Functions) -> bool:
     """A statement that raises what ends an evaluation by the candidate's doing."""
     if not isinstance(node, ast.Raise) or node.exc is None:
         return False
-    made = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
-    return isinstance(node.exc, ast.Call) and getattr(made, "id", getattr(made, "attr", "")) not in _OURS
+    if not isinstance(node.exc, ast.Call | ast.Subscript):
+        return False
+    made = node.exc.func if isinstance(node.exc, ast.Call) else node.exc.value
+    return getattr(made, "id", getattr(made, "attr", "")) not in _OURS
 
 
 def _difference(node: ast.stmt, function: Functions) -> bool:

@@ -3,14 +3,14 @@
 
 import pytest
 
-from tests.mutation import judge_table
+from tests.mutation import judge_table, task_table, watch_table
 from tests.mutation.off import switched_off
 from tests.mutation.shown import judges as all_judges
 from tests.mutation.shown import outcome
 from tests.mutation.sites import sites
 
 SITES = {site.name: site for site in sites() if not site.file.startswith("static_check")}
-TABLE = {**judge_table.TABLE}
+TABLE = {**judge_table.TABLE, **watch_table.TABLE, **task_table.TABLE}
 
 
 @pytest.fixture(scope="module")
