@@ -121,6 +121,7 @@ class Bomb:
     def __del__(self, boom=ctypes.string_at): boom(0)
 """
 
+
 def at_second_size(before: str, host: str) -> Shown:
     """The verdict on a program of which a statement depends on whether it runs at the first reduced size."""
 
@@ -167,22 +168,29 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "judge.compiling.code:Translation.__post_init__ 2": ("passes", passing(f"{ANSWERS}[answer3]")),
     "judge.compiling.code:Translation.__post_init__ 3": ("passes", passing(f"{ANSWERS}[answer4]")),
     "judge.compiling.code:CodeStore.code": (
-        "instructions have numbers", value(lambda: CodeStore.code(None, None, None, ["stores"], None, None)),
+        "instructions have numbers",
+        value(lambda: CodeStore.code(None, None, None, ["stores"], None, None)),
     ),
     "judge.compiling.code:_read": ("passes", passing(f"{ANSWERS}[answer0]")),
     "judge.compiling.stage:CompileStage.finish": (
-        "compile_error/OutOfResources", program(TASKS["sum"], tuned((256, 64)), **COMPILED),
+        "compile_error/OutOfResources",
+        program(TASKS["sum"], tuned((256, 64)), **COMPILED),
     ),
     "judge.compiling.stage:CompileStage.finish 2": (
         "compile_error/OutOfResources",
         too_wide(program(TASKS["sum"], compiled(launch="k[(2,)](x, y, out, 256, BLOCK=128)"), **COMPILED)),
     ),
     "judge.compiling.stage:CompileStage._refuse_configuration": (
-        "ok, paid", program(TASKS["sum"], tuned((256, 64), (64, 2), body=SLOW), **COMPILED),
+        "ok, paid",
+        program(TASKS["sum"], tuned((256, 64), (64, 2), body=SLOW), **COMPILED),
     ),
-    "judge.evaluation:Evaluation._static": ("rejected_static/size", program(REFERENCE, f"{HONEST}#{'#' * (101 << 10)}")),
+    "judge.evaluation:Evaluation._static": (
+        "rejected_static/size",
+        program(REFERENCE, f"{HONEST}#{'#' * (101 << 10)}"),
+    ),
     "judge.evaluation:Evaluation._static 2": (
-        "rejected_static/import", program(REFERENCE, f"{HONEST}\nimport sys\n", static_check="coverage"),
+        "rejected_static/import",
+        program(REFERENCE, f"{HONEST}\nimport sys\n", static_check="coverage"),
     ),
     "judge.evaluation:Evaluation._judge": ("crash/Crash", attack("crash_at_exit")),
     "judge.evaluation:Evaluation._trial": ("incorrect/WrongValues", attack("half_the_rows")),
@@ -192,7 +200,8 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "judge.evaluation:Evaluation._find_decoys": ("decoy/NoLaunch", attack("torch_only")),
     "judge.hidden_work:CpuTime.read": ("processor times", value(lambda: CpuTime.read(1, {"own": 1.5}, 0))),
     "judge.native_trials:NativeTrials._guarded": (
-        "passes", passing("tests/env/judge/test_executing.py::test_a_kernel_that_ends_the_process_has_crashed"),
+        "passes",
+        passing("tests/env/judge/test_executing.py::test_a_kernel_that_ends_the_process_has_crashed"),
     ),
     "judge.native_trials:NativeTrials._refuse": ("compile_error", attack("b6_failing_launch")),
     "judge.native_trials:NativeTrials._refuse 2": ("crash/CompiledOutOfBounds", attack("b4_load_outside")),
@@ -213,26 +222,36 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "judge.runner_client:RunnerClient.ask 6": ("runtime_error/ValueError", body("raise ValueError('boo')")),
     "judge.runner_client:RunnerClient.parse": (FORGED, answered({"notes": {"unheard_of": "x"}})),
     "judge.runner_client:RunnerClient._failure": (
-        FORGED, answered({"failure": {"status": "ok", "type": "", "message": ""}}),
+        FORGED,
+        answered({"failure": {"status": "ok", "type": "", "message": ""}}),
     ),
     "judge.processes.runner:RunnerProcess.tell": ("raised RunnerDied: 3", value(told_to_the_dead)),
     "judge.processes.runner:RunnerProcess._step": ("raised ChannelClosed", value(ended)),
     "judge.sizes.dry_session:DrySession._ask_both": ("raised NotFollowed: it ended", value(killed_by_its_kernel)),
     "judge.sizes.reduced_evaluation:ReducedEvaluation._verified": (
-        "crash/Crash", at_second_size(BOMB, "self.bomb = getattr(self, 'bomb', None) or (Bomb() if n > {} else None)"),
+        "crash/Crash",
+        at_second_size(BOMB, "self.bomb = getattr(self, 'bomb', None) or (Bomb() if n > {} else None)"),
     ),
     "judge.sizes.reduced_evaluation:ReducedEvaluation._further_trials": (
-        "incorrect/WrongValues", at_second_size("", "n = n if n <= {} else 0"),
+        "incorrect/WrongValues",
+        at_second_size("", "n = n if n <= {} else 0"),
     ),
     "judge.sizes.dry_session:_read": ("hacking/ForgedMessage", dry({"reasons": "", "replies": []})),
     "judge.sizes.dry_session:_read 2": ("runtime_error/WithoutData", dry({"reasons": ["it reads"], "replies": []})),
     "judge.sizes.dry_session:_read 3": ("hacking/EditedTrace", dry({"reasons": [], "replies": []})),
     "judge.sizes.dry_session:_refuse": ("it stopped", value(lambda: dry_session._refuse(STOPPED))),
-    "judge.sizes.dry_session:_counted": ("is not what its kernels did", value(lambda: dry_session._counted([COUNTED], []))),
+    "judge.sizes.dry_session:_counted": (
+        "is not what its kernels did",
+        value(lambda: dry_session._counted([COUNTED], [])),
+    ),
     "judge.sizes.dry_session:_followed": ("incorrect/OtherOutput", value(lambda: unlike([]))),
-    "judge.sizes.dry_session:DrySession._ask": ("ok, not paid", program(ROWS, rows("[] if n < 1 << 24 else [].pop()"), **REDUCED)),
+    "judge.sizes.dry_session:DrySession._ask": (
+        "ok, not paid",
+        program(ROWS, rows("[] if n < 1 << 24 else [].pop()"), **REDUCED),
+    ),
     "judge.sizes.reduced_evaluation:ReducedEvaluation._take": (
-        "size_dependent", program(ROWS, rows("n = n if n < 1 << 24 else n // 2"), **REDUCED),
+        "size_dependent",
+        program(ROWS, rows("n = n if n < 1 << 24 else n // 2"), **REDUCED),
     ),
     "tamper.hack_flags:read_notes": ("a runner cannot note only_moves", value(lambda: read_notes({"only_moves": "x"}))),
 }

@@ -106,7 +106,9 @@ def noted(done: Callable[[], object]) -> Shown:
 
 def passing(node: str) -> Shown:
     """Whether a test passes."""
-    return lambda judges: "passes" if pytest.main(["-q", "-p", "no:cacheprovider", "--no-header", node]) == 0 else "fails"
+    return lambda judges: (
+        "passes" if pytest.main(["-q", "-p", "no:cacheprovider", "--no-header", node]) == 0 else "fails"
+    )
 
 
 def outcome(shown: Shown, judges: Judges) -> str:
