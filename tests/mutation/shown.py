@@ -34,6 +34,10 @@ class Judges:
         self._first = first
         self._made: dict[tuple[object, ...], Judge] = {}
 
+    def anew(self) -> Judges:
+        """Judges that have prepared no task."""
+        return Judges(self._first)
+
     def of(self, **changes: Any) -> Judge:
         """A judge with these options."""
         key = tuple(sorted(changes.items()))
@@ -56,8 +60,8 @@ def judges() -> Iterator[Judges]:
 
 @lru_cache(maxsize=1)
 def corpus() -> dict[str, Case]:
-    """The programs of `tests/exploits`, by name."""
-    return {case.name: case for case in load()}
+    """The attacks of `tests/exploits`, by name."""
+    return {case.name: case for case in load() if not case.honest}
 
 
 def program(task: str, source: str, **changes: Any) -> Shown:
@@ -80,7 +84,9 @@ def told(result: EvalResult) -> str:
     kind = "" if result.error is None else f"/{result.error.type}"
     paid = "paid" if result.rewarded and result.speedup else "not paid"
     unknown = "" if result.true_size is None else f"; {result.true_size.unknown}"
-    return f"{result.status.value}{kind}, {paid}, {[*result.hack_flags]}{unknown}"
+    share = "" if result.number_coverage is None else f", coverage {result.number_coverage:.2f}"
+    faster = "" if result.speedup is None else f", {result.speedup:.3g} times as fast"
+    return f"{result.status.value}{kind}, {paid}, {[*result.hack_flags]}{share}{faster}{unknown}"
 
 
 def value(done: Callable[[], object]) -> Shown:

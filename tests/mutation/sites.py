@@ -85,7 +85,8 @@ def _change(node: ast.stmt, function: Functions) -> bool:
 
 
 def _note(node: ast.stmt, function: Functions) -> bool:
-    return "note" in _called(node) and "HackFlag" in ast.unparse(node) or "WIRE.note" in ast.unparse(node)
+    text = ast.unparse(node)
+    return "WIRE.note" in text or ("note" in _called(node) and "HackFlag" in text)
 
 
 def _defect(node: ast.stmt, function: Functions) -> bool:

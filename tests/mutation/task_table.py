@@ -114,7 +114,7 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "clocks.cuda.crosscheck:mismatch 2": ("of a call unexplained", crosschecked(1.0, 90.0)),
     "reference.defects.answers:idle_answers": ("zeros_pass: ", audited("(x.abs() + y.abs()).clamp(max=0.0)")),
     "reference.defects.answers:idle_answers 2": (
-        "the output of the first trial",
+        "constant_output: the output of the first trial",
         audited("(x + y).softmax(-1).sum(-1)"),
     ),
     "reference.defects.answers:idle_answers 3": ("zeros_pass_allclose", audited("1e-6 * (x + y).softmax(-1) * y")),
@@ -122,7 +122,7 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "reference.defects.answers:_not_finite": ("not_finite", audited("(x + y) / torch.zeros(64)")),
     "reference.defects.dependence:_ignored_input": ("ignored_input", audited("x.exp() + y * 0")),
     "reference.defects.dependence:_ignored_weights": (
-        "in all 2 parameters",
+        "ignored_weights: with other numbers in all 2 parameters",
         audited("x + y + self.l(x) * 0", "self.l = nn.Linear(64, 64)"),
     ),
     "reference.defects.dependence:_ignored_weights 2": (
@@ -137,7 +137,11 @@ TABLE: dict[str, tuple[str, Shown]] = {
         "constant_inputs",
         audited("x * y", other="torch.zeros(3, dtype=torch.int64)", first="torch.zeros(3, dtype=torch.int64)"),
     ),
-    "reference.defects.search:_known 3": ("insensitive", audited("x + torch.sigmoid(y) * 1e-9")),
+    "reference.defects.search:_known 3": (
+        "fixed_input",
+        audited("x + y", other="torch.full((64,), 7)"),
+    ),
+    "reference.defects.search:_known 4": ("insensitive", audited("x + torch.sigmoid(y) * 1e-9")),
     "reference.defects.search:_too_small": ("too_small_to_time", audited("x * y", ms=LEAST_MS / 2)),
     "reference.defects.trials:finding": ("zeros_pass: ", audited("(x.abs() + y.abs()).clamp(max=0.0)")),
 }

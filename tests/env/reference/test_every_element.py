@@ -144,11 +144,19 @@ def test_an_input_that_the_reference_bears_no_other_way_is_told(device):
     )
 
 
+WEIGHTED = """class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.{start}(8))
+
+    def forward(self, x, y):
+        return x.mean() + y * self.w
+"""
+
+
 @pytest.mark.parametrize("start", ["zeros", "ones"])
 def test_every_element_of_weights_that_start_alike_is_another(start, device):
-    text = TASK.format(made="torch.rand(6, 8)").replace(
-        "        sizes =", "        inputs = [*inputs, inputs[1] * self.w]\n        sizes ="
-    )
-    made = f"class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.w = nn.Parameter(torch.{start}(8))\n"
-    weight = Reference(Task(text.replace("class Model(nn.Module):\n", made)), device).state["w"]
+    head, _, rest = TASK.format(made="torch.rand(6, 8)").partition("class Model")
+    text = head + WEIGHTED.format(start=start) + "\ndef get_inputs" + rest.partition("def get_inputs")[2]
+    weight = Reference(Task(text), device).state["w"]
     assert weight.unique().numel() == 8 and (weight != (start == "ones")).all()

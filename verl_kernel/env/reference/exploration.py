@@ -188,7 +188,7 @@ def _has_room(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], least: float) 
 
 
 def _flags(program: ReferenceProgram, known: Preparation, probe: Value, expected: Value) -> list[str]:
-    """Whether outputs are the same in every trial, varied ones among them, and which inputs; else terms without effect."""
+    """What is the same in every trial, varied ones among them; terms without effect."""
     trials = [draw_trial(program, known, _FLAGS, number, kind) for number, kind in enumerate(KINDS)]
     inputs, outputs = [probe, *(trial.inputs for trial in trials)], [expected, *(trial.expected for trial in trials)]
     if not all(expected.agrees(output) or expected.is_same_constant(output) for output in outputs):
