@@ -105,6 +105,11 @@ TABLE: dict[str, tuple[dict[str, Callable[..., Any]], str, Shown]] = {
 REMOTE: dict[str, tuple[str, Shown]] = {
     "the order of programs": ("incorrect/WrongValues", program(CUMSUM.reference, HEAD + IN_ORDER)),
     "memory checks": ("unsafe/CompiledRace", program(TWICE.reference, RACING, memory_checks="refuse")),
+    "landlock": (
+        "runtime_error/PermissionError",
+        body("open('/etc/passwd').read(1)\nreturn self.right(x, y)"),
+    ),
+    "seccomp": ("runtime_error/PermissionError", attack("b13_memory_files")),
     "bulk reads": ("hacking/HostAccess", attack("pickled")),
     "poison where nothing was written": ("incorrect/WrongValues", program(REFERENCE, EMPTY)),
 }

@@ -32,6 +32,8 @@ OFF: dict[str, dict[str, Callable[..., Any]]] = {
     },
     "memory checks": {"execution.memory_checks:MemoryChecks.begin": _unwatched},
     "poison where nothing was written": {"devices.poison:_fill": lambda tensor, number: None},
+    "landlock": {"sandbox.landlock:restrict": lambda *paths: None},
+    "seccomp": {"sandbox.seccomp:restrict": lambda profile: None},
     "bulk reads": {"tamper.tripwire:Tripwire.read_in_bulk": lambda self, tensor, how: None},
 }  # fmt: skip
 """By check, what stands in the place of functions."""
