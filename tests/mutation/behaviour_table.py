@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import tests.exploits.corpus
 from tests.env.judge.test_ablation import SECOND_HALF
 from tests.env.judge.test_native_memory import RACING
@@ -15,10 +17,11 @@ from tests.env.programs import REFERENCE, candidate
 from tests.env.tamper.test_tripwire import COPY
 from tests.exploits.tasks import TASKS
 from tests.mutation.shown import Shown, attack, body, program
+from verl_kernel.env.comparison.compare import _judge
 from verl_kernel.env.reference.kinds import KINDS
 from verl_kernel.env.reference.reference import Reference
 
-_TRIAL = Reference.trial
+_TRIAL, _JUDGE = Reference.trial, _judge
 FAR = "(x.abs().max() > 60)"
 ALL_BELOW, ALL_ABOVE = "(x.max() < 0) * (y.max() < 0)", "(x.min() > 0) * (y.min() > 0)"
 WRONG_ON = {
@@ -45,6 +48,12 @@ def drawn_for(kind: str) -> dict[str, Callable[..., Any]]:
         return _TRIAL(self, secret, number, "drawn" if asked == kind else asked)
 
     return {"reference.reference:Reference.trial": trial}
+
+
+def lenient(wanted: torch.Tensor, given: torch.Tensor, *more: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """A comparison that takes NaN for anything."""
+    good, error = _JUDGE(wanted, given, *more)
+    return good | given.isnan(), error
 
 
 def usual(session: Any, number: int, kind: Any, inspect: bool) -> Any:
@@ -97,6 +106,7 @@ TABLE: dict[str, tuple[dict[str, Callable[..., Any]], str, Shown]] = {
     "what of the reference is needed": (
         {"judge.evaluation:bounded": lambda measured, *more: measured}, "ok, paid", program(SLIGHT, DOUBLED),
     ),
+    "numbers that are none": ({"comparison.compare:_judge": lenient}, "incorrect/WrongValues", attack("nan")),
     "sharp scales": (
         {"reference.exploration:_least": lambda *args: 1.0}, "incorrect/WrongValues",
         attack("b11_small_rows", correctness_trials=1),
