@@ -197,7 +197,8 @@ class EvalResult(Record):
     attempts: int = 1
     task_flags: tuple[str, ...] = ()
     """What makes it a poor task, whoever answers it: `constant_inputs`, `constant_output` (the same in every trial,
-    however varied; then nothing is rewarded, since a replay or a constant would be right too)."""
+    however varied; then nothing is rewarded, since a replay or a constant would be right too), `fixed_input:<number>`
+    (that tensor is the same in every trial) and `insensitive:<op>`."""
     seed_commit: str | None = None
     """SHA-256 of the judge's secret seed: proves afterwards which inputs were used."""
 

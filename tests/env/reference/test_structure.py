@@ -38,6 +38,7 @@ MADE = {
     "unit rows": lambda seed: torch.nn.functional.normalize(random(seed), dim=-1),
     "one-hot": one_hot,
     "one-hot integers": lambda seed: one_hot(seed).long(),
+    "identity": lambda seed: torch.eye(SIZE),
 }
 HOLDS = {
     "sorted": lambda x: (x[..., 1:] >= x[..., :-1]).all(),
@@ -53,6 +54,7 @@ HOLDS = {
     "unit rows": lambda x: torch.allclose(x.square().sum(-1), torch.ones(()), atol=1e-5),
     "one-hot": lambda x: ((x == 0) | (x == 1)).all() and (x.sum(-1) == 1).all(),
     "one-hot integers": lambda x: ((x == 0) | (x == 1)).all() and (x.sum(-1) == 1).all(),
+    "identity": lambda x: ((x == 0) | (x == 1)).all() and (x.sum(-1) == 1).all(),
 }
 
 

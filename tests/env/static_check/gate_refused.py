@@ -833,6 +833,9 @@ D = collections.defaultdict(helper)
 from collections import defaultdict
 D = defaultdict(lambda: torch.relu(torch.ones(3)))
 ---
+from collections import defaultdict
+D = [defaultdict][0]
+---
 from collections import deque
 D = deque()
 def f(x): D.extendleft([x])

@@ -22,7 +22,7 @@ from verl_kernel.env.reference.jitter import jittered
 from verl_kernel.env.reference.kinds import ENDS, KINDS, Kind
 from verl_kernel.env.reference.preparation import Preparation, Traits
 from verl_kernel.env.reference.program import ReferenceProgram
-from verl_kernel.env.reference.roles import same_bytes
+from verl_kernel.env.reference.roles import same_bytes, unchanged
 from verl_kernel.env.reference.terms import INSENSITIVE, ineffective
 from verl_kernel.env.reference.trial import SIZED_DRAWS, draw_trial
 from verl_kernel.env.reference.value import Value
@@ -31,6 +31,8 @@ from verl_kernel.env.seeding import seed_of
 from verl_kernel.env.weights import Constants, copy_state, find_constants, renewed
 from verl_kernel.errors import TaskError
 
+FIXED_INPUT = "fixed_input:"
+"""Begins the flag of a task of which an input is the same in every trial, however varied; its number follows."""
 _PROBE, _FLAGS = b"probe", b"flags"
 _DRAWS = 3
 """Draws of a preparation where sizes do not change."""
@@ -186,13 +188,23 @@ def _has_room(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], least: float) 
 
 
 def _flags(program: ReferenceProgram, known: Preparation, probe: Value, expected: Value) -> list[str]:
-    """Whether inputs and outputs are the same in every trial, varied ones among them; else terms without effect."""
+    """What is the same in every trial, varied ones among them; terms without effect."""
     trials = [draw_trial(program, known, _FLAGS, number, kind) for number, kind in enumerate(KINDS)]
     inputs, outputs = [probe, *(trial.inputs for trial in trials)], [expected, *(trial.expected for trial in trials)]
     if not all(expected.agrees(output) or expected.is_same_constant(output) for output in outputs):
-        return _ineffective_terms(program, known, list(zip(inputs, outputs, strict=True))[: 1 + _DRAWS])
-    constant = all(value.tree == probe.tree and all(map(same_bytes, value.tensors, probe.tensors)) for value in inputs)
+        terms = _ineffective_terms(program, known, list(zip(inputs, outputs, strict=True))[: 1 + _DRAWS])
+        return terms + [f"{FIXED_INPUT}{number}" for number in _fixed(inputs)]
+    constant = all(value.tree == probe.tree for value in inputs) and len(_fixed(inputs)) == len(probe.tensors)
     return ["constant_inputs"] * constant + ["constant_output"]
+
+
+def _fixed(inputs: list[Value]) -> list[int]:
+    """Numbers of the tensors that are the same in each of these inputs."""
+    if len({len(value.tensors) for value in inputs}) != 1:
+        return []
+    return [
+        number for number, same in enumerate(zip(*(value.tensors for value in inputs), strict=True)) if unchanged(same)
+    ]
 
 
 def _ineffective_terms(program: ReferenceProgram, known: Preparation, pairs: list[tuple[Value, Value]]) -> list[str]:

@@ -53,8 +53,15 @@ def find_roles(draws: Sequence[Sequence[torch.Tensor]]) -> list[Role]:
     roles = [replace(_role(tensors), structures=structures_of(tensors)) for tensors in groups]
     if any(role.kind == "scaled" for role in roles):
         return roles
-    data = [tensors[0].is_floating_point() and unchanged(tensors) for tensors in groups]
-    return [replace(role, kind="fixed") if fixed else role for role, fixed in zip(roles, data, strict=True)]
+    return [
+        replace(role, kind="fixed") if _may_be_data(role, tensors) else role
+        for role, tensors in zip(roles, groups, strict=True)
+    ]
+
+
+def _may_be_data(role: Role, tensors: Sequence[torch.Tensor]) -> bool:
+    """Floating numbers that never change; of one-hot rows other places are drawn, and no other numbers."""
+    return tensors[0].is_floating_point() and unchanged(tensors) and "one_hot" not in role.structures
 
 
 def _role(tensors: Sequence[torch.Tensor]) -> Role:

@@ -24,7 +24,8 @@ def structures_of(tensors: Sequence[torch.Tensor]) -> tuple[str, ...]:
         return ()
     if all(bool((tensor == tensor.reshape(-1)[0]).all()) for tensor in tensors):
         return ()
-    return tuple(name for name, (holds, _) in _STRUCTURES.items() if all(map(holds, tensors)) and _says(name, tensors))
+    found = [name for name, (holds, _) in _STRUCTURES.items() if all(map(holds, tensors)) and _says(name, tensors)]
+    return tuple(found[:1] if found[:1] == ["one_hot"] else found)  # the others hold of it, or by chance of the places
 
 
 def restored(structures: Sequence[str], drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
@@ -59,10 +60,11 @@ def _is_one_hot(tensor: torch.Tensor) -> bool:
 
 
 def _one_hot(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
-    """Rows that were changed get another place: as far on as their first changed element lies."""
-    other = drawn != changed
-    shift = other.byte().argmax(-1, keepdim=True) + other.any(-1, keepdim=True)
-    places = (drawn.byte().argmax(-1, keepdim=True) + shift) % drawn.shape[-1]
+    """Rows that were changed get another place, which all of their changed elements decide."""
+    other, size = drawn != changed, drawn.shape[-1]
+    moved = (other * torch.arange(size, device=drawn.device)).sum(-1, keepdim=True) % (size - 1) + 1
+    shift = moved * other.any(-1, keepdim=True)
+    places = (drawn.byte().argmax(-1, keepdim=True) + shift) % size
     return torch.zeros_like(drawn).scatter(-1, places, 1)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any
 
 
 class HackFlag(str, Enum):
@@ -47,14 +48,12 @@ class HackFlag(str, Enum):
         return self in (HackFlag.LAUNCH_RAISED, HackFlag.ONLY_MOVES)
 
 
-def read_notes(notes: object) -> dict[HackFlag, str]:
+def read_notes(notes: Any) -> dict[HackFlag, str]:
     """What a runner has noted against its candidate, the gravest first.
 
     Raises:
-        ValueError: no runner of ours notes that.
+        AttributeError, ValueError: no runner of ours notes that.
     """
-    if not isinstance(notes, dict):
-        raise ValueError("notes must be an object of flags")
     read = {HackFlag(name): str(detail) for name, detail in notes.items()}
     if remarks := [flag.value for flag in read if flag.is_remark]:
         raise ValueError(f"a runner cannot note {', '.join(remarks)}")

@@ -108,14 +108,23 @@ def test_the_configuration_that_the_autotuner_chose_is_compiled(judge):
 TUNED = "k[lambda meta: (triton.cdiv(256, meta['BLOCK']),)](x, y, out, 256)"
 
 
-def tuned(*configs: tuple[int, int]) -> str:
+SLOW = """if BLOCK < 128:
+        z = x
+        for step in range(3000):
+            z = z * 0.5 + 1.0
+        tl.store(o_ptr + i, z, mask=z < -9.0)
+    tl.store(o_ptr + i, x + y, mask=i < n)"""
+"""Right in any case, and slow in blocks that are not large."""
+
+
+def tuned(*configs: tuple[int, int], body: str = STORE) -> str:
     listed = ", ".join(f"triton.Config({{'BLOCK': {size}}}, num_warps={warps})" for size, warps in configs)
-    return program(launch=TUNED, decorators=f"@triton.autotune(configs=[{listed}], key=['n'])\n")
+    return program(body, TUNED, f"@triton.autotune(configs=[{listed}], key=['n'])\n")
 
 
 def test_an_autotuner_passes_over_what_does_not_fit_the_target(judge):
     """The simulated clock prefers the first two, which need 2048 threads."""
-    result = judge.evaluate(TASK, tuned((256, 64), (128, 64), (64, 2)))
+    result = judge.evaluate(TASK, tuned((256, 64), (128, 64), (64, 2), body=SLOW))
     assert result.status is EvalStatus.OK, result.error
     assert [kernel.warps for kernel in result.compiled_kernels] == [2] and result.launches[0].grid == (4, 1, 1)
     assert result.decoy_kernel is False and result.trials.passed == OPTIONS.correctness_trials

@@ -14,6 +14,7 @@ Defect = Literal[
     "one_number_passes",
     "constant_output",
     "constant_inputs",
+    "fixed_input",
     "ignored_input",
     "ignored_weights",
     "insensitive",

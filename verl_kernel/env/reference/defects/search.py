@@ -10,6 +10,7 @@ from verl_kernel.env.reference.defects.answers import idle_answers
 from verl_kernel.env.reference.defects.dependence import ignored
 from verl_kernel.env.reference.defects.findings import Finding
 from verl_kernel.env.reference.defects.trials import AuditTrials
+from verl_kernel.env.reference.exploration import FIXED_INPUT
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.reference.terms import INSENSITIVE
 
@@ -47,6 +48,9 @@ def _known(reference: Reference, found: list[Finding]) -> list[Finding]:
         known.append(Finding(defect="constant_output", evidence=text))
     if "constant_inputs" in flags:
         known.append(Finding(defect="constant_inputs", evidence="the inputs are the same in every draw"))
+    for number in (flag.removeprefix(FIXED_INPUT) for flag in flags if flag.startswith(FIXED_INPUT)):
+        text = f"tensor {number} is the same in every trial, however varied: a program need not read it"
+        known.append(Finding(defect="fixed_input", evidence=text))
     ops = dict.fromkeys(flag.removeprefix(INSENSITIVE) for flag in flags if flag.startswith(INSENSITIVE))
     if ops:
         text = f"with zeros in place of the result of {', '.join(ops)} the output is still right"

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each check of the tables, switched off, changes what comes of something that it objects to."""
+
+from typing import get_args
+
+import pytest
+
+from tests.mutation import behaviour_table, judge_table, task_table, watch_table
+from tests.mutation.off import switched_off
+from tests.mutation.shown import judges as all_judges
+from tests.mutation.shown import outcome
+from tests.mutation.sites import sites
+from verl_kernel.env.reference.defects.findings import Defect
+from verl_kernel.env.reference.kinds import KINDS
+from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.tamper.hack_flags import HackFlag
+
+SITES = {site.name: site for site in sites() if not site.file.startswith("static_check")}
+TABLE = {**judge_table.TABLE, **watch_table.TABLE, **task_table.TABLE}
+
+
+@pytest.fixture(scope="module")
+def judges():
+    with all_judges() as made:
+        yield made
+
+
+def test_every_check_has_a_line():
+    assert sorted(TABLE) == sorted(SITES)
+
+
+def named(values):
+    """Those of some names that no line of the tables says."""
+    said = "\n".join(
+        [wanted for wanted, _ in TABLE.values()] + [wanted for _, wanted, _ in behaviour_table.TABLE.values()]
+    )
+    said = "\n".join([said, *(wanted for wanted, _ in behaviour_table.REMOTE.values())]).lower().replace("_", "")
+    return [value for value in values if value.replace("_", "") not in said]
+
+
+def test_every_kind_of_trial_has_a_line():
+    assert {f"trials: {kind}" for kind in KINDS if kind != "drawn"} <= behaviour_table.TABLE.keys()
+
+
+def test_every_flag_has_a_line():
+    assert named(flag.value for flag in HackFlag) == ["launch_raised"], (
+        "of which tests/env/clocks/test_profile.py knows"
+    )
+
+
+def test_every_status_has_a_line():
+    assert named(status.value for status in EvalStatus) == ["load_error", "infra_error"], "what a runner says, and ours"
+
+
+def test_every_defect_has_a_line():
+    assert named(get_args(Defect)) == []
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("name", TABLE)
+def test_without_it_the_outcome_is_another(name, judges):
+    wanted, shown = TABLE[name]
+    with_it = outcome(shown, judges)
+    assert wanted in with_it
+    with switched_off(SITES[name]):
+        without = outcome(shown, judges)
+    assert without != with_it and wanted not in without, without
