@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ from tests.mutation.shown import Shown, noted, passing, value
 from verl_kernel.env.devices import op_recorder
 from verl_kernel.env.devices.op_cost import op_cost
 from verl_kernel.env.execution import sampled
-from verl_kernel.env.execution.launch_arguments import _value
+from verl_kernel.env.execution.launch_arguments import _value, views
 from verl_kernel.env.execution.launches import Launches, grid_of
 from verl_kernel.env.execution.memory_checks import MemoryChecks
 from verl_kernel.env.execution.sampled import Placed, SampledLaunches
@@ -102,14 +102,14 @@ def failing(exc: Exception) -> Callable[..., Any]:
 
 
 READY: Any = SimpleNamespace(signature={}, kernel=SimpleNamespace(launch=print, module=SimpleNamespace(may_wait=False)))
-REQUEST = {"arguments": {}, "areas": [], "fresh": [], "pointers": [], "is_tried": False, "grid": [1, 1, 1]}
+REQUEST = {"arguments": {}, "areas": [], "fresh": [], "views": [], "pointers": [], "is_tried": False, "grid": [1, 1, 1]}
 
 
 def run(launch: Callable[..., Any] = print, **changes: Any) -> Shown:
     """What becomes of a launch of which the memory checks say so."""
     checks = SimpleNamespace(buffers=lambda buffers, fresh: buffers, refuses=True, launch=launch)
     arena = SimpleNamespace(point=lambda pointers: None)
-    launches: Any = SimpleNamespace(_checks=checks, _arena=arena, _drawn=print, _near=lambda *args: "", _random=None)
+    launches: Any = SimpleNamespace(_checks=checks, _arena=arena, _drawn=print, _random=None)
     return value(lambda: Launches._run(launches, READY, {**REQUEST, **changes}, "k", False))
 
 
@@ -126,7 +126,22 @@ def watched() -> object:
     """What becomes of a launch in which races could not be looked for."""
     checks = MemoryChecks()
     checks.begin(True, True)
-    return checks.launch(lambda watch: watch.note("races") or SimpleNamespace(sites=[], program=None), [])
+    return checks.launch(lambda buffers, watch: watch.note("races") or SimpleNamespace(sites=[], program=None), [], [])
+
+
+def beyond_its_views() -> object:
+    """What becomes of a launch that accesses more of a storage than it was given."""
+    memory = np.zeros(8, np.uint8)
+    whole = Buffer(int(memory.ctypes.data), 8)
+    checks = MemoryChecks()
+    checks.begin(True, True)
+
+    def run(buffers: Sequence[Buffer], **more: Any) -> Any:
+        if buffers[0].bytes < 8:
+            raise Fault("out_of_bounds", "it lies outside", None, whole.address + 4)
+        return SimpleNamespace(sites=[], program=None)
+
+    return checks.launch(run, [whole], [Buffer(whole.address, 4)])
 
 
 class Sparse:
@@ -206,6 +221,10 @@ TABLE: dict[str, tuple[str, Shown]] = {
         "passes",
         passing(f"{EXECUTION}/test_launches.py::test_a_piece_outside_of_the_arena_has_no_address[0-1048577]"),
     ),
+    "execution.launch_arguments:views": (
+        "does not lie in its storage",
+        value(lambda: views([[0, 16]], SimpleNamespace(address=lambda place, length: place), [Buffer(0, 8)])),
+    ),
     "execution.launch_arguments:_value": ("unknown kind", value(lambda: _value({"what": 1}, None))),
     "execution.launches:Launches._compiled": (
         "passes",
@@ -223,7 +242,7 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "execution.launches:Launches._run 2": ("raised Stop: they race", run(failing(Fault("race", "they race")))),
     "execution.launches:Launches._run 3": (
         "raised Stop: it reads",
-        run(lambda run, buffers: (None, [Fault("unwritten", "it reads")])),
+        run(lambda run, buffers, views: (None, [Fault("unwritten", "it reads")])),
     ),
     "execution.launches:Launches._copied": ("do not fit twice", value(copied)),
     "execution.launches:readable": (
@@ -231,7 +250,8 @@ TABLE: dict[str, tuple[str, Shown]] = {
         passing(f"{EXECUTION}/test_launches.py::test_what_cannot_be_read_is_told_to_the_judge"),
     ),
     "execution.launches:grid_of": ("a grid has three sizes", value(lambda: grid_of({"grid": [1, 1, -1]}))),
-    "execution.memory_checks:MemoryChecks.launch": ("could not be watched for races", value(watched)),
+    "execution.memory_checks:MemoryChecks.launch": ("raised Fault: it lies outside", value(beyond_its_views)),
+    "execution.memory_checks:MemoryChecks.launch 2": ("could not be watched for races", value(watched)),
     "execution.sampled:Placed.address": (
         "lies in its area",
         value(lambda: Placed((), (Buffer(0, 8),)).address([0, 99], 0)),
