@@ -3,7 +3,8 @@
 
 import pytest
 
-from tests.env.true_size.honest_products import HONEST
+from tests.env.true_size.honest_products import HONEST as PRODUCTS
+from tests.env.true_size.honest_rows import HONEST as ROWS
 from tests.env.true_size.idle_turns import ATTACKS
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
@@ -12,6 +13,7 @@ from verl_kernel.env.task import Task
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
+HONEST = {**PRODUCTS, **ROWS}
 OPTIONS = GymOptions(device="cpu", true_size="auto", compile_for="sm_90", run_timeout_s=120)
 
 
@@ -30,7 +32,7 @@ def test_idle_lanes_do_not_pay(judge, name):
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_an_honest_product_is_paid(judge, name):
+def test_an_honest_kernel_is_paid(judge, name):
     task, source = HONEST[name]
     result = judge.evaluate(Task(task), source)
     assert result.status is EvalStatus.OK and result.speedup is not None, (result.error, result.true_size)
