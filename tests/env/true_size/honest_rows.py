@@ -41,11 +41,12 @@ DISTANCES = """
 def distances(x, y, o, M, N, D, B: tl.constexpr):
     m, n = tl.program_id(0) * B + tl.arange(0, B), tl.program_id(1) * B + tl.arange(0, B)
     acc = tl.zeros((B, B), tl.float32)
-    for d in range(D):
-        one = tl.load(x + m * D + d, mask=m < M, other=0.0)
-        other = tl.load(y + n * D + d, mask=n < N, other=0.0)
-        apart = one[:, None] - other[None, :]
-        acc += apart * apart
+    for at in range(0, D, 16):
+        d = at + tl.arange(0, 16)[None, :]
+        one = tl.load(x + m[:, None] * D + d, mask=(m[:, None] < M) & (d < D), other=0.0)
+        other = tl.load(y + n[:, None] * D + d, mask=(n[:, None] < N) & (d < D), other=0.0)
+        apart = one[:, None, :] - other[None, :, :]
+        acc += tl.sum(apart * apart, 2)
     tl.store(o + m[:, None] * N + n[None, :], tl.sqrt(acc), mask=(m[:, None] < M) & (n[None, :] < N))
 """
 HONEST = {
