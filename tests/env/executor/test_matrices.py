@@ -57,10 +57,9 @@ def packed(bits, lane, count, width, rows):
     ]
 
 
-def product(shape, first, second, total, a, b, c, mark=""):
-    """Run an `mma` on registers of lanes."""
+def written(shape, first, second, total, counts, mark=""):
+    """A module with an `mma` on registers of lanes, which has so many of each matrix."""
     wide = total == "f64"
-    counts = [a.shape[1], b.shape[1], c.shape[1]]
     names = [[f"%{letter}{place}" for place in range(count)] for letter, count in zip("abc", counts, strict=True)]
     size, kind = (8, "b64") if wide else (4, "b32")
     results = [f"%d{place}" for place in range(counts[2])]
@@ -71,15 +70,19 @@ def product(shape, first, second, total, a, b, c, mark=""):
     lines.append(f"mma.sync.aligned.{shape}.row.col{mark}.{total}.{first}.{second}.{total} {groups};")
     lines.append(f"mul.wide.u32 %off, %t, {size * counts[2]}; add.u64 %out, %out, %off;")
     lines += [f"st.global.{kind} [%out+{size * place}], {name};" for place, name in enumerate(results)]
-    text = entry(
+    return entry(
         "\n".join([*lines, "ret;"]),
         2,
         f".reg .{kind} %a<4>, %b<4>, %c<4>, %d<4>; .reg .b64 %in, %out, %off; .reg .b32 %t;",
     )
-    dtype = np.uint64 if wide else np.uint32
+
+
+def product(shape, first, second, total, a, b, c, mark=""):
+    """Run an `mma` on registers of lanes."""
+    dtype = np.uint64 if total == "f64" else np.uint32
     given = np.ascontiguousarray(np.concatenate([a, b, c], axis=1).astype(dtype))
-    result = np.zeros((32, counts[2]), dtype)
-    launch(text, [given, result])
+    result = np.zeros((32, c.shape[1]), dtype)
+    launch(written(shape, first, second, total, [a.shape[1], b.shape[1], c.shape[1]], mark), [given, result])
     return result
 
 

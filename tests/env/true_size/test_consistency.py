@@ -4,12 +4,15 @@
 import pytest
 
 from verl_kernel.env.trace import TraceEvent
-from verl_kernel.env.true_size.consistency import Counted, difference, not_repeated
+from verl_kernel.env.true_size.consistency import difference, not_repeated
+from verl_kernel.env.true_size.counted import Counted
 
 UNITS = {"half": 0, "tf32": 0, "fma": 0, "narrow": 0, "wide": 0, "issue": 1000, "integer": 300, "special": 0}
 
 
-def one(scale=1, *, read=100, size=100, grid=(8, 1, 1), types=None, guessed=(), offered=1.0, **units):
+def one(
+    scale=1, *, read=100, size=100, grid=(8, 1, 1), types=None, guessed=(), offered=1.0, void=0, stored=1.0, **units
+):
     done = {unit: scale * number for unit, number in {**UNITS, "wide": 100, **units}.items()}
     areas = {
         "x": [scale * size, scale * read, scale * read, 0, 0],
@@ -19,6 +22,7 @@ def one(scale=1, *, read=100, size=100, grid=(8, 1, 1), types=None, guessed=(), 
     return {
         "kernel": "k", "grid": list(grid), "operations": done, "useful": useful, "offered": round(useful * offered),
         "types": types or {"x": "*fp32", "n": "i32"}, "areas": areas, "guessed": list(guessed),
+        "voids": {"half": 0, "tf32": scale * void}, "stores": [round(100 * scale * stored), 100 * scale],
     }  # fmt: skip
 
 
@@ -71,9 +75,29 @@ def test_products_in_several_passes_may_lose_none():
     assert "operations grow less" in found([one(**passes), one(8, **passes)], one(64, wide=0, tf32=150)).sentence
 
 
-def test_products_that_padding_multiplied_may_fall():
-    padded = [one(wide=0, tf32=300, offered=2.0), one(8, wide=0, tf32=300, offered=2.0)]
-    assert found(padded, one(64, wide=0, tf32=100)) is None
+def test_products_of_padding_may_fall():
+    padded = [one(wide=0, tf32=400, void=100), one(8, wide=0, tf32=400, void=100)]
+    assert found(padded, one(64, wide=0, tf32=300)) is None
+    assert "operations grow less" in found(padded, one(64, wide=0, tf32=150)).sentence
+
+
+def test_rows_that_are_not_stored_may_fall():
+    """As where a tile's rows behind the end are others again."""
+    repeated = [one(wide=0, tf32=140, stored=0.7), one(8, wide=0, tf32=140, stored=0.7)]
+    assert found(repeated, one(64, wide=0, tf32=100)) is None
+    assert "operations grow less" in found(repeated, one(64, wide=0, tf32=80)).sentence
+
+
+def test_idle_lanes_excuse_no_products():
+    """Six in seven lanes are masked, but not in products."""
+    idle = [one(wide=0, tf32=100, offered=7.0), one(8, wide=0, tf32=100, offered=7.0)]
+    assert "operations grow less" in found(idle, one(64, wide=0, tf32=50)).sentence
+
+
+def test_idle_lanes_excuse_nothing_where_operations_take_the_time():
+    idle = [one(offered=7.0, issue=9000), one(8, offered=7.0, issue=9000)]
+    assert "operations grow less" in found(idle, one(64, wide=50, issue=4500)).sentence
+    assert found([one(offered=7.0), one(8, offered=7.0)], one(64, wide=50)) is None
 
 
 def test_no_arithmetic_at_all_is_less():

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from verl_kernel.env.executor.counts import LaunchCount
+from verl_kernel.env.executor.library.traffic import VOID_UNITS
 from verl_kernel.env.executor.moves.log import place_of
 from verl_kernel.env.executor.work.units import operations
 from verl_kernel.env.ipc.execution_messages import Tally
@@ -24,8 +25,9 @@ def tally(
         kernel: its name.
         signature: types of its arguments.
     """
-    entered = _entered(count)
-    useful, offered = _asked(count, entered)
+    places = _places(count, _entered(count))
+    useful, offered = _asked(places.values())
+    stores = _asked([sites for (root, _), sites in places.items() if root not in ("ld", "cp")])
     areas, stored = {}, _stored(count)
     for name, number in names.items():
         read, written = count.reads[number], count.writes[number]
@@ -36,18 +38,25 @@ def tally(
         kernel=kernel, grid=list(count.shape), operations=done,
         types={name: str(kind) for name, kind in signature.items()},
         useful=round(useful), offered=round(offered), areas=areas, guessed=[],
+        voids=dict(zip(VOID_UNITS, count.voids, strict=True)), stores=[*map(round, stores)],
     )  # fmt: skip
 
 
-def _asked(count: LaunchCount, entered: Sequence[int]) -> tuple[float, float]:
-    """Bytes of lanes that masks let through, and of all; loads that are mostly idle say little of the others."""
-    places: dict[object, list[tuple[int, int]]] = {}
+def _places(count: LaunchCount, entered: Sequence[int]) -> dict[tuple[str, object], list[tuple[int, int]]]:
+    """By opcode and place in the source, bytes of lanes that came to each of its sites, and that masks let through."""
+    places: dict[tuple[str, object], list[tuple[int, int]]] = {}
     for site, lanes in zip(count.sites, entered, strict=True):
         if site.site.kind.startswith("global"):
             item = site.site.item
             key = place_of(item) if item.root == "cp" else id(item)
-            places.setdefault(key, []).append((lanes * site.site.bytes, site.accesses * site.site.bytes))
-    parts = [(sum(done for _, done in sites), _offered(sites)) for sites in places.values()]
+            found = places.setdefault((item.root, key), [])
+            found.append((lanes * site.site.bytes, site.accesses * site.site.bytes))
+    return places
+
+
+def _asked(places: Iterable[Sequence[tuple[int, int]]]) -> tuple[float, float]:
+    """Bytes of lanes that masks let through, and of all; loads that are mostly idle say little of the others."""
+    parts = [(sum(done for _, done in sites), _offered(sites)) for sites in places]
     useful = float(sum(done for done, _ in parts))
     weighted = sum(done * done / offered for done, offered in parts if done)
     return useful, useful * useful / weighted if weighted else 0.0

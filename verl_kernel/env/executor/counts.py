@@ -65,6 +65,8 @@ class LaunchCount:
     """What the block that moves most moves, as `Use` counts."""
     heaviest_work: int
     """Instructions of single threads of the block that executes most."""
+    voids: tuple[int, ...]
+    """Operations of products on nothing, by `library.traffic.VOID_UNITS`."""
     log: Rereads | None = None
     """What `rereads` comes from; None of a launch of which parts ran."""
 
@@ -175,7 +177,8 @@ class Traffic:
             sites=counters.sites(words, entered), reads=uses[::2], writes=uses[1::2],
             rereads=self.rereads.distances(uses[::2], uses[1::2]),
             heaviest_bytes=int(self.work[traffic.SECTORS_MOST]) * traffic.SECTOR,
-            heaviest_work=int(self.work[traffic.WORK_MOST]), log=self.rereads,
+            heaviest_work=int(self.work[traffic.WORK_MOST]),
+            voids=tuple(self.work[traffic.WORK_VOID : traffic.WORK_HEAD].tolist()), log=self.rereads,
         )  # fmt: skip
 
 

@@ -23,6 +23,10 @@ class Tally(TypedDict):
     """Bytes that lanes accessed in global memory."""
     offered: int
     """The same with lanes whose mask was off."""
+    stores: list[int]
+    """Both, of stores alone."""
+    voids: dict[str, int]
+    """Of products, operations on rows, columns and places along k that hold zeros only, by unit."""
     types: dict[str, str]
     """Of its arguments, as Triton names them."""
     areas: dict[str, list[int]]

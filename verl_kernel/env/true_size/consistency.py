@@ -17,6 +17,7 @@ from verl_kernel.env.executor.work.unit_names import NARROW, PRODUCTS, WIDE
 from verl_kernel.env.ipc.execution_messages import Tally
 from verl_kernel.env.ipc.tallies import furthest
 from verl_kernel.env.trace import TraceEvent
+from verl_kernel.env.true_size.counted import Counted, flops, products
 
 _REPEATED = 0.1
 """How far the count without data may be from the verified one, over the larger number."""
@@ -25,32 +26,6 @@ _COVERED, _GROWN, _EXTRAPOLATED, _EXECUTED = 0.95, 0.85, 0.5, 0.5
 for each byte that is asked for."""
 _SHIFTED = 0.05
 """How much more of the products may be done by a cheaper unit."""
-
-
-@dataclass(frozen=True)
-class Counted:
-    """A candidate's forward at one size."""
-
-    events: Sequence[TraceEvent]
-    tallies: Sequence[Tally]
-    """Of its launches."""
-    flops: int
-    """Of the reference at this size."""
-    read: float
-    """The part of its inputs that the reference reads."""
-
-    @property
-    def ratio(self) -> float:
-        """The candidate's operations over the reference's, those of masked lanes left out."""
-        ops = sum(event.flops for event in self.events if event.kind == "op")
-        return (ops + sum(_flops(one) * _busy(one) for one in self.tallies)) / max(1, self.flops)
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether its launches do products, and hardly a lane is masked: then their operations go with the sizes."""
-        done = sum(map(_flops, self.tallies))
-        products = sum(one["operations"][unit] for one in self.tallies for unit in PRODUCTS)
-        return products * 2 > done and all(_busy(one) > 1 - _SHIFTED for one in self.tallies)
 
 
 @dataclass(frozen=True)
@@ -86,10 +61,9 @@ def difference(verified: Sequence[Counted], true: Counted) -> Unlike | None:
         true: at the true size.
     """
     last = verified[-1]
-    left = true.ratio / last.ratio if true.ratio and last.ratio else 1.0
-    left = left if left < _EXTRAPOLATED else 1.0
     if (text := _sequence(last.events, true.events, "at the true size")) is not None:
         return Unlike(text)
+    left = _left(last, true)
     for number, one, other in _pairs(last, true):
         covered = _shares(number, one, other, last.read, true.read)
         unlike = _types(number, one, other) or covered or _units(number, one, other, left)
@@ -99,6 +73,12 @@ def difference(verified: Sequence[Counted], true: Counted) -> Unlike | None:
         if (unlike := _narrowed(number, sizes, now, left) or _executed(number, sizes, now)) is not None:
             return unlike
     return _ops(last.events, true.events) or _operations(verified, true)
+
+
+def _left(verified: Counted, true: Counted) -> float:
+    """The part of the operations that is there; 1 where at least half is."""
+    now, was = (each.ratio(true.tallies) for each in (true, verified))
+    return now / was if 0 < now < _EXTRAPOLATED * was else 1.0
 
 
 def _pairs(one: Counted, other: Counted) -> Iterator[tuple[int, Tally, Tally]]:
@@ -178,7 +158,7 @@ def _executed(number: int, verified: Sequence[Tally], true: Tally) -> Unlike | N
     first, last = verified[0], verified[-1]
     was, now = _often(last), _often(true)
     expected = was * _trend(verified, true, _often(first), was)
-    if any(map(_flops, verified)) or now >= _EXECUTED * expected:
+    if any(map(flops, verified)) or now >= _EXECUTED * expected:
         return None
     return Unlike(
         f"launch {number} executes {now:.3g} instructions for each byte that it asks for at the true size, and "
@@ -193,7 +173,7 @@ def _often(one: Tally) -> float:
 
 def _cheaper(one: Tally) -> list[float]:
     """Of products, the share that each unit or a cheaper one does."""
-    done = [one["operations"][unit] for unit in PRODUCTS]
+    done = products(one)
     return [sum(done[: place + 1]) / max(1, sum(done)) for place in range(len(done))]
 
 
@@ -211,35 +191,26 @@ def _ops(verified: Sequence[TraceEvent], true: Sequence[TraceEvent]) -> Unlike |
 
 
 def _operations(verified: Sequence[Counted], true: Counted) -> Unlike | None:
-    if not any(map(_flops, verified[-1].tallies)) or true.ratio >= _least(verified, true):
+    there, now = (each.ratio(true.tallies) for each in (verified[-1], true))
+    if not any(map(flops, verified[-1].tallies)) or now >= _least(verified, true):
         return None
     return Unlike(
-        f"the operations grow less than the reference's: {true.ratio:.3g} times as many at the true size, "
-        f"{verified[-1].ratio:.3g} times where the output was verified"
+        f"the operations grow less than the reference's: {now:.3g} times as many at the true size, "
+        f"{there:.3g} times where the output was verified"
     )
 
 
 def _least(verified: Sequence[Counted], true: Counted) -> float:
     """The ratio of operations that must be there at the true size.
 
-    Above 1 no more than 1 is expected, but of products without masked lanes, which may be several for each one of the
-    reference's. What fell between two verified sizes may go on to fall: below 1 the candidate has a cheaper way.
+    Above 1 no more than 1 is expected, but of products that take several passes. What fell between two verified sizes
+    may go on to fall: below 1 the candidate has a cheaper way.
     """
-    small, large = verified[0], verified[-1]
-    asked = min(1.0, large.ratio)
-    if large.is_exact:
-        asked = max(asked, min(small.ratio, large.ratio))
-    if not (0 < large.ratio < small.ratio and 0 < small.flops < large.flops < true.flops):
+    first, last = verified[0], verified[-1]
+    small, large = (each.ratio(true.tallies) for each in (first, last))
+    asked = max(min(1.0, large), last.passes(true.tallies))
+    if not (0 < large < small and 0 < first.flops < last.flops < true.flops):
         return asked * _GROWN
-    steps = log(true.flops / large.flops) / log(large.flops / small.flops)
-    going_on = float(asked * (large.ratio / small.ratio) ** steps * _EXTRAPOLATED)
-    return going_on if large.ratio < 1 else max(going_on, min(asked, 1.0) * _GROWN)
-
-
-def _busy(one: Tally) -> float:
-    """The part of its lanes that masks let through."""
-    return one["useful"] / max(1, one["offered"])
-
-
-def _flops(one: Tally) -> int:
-    return sum(one["operations"][unit] for unit in (*PRODUCTS, NARROW, WIDE))
+    steps = log(true.flops / last.flops) / log(last.flops / first.flops)
+    going_on = float(asked * (large / small) ** steps * _EXTRAPOLATED)
+    return going_on if large < 1 else max(going_on, asked * _GROWN)

@@ -18,6 +18,7 @@ from verl_kernel.env.executor.library import (
     matrices,
     permuting,
     traffic,
+    voids,
     watching,
 )
 from verl_kernel.env.executor.library.function import Function
@@ -32,6 +33,7 @@ _MADE_BY: dict[str, Callable[[Key], tuple[Function, str]]] = {
     "lg2": functions.lg2_text, "sin": functions.circular_text, "cos": functions.circular_text,
     "cells": cells.cells_text, "log": logs.log_text, "watch": watching.watch_text, "order": watching.order_text,
     "tanh": functions.tanh_text, "from_eight": functions.from_eight_text, "to_eight": functions.to_eight_text,
+    "voids": voids.voids_text,
 }  # fmt: skip
 _ROOMS = ("global", "shared", "local")
 

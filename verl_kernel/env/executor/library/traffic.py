@@ -28,9 +28,12 @@ _PART = 4
 CACHE_NOW, CACHE_ROOM, CACHE_HEAD = range(3)
 """Words of the cache: lines that have come, how many fit; then of each place, whose lines it has, and when they were
 last used, times 65536, and which of their sectors there are."""
-WORK_LAST, WORK_MOST, SECTORS_MOST, WORK_BLOCKS, WORK_HEAD = range(5)
+WORK_LAST, WORK_MOST, SECTORS_MOST, WORK_BLOCKS, WORK_VOID = range(5)
 """Words of the launch's work: sum when a block last stopped, the largest of a block, sectors of the block that moves
-most, how many weights follow: one for each block of instructions."""
+most, how many weights there are; operations of products on nothing, a word for each of `VOID_UNITS`."""
+VOID_UNITS = ("half", "tf32")
+WORK_HEAD = WORK_VOID + len(VOID_UNITS)
+"""Words before the weights: one for each block of instructions."""
 _HASH = 0x9E3779B97F4A7C15
 _READS = ("load", "fetch")
 """Verbs of which samples are written down."""

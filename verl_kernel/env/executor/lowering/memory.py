@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from verl_kernel.env.executor.library.matrices import registers
+from verl_kernel.env.executor.library.matrices import FACTORS, registers
+from verl_kernel.env.executor.library.traffic import VOID_UNITS
 from verl_kernel.env.executor.lowering import order
 from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.modifiers import Modifiers
@@ -253,5 +254,9 @@ def multiply_matrices(body: Body, modifiers: Modifiers) -> None:
     result = "{" + ", ".join([numbers] * len(groups[0])) + "}"
     key = ("product", shape, first, second, result_kind, saturates)
     value = body.op(body.call(result, key, *values))
+    if width == 32:
+        depth, word = shape.removeprefix("m16n8k"), VOID_UNITS.index("tf32" if first == "tf32" else "half")
+        factors = values[: len(groups[1]) + len(groups[2])]
+        body.do(body.call("void", ("voids", depth, FACTORS[first].count, word), *factors, "ptr %ctx"))
     for place, target in enumerate(groups[0]):
         body.write(target, body.op(f"extractvalue {result} {value}, {place}"), width, WIDE)

@@ -35,7 +35,8 @@ from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult, EvalStatus, TrueSize
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE, Scratch
 from verl_kernel.env.seeding import seed_of
-from verl_kernel.env.true_size.consistency import Counted, difference, not_repeated
+from verl_kernel.env.true_size.consistency import difference, not_repeated
+from verl_kernel.env.true_size.counted import Counted
 from verl_kernel.env.true_size.shrinking import Copy, Shrunk
 
 _FURTHER_TRIALS = 2

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Idle lanes where a kernel is verified excuse nothing that it leaves out at the true size; honest ones have a time."""
+
+import pytest
+
+from tests.env.true_size.honest_products import HONEST as PRODUCTS
+from tests.env.true_size.honest_rows import HONEST as ROWS
+from tests.env.true_size.idle_turns import ATTACKS
+from verl_kernel.env.judge.judge import Judge
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.task import Task
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+HONEST = {**PRODUCTS, **ROWS}
+OPTIONS = GymOptions(device="cpu", true_size="auto", compile_for="sm_90", run_timeout_s=120)
+
+
+@pytest.fixture(scope="module")
+def judge():
+    with Judge(OPTIONS, seed=5) as judge:
+        yield judge
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_idle_lanes_do_not_pay(judge, name):
+    task, source = ATTACKS[name]
+    result = judge.evaluate(Task(task), source)
+    assert result.status is EvalStatus.SIZE_DEPENDENT and result.speedup is None, (result.error, result.speedup)
+    assert "the operations grow less" in result.true_size.unknown
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_kernel_is_paid(judge, name):
+    task, source = HONEST[name]
+    result = judge.evaluate(Task(task), source)
+    assert result.status is EvalStatus.OK and result.speedup is not None, (result.error, result.true_size)
