@@ -64,3 +64,10 @@ def test_what_was_touched_in_part_is_kept_in_part():
 def test_tensors_without_strides_are_left_out():
     sparse = torch.eye(3).to_sparse()
     assert L2History().add([(sparse, 36)], [(sparse, 36)]) == ()
+
+
+def test_tensors_of_one_event_move_one_after_the_other():
+    """Together they are more than what each by itself is held against."""
+    first, second, third, history = (*(torch.empty(1024) for _ in range(3)), L2History())
+    history.add([(first, 4096), (second, 4096)], [(third, 4096)])
+    assert history.add([(third, 4096), (second, 4096), (first, 4096)], []) == ((4096, 0), (4096, 4096), (4096, 8192))

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from tests.env.devices.ways import ATEN, FAMILIES, SPACE, n, t
+from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.devices.cpu.cuda_shim import CudaAsCpu
 from verl_kernel.env.devices.op_recorder import OpRecorder, whole
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import event_ms
@@ -151,3 +153,14 @@ def test_bilinear_interpolation_is_one_kernel_in_either_mode(mode):
     with mode(), OpRecorder(found):
         F.interpolate(torch.ones(1, 2, 8, 8), scale_factor=2, mode="bilinear")
     assert [event.name for event in found if event.name != "aten::ones"] == ["aten::upsample_bilinear2d"]
+
+
+def test_a_module_of_root_mean_squares_costs_what_the_function_does():
+    x, found = torch.ones(64, 128), {}
+    module = torch.nn.RMSNorm(128, elementwise_affine=False)
+    calls = {"module": module, "function": lambda x: torch.rms_norm(input=x, normalized_shape=(128,))}
+    for name, call in calls.items():
+        with torch.no_grad(), resolve_device("cpu").record() as events, CudaAsCpu():
+            call(x)
+        found[name] = [event.name for event in events]
+    assert found["module"] == found["function"] == ["aten::rms_norm"]

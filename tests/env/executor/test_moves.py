@@ -32,6 +32,8 @@ def followed(body, *, kinds=("fp32", "fp32"), given=VALUES, watch=None, zeros=Tr
 MOVING = {
     "plus_zero": "add.f32 %f2, %f1, 0f00000000;" + SUM,
     "times_nearly_one": "mul.f32 %f2, %f1, 0f3F800003;" + SUM,
+    "plus_next_to_nothing": "add.f32 %f2, %f1, 0f38000000;" + SUM,
+    "changed_in_the_fifth_digit": "mul.f32 %f2, %f1, 0f3F800200;" + SUM,
     "larger_of_itself": "max.f32 %f2, %f1, %f1;" + SUM,
     "out_and_back": "add.f32 %f2, %f1, %f1; mul.f32 %f2, %f2, 0f3F000000;" + SUM,
     "turned_round": FLIPPED + "add.f32 %f2, %f1, 0f00000000;" + SUM,

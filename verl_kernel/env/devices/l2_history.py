@@ -2,8 +2,10 @@
 """What the events of a forward have left in the L2 cache for later ones.
 
 An event's reads of a tensor that an earlier event read or wrote may come from L2, as many bytes as that one moved; how
-much has moved since decides it, with the size of a GPU's cache. Inputs are cold. Tensors are told apart by storage and
-offset; a storage that was freed is forgotten, so that the memory of another one at its address is not taken for it.
+much has moved since decides it, with the size of a GPU's cache. An event moves its tensors one after the other, those
+that it writes last: so of several that the cache does not hold together, not all are found there. Inputs are cold.
+Tensors are told apart by storage and offset; a storage that was freed is forgotten, so that the memory of another one
+at its address is not taken for it.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ class L2History:
         """
         reads, writes = list(reads), list(writes)
         recent = [piece for tensor, size in reads for piece in self._pieces(tensor, size)]
-        self._moved += sum(size for _, size in (*reads, *writes))
         for tensor, size in (*reads, *writes):
+            self._moved += size
             if tensor.layout is torch.strided:
                 uses = self._last.setdefault(tensor.untyped_storage(), {})
                 before = [use for use in uses.get(tensor.storage_offset(), []) if use[1] > size]

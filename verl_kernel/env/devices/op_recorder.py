@@ -21,7 +21,7 @@ from verl_kernel.env.trace import TraceEvent
 WHOLE = {
     getattr(torch, name): getattr(torch.ops.aten, name)
     for name in ("gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell", "rms_norm")
-}
+} | {torch.nn.functional.rms_norm: torch.ops.aten.rms_norm}
 """Functions that a GPU runs as few kernels and a CPU as many."""
 _NAMESPACES = ("aten", "prims", "prim", "profiler")
 
