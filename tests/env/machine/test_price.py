@@ -79,6 +79,19 @@ def test_arithmetic_goes_in_whole_waves(blocks, waves):
     assert work(Step(flops=each * blocks, blocks=blocks)) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("blocks", "warps", "part"), [(132, 1, 1 / 4), (132, 2, 1 / 2), (264, 1, 1 / 2), (528, 1, 1), (132, 8, 1)]
+)
+def test_a_warp_has_a_quarter_of_an_sm(blocks, warps, part):
+    full = Step(flops=10**12, instructions=10**9, blocks=blocks, warps=4)
+    assert work(replace(full, warps=warps)) == pytest.approx(work(full) / part)
+
+
+def test_warps_that_do_not_fit_at_once_keep_no_scheduler_busy():
+    step = Step(instructions=10**9, blocks=1320, warps=1)
+    assert work(step, blocks_per_sm=2) == pytest.approx(2 * work(step))
+
+
 def test_a_block_waits_for_memory_each_time_it_has_asked_for_all_it_can():
     step = Step(132 * 2**20, blocks=132, in_flight=4096)
     assert step_ms(step, H100) == pytest.approx(256 * constant("latency_ns") / 1e6)

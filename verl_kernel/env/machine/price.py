@@ -10,6 +10,9 @@ from verl_kernel.env.machine.constants import constant
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.trace import Step, TraceEvent
 
+_SCHEDULERS = 4
+"""Of an SM, each with a quarter of its units."""
+
 
 def event_ms(event: TraceEvent, machine: Machine, blocks_per_sm: int | None = None) -> float:
     """Milliseconds that an event keeps the device busy.
@@ -39,7 +42,7 @@ def step_ms(step: Step, machine: Machine, blocks_per_sm: int | None = None) -> f
     work = max(
         _memory_s(step.blocks, moved, machine.bandwidth(step.access), slots, gpu.sms),
         step.l2_bytes / machine.l2_rate(step.blocks),
-        arithmetic * _waste(step.blocks, gpu.sms),
+        arithmetic * _waste(step.blocks, gpu.sms) / _busy(step, slots // gpu.sms, gpu.sms),
     )
     starts = step.kernels * constant("launch_us") * 1e-6
     return 1e3 * max(starts + work, ceil(step.blocks / slots) * _block_s(step, moved))
@@ -55,6 +58,11 @@ def _slots(step: Step, machine: Machine, blocks_per_sm: int | None) -> int:
 def _waste(blocks: int, sms: int) -> float:
     """How much longer blocks take because the last wave, or the only one, leaves SMs idle."""
     return ceil(blocks / sms) * sms / blocks if blocks else 1.0
+
+
+def _busy(step: Step, fitting: int, sms: int) -> float:
+    """The part of an SM's schedulers that have a warp: each warp keeps to one of them."""
+    return min(1.0, min(ceil(step.blocks / sms), fitting) * step.warps / _SCHEDULERS) if step.blocks else 1.0
 
 
 def _memory_s(blocks: int, moved: int, bandwidth: float, slots: int, sms: int) -> float:
