@@ -58,7 +58,7 @@ class Variation:
     large: float = 1.0
     """Scale of the trial of large inputs; 1.0 if the reference bears none."""
     zeros: bool = False
-    """Whether a row of each floating tensor is all zeros, as padding is, where inputs are not large."""
+    """Whether a row of each floating tensor is all zeros, as padding is, but at the ends."""
     ends: tuple[tuple[Signs, Reach], ...] = ()
     """All tensors below zero, all above; behind these, where there are several, each on a side of its own."""
     always: bool = False
@@ -92,16 +92,18 @@ class Variation:
             yield narrowed_all(self._structured(wide, changed), wide, tensors), is_far
 
     def _choices(self, tensors: Sequence[torch.Tensor], seed: int, kind: Kind) -> Iterator[tuple[Tensors, bool]]:
-        number = ENDS.index(kind) if kind in ENDS else self._mixed(seed) if kind == "large" else None
-        if number is not None:
-            yield self.at_end(tensors, number, seed), True
         if kind in ENDS:
-            yield self.at_end(tensors, ENDS.index(kind), seed, 1.0), False
-        elif kind == "large":
-            low, high = (self.large / 2, self.large) if self.large > 1 else (self.low, self.high)
-            yield self.scaled_between(tensors, seed, low, high), False
-        else:
-            yield self._varied(tensors, seed), False
+            for most in (inf, 1.0):
+                yield self.at_end(tensors, ENDS.index(kind), seed, most), most > 1
+            return
+        is_large = kind == "large"
+        if is_large and (mixed := self._mixed(seed)) is not None:
+            yield self._padded(self.at_end(tensors, mixed, seed), seed), True
+        low, high = (self.large / 2, self.large) if is_large and self.large > 1 else (self.low, self.high)
+        scaled = self.scaled_between(tensors, seed, low, high)
+        yield self._padded(scaled, seed), False
+        if is_large:
+            yield scaled, False
 
     def _structured(self, tensors: Sequence[torch.Tensor], changed: Tensors) -> Tensors:
         """What always holds of a tensor holds of the changed one; what was left alone is what it was."""
@@ -115,9 +117,8 @@ class Variation:
         mixed = [number for number in range(len(ENDS), len(self.ends)) if max(self.ends[number][1]) > 1]
         return mixed[seed % len(mixed)] if mixed else None
 
-    def _varied(self, tensors: Sequence[torch.Tensor], seed: int) -> Tensors:
-        changed = self.scaled_between(tensors, seed, self.low, self.high)
-        return self.with_a_row_of(0.0, changed, seed) if self.zeros else changed
+    def _padded(self, tensors: Tensors, seed: int) -> Tensors:
+        return self.with_a_row_of(0.0, tensors, seed) if self.zeros else tensors
 
     def at_end(self, tensors: Sequence[torch.Tensor], number: int, seed: int, most: float = inf) -> Tensors:
         """Every tensor at its end (`ends`), at most so far from zero."""
