@@ -73,11 +73,11 @@ class MemoryChecks:
         """
         if not self._is_on:
             return run(buffers), []
-        outside = _outside(run, buffers, views)
-        if outside and self.refuses:
-            raise outside[0]
         # Triton loads a scalar in each warp and stores it in one, which is a race between warps without effect.
         watch = Watch(self._most_bytes, between_warps=False)
+        outside = _outside(run, watch, buffers, views)
+        if outside and self.refuses:
+            raise outside[0]
         count, found = (run(buffers, watch=watch), []) if self.refuses else self._tolerant(run, watch, buffers)
         self.not_watched += [*watch.not_watched, *watch.not_decided]
         if self.refuses and watch.not_watched:
@@ -99,12 +99,18 @@ class MemoryChecks:
         return run(buffers), found
 
 
-def _outside(run: Callable[..., LaunchCount], buffers: Sequence[Buffer], views: Sequence[Buffer]) -> list[Fault]:
+def _outside(
+    run: Callable[..., LaunchCount], watch: Watch, buffers: Sequence[Buffer], views: Sequence[Buffer]
+) -> list[Fault]:
     """Accesses beyond the views that a launch was given, and inside their storage, in a run of which nothing stays."""
     if all(view.bytes == item.bytes for view, item in zip(views, buffers, strict=True)):
         return []
-    with rehearsal.undone([(item.address, item.bytes) for item in whole_words(views)], []):
-        found = _faults(lambda: run(views, follow=None), "out_of_bounds")
+    try:
+        with rehearsal.undone([(item.address, item.bytes) for item in whole_words(views)], []):
+            found = _faults(lambda: run(views, follow=None), "out_of_bounds")
+    except MemoryError:
+        watch.note("accesses beyond views: its memory cannot be kept while it is run twice; make tensors smaller")
+        return []
     inside = [fault for fault in found if any(0 <= fault.address - item.address < item.bytes for item in buffers)]
     return [
         Fault("outside_view", f"{fault}, though inside their storage", fault.line, fault.address) for fault in inside
