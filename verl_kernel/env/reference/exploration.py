@@ -141,9 +141,9 @@ def _bears(
 
 
 def _is_steady(program: ReferenceProgram, inputs: Value, output: Value) -> bool:
-    """Whether changes in the last places of the inputs leave the output what it is."""
+    """Whether changes in the last places of the inputs leave the output what it is, a few elements aside."""
     with contextlib.suppress(TaskError):
-        return output.agrees(program.forward(Value(inputs.tree, jittered(inputs.tensors))))
+        return output.nearly_agrees(program.forward(Value(inputs.tree, jittered(inputs.tensors))))
     return False
 
 
@@ -182,9 +182,11 @@ def _has_room(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], least: float) 
     def exaggerated(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         return one + _ROOM * (other - one) if one.is_floating_point() else other
 
-    return all(
-        one.shape == other.shape and compare(one, exaggerated(one, other), "scaled", least).ok for one, other in pairs
-    )
+    def fits(one: torch.Tensor, other: torch.Tensor) -> bool:
+        agreement = compare(one, exaggerated(one, other), "scaled", least)
+        return agreement.ok or agreement.has_few
+
+    return all(one.shape == other.shape and fits(one, other) for one, other in pairs)
 
 
 def _flags(program: ReferenceProgram, known: Preparation, probe: Value, expected: Value) -> list[str]:
