@@ -259,6 +259,16 @@ def test_kernels_that_beat_their_task_are_written_down(queue: None, tmp_path: Pa
     assert sampled(make_buffer(best_kernels=str(path)), "k5", 1, 1.1) == [(1, 2, 1.1)]
 
 
+def test_a_kernel_that_is_surely_faster_is_written_down_whatever_its_speedup(queue: None, tmp_path: Path) -> None:
+    path, buffer = tmp_path / "kernels.jsonl", make_buffer(best_kernels=str(tmp_path / "kernels.jsonl"))
+    for step, (speedup, low) in enumerate([(3.0, 1.5), (2.5, 2.2), (4.0, 2.0)], 1):
+        result = correct(speedup, task_id="relu", speedup_low=low, timing_source="cuda_event")
+        mask, (turn,) = trajectory(result)
+        put("train", f"s{step}", [(mask, [turn.model_copy(update={"code": "code"})])], step=step)
+        clear(buffer.sample(step, "train", 1)[0])
+    assert [(line["step"], line["sure_speedup"]) for line in read_kernels(path)] == [(1, 1.5), (2, 2.2)]
+
+
 def test_a_resumed_run_writes_its_record_anew_from_its_step_on(queue: None, tmp_path: Path) -> None:
     def sampled(buffer: PRSReplayBuffer, step: int, uid: str) -> None:
         put("train", uid, [trajectory(FAST, LAZY)], step=step)

@@ -15,7 +15,7 @@ from verl_kernel.bench.records import BenchTurn, RunHeader
 from verl_kernel.bench.run_files import HEADER, read_run
 from verl_kernel.env import Task
 from verl_kernel.errors import DataError, TaskError
-from verl_kernel.reporting.kernels import Kernel, read_kernels
+from verl_kernel.reporting.kernels import Kernel, read_kernels, sure_speedup_of
 
 LOG = "kernels.jsonl"
 """Where a training run keeps its best kernels (`sampler.kernel_log`)."""
@@ -78,11 +78,10 @@ def _of_bench(folder: Path, header: RunHeader, turns: Iterable[BenchTurn]) -> It
 def _of_training(folder: Path, kernel: Kernel, date: str) -> BestKernel:
     """A line of the log; lines of older runs name neither device nor what of the speedup is sure."""
     source, env = _text(kernel.get("timing_source")), kernel.get("env")
-    simulated = kernel["speedup"] if source == "simulated" else None
     facts = env if isinstance(env, dict) else {}
     provenance = Provenance(
         task=kernel["task_id"], task_hash=_hash(kernel), run=folder.resolve().name, model=None,
-        speedup=kernel["speedup"], sure_speedup=_number(kernel.get("sure_speedup", simulated)), timing_source=source,
+        speedup=kernel["speedup"], sure_speedup=sure_speedup_of(kernel), timing_source=source,
         reference_mode=_text(kernel.get("reference_mode")), device=_device(facts), versions=_versions(facts),
         sample=_text(kernel.get("sample")), turn=kernel["turn"], date=date, step=kernel["step"],
     )  # fmt: skip
@@ -108,7 +107,3 @@ def _versions(env: Mapping[str, Any]) -> str | None:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

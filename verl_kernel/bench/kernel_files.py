@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from verl_kernel.bench.records import Record
 from verl_kernel.errors import DataError
+from verl_kernel.reporting.kernels import Rank, rank
 
 _TITLE = "# A Triton kernel that verl-kernel has verified."
 _ORIGIN = "# Where it comes from:"
@@ -47,9 +48,9 @@ class Provenance(Record):
     """Of a training run."""
 
     @property
-    def rank(self) -> tuple[bool, float, float]:
-        """What the best kernel has most of: a known sure speedup, and how high it is."""
-        return self.sure_speedup is not None, self.sure_speedup or 0.0, self.speedup or 0.0
+    def rank(self) -> Rank:
+        """Where it stands among kernels of its task."""
+        return rank(self.sure_speedup, self.speedup)
 
     def comment(self) -> str:
         """As a comment block; every value is JSON on a line of its own."""

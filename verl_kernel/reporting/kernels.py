@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 Kernel = dict[str, Any]
+Rank = tuple[bool, float, float]
 _NEEDED: dict[str, type | tuple[type, ...]] = {
     "step": int,
     "task_id": str,
@@ -33,10 +34,27 @@ def read_kernels(path: Path) -> list[Kernel]:
     return kernels
 
 
+def rank(sure_speedup: float | None, speedup: float | None) -> Rank:
+    """Return the order of kernels: what is sure of a speedup comes before the speedup, and an unknown one last."""
+    return sure_speedup is not None, sure_speedup or 0.0, speedup or 0.0
+
+
+def rank_of(kernel: Kernel) -> Rank:
+    """Return `rank` of a logged kernel."""
+    return rank(sure_speedup_of(kernel), kernel["speedup"])
+
+
+def sure_speedup_of(kernel: Kernel) -> float | None:
+    """Return what is sure of a logged kernel's speedup; older lines say it only where times are simulated."""
+    sure = kernel.get("sure_speedup", kernel["speedup"] if kernel.get("timing_source") == "simulated" else None)
+    return float(sure) if isinstance(sure, int | float) and not isinstance(sure, bool) else None
+
+
 def best_kernels(kernels: Sequence[Kernel], count: int) -> list[Kernel]:
-    """The fastest kernel of each task, fastest first, at most `count` of them."""
+    """Return the best kernel of each task by `rank`, the earliest of equals; best first, at most `count` of them."""
     best: dict[str, Kernel] = {}
     for kernel in kernels:
-        if kernel["speedup"] > best.get(kernel["task_id"], {"speedup": 0.0})["speedup"]:
+        known = best.get(kernel["task_id"])
+        if kernel["speedup"] > 0 and (known is None or rank_of(kernel) > rank_of(known)):
             best[kernel["task_id"]] = kernel
-    return sorted(best.values(), key=lambda kernel: -kernel["speedup"])[:count]
+    return sorted(best.values(), key=rank_of, reverse=True)[:count]

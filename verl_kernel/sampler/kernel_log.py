@@ -16,7 +16,7 @@ from typing import Any
 
 import transfer_queue as tq
 
-from verl_kernel.reporting.kernels import read_kernels
+from verl_kernel.reporting.kernels import Rank, rank, rank_of, read_kernels
 from verl_kernel.reward.record import TurnRecord
 from verl_kernel.sampler.rows import Row, fields_of
 
@@ -30,10 +30,10 @@ class KernelLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._best: dict[str, float] | None = None
+        self._best: dict[str, Rank] | None = None
 
     def update(self, step: int, partition_id: str, rows: Sequence[Row]) -> None:
-        """Append the kernels of a batch that are the fastest of their tasks so far.
+        """Append the kernels of a batch that are the best of their tasks so far (`reporting.kernels.rank`).
 
         Args:
             step: the training step.
@@ -42,27 +42,26 @@ class KernelLog:
         """
         if self._best is None:
             self._best = self._open(step)
-        fastest: dict[str, tuple[Row, int]] = {}
+        best: dict[str, tuple[Row, int]] = {}
         for row, number, turn in ((one, n, turn) for one in rows for n, turn in enumerate(one.turns)):
-            speedup, task = turn.result.speedup or 0.0, _task(row, turn)
-            if turn.result.rewarded and turn.code is not None and speedup > self._best.get(task, 0.0):
-                self._best[task], fastest[task] = speedup, (row, number)
-        if not fastest:
+            if not turn.result.rewarded or turn.code is None or not turn.result.speedup:
+                continue
+            here, task = rank(turn.result.sure_speedup, turn.result.speedup), _task(row, turn)
+            if task not in self._best or here > self._best[task]:
+                self._best[task], best[task] = here, (row, number)
+        if not best:
             return
-        keys = [row.key for row, _ in fastest.values()]
+        keys = [row.key for row, _ in best.values()]
         data = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["reward_model"])
         with self._path.open("a", encoding="utf-8") as file:
-            for (row, number), entry in zip(fastest.values(), data["reward_model"], strict=True):
+            for (row, number), entry in zip(best.values(), data["reward_model"], strict=True):
                 file.write(json.dumps(_line(step, row, number, fields_of(entry).get("ground_truth"))) + "\n")
 
-    def _open(self, step: int) -> dict[str, float]:
+    def _open(self, step: int) -> dict[str, Rank]:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         earlier = [kernel for kernel in read_kernels(self._path) if kernel["step"] < step]
         self._path.write_text("".join(json.dumps(kernel) + "\n" for kernel in earlier), encoding="utf-8")
-        best: dict[str, float] = {}
-        for kernel in earlier:
-            best[kernel["task_id"]] = max(kernel["speedup"], best.get(kernel["task_id"], 0.0))
-        return best
+        return {kernel["task_id"]: rank_of(kernel) for kernel in sorted(earlier, key=rank_of)}
 
 
 def _task(row: Row, turn: TurnRecord) -> str:

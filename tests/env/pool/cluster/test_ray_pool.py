@@ -59,7 +59,9 @@ def test_one_name_is_one_pool_and_handles_travel(gym):
 
     copy = pickle.loads(pickle.dumps(gym))
     before = copy.stats().evaluations
-    answers = ray.get([elsewhere.remote(gym), elsewhere.remote(KernelGym.connect(replace(OPTIONS, queue_size=3), name="test"))])
+    answers = ray.get(
+        [elsewhere.remote(gym), elsewhere.remote(KernelGym.connect(replace(OPTIONS, queue_size=3), name="test"))]
+    )
     assert answers == [("there", 2)] * 2
     assert gym.stats().evaluations - before <= 1  # the same source for the same task is judged once
 

@@ -59,8 +59,8 @@ class Router:
         """
         if options != self._options:
             raise ConfigError(
-                f"the pool {self._name!r} was made with other options ({_differences(self._options, options)}): connect "
-                "with the same ones, or give the pool another name"
+                f"the pool {self._name!r} was made with other options ({_differences(self._options, options)}): "
+                "connect with the same ones, or give the pool another name"
             )
         await self._loop.run(self._dispatcher.start())
 
@@ -94,7 +94,9 @@ class Router:
 
 def _differences(there: GymOptions, here: GymOptions) -> str:
     names = [field.name for field in fields(there) if getattr(there, field.name) != getattr(here, field.name)]
-    return "; ".join(f"kernelgym.{name} is {getattr(there, name)} there and {getattr(here, name)} here" for name in names)
+    return "; ".join(
+        f"kernelgym.{name} is {getattr(there, name)} there and {getattr(here, name)} here" for name in names
+    )
 
 
 def _make_judges(options: GymOptions, seed: int | None) -> list[RemoteJudge]:
