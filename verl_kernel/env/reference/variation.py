@@ -36,8 +36,10 @@ LOW = 0.125
 HIGHS = (8.0, 4.0, 2.0, 1.0)
 """Largest scales of a varied trial, the first that the reference bears."""
 LARGES = (4096.0, 1024.0, 256.0, 64.0, 16.0)
-"""Scales of the trial of large inputs, the first that the reference bears; several tensors start at the second, as
-products of the first would pass -1e9, which right kernels write where a mask hides a score."""
+"""Scales of the trial of large inputs, the first that the reference bears."""
+_SEVERAL = 2
+"""The first of them where there are several tensors: products of larger ones would pass -1e6, which right kernels write
+where a mask hides a score."""
 OUTLIERS = (16.0, 32.0)
 """How far single elements stand out, as factors."""
 _APART = 4
@@ -259,7 +261,7 @@ def _with_zeros(
 def _with_scales(
     found: Variation, probe: Tensors, bears: Callable[[Tensors], bool], is_steady: bool
 ) -> Variation | None:
-    first = int(sum(role.is_floating for role in found.roles) > 1)
+    first = _SEVERAL if sum(role.is_floating for role in found.roles) > 1 else 0
 
     def usable(low: float, high: float) -> bool:
         return all(bears(found.scaled_between(probe, 0, scale, scale)) for scale in (high, low))
