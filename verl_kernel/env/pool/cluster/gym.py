@@ -33,14 +33,10 @@ class KernelGym:
     def __init__(self, options: GymOptions, name: str, seed: int | None = None) -> None:
         self._options, self._name, self._seed = options, name, seed
         self._router = self._find()
-        self._started = self._start()
 
     @classmethod
     def connect(cls, options: GymOptions, name: str = "kernelgym", seed: int | None = None) -> KernelGym:
-        """Return the pool called `name`, made from `options` if there is none yet.
-
-        Every later call on the handle raises ConfigError where that pool was made from other options.
-        """
+        """The pool called `name`, made from `options` if there is none yet."""
         return cls(options, name, seed)
 
     def __reduce__(self) -> tuple[Callable[..., KernelGym], tuple[Any, ...]]:
@@ -59,7 +55,6 @@ class KernelGym:
             step: a verdict is remembered for the same source in the same step.
 
         Raises:
-            ConfigError: the pool was made from other options.
             TaskError: the reference cannot serve.
             EnvironmentNotReady: no judge of the pool can work.
         """
@@ -71,7 +66,6 @@ class KernelGym:
         failure: Exception = InfraError("no attempt was made")
         for attempt in range(ATTEMPTS):
             try:
-                await self._agree()
                 group = VALIDATION if validate else TRAINING
                 return await _answered(self._router.judge.options(concurrency_group=group).remote(request, attempt))
             except (RayActorError, ActorUnschedulableError) as exc:  # the second: its node is gone
@@ -147,7 +141,6 @@ class KernelGym:
         from verl_kernel.env.pool.cluster.router import CONTROL
 
         try:
-            ray.get(self._started)
             return ray.get(getattr(self._router, method).options(concurrency_group=CONTROL).remote(*args))
         except ray.exceptions.RayTaskError as exc:
             raise cause_of(exc) from None
@@ -156,12 +149,13 @@ class KernelGym:
         """Wait until Ray has restarted the router, or make a new one."""
         from ray.exceptions import ActorDiedError, ActorUnschedulableError, RayActorError
 
+        from verl_kernel.env.pool.cluster.router import CONTROL
+
         end = time.monotonic() + _RETURN_S
         while time.monotonic() < end:
             router = self._router
             try:
-                self._started = self._start()
-                await self._agree()
+                await router.start.options(concurrency_group=CONTROL).remote()
                 return
             except (ActorDiedError, ActorUnschedulableError):
                 if self._router is router:  # a second caller would drop the handle that keeps it alive
@@ -169,22 +163,6 @@ class KernelGym:
             except RayActorError:
                 pass
             await asyncio.sleep(_PAUSE_S)
-
-    async def _agree(self) -> None:
-        """Wait until the pool has said that its options are these."""
-        import ray
-
-        from verl_kernel.env.pool.cluster.judge import cause_of
-
-        try:
-            await self._started
-        except ray.exceptions.RayTaskError as exc:
-            raise cause_of(exc) from None
-
-    def _start(self) -> Any:
-        from verl_kernel.env.pool.cluster.router import CONTROL
-
-        return self._router.start.options(concurrency_group=CONTROL).remote(self._options)
 
     def _find(self) -> Any:
         from verl_kernel.env.pool.cluster.router import find_or_make_router

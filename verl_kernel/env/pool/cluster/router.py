@@ -8,7 +8,6 @@ and control are concurrency groups of their own, so that a full queue blocks nei
 from __future__ import annotations
 
 import logging
-from dataclasses import fields
 from typing import Any
 
 import ray
@@ -25,7 +24,6 @@ from verl_kernel.env.pool.prefilter import Prefilter, prefilter_options
 from verl_kernel.env.pool.stats import PoolStats
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult
-from verl_kernel.errors import ConfigError
 
 _LOG = logging.getLogger(__name__)
 TRAINING, VALIDATION, CONTROL = "training", "validation", "control"
@@ -40,7 +38,6 @@ class Router:
     def __init__(self, options: GymOptions, seed: int | None, name: str) -> None:
         if ray.get_runtime_context().was_current_actor_reconstructed:
             _LOG.warning("the pool %s was lost and begins again with new judges and an empty memory", name)
-        self._options, self._name = options, name
         self._judges = _make_judges(options, seed)
         prefilter = None
         if options.prefilter != "off":
@@ -48,20 +45,8 @@ class Router:
         self._dispatcher = Dispatcher(self._judges, options, RayMetrics(name), prefilter)
         self._loop = LoopThread("pool")
 
-    async def start(self, options: GymOptions) -> None:
-        """Let the judges start.
-
-        Args:
-            options: the caller's.
-
-        Raises:
-            ConfigError: the pool was made from others.
-        """
-        if options != self._options:
-            raise ConfigError(
-                f"the pool {self._name!r} was made with other options ({_differences(self._options, options)}): "
-                "connect with the same ones, or give the pool another name"
-            )
+    async def start(self) -> None:
+        """Let the judges start."""
         await self._loop.run(self._dispatcher.start())
 
     async def judge(self, request: EvalRequest, lost: int) -> EvalResult:
@@ -92,13 +77,6 @@ class Router:
         return await self._loop.run(self._dispatcher.drain(nodes, judges, on))
 
 
-def _differences(there: GymOptions, here: GymOptions) -> str:
-    names = [field.name for field in fields(there) if getattr(there, field.name) != getattr(here, field.name)]
-    return "; ".join(
-        f"kernelgym.{name} is {getattr(there, name)} there and {getattr(here, name)} here" for name in names
-    )
-
-
 def _make_judges(options: GymOptions, seed: int | None) -> list[RemoteJudge]:
     groups = options.judge_resources or (JudgeGroup(),)
     return [
@@ -119,4 +97,6 @@ def find_or_make_router(options: GymOptions, seed: int | None, name: str) -> Any
         name=name, get_if_exists=True, num_cpus=0, max_restarts=-1, max_task_retries=0,
         scheduling_strategy=NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False),
     )  # fmt: skip
-    return make.remote(options, seed, name)
+    router = make.remote(options, seed, name)
+    router.start.options(concurrency_group=CONTROL).remote()
+    return router
