@@ -1,19 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What varied trials change, and where they leave inputs as they are drawn."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
-from tests.exploits.tasks import TASKS
-from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.reference.ends import SIZES
 from verl_kernel.env.reference.jitter import jittered
 from verl_kernel.env.reference.kinds import ENDS, KINDS
-from verl_kernel.env.reference.reference import Reference
-from verl_kernel.env.reference.variation import HIGHS, LARGES, LOW, OUTLIERS, Variation, learn
-from verl_kernel.env.task import Task
+from verl_kernel.env.reference.variation import HIGHS, LARGES, LOW, Variation, learn
 
 
 def drawn(draw, count=3):
@@ -26,7 +20,7 @@ def bears_all(tensors):
 
 def test_floats_get_scales_below_and_above_one_and_signs():
     draws = drawn(lambda g: [torch.rand(200, generator=g) + 0.5])
-    found = replace(learn(draws, bears_all), outliers=False)
+    found = learn(draws, bears_all)
     ratios = [found.apply(draws[0], seed)[0] / draws[0][0] for seed in range(200)]
     sizes = torch.stack([ratio.abs().mean() for ratio in ratios])
     for ratio in ratios:
@@ -37,29 +31,10 @@ def test_floats_get_scales_below_and_above_one_and_signs():
     assert LARGES[0] / 2 <= large <= LARGES[0] * 1.001
 
 
-@pytest.mark.parametrize("kind", ["varied", "large"])
-def test_single_elements_of_some_slices_stand_out(kind):
-    draws = drawn(lambda g: [torch.ones(16, 64) + torch.rand(16, 64, generator=g) / 100])
-    found = replace(learn(draws, bears_all), zeros=False)
-    for seed in range(20):
-        sizes = found.apply(draws[0], seed, kind)[0].abs()
-        ratios = sizes / sizes.median()
-        apart = ratios > 2
-        assert int(apart.sum()) in (4, 16)  # of a quarter of the rows, or of the columns
-        assert OUTLIERS[0] * 0.98 < ratios[apart].min() and ratios[apart].max() < OUTLIERS[1] * 1.02
-
-
-def test_no_element_stands_out_where_the_reference_does_not_bear_it():
-    def bears(tensors):
-        return bool(tensors[0].abs().amax() < 4 * tensors[0].abs().median())
-
-    assert not learn(drawn(lambda g: [torch.rand(16, 64, generator=g) + 1]), bears).outliers
-
-
 @pytest.mark.parametrize(
     ("limit", "signs", "high", "large"),
     [
-        *((1e9, True, 8.0, 4096.0), (2000.0, True, 8.0, 1024.0), (100.0, True, 8.0, 64.0), (5.0, True, 4.0, 1.0)),
+        *((1e9, True, 8.0, 256.0), (100.0, True, 8.0, 64.0), (5.0, True, 4.0, 1.0)),
         *((1.1, True, 1.0, 1.0), (0.5, False, 1.0, 1.0)),
     ],
 )
@@ -265,14 +240,3 @@ def test_jitter_is_small_and_leaves_zero_one_and_integers():
     assert torch.equal(moved[1], tensors[1]) and torch.equal(moved[2], tensors[2])
     relative = (moved[0].double() / tensors[0].double() - 1).abs()
     assert relative.min() > 5e-7 and relative.max() < 2e-6 and moved[3].dtype == torch.float16
-
-
-@pytest.mark.parametrize("mark", range(6))
-@pytest.mark.parametrize("draw", ["torch.randn(16, 128)", "torch.rand(16, 128)", "torch.rand(64, 2048)"])
-def test_how_far_a_trial_goes_does_not_hang_on_a_tasks_text(draw, mark):
-    """A softmax without the maximum subtracted overflows there: two near maxima are few elements among many."""
-    device = resolve_device("cpu")
-    device.setup()
-    task = Task(TASKS["softmax"].replace("torch.randn(16, 128)", draw).replace("* self.w", "") + f"# {mark}\n")
-    variation = Reference(task, device).preparation.traits.variation
-    assert (variation.large, {reach for _, reach in variation.ends}) == (LARGES[0], {(SIZES[0],)})

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a task's inputs are varied beyond what `get_inputs()` draws, as far as its reference bears it.
 
-Floating inputs get other scales, below and above one, other signs, by element and by slice, single elements that stand
-out, and a row of zeros; masks that are all true or nearly so get the rare value in some places, others slices with all,
+Floating inputs get other scales, below and above one, other signs, by element and by slice, and a row of
+zeros; masks that are all true or nearly so get the rare value in some places, others slices with all,
 none or one; integers the ends of their range and repeated values, or another order where they never repeat; what never
 changes is drawn anew. Besides, whole tensors go to one end (`ends`).
 """
@@ -35,15 +35,8 @@ LOW = 0.125
 """Smallest scale of a varied trial."""
 HIGHS = (8.0, 4.0, 2.0, 1.0)
 """Largest scales of a varied trial, the first that the reference bears."""
-LARGES = (4096.0, 1024.0, 256.0, 64.0, 16.0)
-"""Scales of the trial of large inputs, the first that the reference bears."""
-_SEVERAL = 2
-"""The first of them where there are several tensors: products of larger ones would pass -1e6, which right kernels write
-where a mask hides a score."""
-OUTLIERS = (16.0, 32.0)
-"""How far single elements stand out, as factors."""
-_APART = 4
-"""One slice in so many has an outlier."""
+LARGES = (256.0, 64.0, 16.0)
+"""Scales of the trial of large inputs."""
 _TINY = 1e-30
 """Nearly zero: its square is zero in float32."""
 _PART = 4
@@ -64,8 +57,6 @@ class Variation:
     high: float = 1.0
     large: float = 1.0
     """Scale of the trial of large inputs; 1.0 if the reference bears none."""
-    outliers: bool = False
-    """Whether single elements stand out, as a maximum does: what looks at a part of a tensor misses it."""
     zeros: bool = False
     """Whether a row of each floating tensor is all zeros, as padding is, but at the ends."""
     ends: tuple[tuple[Signs, Reach], ...] = ()
@@ -171,11 +162,6 @@ class Variation:
 
     def _scaled(self, tensor: torch.Tensor, span: tuple[float, float], generator: torch.Generator) -> torch.Tensor:
         scale = 2 ** (span[0] + (span[1] - span[0]) * float(torch.rand((), generator=generator)))
-        scaled = self._signed(tensor, scale, generator)
-        return _standing_out(scaled, generator) if self.outliers and scaled.numel() > 1 else scaled
-
-    def _signed(self, tensor: torch.Tensor, scale: float, generator: torch.Generator) -> torch.Tensor:
-        """A copy in this scale."""
         if not self.signs:
             return tensor * scale
         here = torch.Generator(tensor.device).manual_seed(int(torch.randint(1 << 62, (), generator=generator)))
@@ -239,14 +225,7 @@ def _learn_varied(
     if not any(role.is_floating for role in scaled):
         return found
     found = _with_scales(replace(found, roles=scaled), draws[0], bears, is_steady) or found
-    if is_steady:
-        found = _with_outliers(found, draws[0], bears)
     return _with_zeros(found, draws[0], bears, agree)
-
-
-def _with_outliers(found: Variation, probe: Tensors, bears: Callable[[Tensors], bool]) -> Variation:
-    tried = replace(found, outliers=True)
-    return tried if all(bears(tried.apply(probe, 0, kind)) for kind in ("varied", "large")) else found
 
 
 def _with_zeros(
@@ -261,8 +240,6 @@ def _with_zeros(
 def _with_scales(
     found: Variation, probe: Tensors, bears: Callable[[Tensors], bool], is_steady: bool
 ) -> Variation | None:
-    first = _SEVERAL if sum(role.is_floating for role in found.roles) > 1 else 0
-
     def usable(low: float, high: float) -> bool:
         return all(bears(found.scaled_between(probe, 0, scale, scale)) for scale in (high, low))
 
@@ -270,7 +247,7 @@ def _with_scales(
         found = replace(found, signs=signs)
         for high in HIGHS if is_steady else HIGHS[-1:]:
             if usable(LOW, high):
-                larges = LARGES[first:] if is_steady else ()
+                larges = LARGES if is_steady else ()
                 large = next((scale for scale in larges if usable(scale / 2, scale)), 1.0)
                 return replace(found, low=LOW, high=high, large=large)
     return None
@@ -309,20 +286,6 @@ def _with_a_row_of(size: float, tensor: torch.Tensor, generator: torch.Generator
     least = torch.finfo(tensor.dtype).smallest_normal * torch.finfo(tensor.dtype).eps
     part.copy_(torch.rand(part.shape, generator=generator) * max(size, least) if size else torch.zeros(()))
     return changed
-
-
-def _standing_out(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """The tensor itself, of which one element in some slices is enlarged now."""
-    axis, low, high = some_axis(tensor, generator), *map(log2, OUTLIERS)
-    length = 1 if axis is None else tensor.shape[axis]
-    slices = torch.arange(int(torch.randint(min(_APART, length), (), generator=generator)), length, _APART)
-    places = [torch.randint(size, slices.shape, generator=generator) for size in tensor.shape]
-    if axis is not None:
-        places[axis] = slices
-    where = tuple(place.to(tensor.device) for place in places)
-    factors = 2 ** (low + (high - low) * torch.rand(slices.shape, generator=generator))
-    tensor[where] *= factors.to(tensor)
-    return tensor
 
 
 def _flipped(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
