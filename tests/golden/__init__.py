@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must stay bit for bit what it is while code moves: tasks and talks of both worlds, prices, names in recipes.
+"""Values that moving code must not change: tasks and talks of both worlds, prices, and names in configurations.
 
-`python -m tests.golden.record` writes `recorded.json` anew. It is run for a change that is meant, which the changelog
-then tells: committed runs and simulated speedups are of the values before.
+`python -m tests.golden.record` writes `recorded.json` again. Run it only when such a value is changed on purpose, and
+say so in the changelog: committed runs and their simulated speedups were made with the old values.
 """

@@ -49,7 +49,7 @@ class Provenance(Record):
 
     @property
     def rank(self) -> Rank:
-        """Where it stands among kernels of its task."""
+        """Its key among the kernels of its task; the best one has the highest."""
         return rank(self.sure_speedup, self.speedup)
 
     def comment(self) -> str:

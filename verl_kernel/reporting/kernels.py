@@ -35,7 +35,7 @@ def read_kernels(path: Path) -> list[Kernel]:
 
 
 def rank(sure_speedup: float | None, speedup: float | None) -> Rank:
-    """Return the order of kernels: what is sure of a speedup comes before the speedup, and an unknown one last."""
+    """Return a key that grows with how good a kernel is: by its sure speedup if that is known, then by its speedup."""
     return sure_speedup is not None, sure_speedup or 0.0, speedup or 0.0
 
 
