@@ -4,10 +4,14 @@
 import pytest
 import torch
 
+from tests.exploits.tasks import TASKS
+from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.reference.ends import SIZES
 from verl_kernel.env.reference.jitter import jittered
 from verl_kernel.env.reference.kinds import ENDS, KINDS
+from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.reference.variation import HIGHS, LARGES, LOW, Variation, learn
+from verl_kernel.env.task import Task
 
 
 def drawn(draw, count=3):
@@ -34,7 +38,7 @@ def test_floats_get_scales_below_and_above_one_and_signs():
 @pytest.mark.parametrize(
     ("limit", "signs", "high", "large"),
     [
-        *((1e9, True, 8.0, 256.0), (100.0, True, 8.0, 64.0), (5.0, True, 4.0, 1.0)),
+        *((1e9, True, 8.0, 4096.0), (2000.0, True, 8.0, 1024.0), (100.0, True, 8.0, 64.0), (5.0, True, 4.0, 1.0)),
         *((1.1, True, 1.0, 1.0), (0.5, False, 1.0, 1.0)),
     ],
 )
@@ -240,3 +244,14 @@ def test_jitter_is_small_and_leaves_zero_one_and_integers():
     assert torch.equal(moved[1], tensors[1]) and torch.equal(moved[2], tensors[2])
     relative = (moved[0].double() / tensors[0].double() - 1).abs()
     assert relative.min() > 5e-7 and relative.max() < 2e-6 and moved[3].dtype == torch.float16
+
+
+@pytest.mark.parametrize("mark", range(6))
+@pytest.mark.parametrize("draw", ["torch.randn(16, 128)", "torch.rand(16, 128)", "torch.rand(64, 2048)"])
+def test_how_far_a_trial_goes_does_not_hang_on_a_tasks_text(draw, mark):
+    """A softmax without the maximum subtracted overflows there: two near maxima are few elements among many."""
+    device = resolve_device("cpu")
+    device.setup()
+    task = Task(TASKS["softmax"].replace("torch.randn(16, 128)", draw).replace("* self.w", "") + f"# {mark}\n")
+    variation = Reference(task, device).preparation.traits.variation
+    assert (variation.large, {reach for _, reach in variation.ends}) == (LARGES[0], {(SIZES[0],)})

@@ -24,7 +24,7 @@ from verl_kernel.env.reference.preparation import Preparation, Traits
 from verl_kernel.env.reference.program import ReferenceProgram
 from verl_kernel.env.reference.roles import same_bytes, unchanged
 from verl_kernel.env.reference.terms import INSENSITIVE, ineffective
-from verl_kernel.env.reference.trial import SIZED_DRAWS, draw_trial
+from verl_kernel.env.reference.trial import SIZED_DRAWS, draw_trial, holds_steady
 from verl_kernel.env.reference.value import Value
 from verl_kernel.env.reference.variation import Tensors, Variation, learn
 from verl_kernel.env.seeding import seed_of
@@ -141,9 +141,9 @@ def _bears(
 
 
 def _is_steady(program: ReferenceProgram, inputs: Value, output: Value) -> bool:
-    """Whether changes in the last places of the inputs leave the output what it is."""
+    """As `holds_steady`; not where the program fails."""
     with contextlib.suppress(TaskError):
-        return output.agrees(program.forward(Value(inputs.tree, jittered(inputs.tensors))))
+        return holds_steady(program, inputs, output)
     return False
 
 
@@ -182,9 +182,11 @@ def _has_room(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], least: float) 
     def exaggerated(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         return one + _ROOM * (other - one) if one.is_floating_point() else other
 
-    return all(
-        one.shape == other.shape and compare(one, exaggerated(one, other), "scaled", least).ok for one, other in pairs
-    )
+    def fits(one: torch.Tensor, other: torch.Tensor) -> bool:
+        agreement = compare(one, exaggerated(one, other), "scaled", least)
+        return agreement.ok or agreement.has_few
+
+    return all(one.shape == other.shape and fits(one, other) for one, other in pairs)
 
 
 def _flags(program: ReferenceProgram, known: Preparation, probe: Value, expected: Value) -> list[str]:

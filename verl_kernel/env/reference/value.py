@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from verl_kernel.env.comparison.compare import compare
+from verl_kernel.env.comparison.compare import Agreement, compare
 from verl_kernel.env.eight_bits import widened
 from verl_kernel.env.ipc.tensors import flatten, unflatten
 from verl_kernel.env.weights import constant_value
@@ -74,9 +74,16 @@ class Value:
 
     def agrees(self, other: Value, least: float | None = None) -> bool:
         """Whether the other one would be right where this one is expected (`compare`)."""
+        return all(agreement.ok for agreement in self._agreements(other, least))
+
+    def nearly_agrees(self, other: Value) -> bool:
+        """Whether at most a few elements of each tensor disagree: so few are given room when a program is judged."""
+        return all(agreement.ok or agreement.has_few for agreement in self._agreements(other))
+
+    def _agreements(self, other: Value, least: float | None = None) -> list[Agreement]:
         if self.tree != other.tree or self.shapes != other.shapes:
-            return False
-        return all(compare(a, b, least=least).ok for a, b in zip(self.tensors, other.tensors, strict=True))
+            return [Agreement(ok=False)]
+        return [compare(a, b, least=least) for a, b in zip(self.tensors, other.tensors, strict=True)]
 
     def is_worse(self, usual: Value, may_be_constant: bool = False) -> bool:
         """Whether it has lost what the usual one has: finite numbers, more than one of them, its number of parts."""

@@ -35,8 +35,11 @@ LOW = 0.125
 """Smallest scale of a varied trial."""
 HIGHS = (8.0, 4.0, 2.0, 1.0)
 """Largest scales of a varied trial, the first that the reference bears."""
-LARGES = (256.0, 64.0, 16.0)
-"""Scales of the trial of large inputs."""
+LARGES = (4096.0, 1024.0, 256.0, 64.0, 16.0)
+"""Scales of the trial of large inputs, the first that the reference bears."""
+_SEVERAL = 2
+"""The first of them where there are several tensors: products of larger ones would pass -1e6, which right kernels write
+where a mask hides a score."""
 _TINY = 1e-30
 """Nearly zero: its square is zero in float32."""
 _PART = 4
@@ -240,6 +243,8 @@ def _with_zeros(
 def _with_scales(
     found: Variation, probe: Tensors, bears: Callable[[Tensors], bool], is_steady: bool
 ) -> Variation | None:
+    first = _SEVERAL if sum(role.is_floating for role in found.roles) > 1 else 0
+
     def usable(low: float, high: float) -> bool:
         return all(bears(found.scaled_between(probe, 0, scale, scale)) for scale in (high, low))
 
@@ -247,7 +252,7 @@ def _with_scales(
         found = replace(found, signs=signs)
         for high in HIGHS if is_steady else HIGHS[-1:]:
             if usable(LOW, high):
-                larges = LARGES if is_steady else ()
+                larges = LARGES[first:] if is_steady else ()
                 large = next((scale for scale in larges if usable(scale / 2, scale)), 1.0)
                 return replace(found, low=LOW, high=high, large=large)
     return None
