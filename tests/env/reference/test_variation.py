@@ -6,7 +6,7 @@ import torch
 
 from tests.exploits.tasks import TASKS
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.reference.ends import SIZES
+from verl_kernel.env.reference.ends import SIZES, SIZES_OF_SEVERAL
 from verl_kernel.env.reference.jitter import jittered
 from verl_kernel.env.reference.kinds import ENDS, KINDS
 from verl_kernel.env.reference.reference import Reference
@@ -138,19 +138,41 @@ def test_inputs_that_never_change_are_drawn_anew_in_every_trial(value):
 
 @pytest.mark.parametrize("kind", ["varied", "large"])
 def test_one_row_is_zero_but_at_the_ends(kind):
-    draws = drawn(
-        lambda g: [torch.randn(6, 5, generator=g), torch.randn(1, 4, 3, generator=g), torch.randn(9, generator=g)]
-    )
-    found = learn(draws, bears_all, agree=lambda one, other: True)
-    rows = set()
+    draws = drawn(lambda g: [torch.randn(6, 5, generator=g)])
+    found, rows = learn(draws, bears_all, agree=lambda one, other: True), set()
     for seed in range(20):
-        matrix, block, vector = found.apply(draws[0], seed, kind)
+        (matrix,) = found.apply(draws[0], seed, kind)
         zero = (matrix == 0).all(-1)
         rows.add(int(zero.nonzero()))
-        assert zero.sum() == 1 and (matrix[~zero] != 0).all()
-        assert (block == 0).all(-1).sum() == 1 and (vector != 0).all()
+        assert zero.sum() == 1
+        assert (matrix[~zero] != 0).all()
     assert len(rows) > 3
-    assert all((tensor != 0).all() for tensor in found.apply(draws[0], 1, "negative"))
+    assert (found.apply(draws[0], 1, "negative")[0] != 0).all()
+
+
+@pytest.mark.parametrize("kind", ["varied", "large"])
+def test_several_tensors_have_a_row_of_zeros_in_common_and_one_each(kind):
+    draws = drawn(lambda g: [torch.randn(*shape, generator=g) for shape in ((6, 5), (6, 4), (1, 3, 3), (9,))])
+    found, differ = learn(draws, bears_all, agree=lambda one, other: True), 0
+    for seed in range(20):
+        first, second, short, vector = found.apply(draws[0], seed, kind)
+        one, other = (first == 0).all(-1), (second == 0).all(-1)
+        assert (one & other).any()
+        assert max(one.sum(), other.sum()) <= 2
+        assert (short == 0).all(-1).all(-1).sum() == 0
+        assert (short == 0).all(-1).sum() == 1
+        assert (vector != 0).all()
+        differ += not torch.equal(one, other)
+    assert differ > 10
+
+
+def test_rows_of_next_to_nothing_are_those_of_zeros_in_each_tensor():
+    """By them is seen whether a reference bears zeros: a second tensor's rows were others once."""
+    tensors = [torch.randn(16, 8), torch.randn(16, 8)]
+    found = learn(drawn(lambda g: [torch.randn(16, 8, generator=g) for _ in tensors]), bears_all)
+    zeros, tiny = (found.with_a_row_of(size, tensors, 0) for size in (0.0, 1e-30))
+    for one, other in zip(zeros, tiny, strict=True):
+        assert torch.equal((one == 0).all(-1), (other.abs() < 1e-20).all(-1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -189,11 +211,17 @@ def test_a_tensor_that_must_stay_positive_does_so_while_others_do_not():
     assert (free < 0).all() and torch.equal(bound, draws[0][1])
 
 
-def test_several_tensors_are_large_on_sides_of_their_own():
-    draws = drawn(lambda g: [torch.randn(40, generator=g), torch.rand(40, generator=g)])
+def test_several_tensors_are_large_on_sides_of_their_own_in_every_other_column():
+    draws, sides = drawn(lambda g: [torch.randn(20, 40, generator=g), torch.rand(20, 40, generator=g)]), set()
     found = learn(draws, bears_all)
-    sides = {tuple(int(tensor.sign().unique()) for tensor in found.apply(draws[0], seed, "large")) for seed in range(9)}
-    assert sides == {(1, -1), (-1, 1)}
+    for seed in range(9):
+        first, second = (tensor[:, [0, 1]] for tensor in found.apply(draws[0], seed, "large"))
+        far = int(not first[:, 0].abs().min() > SIZES_OF_SEVERAL[0])
+        sides.add((int(first[:, far].sign().unique()), int(second[:, far].sign().unique()), far))
+        near = first[:, 1 - far]
+        assert near.abs().max() < 5 * LARGES[0]
+        assert near.abs().min() < SIZES_OF_SEVERAL[0]
+    assert sides == {(1, -1, 0), (-1, 1, 0), (1, -1, 1), (-1, 1, 1)}
 
 
 def test_what_is_not_steady_keeps_its_magnitudes_at_the_ends():

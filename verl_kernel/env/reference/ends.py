@@ -15,8 +15,10 @@ from verl_kernel.env.reference.roles import Role
 
 SIZES = (2.0**20, 2.0**10, 128.0, 1.0)
 """Distances from zero, the first that a reference bears; 1.0 keeps the magnitudes that were drawn. Beyond 104, exp of a
-negative float32 is zero; beyond 89, that of a positive one is infinite. Several tensors start at the second: products
-of the first would pass -1e9, which right kernels write where a mask hides a score."""
+negative float32 is zero; beyond 89, that of a positive one is infinite."""
+SIZES_OF_SEVERAL = (2.0**10, 64.0, 1.0)
+"""The same where several tensors meet: products of 2^20 would pass -1e9, which right kernels write where a mask hides a
+score, and the sum of two at 64 is beyond 104."""
 _HEADROOM = 64
 """How far below the largest number of its type a size stays, for what is added to it."""
 Tensors = list[torch.Tensor]
@@ -111,7 +113,7 @@ def learn_reach(
     def moved(reach: Reach) -> Tensors:
         return [at_end(*each) for each in zip(probe, roles, signs, reach, strict=True)]
 
-    sizes = SIZES[1:] if sum(role.is_floating for role in roles) > 1 else SIZES
+    sizes = SIZES_OF_SEVERAL if sum(role.is_floating for role in roles) > 1 else SIZES
     for size in sizes if is_steady else SIZES[-1:]:
         reach = tuple(size if role.is_floating else float(role.kind != "drawn") for role in roles)
         if not any(reach) or bears(moved(reach)):

@@ -100,10 +100,10 @@ class Variation:
                 yield self.at_end(tensors, ENDS.index(kind), seed, most), most > 1
             return
         is_large = kind == "large"
-        if is_large and (mixed := self._mixed(seed)) is not None:
-            yield self._padded(self.at_end(tensors, mixed, seed), seed), True
         low, high = (self.large / 2, self.large) if is_large and self.large > 1 else (self.low, self.high)
         scaled = self.scaled_between(tensors, seed, low, high)
+        if is_large and (mixed := self._mixed(seed)) is not None:
+            yield self._padded(_striped(scaled, self.at_end(tensors, mixed, seed), seed), seed), True
         yield self._padded(scaled, seed), False
         if is_large:
             yield scaled, False
@@ -143,10 +143,21 @@ class Variation:
         return [self._changed(tensor, role, (log2(low), log2(high)), generator) for tensor, role in pairs]
 
     def with_a_row_of(self, size: float, tensors: Sequence[torch.Tensor], seed: int) -> Tensors:
-        """Copies with numbers of this size in a slice of each floating tensor, along its first axis longer than one."""
+        """Copies with numbers of this size in slices of each floating tensor, along its first axis longer than one.
+
+        One slice is at the same place in all of them, as a sum of them is zero only there. Where there are several,
+        each has another at a place of its own.
+        """
         generator = torch.Generator().manual_seed(seed)
+        is_alone = sum(role.is_floating for role in self.roles) == 1
+        common, *own = torch.rand(1 + len(tensors), generator=generator).tolist()
         pairs = zip(tensors, self.roles, strict=False)
-        return [_with_a_row_of(size, tensor, generator) if role.is_floating else tensor for tensor, role in pairs]
+        return [
+            _with_rows_of(size, tensor, [common] if is_alone else [common, place], generator)
+            if role.is_floating
+            else tensor
+            for (tensor, role), place in zip(pairs, own, strict=False)
+        ]
 
     def _changed(
         self, tensor: torch.Tensor, role: Role, span: tuple[float, float], generator: torch.Generator
@@ -281,16 +292,34 @@ def _chosen(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return torch.randint(tensor.numel(), (count,), generator=generator).to(tensor.device)
 
 
-def _with_a_row_of(size: float, tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _with_rows_of(size: float, tensor: torch.Tensor, places: list[float], generator: torch.Generator) -> torch.Tensor:
+    """Slices at shares of the axis; the first alone where two would be most of the tensor."""
     axis = next((axis for axis, length in enumerate(tensor.shape[:-1]) if length > 1), None)
     if axis is None or not tensor.is_floating_point():
         return tensor
-    row = int(torch.randint(tensor.shape[axis], (1,), generator=generator))
-    changed = tensor.clone()
-    part = changed.select(axis, row)
+    changed, length = tensor.clone(), tensor.shape[axis]
     least = torch.finfo(tensor.dtype).smallest_normal * torch.finfo(tensor.dtype).eps
-    part.copy_(torch.rand(part.shape, generator=generator) * max(size, least) if size else torch.zeros(()))
+    for row in {int(place * length) for place in places[: 1 + (length >= _PART)]}:
+        part = changed.select(axis, row)
+        part.copy_(torch.rand(part.shape, generator=generator) * max(size, least) if size else torch.zeros(()))
     return changed
+
+
+def _striped(tensors: Tensors, others: Tensors, seed: int) -> Tensors:
+    """Floating tensors with slices from both along the last axis, the same ones in tensors of one length.
+
+    A product over that axis has the sign of the larger numbers, and each slice by itself shows what its numbers do.
+    """
+    return [
+        by_slices([one, other], _last_axis(one), torch.Generator().manual_seed(seed))
+        if one.is_floating_point() and one is not other
+        else one
+        for one, other in zip(tensors, others, strict=True)
+    ]
+
+
+def _last_axis(tensor: torch.Tensor) -> int | None:
+    return next((axis for axis in reversed(range(tensor.dim())) if tensor.shape[axis] > 1), None)
 
 
 def _flipped(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
