@@ -76,7 +76,7 @@ def charged(**measured: Any) -> Shown:
     )
     evaluation: Any = SimpleNamespace(
         _reference=SimpleNamespace(task_flags=[]), _options=GymOptions(), _found=SimpleNamespace(env={}),
-        _device=SimpleNamespace(timing_source="cuda_event"),
+        _device=SimpleNamespace(seals_traces=False),
     )  # fmt: skip
     return value(lambda: Evaluation._take(evaluation, session, Measurement(None, None, None, refusal=refusal)))
 

@@ -132,8 +132,8 @@ class Evaluation:
             self._loading = Loading(self._options, self._zygote, scratch, memory, self._found, describe, execution)
             with self._stages.stage("load"):
                 self._device.grant(self._options.memory_mb)
-                is_sealed = self._device.timing_source == "simulated"
-                self._session = self._loading.start(self._reference, layout, self._stages, self._guard, is_sealed)
+                seals = self._device.seals_traces
+                self._session = self._loading.start(self._reference, layout, self._stages, self._guard, seals)
             try:
                 with self._stages.stage("load"):
                     self._loading.load(self._session)
@@ -248,7 +248,7 @@ class Evaluation:
         self._found.hack_flags = lazy_flags(session.traces, session.work(session.traces[-1]), session.source)
         if measured.refusal is not None:
             raise session.client.hacking(*measured.refusal)
-        if self._device.timing_source == "simulated":
+        if self._device.seals_traces:
             self._refuse_hidden(session)
 
     def _refuse_hidden(self, session: CandidateSession) -> None:
@@ -281,7 +281,7 @@ class Evaluation:
 
     def _environment(self) -> dict[str, Any]:
         versions = {"python": platform.python_version(), "torch": torch.__version__, "triton": version("triton")}
-        profile = {"gpu_profile": self._options.gpu_profile} if self._device.timing_source == "simulated" else {}
+        profile = {"gpu_profile": self._options.gpu_profile} if self._device.is_counted else {}
         rules = {"float32": self._options.float32}
         return {"device": self._device.name, **profile, **rules, **versions, **self._device.facts()}
 

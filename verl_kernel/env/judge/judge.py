@@ -79,7 +79,7 @@ class Judge:
         backend = resolve_backend(options.device)
         self._device = backend.device
         refuse_simulating(options, self._device)
-        if options.reference_mode == "compile" and self._device.timing_source == "simulated":
+        if options.reference_mode == "compile" and self._device.is_counted:
             raise ConfigError("kernelgym.reference_mode is 'compile', which a simulated clock cannot time: use 'eager'")
         self._refuse_noise()
         self._verdicts = self._make_verdict_store()
@@ -259,7 +259,7 @@ class Judge:
         return reference
 
     def _refuse_noise(self) -> None:
-        if self._options.timing_noise and self._device.timing_source != "simulated":
+        if self._options.timing_noise and not self._device.is_counted:
             raise ConfigError(
                 f"kernelgym.timing_noise is {self._options.timing_noise}, but times are measured here, and a measured "
                 "time has noise of its own: leave it 0"
@@ -269,7 +269,7 @@ class Judge:
         folder = self._options.verdict_cache
         if folder is None:
             return None
-        if self._device.timing_source != "simulated":
+        if not self._device.is_counted:
             raise ConfigError(
                 f"kernelgym.verdict_cache is {folder!r}, but times are measured here, and a measured time is never "
                 "read from a file: leave it null"

@@ -96,7 +96,7 @@ class LaunchCompiler:
 def make_compiler(options: GymOptions, device: DeviceBackend, zygote: CompileZygote) -> LaunchCompiler | None:
     """A compiler for the target of the options; none where the device compiles kernels itself."""
     target = TARGETS.get(options.compile_for)
-    if target is None or device.timing_source != "simulated":
+    if target is None or device.compiles_itself:
         return None
     return LaunchCompiler(target, options, zygote)
 
