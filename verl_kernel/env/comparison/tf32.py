@@ -14,25 +14,20 @@ from typing import Any
 import torch
 
 from verl_kernel.env.comparison import float32
-from verl_kernel.env.devices.op_mode import OpMode
+from verl_kernel.env.ops.mode import OpMode
+from verl_kernel.env.ops.table import op_of, row_of
 from verl_kernel.env.trace import TraceEvent
 
 _DROPPED = (1 << 13) - 1
 """The bits of a float32 that TF32 does not have."""
-_CONVOLUTIONS = "convolution _convolution convolution_overrideable cudnn_convolution mkldnn_convolution"
-_OPERANDS = {
-    **dict.fromkeys(("mm", "bmm", "mv", *_CONVOLUTIONS.split()), (0, 1)),
-    **dict.fromkeys(("addmm", "addbmm", "baddbmm", "addmv", "_addmm_activation"), (1, 2)),
-}
-"""Places of the factors among the arguments of an op."""
 _ATTENTION = ("scaled_dot_product", "_native_multi_head_attention", "_transformer_encoder_layer")
 _RECURRENT = ("lstm", "gru", "rnn")
 
 
 def has_products(events: Iterable[TraceEvent]) -> bool:
     """Whether a forward with this trace multiplies matrices, in float32 or another type."""
-    names = {_plain(event.name) for event in events if event.kind == "op"}
-    return bool(names & _OPERANDS.keys()) or _holds(names, (*_ATTENTION, *_RECURRENT))
+    names = _names(event for event in events if event.kind == "op")
+    return any(row_of(name).factors for name in names) or _holds(names, (*_ATTENTION, *_RECURRENT))
 
 
 @contextmanager
@@ -43,7 +38,7 @@ def rounded_products(events: Iterable[TraceEvent], seed: int | None) -> Iterator
         events: trace of the program that will run.
         seed: of the directions, up or down for each number by itself; None rounds towards zero.
     """
-    names = {_plain(event.name) for event in events}
+    names = _names(events)
     with ExitStack() as stack:
         if _holds(names, _ATTENTION):
             _take_apart_attention(stack)
@@ -67,12 +62,16 @@ class Rounding(OpMode):
 
     def run_op(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run an op with its factors rounded."""
-        places = _OPERANDS.get(_plain(func._schema.name), ())
+        places = op_of(func).factors
         args = tuple(self._rounded(value) if place in places else value for place, value in enumerate(args))
         return func(*args, **kwargs)
 
     def _rounded(self, factor: Any) -> Any:
-        if factor.dtype is not torch.float32 or factor.layout is not torch.strided:
+        if (
+            not isinstance(factor, torch.Tensor)
+            or factor.dtype is not torch.float32
+            or factor.layout is not torch.strided
+        ):
             return factor
         self.was_used = True
         return rounded(factor, 0 if self._seed is None else self._coins(factor) * _DROPPED)
@@ -112,9 +111,9 @@ def _take_apart_recurrent(stack: ExitStack) -> None:
     torch._C._set_mkldnn_enabled(False)
 
 
-def _plain(name: str) -> str:
-    """`mm` for `aten::mm.out`, `addmm` for `aten::addmm_`."""
-    return name.removeprefix("aten::").partition(".")[0].rstrip("_")
+def _names(events: Iterable[TraceEvent]) -> set[str]:
+    """Names of ops without their overloads: `aten::mm` for `aten::mm.out`."""
+    return {event.name.partition(".")[0] for event in events}
 
 
 def _holds(names: Iterable[str], words: tuple[str, ...]) -> bool:

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from verl_kernel.env.devices.l2_history import L2History
-from verl_kernel.env.devices.op_cost import OpCost, op_cost
-from verl_kernel.env.devices.op_mode import DispatchMode, parts
-from verl_kernel.env.devices.op_prices.call import bound, nbytes
+from verl_kernel.env.ops.call import bound, nbytes
+from verl_kernel.env.ops.cost import OpCost, op_cost
+from verl_kernel.env.ops.mode import DispatchMode, parts
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import TraceEvent

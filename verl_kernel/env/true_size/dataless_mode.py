@@ -14,15 +14,11 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from verl_kernel.env.devices.op_mode import OpMode
+from verl_kernel.env.ops.mode import OpMode
+from verl_kernel.env.ops.table import Trait, is_view, op_of
 from verl_kernel.env.true_size.dataless import AddressSpace
 
 KNOWN_INTEGERS, KNOWN_BYTES = 16 << 20, 16 << 10
-_UNWRITTEN = ("aten::empty", "aten::new_empty")
-_READS = frozenset(f"aten::{name}" for name in "_local_scalar_dense equal is_nonzero item".split())
-_IN_PLACE_VIEWS = frozenset(
-    f"aten::{name}" for name in "set_ detach_ t_ transpose_ squeeze_ unsqueeze_ as_strided_ _unsafe_view".split()
-)
 
 
 class DatalessMode(OpMode):
@@ -44,19 +40,19 @@ class DatalessMode(OpMode):
         Raises:
             Undecidable: it reads a value that is not known, or its shape depends on one.
         """
-        name = func._schema.name
-        if _is_view(func) or name in _IN_PLACE_VIEWS:
+        name, traits = func._schema.name, op_of(func).traits
+        if is_view(func) or Trait.ALIASES in traits:
             return func(*args, **kwargs)
         self.ops.append(name)
         tensors = [leaf for leaf in pytree.tree_leaves((args, dict(kwargs))) if isinstance(leaf, torch.Tensor)]
         is_known = not any(map(self._space.is_unknown, tensors))
-        if name in _READS:
+        if Trait.ASKS in traits:
             if not is_known:
                 raise self._space.refuse(f"{name} reads the value of a tensor on the host")
             return func(*args, **kwargs)
         twins: dict[int, torch.Tensor] = {}
         result = self._on_meta(func, args, kwargs, twins)
-        if is_known and _is_small(result) and not name.startswith(_UNWRITTEN):
+        if is_known and _is_small(result) and Trait.ALLOCATES not in traits:
             return func(*args, **kwargs)
         originals = {id(twins[id(tensor)]): tensor for tensor in tensors if id(tensor) in twins}
         self._note_writes(func, args, kwargs)
@@ -96,10 +92,6 @@ class DatalessMode(OpMode):
             return leaf
         known = originals.get(id(leaf))
         return self._space.tensor(leaf.shape, leaf.stride(), leaf.dtype) if known is None else known
-
-
-def _is_view(func: Any) -> bool:
-    return any(item.alias_info is not None and not item.alias_info.is_write for item in func._schema.returns)
 
 
 def _is_small(result: Any) -> bool:

@@ -30,9 +30,9 @@ from verl_kernel.env.devices.cuda.device import CudaDevice
 from verl_kernel.env.devices.cuda.facts import gpu_state
 from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
 from verl_kernel.env.devices.cuda.throttle import Throttle
-from verl_kernel.env.devices.op_flops import tensors_in
-from verl_kernel.env.devices.op_reads import bytes_read
 from verl_kernel.env.ipc.tensors import place
+from verl_kernel.env.ops.call import tensors_in
+from verl_kernel.env.ops.reads import bytes_read
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.reference.trial import Trial

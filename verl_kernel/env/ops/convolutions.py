@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions as cuDNN runs them without a search: copies to its layout, a product on padded channels, the bias."""
+"""Prices of convolutions, as cuDNN runs them without a search, and of other ops that slide a window."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from math import prod
 
 import torch
 
-from verl_kernel.env.devices.op_prices.call import Call, bias_step, nbytes, padded, streamed
-from verl_kernel.env.devices.op_prices.windows import window_step
+from verl_kernel.env.machine.constants import constant
+from verl_kernel.env.ops.call import Call, bias_step, nbytes, padded, streamed
 from verl_kernel.env.trace import Step
 
 _IN, _OUT = 16, 32
@@ -92,3 +92,19 @@ def _overlapping(call: Call, flops: int) -> list[Step]:
     written = nbytes(call.output)
     unit = "half" if call.is_half else "convolution"
     return [Step(call.bytes - written, flops=flops, unit=unit), Step(written, kernels=0)]
+
+
+def pooled(call: Call) -> list[Step]:
+    """A thread for an output; maxima write their int64 indices too, whether asked for or not."""
+    size = call.given["kernel_size"]
+    sizes = [size] if isinstance(size, int) else list(size)
+    output = call.output
+    dims = 3 if "3d" in call.func._schema.name else 1 if "1d" in call.func._schema.name else 2
+    window = prod(sizes) if len(sizes) > 1 else sizes[0] ** dims
+    return [window_step(call, window, "window_output", "window_element", output.numel())]
+
+
+def window_step(call: Call, window: int, output: str, element: str, outputs: int) -> Step:
+    """One kernel whose threads walk over a window for each output."""
+    instructions = outputs * (constant(output) + constant(element) * window)
+    return streamed(call.bytes, "contiguous", outputs, int(instructions))

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from verl_kernel.env.devices.op_cost import FREE_OPS, GATHERING_OPS, OVERWRITING_OPS
-from verl_kernel.env.devices.op_mode import OpMode
+from verl_kernel.env.ops import traffic
+from verl_kernel.env.ops.mode import OpMode
+from verl_kernel.env.ops.table import is_view, op_of
 
 
 def bytes_read(run: Callable[[], object], tensors: Sequence[torch.Tensor]) -> int:
@@ -45,10 +46,9 @@ class Reads(OpMode):
     def run_op(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run one op and note what it reads."""
         result = func(*args, **kwargs)
-        name = func._schema.name
-        is_view = any(item.alias_info is not None and not item.alias_info.is_write for item in func._schema.returns)
-        if not is_view and name not in FREE_OPS:
-            skip = name in GATHERING_OPS or name in OVERWRITING_OPS
+        op = op_of(func)
+        if not is_view(func) and not op.is_free:
+            skip = op.bytes is traffic.gathered or op.unread_place(func._schema.name) == 0
             self._note(pytree.tree_leaves((args[1:] if skip else args, kwargs)))
         return result
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.env.devices.test_op_prices import tensor
+from tests.env.ops.test_prices import tensor
 from verl_kernel.env.devices.op_recorder import OpRecorder, whole
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import event_ms

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from verl_kernel.env.trace import Step
 
 _THREADS, _VECTOR_BYTES = 128, 16
-_HALF = (torch.float16, torch.bfloat16)
+HALF = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,28 @@ class Call:
     @property
     def is_half(self) -> bool:
         """Whether products of it run on 16-bit operands."""
-        return self.data.dtype in _HALF
+        return self.data.dtype in HALF
+
+
+Price = Callable[[Call], list[Step]]
+
+
+def plain_name(name: str) -> str:
+    """The name without namespace and without the marks of in-place and of list variants."""
+    plain = name.partition("::")[2].removeprefix("_foreach_")
+    if plain.startswith("__") and plain.endswith("__"):  # an operator: `__rshift__`, in place `__irshift__`
+        return f"__{plain[3:]}" if plain.startswith("__i") else plain
+    return plain.rstrip("_") or plain
+
+
+def is_in_place(name: str) -> bool:
+    """Whether an op of this name (`aten::add_`) writes to its first tensor."""
+    return name.endswith("_") and (not name.endswith("__") or "::__i" in name)
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors in nested data, in order."""
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.env.devices.ways import ATEN, FAMILIES, SPACE, n, t
+from tests.env.ops.ways import ATEN, FAMILIES, SPACE, n, t
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.devices.cpu.cuda_shim import CudaAsCpu
 from verl_kernel.env.devices.op_recorder import OpRecorder, whole
