@@ -10,9 +10,7 @@ from tests.env.reference.defects.test_search import LINEAR, TASK
 from tests.env.true_size.test_consistency import SMALL, forward, found, one
 from tests.mutation.shown import Shown, value
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.clocks.cuda.crosscheck import NullCall, TimedCall, mismatch
-from verl_kernel.env.clocks.cuda.rounds import Round
-from verl_kernel.env.clocks.cuda.samples import Samples
+from verl_kernel.env.clocks.cuda.rounds import NullCall, Round, Samples, TimedCall, mismatch
 from verl_kernel.env.compilation.occupancy import misfit, wrong_grid
 from verl_kernel.env.compilation.outcome import Resources
 from verl_kernel.env.compilation.targets import TARGETS
@@ -108,10 +106,10 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "compilation.occupancy:misfit 4": ("tensor memory", fits(4, 0, 16, 0, tensor_columns=513)),
     "compilation.occupancy:misfit 5": ("more than a multiprocessor has", fits(32, 0, 255, 0)),
     "compilation.occupancy:wrong_grid": ("65536 programs along y", value(lambda: wrong_grid((1, 65536, 1)))),
-    "clocks.cuda.samples:Samples.refusal": ("IMPOSSIBLE_TIME", timed(0.1, 0.1, floor_ms=1.0)),
-    "clocks.cuda.samples:Samples.refusal 2": ("TIMING_MISMATCH", timed(90.0, 1.0)),
-    "clocks.cuda.crosscheck:mismatch": ("the events claim", crosschecked(90.0, 1.0)),
-    "clocks.cuda.crosscheck:mismatch 2": ("of a call unexplained", crosschecked(1.0, 90.0)),
+    "clocks.cuda.rounds:Samples.refusal": ("IMPOSSIBLE_TIME", timed(0.1, 0.1, floor_ms=1.0)),
+    "clocks.cuda.rounds:Samples.refusal 2": ("TIMING_MISMATCH", timed(90.0, 1.0)),
+    "clocks.cuda.rounds:mismatch": ("the events claim", crosschecked(90.0, 1.0)),
+    "clocks.cuda.rounds:mismatch 2": ("of a call unexplained", crosschecked(1.0, 90.0)),
     "reference.defects.answers:idle_answers": ("zeros_pass: ", audited("(x.abs() + y.abs()).clamp(max=0.0)")),
     "reference.defects.answers:idle_answers 2": (
         "constant_output: the output of the first trial",

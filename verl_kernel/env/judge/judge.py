@@ -17,8 +17,7 @@ from types import TracebackType
 import torch
 
 from verl_kernel.env.backends import refuse_simulating, resolve_backend
-from verl_kernel.env.clocks.noise import with_noise
-from verl_kernel.env.clocks.simulated import unpriced
+from verl_kernel.env.clocks.simulated import unpriced, with_noise
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.judge.compiling.compiler import LaunchCompiler, make_compiler
 from verl_kernel.env.judge.evaluation import Evaluation

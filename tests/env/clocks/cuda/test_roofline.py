@@ -4,7 +4,7 @@
 import pytest
 import torch
 
-from verl_kernel.env.clocks.cuda.roofline import floor_ms, measured_roofline_ms, peak_gbs
+from verl_kernel.env.clocks.cuda.clock import floor_ms, measured_roofline_ms, peak_gbs
 from verl_kernel.env.machine.roofline import Demand
 from verl_kernel.env.ops.reads import bytes_read
 

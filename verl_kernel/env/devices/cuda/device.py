@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from verl_kernel.env.devices.cuda import memory_shares
-from verl_kernel.env.devices.cuda.facts import gpu_state
-from verl_kernel.env.devices.cuda.sharing import SharedDevice, Sharing
+from verl_kernel.env.devices.cuda.driver import gpu_state
+from verl_kernel.env.devices.cuda.lock import SharedDevice, Sharing
 from verl_kernel.env.devices.op_recorder import OpRecorder
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox import gpu_isolation, gpu_variables
