@@ -15,7 +15,7 @@ from tests.env.programs import HONEST, REFERENCE
 from tests.env.true_size.programs import ROWS, rows
 from tests.mutation.shown import Judges, Shown, attack, body, passing, program, told, value
 from verl_kernel.env.clocks.base import Measurement
-from verl_kernel.env.compilation import occupancy
+from verl_kernel.env.compilation import targets
 from verl_kernel.env.ipc.channel import ChannelClosed, ProtocolError
 from verl_kernel.env.judge.compiling.code import CodeStore
 from verl_kernel.env.judge.evaluation import Evaluation
@@ -108,7 +108,7 @@ def too_wide(shown: Shown) -> Shown:
 
     def patched(judges: Judges) -> str:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(occupancy, "_GRID", (1, 1, 1))
+            patch.setattr(targets, "_GRID", (1, 1, 1))
             return shown(judges)
 
     return patched

@@ -99,7 +99,7 @@ _KINDS: dict[str, Callable[[ast.stmt, Functions], bool]] = {
     "judge": _verdict,
     "true_size/consistency.py": _difference,
     "ipc/tensor_facts.py": _difference,
-    "compilation/occupancy.py": _difference,
+    "compilation/targets.py": _difference,
     "clocks/cuda/rounds.py": _difference,
     "tamper/hack_flags.py": _verdict,
     "tamper/snapshot.py": _change,

@@ -11,9 +11,8 @@ from tests.env.true_size.test_consistency import SMALL, forward, found, one
 from tests.mutation.shown import Shown, value
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.clocks.cuda.rounds import NullCall, Round, Samples, TimedCall, mismatch
-from verl_kernel.env.compilation.occupancy import misfit, wrong_grid
 from verl_kernel.env.compilation.outcome import Resources
-from verl_kernel.env.compilation.targets import TARGETS
+from verl_kernel.env.compilation.targets import TARGETS, misfit, wrong_grid
 from verl_kernel.env.ipc.tensor_facts import disagreement, storages, tensor_facts
 from verl_kernel.env.reference.defects.search import LEAST_MS, find_defects
 from verl_kernel.env.reference.reference import Reference
@@ -100,12 +99,12 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "ipc.tensor_facts:disagreement": ("WrongDtype", form(X, X.double())),
     "ipc.tensor_facts:disagreement 2": ("WrongStride", form(X, X[:1].expand(2, 3))),
     "ipc.tensor_facts:disagreement 3": ("Aliased", form(X.clone(), X, (X,))),
-    "compilation.occupancy:misfit": ("2048 threads", fits(64, 0, 16, 0)),
-    "compilation.occupancy:misfit 2": ("232449 bytes of shared memory", fits(4, (227 << 10) + 1, 16, 0)),
-    "compilation.occupancy:misfit 3": ("num_ctas is 32", fits(4, 0, 16, 0, ctas=32)),
-    "compilation.occupancy:misfit 4": ("tensor memory", fits(4, 0, 16, 0, tensor_columns=513)),
-    "compilation.occupancy:misfit 5": ("more than a multiprocessor has", fits(32, 0, 255, 0)),
-    "compilation.occupancy:wrong_grid": ("65536 programs along y", value(lambda: wrong_grid((1, 65536, 1)))),
+    "compilation.targets:misfit": ("2048 threads", fits(64, 0, 16, 0)),
+    "compilation.targets:misfit 2": ("232449 bytes of shared memory", fits(4, (227 << 10) + 1, 16, 0)),
+    "compilation.targets:misfit 3": ("num_ctas is 32", fits(4, 0, 16, 0, ctas=32)),
+    "compilation.targets:misfit 4": ("tensor memory", fits(4, 0, 16, 0, tensor_columns=513)),
+    "compilation.targets:misfit 5": ("more than a multiprocessor has", fits(32, 0, 255, 0)),
+    "compilation.targets:wrong_grid": ("65536 programs along y", value(lambda: wrong_grid((1, 65536, 1)))),
     "clocks.cuda.rounds:Samples.refusal": ("IMPOSSIBLE_TIME", timed(0.1, 0.1, floor_ms=1.0)),
     "clocks.cuda.rounds:Samples.refusal 2": ("TIMING_MISMATCH", timed(90.0, 1.0)),
     "clocks.cuda.rounds:mismatch": ("the events claim", crosschecked(90.0, 1.0)),

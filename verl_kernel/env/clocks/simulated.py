@@ -10,9 +10,8 @@ from verl_kernel.env.clocks.base import Measurement, Session
 from verl_kernel.env.clocks.profile import profile_events
 from verl_kernel.env.clocks.statistics import compared, timing
 from verl_kernel.env.machine.machine import Machine
-from verl_kernel.env.machine.price import event_ms
+from verl_kernel.env.machine.price import event_ms, time_ms
 from verl_kernel.env.machine.roofline import roofline_ms
-from verl_kernel.env.machine.timeline import time_ms
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.trace import TraceEvent
 

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from verl_kernel.env.compilation.description import Unit
-from verl_kernel.env.compilation.isolated import place
+from verl_kernel.env.compilation.description import Unit, place
 from verl_kernel.env.compilation.outcome import PASSED_OVER, UNKNOWN
 from verl_kernel.env.execution import launch_arguments
 from verl_kernel.env.execution.arena import Arena, Copy

@@ -33,7 +33,7 @@ from verl_kernel.env.ipc import fork_loop
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
 from verl_kernel.env.ipc.code_messages import CodeRequest
 from verl_kernel.env.ipc.zygote_messages import ForkRequest, Ready, Started
-from verl_kernel.env.sandbox import gpu_variables, huge_pages, jail, landlock, own_paths
+from verl_kernel.env.sandbox import gpu_isolation, jail, landlock, libc
 from verl_kernel.env.sandbox.isolation import IsolationProfile
 
 _PATIENCE_S = 5.0
@@ -57,7 +57,7 @@ def _prepare(folder: str) -> Ready:
     jail.closed_paths()
     gc.collect()
     gc.freeze()
-    huge_pages.collapse()
+    libc.collapse()
     return Ready(ready={"llvmlite": version("llvmlite")})
 
 
@@ -78,7 +78,7 @@ def _become_executor(small: bytes, request: ForkRequest, fds: list[int]) -> None
     arena, sparse = Arena(memory, request["memory_bytes"]), SparseMemory(memory, request["memory_bytes"])
     fork_loop.settle_descriptors(output, sock, *links, sparse.fd)
     limits = jail.Limits(request["scratch"], request["memory_mb"], IsolationProfile())
-    own_paths.settle(gpu_variables.kept(os.environ), limits.scratch)
+    landlock.settle(gpu_isolation.kept(os.environ), limits.scratch)
     judge, runner, codes = (Channel(socket.socket(fileno=fd)) for fd in (sock, *links))
     judge.send(Started(isolation=jail.enter(limits)))
     warm_up.run(small)

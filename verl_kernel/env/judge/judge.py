@@ -32,7 +32,7 @@ from verl_kernel.env.judge.trials.survey import Outcome, Survey
 from verl_kernel.env.judge.verdict_store import VerdictStore
 from verl_kernel.env.lru import LRUCache
 from verl_kernel.env.machine.machine import Machine
-from verl_kernel.env.machine.timeline import time_ms
+from verl_kernel.env.machine.price import time_ms
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.defects.findings import Audit
 from verl_kernel.env.reference.defects.search import find_defects

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from verl_kernel.env.comparison.float32 import precision
+from verl_kernel.env.comparison.tf32 import precision
 from verl_kernel.env.ipc.tensor_facts import Facts, storages, tensor_facts
 from verl_kernel.env.ipc.tensors import place
 from verl_kernel.env.reference.jitter import jittered

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from verl_kernel.env.compilation.description import Unit
-from verl_kernel.env.devices.cpu.launch_requests import Range
-from verl_kernel.env.devices.cpu.link import Link, described
+from verl_kernel.env.devices.cpu.link import Link, Range, described
 from verl_kernel.env.devices.cpu.state import STATE
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.ipc.execution_messages import Fresh, Launch, Launched, LaunchRequest

@@ -10,9 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.env.judge.compiling.test_process import UNIT, Pretended
-from verl_kernel.env.compilation.description import Description, Function, Launch, Unit
+from verl_kernel.env.compilation.description import Description, Function, Launch, Unit, function_texts
 from verl_kernel.env.compilation.outcome import UNKNOWN, Refusal
-from verl_kernel.env.compilation.texts import function_texts
 from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.ipc.channel import Channel
 from verl_kernel.env.ipc.shared_memory import SharedMemory

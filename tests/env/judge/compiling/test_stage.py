@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.env.compilation.refused_programs import TASKS
-from verl_kernel.env.compilation import occupancy
+from verl_kernel.env.compilation import targets
 from verl_kernel.env.judge.compiling import code_time
 from verl_kernel.env.judge.compiling.process import CompilingProcess
 from verl_kernel.env.judge.judge import Judge
@@ -183,7 +183,7 @@ def test_a_launch_that_the_description_leaves_out_is_forged(ungated):
 
 
 def test_a_grid_that_no_gpu_takes_is_a_compile_error(judge, monkeypatch):
-    monkeypatch.setattr(occupancy, "_GRID", (1, 1, 1))
+    monkeypatch.setattr(targets, "_GRID", (1, 1, 1))
     wide = judge.evaluate(TASK, program(launch="k[(2,)](x, y, out, 256, BLOCK=128)"))
     assert wide.status is EvalStatus.COMPILE_ERROR and "2 programs along x" in wide.error.message, wide.error
 

@@ -22,12 +22,12 @@ from verl_kernel.env.clocks.base import Measurement, Session
 from verl_kernel.env.clocks.cuda.rounds import RequestSize, Rounds, Samples, Sides
 from verl_kernel.env.clocks.profile import Profile
 from verl_kernel.env.clocks.statistics import timing
-from verl_kernel.env.comparison.float32 import precision
+from verl_kernel.env.comparison.tf32 import precision
 from verl_kernel.env.devices.cuda.device import CudaDevice
 from verl_kernel.env.devices.cuda.driver import Throttle, gpu_state
 from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
 from verl_kernel.env.ipc.tensors import place
-from verl_kernel.env.machine.gpu import GPUS
+from verl_kernel.env.machine.machine import GPUS
 from verl_kernel.env.machine.roofline import Demand, flop_rates
 from verl_kernel.env.ops.call import tensors_in
 from verl_kernel.env.ops.reads import bytes_read

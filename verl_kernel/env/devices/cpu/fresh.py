@@ -16,7 +16,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 
-from verl_kernel.env.devices.cpu.launch_requests import Range
+from verl_kernel.env.devices.cpu.link import Range
 from verl_kernel.env.ipc.execution_messages import Fresh
 from verl_kernel.env.ops.mode import DispatchMode, changed
 from verl_kernel.env.ops.table import Trait, op_of

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from verl_kernel.env.executor.library import context
-from verl_kernel.env.executor.library.accesses import ADDRESSES, gathered
+from verl_kernel.env.executor.library.accesses import gathered
 from verl_kernel.env.executor.library.function import POINTERS, Function
-from verl_kernel.env.executor.library.watching import VERBS
+from verl_kernel.env.executor.library.watching import ADDRESSES, VERBS
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-Array = np.ndarray
+from verl_kernel.env.executor.moves.log import Array
+
 _MANY = 16
 """Elements from which on an agreement in another order is no coincidence."""
 _FLOATS = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64}

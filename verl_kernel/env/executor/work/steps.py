@@ -20,7 +20,7 @@ from verl_kernel.env.executor.work import costs
 from verl_kernel.env.executor.work.chains import Chain, chains
 from verl_kernel.env.executor.work.waits import Group, groups
 from verl_kernel.env.machine.constants import constant
-from verl_kernel.env.machine.gpu import GPUS
+from verl_kernel.env.machine.machine import GPUS
 from verl_kernel.env.trace import Step
 
 _LINE, _SECTOR = 128, 32

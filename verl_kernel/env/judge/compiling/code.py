@@ -15,10 +15,8 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from verl_kernel.env.compilation.description import Unit
-from verl_kernel.env.compilation.isolated import isolated
+from verl_kernel.env.compilation.description import Place, Unit, isolated
 from verl_kernel.env.compilation.outcome import Refusal
-from verl_kernel.env.compilation.texts import Place
 from verl_kernel.env.ipc.code_messages import LeftOut, Native, NativeRequest, Translate
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.compiling.code_time import LATE, CodeTime

@@ -10,9 +10,8 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from verl_kernel.env.compilation.description import Unit
+from verl_kernel.env.compilation.description import Place, Unit, function_texts
 from verl_kernel.env.compilation.outcome import Refusal
-from verl_kernel.env.compilation.texts import Place, function_texts
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, ProtocolError
 from verl_kernel.env.ipc.code_messages import Code, Failed, Refused
 from verl_kernel.env.judge.compiling.code import CodeStore, LaunchCode

@@ -9,11 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from importlib.metadata import version
 
-from verl_kernel.env.compilation.description import Unit
-from verl_kernel.env.compilation.occupancy import misfit
+from verl_kernel.env.compilation.description import Place, Unit
 from verl_kernel.env.compilation.outcome import Outcome, Refusal
-from verl_kernel.env.compilation.targets import TARGETS, Target
-from verl_kernel.env.compilation.texts import Place
+from verl_kernel.env.compilation.targets import TARGETS, Target, misfit
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.compiling.process import CompilingProcess

@@ -22,7 +22,7 @@ import torch
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.devices import CPU_VARIABLES
 from verl_kernel.env.ipc import channel as channels
-from verl_kernel.env.sandbox import huge_pages
+from verl_kernel.env.sandbox import libc
 
 
 class ForkedZygote:
@@ -66,7 +66,7 @@ def fork_zygote(name: str, serve: Callable[[int, str], None]) -> ForkedZygote | 
         del os.environ[variable]
     gc.collect()
     gc.freeze()
-    huge_pages.collapse()  # not in the zygote, which would copy what both share
+    libc.collapse()  # not in the zygote, which would copy what both share
     ours, theirs = channels.pair()
     errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the zygote
     pid = os.fork()
