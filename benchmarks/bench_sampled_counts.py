@@ -20,8 +20,7 @@ import numpy as np
 import sampled_kernels as sampled
 import torch
 
-from verl_kernel.env.execution.sampling import Apart, Sampler
-from verl_kernel.env.execution.strata import WHOLE
+from verl_kernel.env.execution.sampling import WHOLE, Apart, Sampler
 from verl_kernel.env.execution.tally import tally
 from verl_kernel.env.executor import driver
 from verl_kernel.env.executor.counts import LaunchCount

@@ -213,11 +213,11 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "devices.op_recorder:_watch": ("foreign_op", noted(lambda: run_by("mine"))),
     "devices.op_recorder:_watch 2": ("foreign_op", noted(lambda: run_by("aten", torch.nn.Parameter))),
     "runner.runner:Runner._inspect": ("patched", noted(inspected)),
-    "execution.arena:Arena.address": (
+    "execution.launch_arguments:Arena.address": (
         "passes",
         passing(f"{EXECUTION}/test_launches.py::test_a_piece_outside_of_the_arena_has_no_address[-1-4]"),
     ),
-    "execution.arena:Arena.address 2": (
+    "execution.launch_arguments:Arena.address 2": (
         "passes",
         passing(f"{EXECUTION}/test_launches.py::test_a_piece_outside_of_the_arena_has_no_address[0-1048577]"),
     ),

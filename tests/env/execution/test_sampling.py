@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from tests.env.executor.ptx import aligned, buffer, entry
-from verl_kernel.env.execution.sampling import AGREEMENT, Apart, Sampler
-from verl_kernel.env.execution.strata import WHOLE, strata
+from verl_kernel.env.execution.sampling import AGREEMENT, WHOLE, Apart, Sampler, strata
 from verl_kernel.env.execution.tally import tally
 from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.ipc.tallies import furthest

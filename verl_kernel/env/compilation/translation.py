@@ -24,7 +24,7 @@ from verl_kernel.env.compilation.rebuilding import Rebuilt
 from verl_kernel.env.executor import code, driver
 from verl_kernel.env.executor.driver import CAPABILITY
 from verl_kernel.env.executor.errors import NotKnown
-from verl_kernel.env.executor.flow.pressure import pressure
+from verl_kernel.env.executor.flow.graph import pressure
 from verl_kernel.env.executor.ptx.parser import parse
 from verl_kernel.env.executor.ptx.program import Program
 from verl_kernel.env.ipc.code_messages import NativeRequest, Translated

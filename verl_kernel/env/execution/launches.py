@@ -14,21 +14,54 @@ import numpy as np
 from verl_kernel.env.compilation.description import Unit, place
 from verl_kernel.env.compilation.outcome import PASSED_OVER, UNKNOWN
 from verl_kernel.env.execution import launch_arguments
-from verl_kernel.env.execution.arena import Arena, Copy
+from verl_kernel.env.execution.launch_arguments import Arena, Copy
 from verl_kernel.env.execution.memory_checks import MemoryChecks
-from verl_kernel.env.execution.order import drawn, turned
 from verl_kernel.env.execution.seen_stores import SeenStores
-from verl_kernel.env.execution.tally import areas_of, tally
-from verl_kernel.env.execution.work import work
+from verl_kernel.env.execution.tally import areas_of, tally, work
 from verl_kernel.env.executor import code
 from verl_kernel.env.executor.counts import LaunchCount
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.executor.kernel import Buffer, Kernel
-from verl_kernel.env.executor.moves.follow import Follow
+from verl_kernel.env.executor.library.grid import RESIDENT
+from verl_kernel.env.executor.moves import Follow
 from verl_kernel.env.ipc.code_messages import CodeRequest, LeftOut
 from verl_kernel.env.ipc.execution_messages import Launched, LaunchRequest, Reported, Shows, Stopped, Tally, Work
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
+
+# In which order the programs of a launch run.
+#
+# Two forwards share a draw, and the second one turns its order round: so of any two programs each comes first once.
+
+
+_DRAWN = 1 << 20
+"""Most programs whose order is drawn one by one; of more they run from a drawn one on."""
+
+
+def drawn(draw: np.random.Generator, programs: int, may_wait: bool) -> np.ndarray:
+    """Numbers of the programs in a drawn order.
+
+    Args:
+        draw: what it is drawn from.
+        programs: how many there are.
+        may_wait: whether programs may wait for others: then an earlier one begins before all that are not resident
+            beside it.
+    """
+    numbers = np.arange(programs)
+    if may_wait:
+        parts = np.split(numbers, range(RESIDENT, programs, RESIDENT))
+        return np.concatenate([draw.permutation(part) for part in parts])
+    if programs <= _DRAWN:
+        return draw.permutation(programs)
+    return np.roll(numbers, int(draw.integers(programs)))
+
+
+def turned(order: np.ndarray, may_wait: bool) -> np.ndarray:
+    """The same the other way round (arguments as of `drawn`)."""
+    if not may_wait:
+        return order[::-1]
+    return np.concatenate([part[::-1] for part in np.split(order, range(RESIDENT, len(order), RESIDENT))])
+
 
 _MOST = 1 << 27
 """Programs of a grid that no kernel needs, and that take minutes here."""

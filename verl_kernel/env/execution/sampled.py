@@ -11,13 +11,11 @@ from typing import Any, cast
 import numpy as np
 
 from verl_kernel.env.execution import launch_arguments
-from verl_kernel.env.execution.arena import Arena
+from verl_kernel.env.execution.launch_arguments import Arena
 from verl_kernel.env.execution.launches import AskForCode, Launches, Ready, Stop, grid_of, own_line, readable
 from verl_kernel.env.execution.sampling import Apart, Sampler
-from verl_kernel.env.execution.sparse_memory import SparseMemory
-from verl_kernel.env.execution.tally import areas_of, tally
-from verl_kernel.env.execution.templates import is_whole
-from verl_kernel.env.execution.work import work
+from verl_kernel.env.execution.sparse_memory import SparseMemory, is_whole
+from verl_kernel.env.execution.tally import areas_of, tally, work
 from verl_kernel.env.executor.counts import LaunchCount
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.kernel import Buffer

@@ -6,7 +6,7 @@ Judges of GPUs import this too, where nothing executes kernels and llvmlite may 
 
 from __future__ import annotations
 
-from verl_kernel.env.executor.work.unit_names import PRODUCTS
+from verl_kernel.env.executor.work import PRODUCTS
 from verl_kernel.env.ipc.execution_messages import Tally
 
 _NEGLIGIBLE = 0.01

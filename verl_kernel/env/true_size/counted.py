@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from verl_kernel.env.executor.work.unit_names import NARROW, PRODUCTS, WIDE
+from verl_kernel.env.executor.work import NARROW, PRODUCTS, WIDE
 from verl_kernel.env.ipc.execution_messages import Tally
 from verl_kernel.env.trace import TraceEvent
 
