@@ -26,8 +26,7 @@ from verl_kernel.env.executor import driver
 from verl_kernel.env.executor.counts import LaunchCount
 from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.executor.work.steps import launch_work
-from verl_kernel.env.ipc.execution_messages import Tally
-from verl_kernel.env.ipc.tallies import furthest
+from verl_kernel.env.ipc.execution_messages import Tally, furthest
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import step_ms
 

@@ -27,7 +27,7 @@ from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.flow.graph import pressure
 from verl_kernel.env.executor.ptx.parser import parse
 from verl_kernel.env.executor.ptx.program import Program
-from verl_kernel.env.ipc.code_messages import NativeRequest, Translated
+from verl_kernel.env.ipc.messages import NativeRequest, Translated
 
 # What NVIDIA's assembler, which Triton's wheels bring along, says of PTX.
 

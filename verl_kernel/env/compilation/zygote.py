@@ -26,9 +26,7 @@ from verl_kernel.env.compilation.outcome import Refusal
 from verl_kernel.env.compilation.targets import TARGETS
 from verl_kernel.env.ipc import fork_loop
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed
-from verl_kernel.env.ipc.code_messages import Made, NativeRequest, Refused, Translated
-from verl_kernel.env.ipc.messages import Compiled
-from verl_kernel.env.ipc.zygote_messages import ForkRequest, Ready, Started
+from verl_kernel.env.ipc.messages import Compiled, ForkRequest, Made, NativeRequest, Ready, Refused, Started, Translated
 from verl_kernel.env.sandbox import gpu_isolation, jail, landlock
 from verl_kernel.env.sandbox.isolation import IsolationProfile
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE

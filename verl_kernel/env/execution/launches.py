@@ -25,8 +25,8 @@ from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.executor.kernel import Buffer, Kernel
 from verl_kernel.env.executor.library.grid import RESIDENT
 from verl_kernel.env.executor.moves import Follow
-from verl_kernel.env.ipc.code_messages import CodeRequest, LeftOut
 from verl_kernel.env.ipc.execution_messages import Launched, LaunchRequest, Reported, Shows, Stopped, Tally, Work
+from verl_kernel.env.ipc.messages import CodeRequest, StoresLeftOut
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 
 # In which order the programs of a launch run.
@@ -177,7 +177,7 @@ class Launches:
         kinds = self._stores.kinds(unit.digest(), whole.kernel.program)
         return self._made(unit, [number for number, kind in kinds.items() if kind not in kept])
 
-    def _made(self, unit: Unit, left_out: LeftOut) -> Ready:
+    def _made(self, unit: Unit, left_out: StoresLeftOut) -> Ready:
         key = f"{unit.digest()} {left_out or None}"
         if key not in self._known:
             try:
@@ -189,7 +189,7 @@ class Launches:
             raise found
         return found
 
-    def _compiled(self, unit: Unit, left_out: LeftOut) -> Ready:
+    def _compiled(self, unit: Unit, left_out: StoresLeftOut) -> Ready:
         told, native = self._ask(CodeRequest(unit=unit.to_json(), left_out=left_out or None))
         if "refused" in told:
             refused = told["refused"]

@@ -19,8 +19,7 @@ from verl_kernel.env.execution.tally import areas_of, tally, work
 from verl_kernel.env.executor.counts import LaunchCount
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.kernel import Buffer
-from verl_kernel.env.ipc.execution_messages import LaunchRequest, Shows, Tally, Work
-from verl_kernel.env.ipc.tallies import furthest
+from verl_kernel.env.ipc.execution_messages import LaunchRequest, Shows, Tally, Work, furthest
 
 _FUEL, _WAITING_FUEL = 1 << 24, 1 << 18
 """Jumps back that a program may take; one that may wait for others, which do not run."""

@@ -22,7 +22,7 @@ from typing import NoReturn
 
 import numpy as np
 import numpy.ctypeslib
-import numpy.random
+import numpy.random  # numpy would load it and ctypeslib in a forked process
 
 from verl_kernel.env.execution.launch_arguments import Arena
 from verl_kernel.env.execution.sampled import SampledLaunches
@@ -35,8 +35,7 @@ from verl_kernel.env.executor.library import all
 from verl_kernel.env.executor.moves import Follow
 from verl_kernel.env.ipc import fork_loop
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
-from verl_kernel.env.ipc.code_messages import CodeRequest
-from verl_kernel.env.ipc.zygote_messages import ForkRequest, Ready, Started
+from verl_kernel.env.ipc.messages import CodeRequest, ForkRequest, Ready, Started
 from verl_kernel.env.sandbox import gpu_isolation, jail, landlock, libc
 from verl_kernel.env.sandbox.isolation import IsolationProfile
 

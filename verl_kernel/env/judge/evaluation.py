@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from importlib.metadata import version
@@ -32,21 +32,17 @@ from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc.messages import Mode
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.ablation import Ablation
-from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
+from verl_kernel.env.judge.candidate_session import CandidateSession, CpuTime, MemoryLayout, hidden_work
 from verl_kernel.env.judge.compiling.compiler import LaunchCompiler
 from verl_kernel.env.judge.compiling.stage import CompileStage, Unfit
 from verl_kernel.env.judge.executing import CandidateExecutor
-from verl_kernel.env.judge.findings import Findings
-from verl_kernel.env.judge.hidden_work import CpuTime, hidden_work
+from verl_kernel.env.judge.findings import Findings, Stages
 from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.native_trials import NativeTrials
-from verl_kernel.env.judge.other_mode import WHERE, differs, forward_in_other_mode
 from verl_kernel.env.judge.output_check import difference
 from verl_kernel.env.judge.processes.zygote import Zygote
 from verl_kernel.env.judge.runner_client import Verdict
-from verl_kernel.env.judge.stages import Stages
-from verl_kernel.env.judge.trials.choice import Counts
-from verl_kernel.env.judge.trials.plan import TrialPlan, worst
+from verl_kernel.env.judge.trials.plan import Counts, TrialPlan, worst
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.reference.reference import Reference
@@ -54,7 +50,60 @@ from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
 from verl_kernel.env.sandbox.scratch import Scratch
 from verl_kernel.env.tamper.hack_flags import HackFlag
-from verl_kernel.env.tamper.trace_checks import lazy_flags, moves_too_little, own_launches
+from verl_kernel.env.tamper.trace_checks import is_moving, lazy_flags, moves_too_little, own_launches
+from verl_kernel.env.trace import TraceEvent
+
+# The trial in the other mode: with gradients recorded, and switched between train and eval where the task allows it.
+#
+# Trials and clocks run without gradients, in train mode, and a program can read both. So one trial, at a secret
+# place, runs as the program's users may run it, and must be right and launch kernels there too. Where it runs
+# anything else than it does in the usual mode, one more ablation asks whether its output comes from its kernels
+# there.
+
+
+_FAILED = (EvalStatus.RUNTIME_ERROR, EvalStatus.OOM)
+"""What an exception in a forward is."""
+WHERE = ", where gradients are recorded and modules are in their other mode (train or eval)"
+"""Part of a sentence on what happened in the other mode."""
+
+
+def other_mode(session: CandidateSession, gradients: bool = True) -> Mode:
+    """The mode; its modules are switched where the reference's output is the same in train and eval mode."""
+    return {"gradients": gradients, "switched": session.reference.is_switchable}
+
+
+def forward_in_other_mode(
+    session: CandidateSession, number: int, kind: Kind, inspect: bool
+) -> tuple[Agreement, Mode | None]:
+    """Do one trial in the other mode, and say in which it was done in the end.
+
+    Autograd refuses what is right without it (results written into given tensors, changes of parameters), so a program
+    that fails with gradients is tried again without them.
+    """
+    mode: Mode | None = other_mode(session)
+    try:
+        return session.forward(number, kind=kind, inspect=inspect, mode=mode), mode
+    except Verdict as verdict:
+        if verdict.status not in _FAILED or not session.client.runner.alive:
+            raise
+    mode = other_mode(session, gradients=False) if session.reference.is_switchable else None
+    return session.forward(number, kind=kind, inspect=inspect, mode=mode), mode
+
+
+def differs(session: CandidateSession) -> bool:
+    """Whether the latest forward in the other mode launched or computed anything else than that in the usual one."""
+    if not (session.other_traces and session.traces):
+        return False
+    usual, other = (_done(traces[-1], session.source) for traces in (session.traces, session.other_traces))
+    return usual != other
+
+
+def _done(trace: Sequence[TraceEvent], file: str) -> list[str]:
+    """Names of its own launches and of what torch computed, in order."""
+    computed = [event.kind == "op" and not is_moving(event.name) for event in trace]
+    pairs = zip(trace, computed, strict=True)
+    return [event.name for event, is_computed in pairs if is_computed or own_launches([event], file)]
+
 
 Done = TypeVar("Done")
 _APART = 1000

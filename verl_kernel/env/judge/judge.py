@@ -22,12 +22,11 @@ from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.judge.compiling.compiler import LaunchCompiler, make_compiler
 from verl_kernel.env.judge.evaluation import Evaluation
 from verl_kernel.env.judge.executing import CandidateExecutor, LaunchExecutor, make_executor
-from verl_kernel.env.judge.processes.forked_zygote import ForkedZygote
 from verl_kernel.env.judge.processes.own_time import OwnTime
-from verl_kernel.env.judge.processes.zygote import CompileZygote, Zygote
+from verl_kernel.env.judge.processes.zygote import CompileZygote, ForkedZygote, Zygote
 from verl_kernel.env.judge.sizes.reduced_evaluation import ReducedEvaluation
 from verl_kernel.env.judge.sizes.size_choice import SizeChoice
-from verl_kernel.env.judge.trials.choice import TrialChoice
+from verl_kernel.env.judge.trials.plan import TrialChoice
 from verl_kernel.env.judge.trials.survey import Outcome, Survey
 from verl_kernel.env.judge.verdict_store import VerdictStore
 from verl_kernel.env.lru import LRUCache

@@ -7,17 +7,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import cast
 
-from verl_kernel.env.ipc.messages import LoadRequest
+from verl_kernel.env.ipc.messages import LoadRequest, Started
 from verl_kernel.env.ipc.shared_memory import SharedMemory
-from verl_kernel.env.ipc.zygote_messages import Started
 from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
 from verl_kernel.env.judge.executing import Execution
-from verl_kernel.env.judge.findings import Findings
+from verl_kernel.env.judge.findings import Findings, Stages
 from verl_kernel.env.judge.output_check import OutputCheck
 from verl_kernel.env.judge.processes.runner import RunnerProcess
 from verl_kernel.env.judge.processes.zygote import Zygote
 from verl_kernel.env.judge.runner_client import RunnerClient, Verdict
-from verl_kernel.env.judge.stages import Stages
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.sandbox.scratch import Scratch

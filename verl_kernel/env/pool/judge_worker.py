@@ -40,7 +40,7 @@ def main() -> None:
         jail.hide_memory()
     try:
         from verl_kernel.env.comparison import tf32
-        from verl_kernel.env.judge.processes.forked_zygote import fork_zygote
+        from verl_kernel.env.judge.processes.zygote import fork_zygote
 
         forked = fork_zygote(sys.argv[2], _serve_as_zygote)
         from verl_kernel.env.judge.judge import Judge  # imports triton: after the fork of the zygote

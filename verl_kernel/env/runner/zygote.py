@@ -21,8 +21,8 @@ from verl_kernel.env.backends import Backend, resolve_backend
 from verl_kernel.env.comparison import tf32
 from verl_kernel.env.ipc import fork_loop
 from verl_kernel.env.ipc.channel import Channel
+from verl_kernel.env.ipc.messages import ForkRequest, Ready, Started
 from verl_kernel.env.ipc.shared_memory import SharedMemory
-from verl_kernel.env.ipc.zygote_messages import ForkRequest, Ready, Started
 from verl_kernel.env.runner.runner import Runner
 from verl_kernel.env.sandbox import jail, landlock, libc
 from verl_kernel.env.tamper.seals import SEALER

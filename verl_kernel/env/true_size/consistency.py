@@ -14,8 +14,7 @@ from itertools import count
 from math import log
 
 from verl_kernel.env.executor.work import NARROW, PRODUCTS, WIDE
-from verl_kernel.env.ipc.execution_messages import Tally
-from verl_kernel.env.ipc.tallies import furthest
+from verl_kernel.env.ipc.execution_messages import Tally, furthest
 from verl_kernel.env.trace import TraceEvent
 from verl_kernel.env.true_size.counted import Counted, flops, products
 

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 
 from verl_kernel.env.devices.base import DeviceBackend
-from verl_kernel.env.ipc.dry_messages import DryReply, DrySize
-from verl_kernel.env.ipc.messages import Place
+from verl_kernel.env.ipc.messages import DryReply, DrySize, Place
+from verl_kernel.env.ipc.shared_memory import DTYPES, flatten, unflatten
 from verl_kernel.env.ipc.tensor_facts import storages, tensor_facts
-from verl_kernel.env.ipc.tensors import DTYPES, flatten, unflatten
 from verl_kernel.env.seeding import seed_everything
 from verl_kernel.env.trace import dump_events
 from verl_kernel.env.true_size.dataless import AddressSpace

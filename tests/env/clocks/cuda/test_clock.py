@@ -21,8 +21,7 @@ from verl_kernel.env.clocks.cuda.timed_calls import TimedCalls, summed
 from verl_kernel.env.comparison.compare import compare
 from verl_kernel.env.devices.cuda.device import memory_shares
 from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
-from verl_kernel.env.ipc.shared_memory import POISON, SharedMemory
-from verl_kernel.env.ipc.tensors import TensorSpec, flatten, place
+from verl_kernel.env.ipc.shared_memory import POISON, SharedMemory, TensorSpec, flatten, place
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task

@@ -16,11 +16,8 @@ from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.ipc.channel import Channel
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.compiling import code as module
-from verl_kernel.env.judge.compiling.code import CodeStore, LaunchCode
-from verl_kernel.env.judge.compiling.code_service import CodeService
-from verl_kernel.env.judge.compiling.code_time import CodeTime
-from verl_kernel.env.judge.compiling.process import CompilingProcess
-from verl_kernel.env.judge.compiling.stopping import Stopping
+from verl_kernel.env.judge.compiling.code import CodeService, CodeStore, CodeTime, LaunchCode
+from verl_kernel.env.judge.compiling.process import CompilingProcess, Stopping
 from verl_kernel.env.judge.processes.runner import RunnerDied
 from verl_kernel.env.judge.processes.zygote import CompileZygote
 from verl_kernel.env.options import GymOptions

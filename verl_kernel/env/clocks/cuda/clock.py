@@ -26,7 +26,7 @@ from verl_kernel.env.comparison.tf32 import precision
 from verl_kernel.env.devices.cuda.device import CudaDevice
 from verl_kernel.env.devices.cuda.driver import Throttle, gpu_state
 from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
-from verl_kernel.env.ipc.tensors import place
+from verl_kernel.env.ipc.shared_memory import place
 from verl_kernel.env.machine.machine import GPUS
 from verl_kernel.env.machine.roofline import Demand, flop_rates
 from verl_kernel.env.ops.call import tensors_in

@@ -23,7 +23,7 @@ from verl_kernel.env.clocks.statistics import compared, is_settled, median_inter
 from verl_kernel.env.devices.cuda import memory_shares
 from verl_kernel.env.devices.cuda.stopwatch import WARM_UPS, Forward, Stopwatch, warm
 from verl_kernel.env.ipc.messages import CallStep, Claims, NullStep, TimeStep
-from verl_kernel.env.ipc.tensors import place, unflatten
+from verl_kernel.env.ipc.shared_memory import place, unflatten
 from verl_kernel.env.reference.trial import Trial
 from verl_kernel.env.result import Comparison
 from verl_kernel.env.tamper.hack_flags import HackFlag

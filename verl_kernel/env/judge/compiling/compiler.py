@@ -14,8 +14,7 @@ from verl_kernel.env.compilation.outcome import Outcome, Refusal
 from verl_kernel.env.compilation.targets import TARGETS, Target, misfit
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc.shared_memory import SharedMemory
-from verl_kernel.env.judge.compiling.process import CompilingProcess
-from verl_kernel.env.judge.compiling.stopping import Stopping
+from verl_kernel.env.judge.compiling.process import CompilingProcess, Stopping
 from verl_kernel.env.judge.processes.runner import RunnerProcess
 from verl_kernel.env.judge.processes.zygote import CompileZygote
 from verl_kernel.env.lru import LRUCache
