@@ -109,20 +109,20 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "clocks.cuda.rounds:Samples.refusal 2": ("TIMING_MISMATCH", timed(90.0, 1.0)),
     "clocks.cuda.rounds:mismatch": ("the events claim", crosschecked(90.0, 1.0)),
     "clocks.cuda.rounds:mismatch 2": ("of a call unexplained", crosschecked(1.0, 90.0)),
-    "reference.defects.answers:idle_answers": ("zeros_pass: ", audited("(x.abs() + y.abs()).clamp(max=0.0)")),
-    "reference.defects.answers:idle_answers 2": (
+    "reference.defects.search:idle_answers": ("zeros_pass: ", audited("(x.abs() + y.abs()).clamp(max=0.0)")),
+    "reference.defects.search:idle_answers 2": (
         "constant_output: the output of the first trial",
         audited("(x + y).softmax(-1).sum(-1)"),
     ),
-    "reference.defects.answers:idle_answers 3": ("zeros_pass_allclose", audited("1e-6 * (x + y).softmax(-1) * y")),
-    "reference.defects.answers:_one_number": ("one_number_passes", audited("(x + y).softmax(-1).sum(-1)")),
-    "reference.defects.answers:_not_finite": ("not_finite", audited("(x + y) / torch.zeros(64)")),
-    "reference.defects.dependence:_ignored_input": ("ignored_input", audited("x.exp() + y * 0")),
-    "reference.defects.dependence:_ignored_weights": (
+    "reference.defects.search:idle_answers 3": ("zeros_pass_allclose", audited("1e-6 * (x + y).softmax(-1) * y")),
+    "reference.defects.search:_one_number": ("one_number_passes", audited("(x + y).softmax(-1).sum(-1)")),
+    "reference.defects.search:_not_finite": ("not_finite", audited("(x + y) / torch.zeros(64)")),
+    "reference.defects.search:_ignored_input": ("ignored_input", audited("x.exp() + y * 0")),
+    "reference.defects.search:_ignored_weights": (
         "ignored_weights: with other numbers in all 2 parameters",
         audited("x + y + self.l(x) * 0", "self.l = nn.Linear(64, 64)"),
     ),
-    "reference.defects.dependence:_ignored_weights 2": (
+    "reference.defects.search:_ignored_weights 2": (
         "in b.weight, b.bias",
         audited("self.l(x) + y", f"{LINEAR}; self.b = nn.Linear(64, 2)"),
     ),
@@ -140,5 +140,5 @@ TABLE: dict[str, tuple[str, Shown]] = {
     ),
     "reference.defects.search:_known 4": ("insensitive", audited("x + torch.sigmoid(y) * 1e-9")),
     "reference.defects.search:_too_small": ("too_small_to_time", audited("x * y", ms=LEAST_MS / 2)),
-    "reference.defects.trials:finding": ("zeros_pass: ", audited("(x.abs() + y.abs()).clamp(max=0.0)")),
+    "reference.defects.search:finding": ("zeros_pass: ", audited("(x.abs() + y.abs()).clamp(max=0.0)")),
 }

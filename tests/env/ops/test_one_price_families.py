@@ -13,7 +13,7 @@ from verl_kernel.env.devices.cpu.cuda_shim import CudaAsCpu
 from verl_kernel.env.devices.op_recorder import OpRecorder, whole
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import event_ms
-from verl_kernel.env.true_size.dataless_mode import DatalessMode
+from verl_kernel.env.true_size.dataless import DatalessMode
 
 H100 = Machine.of("h100")
 CHEAPEST, DEAREST = 0.8, 1.3

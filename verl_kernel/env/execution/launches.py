@@ -69,7 +69,7 @@ _BOOKKEEPING = 4
 """The part of the memory that a candidate is granted which the watch for races may take is one by this."""
 Part = TypeVar("Part")
 AskForCode = Callable[[CodeRequest], tuple[Mapping[str, Any], bytes]]
-"""Has the judge hand over a launch's code: `code_messages.Code` and it, or why there is none and nothing."""
+"""Has the judge hand over a launch's code: `messages.Code` and it, or why there is none and nothing."""
 
 
 class Stop(Exception):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A launch in numbers that can be compared (`ipc.tallies`)."""
+"""A launch in numbers that can be compared (`ipc.execution_messages`)."""
 
 from __future__ import annotations
 

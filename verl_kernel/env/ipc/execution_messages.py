@@ -4,7 +4,7 @@
 The runner sends `Launch` for each launch of a forward and waits for `Launched`. The judge sends `Begin` before a
 forward and `Report` after it, which the process answers with `Reported`: what the judge believes of a launch comes from
 there.
-The process asks the judge for the code of each launch that it meets for the first time (`code_messages`).
+The process asks the judge for the code of each launch that it meets for the first time (`messages`).
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class Code(TypedDict):
     signature: dict[str, Any]
     """As of `Translated`."""
     starts: list[int]
-    """Lines where the launch's functions begin, in the source that the code was made of (`compilation.isolated`)."""
+    """Lines where the launch's functions begin, in the source that the code was made of (`compilation.description`)."""
 
 
 class Failed(TypedDict):
@@ -192,7 +192,7 @@ class Forked(TypedDict):
 
 
 class Prepare(TypedDict):
-    """Load what dry passes need (`true_size.shape_functions`), so that runners find it loaded."""
+    """Load what dry passes need (`true_size.dataless`), so that runners find it loaded."""
 
     prepare: Literal[True]
 
@@ -229,7 +229,7 @@ class Started(_Started, total=False):
 Claims = Mapping[str, object]
 """A reply of a runner, unread."""
 Tree = Any
-"""Nested lists and tuples whose leaves are scalars or numbers of tensors (`tensors.flatten`)."""
+"""Nested lists and tuples whose leaves are scalars or numbers of tensors (`shared_memory.flatten`)."""
 Place = dict[str, Any]
 """Where a tensor lies in shared memory (`TensorSpec.to_json`)."""
 

@@ -27,7 +27,7 @@ from verl_kernel.env.runner.runner import Runner
 from verl_kernel.env.sandbox import jail, landlock, libc
 from verl_kernel.env.tamper.seals import SEALER
 from verl_kernel.env.tamper.snapshot import Snapshot
-from verl_kernel.env.true_size import shape_functions
+from verl_kernel.env.true_size import dataless
 from verl_kernel.errors import EnvironmentNotReady
 
 
@@ -42,7 +42,7 @@ def serve(fd: int, name: str, settle: Callable[[], None] = lambda: None) -> None
     backend, snapshot = _prepare(name)
     settle()
     channel.send(Ready(ready={"torch": torch.__version__}))
-    fork_loop.serve(channel, lambda request, fds: _become_runner(request, fds, backend, snapshot), shape_functions.load)
+    fork_loop.serve(channel, lambda request, fds: _become_runner(request, fds, backend, snapshot), dataless.load)
 
 
 def _prepare(name: str) -> tuple[Backend, Snapshot]:

@@ -2,7 +2,7 @@
 """The clock of a GPU: candidate and reference in turns on the same device, until the medians are known to 1 %.
 
 Each round draws fresh inputs and times both sides on them by every protocol asked for (`rounds`, `stopwatch`). The
-candidate's time is the runner's claim as far as the judge's own clock bears it out (`crosscheck`), its outputs are
+candidate's time is the runner's claim as far as the judge's own clock bears it out (`rounds`), its outputs are
 compared as in the correctness trials, and no cold median may lie under the roofline. The device is locked from the
 first warm-up to the last profile.
 """

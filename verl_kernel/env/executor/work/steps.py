@@ -236,7 +236,7 @@ class Known:
     """How many instructions."""
     chains: list[Chain]
     spills: int = 0
-    """Bytes of registers that an assembler stores in memory, a thread (`compilation.assembler`)."""
+    """Bytes of registers that an assembler stores in memory, a thread (`compilation.translation`)."""
 
 
 _KNOWN: weakref.WeakKeyDictionary[Program, Known] = weakref.WeakKeyDictionary()

@@ -44,8 +44,7 @@ from verl_kernel.env.tamper.seals import seals
 from verl_kernel.env.tamper.trace_checks import own_launches
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent, load_events
-from verl_kernel.env.true_size.consistency import difference, not_repeated
-from verl_kernel.env.true_size.counted import Counted
+from verl_kernel.env.true_size.consistency import Counted, difference, not_repeated
 from verl_kernel.env.true_size.dataless import is_dataless
 from verl_kernel.env.true_size.dry_pass import DryForward
 from verl_kernel.env.true_size.shrinking import Copy, Shrunk

@@ -83,7 +83,7 @@ class TrialPlan:
     inspected: int
     """In it the runner looks for functions that were replaced."""
     switched: int | None
-    """It is done in the other mode (`judge.other_mode`), never the first one; None where there is no other."""
+    """It is done in the other mode (`judge.evaluation`), never the first one; None where there is no other."""
 
     @property
     def total(self) -> int:
