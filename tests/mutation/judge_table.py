@@ -84,7 +84,7 @@ def charged(**measured: Any) -> Shown:
 def outside_the_trials() -> Shown:
     """What becomes of other values that a clock is given."""
     wrong = SimpleNamespace(ok=False, max_abs=1.0, first_bad_index=None, first_bad=None, is_tf32=False)
-    check = OutputCheck(None, says({}), None, "scaled", "ieee", "any")
+    check = OutputCheck(reference=None, client=says({}), guard=None, tolerance="scaled", float32="ieee", strides="any")
     check._agreement = lambda *args: (wrong, None)
     return value(lambda: check.values(None, []))
 

@@ -107,7 +107,7 @@ class Work:
     written_bytes: int
 
 
-@dataclass
+@dataclass(kw_only=True)
 class CandidateSession:
     """One loaded candidate and what its forwards have shown so far; a clock sees it as `clocks.base.Session`."""
 

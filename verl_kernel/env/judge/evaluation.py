@@ -17,6 +17,7 @@ import hashlib
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar, cast
@@ -110,27 +111,42 @@ _APART = 1000
 """Trials of the ablation in the other mode come so far behind the others, where no other ablation gets to."""
 
 
-class Evaluation:
-    """One candidate's way through the stages; used once."""
+@dataclass(frozen=True, kw_only=True)
+class EvaluationContext:
+    """What a judge gives to one evaluation."""
 
-    def __init__(
-        self,
-        options: GymOptions,
-        device: DeviceBackend,
-        zygote: Zygote,
-        executor: CandidateExecutor | None,
-        reference: Reference,
-        guard: Callable[[], AbstractContextManager[object]],
-        draw_secret: Callable[[], bytes],
-        clock: Clock,
-        counts: Counts | None = None,
-        compiler: LaunchCompiler | None = None,
-    ) -> None:
-        self._options, self._device, self._zygote, self._reference = options, device, zygote, reference
-        self._guard, self._draw_secret, self._clock, self._counts = guard, draw_secret, clock, counts
-        self._found = Findings(device.timing_source, self._environment())
-        self._stages = Stages(device)
-        self._compiler, self._executor = compiler, executor
+    options: GymOptions
+    device: DeviceBackend
+    zygote: Zygote
+    """Forks the runners."""
+    executor: CandidateExecutor | None
+    """Runs kernels for the runners; None where the device runs them itself."""
+    guard: Callable[[], AbstractContextManager[object]]
+    """Around everything that a reference does."""
+    draw_secret: Callable[[], bytes]
+    """Draws the evaluation's secret, once the candidate is loaded."""
+    clock: Clock
+    counts: Counts | None = None
+    """How many trials of each kind there are; None for the usual ones."""
+    compiler: LaunchCompiler | None = None
+    """Compiles the launches beside the trials; None where that is not asked for."""
+
+
+class Evaluation:
+    """One candidate's way through the stages; used once.
+
+    Args:
+        context: what it takes from the judge.
+        reference: the prepared reference of the task.
+    """
+
+    def __init__(self, context: EvaluationContext, reference: Reference) -> None:
+        self._options, self._device, self._zygote = context.options, context.device, context.zygote
+        self._guard, self._draw_secret, self._clock = context.guard, context.draw_secret, context.clock
+        self._counts, self._compiler, self._executor = context.counts, context.compiler, context.executor
+        self._reference = reference
+        self._found = Findings(self._device.timing_source, self._environment())
+        self._stages = Stages(self._device)
         self._native: NativeTrials | None = None
         self._compiling: CompileStage | None = None
         self._where = ""
@@ -178,11 +194,16 @@ class Evaluation:
         with closing(Scratch(source)) as scratch, closing(SharedMemory.create(layout.size)) as memory:
             describe = None if self._compiler is None and self._executor is None else ruled_out
             execution = None if self._executor is None else partial(self._executor.begin, source)
-            self._loading = Loading(self._options, self._zygote, scratch, memory, self._found, describe, execution)
+            self._loading = Loading(
+                options=self._options, zygote=self._zygote, scratch=scratch, memory=memory, findings=self._found,
+                describe=describe, execution=execution,
+            )  # fmt: skip
             with self._stages.stage("load"):
                 self._device.grant(self._options.memory_mb)
                 seals = self._device.seals_traces
-                self._session = self._loading.start(self._reference, layout, self._stages, self._guard, seals)
+                self._session = self._loading.start(
+                    self._reference, layout=layout, stages=self._stages, guard=self._guard, is_sealed=seals
+                )
             try:
                 with self._stages.stage("load"):
                     self._loading.load(self._session)

@@ -37,6 +37,7 @@ class Loading:
 
     def __init__(
         self,
+        *,
         options: GymOptions,
         zygote: Zygote,
         scratch: Scratch,
@@ -58,6 +59,7 @@ class Loading:
     def start(
         self,
         reference: Reference,
+        *,
         layout: MemoryLayout,
         stages: Stages,
         guard: Callable[[], AbstractContextManager[object]],
@@ -67,9 +69,14 @@ class Loading:
         options, path = self._options, self._scratch.path
         self._memory.write(layout.constants, layout.specs)
         client = RunnerClient(self._fork(), path, options, stages)
-        check = OutputCheck(reference, client, guard, options.tolerance, options.float32, options.strides)
-        seconds = options.run_timeout_s
-        return CandidateSession(reference, client, self._memory, layout, guard, check, is_sealed, seconds)
+        check = OutputCheck(
+            reference=reference, client=client, guard=guard, tolerance=options.tolerance, float32=options.float32,
+            strides=options.strides,
+        )  # fmt: skip
+        return CandidateSession(
+            reference=reference, client=client, memory=self._memory, layout=layout, guard=guard, check=check,
+            is_sealed=is_sealed, seconds_granted=options.run_timeout_s,
+        )  # fmt: skip
 
     def load(self, session: CandidateSession) -> None:
         """Import the source and build its model (raises Verdict).

@@ -84,7 +84,7 @@ class GrantExceeded(Exception):
         self.kind = kind
 
 
-@dataclass
+@dataclass(kw_only=True)
 class RunnerProcess:
     """One runner: ask it, then end it. Nothing here trusts what it says."""
 

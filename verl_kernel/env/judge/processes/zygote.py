@@ -221,17 +221,17 @@ class ForkServer:
                 pid = cast(Forked, self._answer())["pid"]
             pidfd, seals = os.pidfd_open(pid), SealReader(seals_read)
             return RunnerProcess(
-                self.reap,
-                self._exit_s,
-                pid,
-                pidfd,
-                Channel(ours),
-                read_end,
-                seals,
-                options,
-                scratch,
-                memory.size,
-                os.dup(further[1]) if arena_bytes else -1,
+                reap=self.reap,
+                exit_s=self._exit_s,
+                pid=pid,
+                pidfd=pidfd,
+                channel=Channel(ours),
+                output_fd=read_end,
+                seals=seals,
+                options=options,
+                scratch=scratch,
+                memory_bytes=memory.size,
+                arena_fd=os.dup(further[1]) if arena_bytes else -1,
             )
         except (InfraError, OSError) as exc:
             ours.close()

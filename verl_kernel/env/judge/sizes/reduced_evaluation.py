@@ -9,21 +9,19 @@ which must show what was verified there, and at the true one, which is charged.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 
-from verl_kernel.env.clocks.base import Clock, Measurement
-from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.clocks.base import Measurement
 from verl_kernel.env.ipc.execution_messages import Reported, Work
 from verl_kernel.env.ipc.messages import Claims, DryRequest, DrySize, Place
 from verl_kernel.env.ipc.shared_memory import SharedMemory, TensorSpec, place
 from verl_kernel.env.ipc.tensor_facts import disagreement, read_facts, storages, tensor_facts
 from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
-from verl_kernel.env.judge.compiling.compiler import LaunchCompiler
-from verl_kernel.env.judge.evaluation import Evaluation
+from verl_kernel.env.judge.evaluation import Evaluation, EvaluationContext
 from verl_kernel.env.judge.executing import CandidateExecutor, Execution, ExecutionDied
 from verl_kernel.env.judge.findings import Findings, Stages
 from verl_kernel.env.judge.loading import Loading
@@ -31,7 +29,7 @@ from verl_kernel.env.judge.native_trials import NativeTrials, launched, worked
 from verl_kernel.env.judge.output_check import difference as wrong_values
 from verl_kernel.env.judge.processes.zygote import Zygote
 from verl_kernel.env.judge.runner_client import ADDRESS, RunnerClient, Verdict
-from verl_kernel.env.judge.trials.plan import Counts, worst
+from verl_kernel.env.judge.trials.plan import worst
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.reference.reference import Reference
@@ -66,7 +64,7 @@ class NotFollowed(Exception):
         self.is_unlike, self.was_killed = is_unlike, was_killed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DrySession:
     """Follows candidates; one runner for each."""
 
@@ -131,7 +129,8 @@ class DrySession:
         self, request: DryRequest, scratch: Scratch, memory: SharedMemory, sizes: Sequence[DryForward],
         execution: Execution,
     ) -> list[Counted]:  # fmt: skip
-        loading = Loading(self.options, self.zygote, scratch, memory, Findings(self.timing_source, {}))
+        found = Findings(self.timing_source, {})
+        loading = Loading(options=self.options, zygote=self.zygote, scratch=scratch, memory=memory, findings=found)
         link = (execution.link.fileno(), execution.arena.fd)
         runner = self.zygote.fork(scratch.path, memory, self.options, link, execution.arena.size)
         execution.serve(runner)
@@ -231,27 +230,13 @@ class ReducedEvaluation(Evaluation):
     """One candidate's way through the stages, on reduced copies of its task; used once.
 
     Args:
-        shrunk: the task's copies.
-        references: the reference at each of them, in order.
-        others: as for `Evaluation`, but for the reference.
+        context: as of `Evaluation`.
+        references: the reference at each of the task's copies, in order.
+        shrunk: these copies.
     """
 
-    def __init__(
-        self,
-        options: GymOptions,
-        device: DeviceBackend,
-        zygote: Zygote,
-        executor: CandidateExecutor | None,
-        references: list[Reference],
-        guard: Callable[[], AbstractContextManager[object]],
-        draw_secret: Callable[[], bytes],
-        clock: Clock,
-        counts: Counts | None,
-        shrunk: Shrunk,
-        compiler: LaunchCompiler | None = None,
-    ) -> None:
-        parts = (options, device, zygote, executor)
-        super().__init__(*parts, references[0], guard, draw_secret, clock, counts, compiler)
+    def __init__(self, context: EvaluationContext, references: list[Reference], shrunk: Shrunk) -> None:
+        super().__init__(context, references[0])
         self._shrunk, self._others = shrunk, references[1:]
         self._copied = tuple(dict(copy.sizes) for copy in shrunk.copies)
         self._found.true_size = TrueSize(sizes=self._copied, unknown="the evaluation ended at a reduced size")
@@ -282,8 +267,11 @@ class ReducedEvaluation(Evaluation):
         layout, found = MemoryLayout(reference), Findings(self._device.timing_source, {})
         with closing(Scratch(self._request.source)) as scratch, closing(SharedMemory.create(layout.size)) as memory:
             begin = partial(self._sampler.begin, self._request.source)
-            loading = Loading(self._options, self._zygote, scratch, memory, found, [], begin)
-            session = loading.start(reference, layout, self._stages, self._guard, is_sealed=True)
+            loading = Loading(
+                options=self._options, zygote=self._zygote, scratch=scratch, memory=memory, findings=found,
+                describe=[], execution=begin,
+            )  # fmt: skip
+            session = loading.start(reference, layout=layout, stages=self._stages, guard=self._guard, is_sealed=True)
             trials = NativeTrials(loading, self._found.env)
             try:
                 loading.load(session)
@@ -313,7 +301,10 @@ class ReducedEvaluation(Evaluation):
             session: at the first reduced size.
             verified: forwards at the reduced sizes.
         """
-        dry = DrySession(self._options, self._zygote, self._stages, self._device.timing_source, self._sampler)
+        dry = DrySession(
+            options=self._options, zygote=self._zygote, stages=self._stages,
+            timing_source=self._device.timing_source, executor=self._sampler,
+        )  # fmt: skip
         sizes = [self._shrunk.copies[len(verified) - 1].dry, self._shrunk.true]
         seed = seed_of(b"dry", session.secret)
         task, source, weight_seed = self._request.task, self._request.source, session.reference.weight_seed
