@@ -26,9 +26,8 @@ from benchmarks.clock.agreement import FACTORS, Agreement, factor  # noqa: E402
 from benchmarks.clock.figure import draw  # noqa: E402
 from benchmarks.clock.reasons import reason  # noqa: E402
 from benchmarks.clock.references import Published, forward_events, read_published  # noqa: E402
-from verl_kernel.env.machine.gpu import GPUS  # noqa: E402
-from verl_kernel.env.machine.machine import Machine  # noqa: E402
-from verl_kernel.env.machine.timeline import time_ms  # noqa: E402
+from verl_kernel.env.machine.machine import GPUS, Machine  # noqa: E402
+from verl_kernel.env.machine.price import time_ms  # noqa: E402
 from verl_kernel.env.trace import TraceEvent  # noqa: E402
 
 LEFT_OUT = {("level1", 12), ("level1", 97)}

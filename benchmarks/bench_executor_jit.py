@@ -85,7 +85,7 @@ def measured(name: str, rounds: int) -> dict[str, Any]:
     sys.path.insert(0, str(ROOT / "benchmarks"))
     from executor_kernels import launches
 
-    from verl_kernel.env.executor import driver, jit
+    from verl_kernel.env.executor import code, driver
     from verl_kernel.env.executor import kernel as kernels
     from verl_kernel.env.executor.lowering.function import module
     from verl_kernel.env.executor.ptx.parser import parse
@@ -99,7 +99,7 @@ def measured(name: str, rounds: int) -> dict[str, Any]:
     program = _timed(found, "parse", lambda: parse(text))
     lowered = _timed(found, "write", lambda: module(program, made.metadata.num_warps))
     _timed(found, "library", lambda: library.need(lowered.library))
-    _timed(found, "code", lambda: jit.compiled(lowered.text))
+    _timed(found, "code", lambda: code.compiled(lowered.text))
     spent: list[float] = []
     launch = kernels.Kernel.launch
 

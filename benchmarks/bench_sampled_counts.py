@@ -20,15 +20,13 @@ import numpy as np
 import sampled_kernels as sampled
 import torch
 
-from verl_kernel.env.execution.sampling import Apart, Sampler
-from verl_kernel.env.execution.strata import WHOLE
+from verl_kernel.env.execution.sampling import WHOLE, Apart, Sampler
 from verl_kernel.env.execution.tally import tally
 from verl_kernel.env.executor import driver
 from verl_kernel.env.executor.counts import LaunchCount
 from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.executor.work.steps import launch_work
-from verl_kernel.env.ipc.execution_messages import Tally
-from verl_kernel.env.ipc.tallies import furthest
+from verl_kernel.env.ipc.execution_messages import Tally, furthest
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import step_ms
 

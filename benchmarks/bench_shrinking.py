@@ -16,7 +16,7 @@ from pathlib import Path
 
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.task import Task
-from verl_kernel.env.true_size import shape_functions
+from verl_kernel.env.true_size import dataless
 from verl_kernel.env.true_size.shrinking import Shrunk, shrink
 from verl_kernel.errors import TaskError
 
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--seed", default="bench", help="secret that the sizes are drawn from")
     options = parser.parse_args()
     start = time.perf_counter()
-    shape_functions.load()
+    dataless.load()
     print(f"torch's shape functions: {time.perf_counter() - start:.1f} s")
     for folder in options.folders:
         _folder(Path(folder), options.seed.encode())

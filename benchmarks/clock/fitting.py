@@ -12,7 +12,7 @@ from statistics import fmean
 from benchmarks.clock.references import Published, forward_events
 from verl_kernel.env.machine.constants import CONSTANTS
 from verl_kernel.env.machine.machine import Machine
-from verl_kernel.env.machine.timeline import time_ms
+from verl_kernel.env.machine.price import time_ms
 from verl_kernel.env.trace import TraceEvent
 
 _INSTRUCTIONS = ("window_output", "window_element", "tap_output", "tap_element")

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from verl_kernel.env.devices.op_flops import plain_name
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import event_ms, step_ms
+from verl_kernel.env.ops.call import plain_name
 from verl_kernel.env.trace import Step, TraceEvent
 
 _UNKNOWN = {

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.gpu.relief import Relief
 from verl_kernel.env.devices.base import DeviceBackend
-from verl_kernel.env.sandbox import jail, own_paths
+from verl_kernel.env.sandbox import jail, landlock
 
 LIMIT_S = 20.0
 _MEMORY_MB = 4096
@@ -85,7 +85,7 @@ def _child(device: DeviceBackend, relief: Relief, steps: Sequence[str], scratch:
 
 def enter_jail(device: DeviceBackend, scratch: str, say: Callable[..., None]) -> None:
     """As `zygote._become_runner` does."""
-    own_paths.settle(device.zygote_env(), scratch)
+    landlock.settle(device.zygote_env(), scratch)
     say(isolation=jail.enter(jail.Limits(scratch, _MEMORY_MB, device.isolation())))
 
 

@@ -14,8 +14,7 @@ from benchmarks.clock.references import Published
 from benchmarks.fit_clock import tables
 from tests.benchmarks.test_bench_clock import PUBLISHED
 from verl_kernel.env.machine.constants import CONSTANTS, constant
-from verl_kernel.env.machine.gpu import GPUS
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import GPUS, Machine
 
 ROOT = Path(__file__).parents[2]
 RESULT = ROOT / "benchmarks" / "clock" / "fit.json"

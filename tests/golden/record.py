@@ -10,7 +10,7 @@ from typing import Any
 from tests.exploits.tasks import TASKS
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.machine.machine import Machine
-from verl_kernel.env.machine.timeline import time_ms
+from verl_kernel.env.machine.price import time_ms
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import dump_events

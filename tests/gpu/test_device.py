@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.clocks.cuda.roofline import peak_gbs
+from verl_kernel.env.clocks.cuda.clock import peak_gbs
 from verl_kernel.env.clocks.cuda.timed_calls import device_kernels
 
 from .programs import HEADER

@@ -15,17 +15,17 @@ from tests.env.programs import HONEST, REFERENCE
 from tests.env.true_size.programs import ROWS, rows
 from tests.mutation.shown import Judges, Shown, attack, body, passing, program, told, value
 from verl_kernel.env.clocks.base import Measurement
-from verl_kernel.env.compilation import occupancy
+from verl_kernel.env.compilation import targets
 from verl_kernel.env.ipc.channel import ChannelClosed, ProtocolError
+from verl_kernel.env.judge.candidate_session import CpuTime
 from verl_kernel.env.judge.compiling.code import CodeStore
 from verl_kernel.env.judge.evaluation import Evaluation
 from verl_kernel.env.judge.executing import ExecutionDied
-from verl_kernel.env.judge.hidden_work import CpuTime
+from verl_kernel.env.judge.findings import Stages
 from verl_kernel.env.judge.output_check import OutputCheck
 from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, RunnerProcess
 from verl_kernel.env.judge.runner_client import RunnerClient
-from verl_kernel.env.judge.sizes import dry_session
-from verl_kernel.env.judge.stages import Stages
+from verl_kernel.env.judge.sizes import reduced_evaluation
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 from verl_kernel.env.tamper.hack_flags import HackFlag, read_notes
@@ -76,7 +76,7 @@ def charged(**measured: Any) -> Shown:
     )
     evaluation: Any = SimpleNamespace(
         _reference=SimpleNamespace(task_flags=[]), _options=GymOptions(), _found=SimpleNamespace(env={}),
-        _device=SimpleNamespace(timing_source="cuda_event"),
+        _device=SimpleNamespace(seals_traces=False),
     )  # fmt: skip
     return value(lambda: Evaluation._take(evaluation, session, Measurement(None, None, None, refusal=refusal)))
 
@@ -84,7 +84,7 @@ def charged(**measured: Any) -> Shown:
 def outside_the_trials() -> Shown:
     """What becomes of other values that a clock is given."""
     wrong = SimpleNamespace(ok=False, max_abs=1.0, first_bad_index=None, first_bad=None, is_tf32=False)
-    check = OutputCheck(None, says({}), None, "scaled", "ieee", "any")
+    check = OutputCheck(reference=None, client=says({}), guard=None, tolerance="scaled", float32="ieee", strides="any")
     check._agreement = lambda *args: (wrong, None)
     return value(lambda: check.values(None, []))
 
@@ -92,7 +92,7 @@ def outside_the_trials() -> Shown:
 def dry(reply: Any, sizes: tuple[Any, ...] = ()) -> Shown:
     """What the judge makes of a forward without data."""
     client = says({})
-    return value(lambda: client.parse(lambda: dry_session._read(reply, client, sizes)))
+    return value(lambda: client.parse(lambda: reduced_evaluation._read(reply, client, sizes)))
 
 
 def unlike(facts: list[Any]) -> Any:
@@ -100,7 +100,7 @@ def unlike(facts: list[Any]) -> Any:
     told = {"output": {"tensor": 0}, "tensors": facts, "events": []}
     output, inputs = SimpleNamespace(tree={"tensor": 0}, tensors=[torch.ones(1)]), SimpleNamespace(tensors=[])
     forward = SimpleNamespace(inputs=inputs, output=output, flops=0, share_read=1.0)
-    return dry_session._followed(told, forward, says({}).verdict)
+    return reduced_evaluation._followed(told, forward, says({}).verdict)
 
 
 def too_wide(shown: Shown) -> Shown:
@@ -108,14 +108,14 @@ def too_wide(shown: Shown) -> Shown:
 
     def patched(judges: Judges) -> str:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(occupancy, "_GRID", (1, 1, 1))
+            patch.setattr(targets, "_GRID", (1, 1, 1))
             return shown(judges)
 
     return patched
 
 
 STOPPED = {"stopped": {"kind": "race", "kernel": "k", "line": 1, "message": "it stopped"}}
-COUNTED = dry_session.Counted([TraceEvent("launch", "k", source=CANDIDATE_FILE)], [], 1, 1.0)
+COUNTED = reduced_evaluation.Counted([TraceEvent("launch", "k", source=CANDIDATE_FILE)], [], 1, 1.0)
 BOMB = """import ctypes
 class Bomb:
     def __del__(self, boom=ctypes.string_at): boom(0)
@@ -157,7 +157,7 @@ def killed_by_its_kernel() -> object:
         raise ExecutionDied("it ended", by_kernel=True)
 
     execution: Any = SimpleNamespace(started=started, end=print)
-    return dry_session.DrySession._ask_both(None, execution, {}, None, None, ())
+    return reduced_evaluation.DrySession._ask_both(None, execution, {}, None, None, ())
 
 
 TABLE: dict[str, tuple[str, Shown]] = {
@@ -198,7 +198,7 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "judge.evaluation:Evaluation._refuse_hidden": ("hacking/HiddenWork", attack("hidden_python")),
     "judge.evaluation:Evaluation._refuse_hidden 2": ("hacking/ImpossibleTrace", attack("kept_constant")),
     "judge.evaluation:Evaluation._find_decoys": ("decoy/NoLaunch", attack("torch_only")),
-    "judge.hidden_work:CpuTime.read": ("processor times", value(lambda: CpuTime.read(1, {"own": 1.5}, 0))),
+    "judge.candidate_session:CpuTime.read": ("processor times", value(lambda: CpuTime.read(1, {"own": 1.5}, 0))),
     "judge.native_trials:NativeTrials._guarded": (
         "passes",
         passing("tests/env/judge/test_executing.py::test_a_kernel_that_ends_the_process_has_crashed"),
@@ -227,7 +227,10 @@ TABLE: dict[str, tuple[str, Shown]] = {
     ),
     "judge.processes.runner:RunnerProcess.tell": ("raised RunnerDied: 3", value(told_to_the_dead)),
     "judge.processes.runner:RunnerProcess._step": ("raised ChannelClosed", value(ended)),
-    "judge.sizes.dry_session:DrySession._ask_both": ("raised NotFollowed: it ended", value(killed_by_its_kernel)),
+    "judge.sizes.reduced_evaluation:DrySession._ask_both": (
+        "raised NotFollowed: it ended",
+        value(killed_by_its_kernel),
+    ),
     "judge.sizes.reduced_evaluation:ReducedEvaluation._verified": (
         "crash/Crash",
         at_second_size(BOMB, "self.bomb = getattr(self, 'bomb', None) or (Bomb() if n > {} else None)"),
@@ -236,16 +239,19 @@ TABLE: dict[str, tuple[str, Shown]] = {
         "incorrect/WrongValues",
         at_second_size("", "n = n if n <= {} else 0"),
     ),
-    "judge.sizes.dry_session:_read": ("hacking/ForgedMessage", dry({"reasons": "", "replies": []})),
-    "judge.sizes.dry_session:_read 2": ("runtime_error/WithoutData", dry({"reasons": ["it reads"], "replies": []})),
-    "judge.sizes.dry_session:_read 3": ("hacking/EditedTrace", dry({"reasons": [], "replies": []})),
-    "judge.sizes.dry_session:_refuse": ("it stopped", value(lambda: dry_session._refuse(STOPPED))),
-    "judge.sizes.dry_session:_counted": (
-        "is not what its kernels did",
-        value(lambda: dry_session._counted([COUNTED], [])),
+    "judge.sizes.reduced_evaluation:_read": ("hacking/ForgedMessage", dry({"reasons": "", "replies": []})),
+    "judge.sizes.reduced_evaluation:_read 2": (
+        "runtime_error/WithoutData",
+        dry({"reasons": ["it reads"], "replies": []}),
     ),
-    "judge.sizes.dry_session:_followed": ("incorrect/OtherOutput", value(lambda: unlike([]))),
-    "judge.sizes.dry_session:DrySession._ask": (
+    "judge.sizes.reduced_evaluation:_read 3": ("hacking/EditedTrace", dry({"reasons": [], "replies": []})),
+    "judge.sizes.reduced_evaluation:_refuse": ("it stopped", value(lambda: reduced_evaluation._refuse(STOPPED))),
+    "judge.sizes.reduced_evaluation:_counted_dry": (
+        "is not what its kernels did",
+        value(lambda: reduced_evaluation._counted_dry([COUNTED], [])),
+    ),
+    "judge.sizes.reduced_evaluation:_followed": ("incorrect/OtherOutput", value(lambda: unlike([]))),
+    "judge.sizes.reduced_evaluation:DrySession._ask": (
         "ok, not paid",
         program(ROWS, rows("[] if n < 1 << 24 else [].pop()"), **REDUCED),
     ),

@@ -10,12 +10,9 @@ from tests.env.reference.defects.test_search import LINEAR, TASK
 from tests.env.true_size.test_consistency import SMALL, forward, found, one
 from tests.mutation.shown import Shown, value
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.clocks.cuda.crosscheck import NullCall, TimedCall, mismatch
-from verl_kernel.env.clocks.cuda.rounds import Round
-from verl_kernel.env.clocks.cuda.samples import Samples
-from verl_kernel.env.compilation.occupancy import misfit, wrong_grid
+from verl_kernel.env.clocks.cuda.rounds import NullCall, Round, Samples, TimedCall, mismatch
 from verl_kernel.env.compilation.outcome import Resources
-from verl_kernel.env.compilation.targets import TARGETS
+from verl_kernel.env.compilation.targets import TARGETS, misfit, wrong_grid
 from verl_kernel.env.ipc.tensor_facts import disagreement, storages, tensor_facts
 from verl_kernel.env.reference.defects.search import LEAST_MS, find_defects
 from verl_kernel.env.reference.reference import Reference
@@ -102,30 +99,30 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "ipc.tensor_facts:disagreement": ("WrongDtype", form(X, X.double())),
     "ipc.tensor_facts:disagreement 2": ("WrongStride", form(X, X[:1].expand(2, 3))),
     "ipc.tensor_facts:disagreement 3": ("Aliased", form(X.clone(), X, (X,))),
-    "compilation.occupancy:misfit": ("2048 threads", fits(64, 0, 16, 0)),
-    "compilation.occupancy:misfit 2": ("232449 bytes of shared memory", fits(4, (227 << 10) + 1, 16, 0)),
-    "compilation.occupancy:misfit 3": ("num_ctas is 32", fits(4, 0, 16, 0, ctas=32)),
-    "compilation.occupancy:misfit 4": ("tensor memory", fits(4, 0, 16, 0, tensor_columns=513)),
-    "compilation.occupancy:misfit 5": ("more than a multiprocessor has", fits(32, 0, 255, 0)),
-    "compilation.occupancy:wrong_grid": ("65536 programs along y", value(lambda: wrong_grid((1, 65536, 1)))),
-    "clocks.cuda.samples:Samples.refusal": ("IMPOSSIBLE_TIME", timed(0.1, 0.1, floor_ms=1.0)),
-    "clocks.cuda.samples:Samples.refusal 2": ("TIMING_MISMATCH", timed(90.0, 1.0)),
-    "clocks.cuda.crosscheck:mismatch": ("the events claim", crosschecked(90.0, 1.0)),
-    "clocks.cuda.crosscheck:mismatch 2": ("of a call unexplained", crosschecked(1.0, 90.0)),
-    "reference.defects.answers:idle_answers": ("zeros_pass: ", audited("(x.abs() + y.abs()).clamp(max=0.0)")),
-    "reference.defects.answers:idle_answers 2": (
+    "compilation.targets:misfit": ("2048 threads", fits(64, 0, 16, 0)),
+    "compilation.targets:misfit 2": ("232449 bytes of shared memory", fits(4, (227 << 10) + 1, 16, 0)),
+    "compilation.targets:misfit 3": ("num_ctas is 32", fits(4, 0, 16, 0, ctas=32)),
+    "compilation.targets:misfit 4": ("tensor memory", fits(4, 0, 16, 0, tensor_columns=513)),
+    "compilation.targets:misfit 5": ("more than a multiprocessor has", fits(32, 0, 255, 0)),
+    "compilation.targets:wrong_grid": ("65536 programs along y", value(lambda: wrong_grid((1, 65536, 1)))),
+    "clocks.cuda.rounds:Samples.refusal": ("IMPOSSIBLE_TIME", timed(0.1, 0.1, floor_ms=1.0)),
+    "clocks.cuda.rounds:Samples.refusal 2": ("TIMING_MISMATCH", timed(90.0, 1.0)),
+    "clocks.cuda.rounds:mismatch": ("the events claim", crosschecked(90.0, 1.0)),
+    "clocks.cuda.rounds:mismatch 2": ("of a call unexplained", crosschecked(1.0, 90.0)),
+    "reference.defects.search:idle_answers": ("zeros_pass: ", audited("(x.abs() + y.abs()).clamp(max=0.0)")),
+    "reference.defects.search:idle_answers 2": (
         "constant_output: the output of the first trial",
         audited("(x + y).softmax(-1).sum(-1)"),
     ),
-    "reference.defects.answers:idle_answers 3": ("zeros_pass_allclose", audited("1e-6 * (x + y).softmax(-1) * y")),
-    "reference.defects.answers:_one_number": ("one_number_passes", audited("(x + y).softmax(-1).sum(-1)")),
-    "reference.defects.answers:_not_finite": ("not_finite", audited("(x + y) / torch.zeros(64)")),
-    "reference.defects.dependence:_ignored_input": ("ignored_input", audited("x.exp() + y * 0")),
-    "reference.defects.dependence:_ignored_weights": (
+    "reference.defects.search:idle_answers 3": ("zeros_pass_allclose", audited("1e-6 * (x + y).softmax(-1) * y")),
+    "reference.defects.search:_one_number": ("one_number_passes", audited("(x + y).softmax(-1).sum(-1)")),
+    "reference.defects.search:_not_finite": ("not_finite", audited("(x + y) / torch.zeros(64)")),
+    "reference.defects.search:_ignored_input": ("ignored_input", audited("x.exp() + y * 0")),
+    "reference.defects.search:_ignored_weights": (
         "ignored_weights: with other numbers in all 2 parameters",
         audited("x + y + self.l(x) * 0", "self.l = nn.Linear(64, 64)"),
     ),
-    "reference.defects.dependence:_ignored_weights 2": (
+    "reference.defects.search:_ignored_weights 2": (
         "in b.weight, b.bias",
         audited("self.l(x) + y", f"{LINEAR}; self.b = nn.Linear(64, 2)"),
     ),
@@ -143,5 +140,5 @@ TABLE: dict[str, tuple[str, Shown]] = {
     ),
     "reference.defects.search:_known 4": ("insensitive", audited("x + torch.sigmoid(y) * 1e-9")),
     "reference.defects.search:_too_small": ("too_small_to_time", audited("x * y", ms=LEAST_MS / 2)),
-    "reference.defects.trials:finding": ("zeros_pass: ", audited("(x.abs() + y.abs()).clamp(max=0.0)")),
+    "reference.defects.search:finding": ("zeros_pass: ", audited("(x.abs() + y.abs()).clamp(max=0.0)")),
 }

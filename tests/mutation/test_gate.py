@@ -14,7 +14,7 @@ from tests.exploits.corpus import load
 from tests.mutation.off import switched_off
 from tests.mutation.sites import ENV, sites
 from verl_kernel.env.static_check import check
-from verl_kernel.env.static_check.violation import Violation
+from verl_kernel.env.static_check.names import Violation
 
 GATE = [site for site in sites() if site.file.startswith("static_check")]
 LINES = {(str(ENV / site.file), line): site for site in GATE for line in range(site.line, site.last_line + 1)}

@@ -16,7 +16,6 @@ import torch
 
 from tests.mutation.shown import Shown, noted, passing, value
 from verl_kernel.env.devices import op_recorder
-from verl_kernel.env.devices.op_cost import op_cost
 from verl_kernel.env.execution import sampled
 from verl_kernel.env.execution.launch_arguments import _value, views
 from verl_kernel.env.execution.launches import Launches, grid_of
@@ -25,6 +24,7 @@ from verl_kernel.env.execution.sampled import Placed, SampledLaunches
 from verl_kernel.env.execution.sampling import Apart
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.kernel import Buffer
+from verl_kernel.env.ops.cost import op_cost
 from verl_kernel.env.runner.runner import Runner
 from verl_kernel.env.tamper import tripwire
 from verl_kernel.env.tamper.hack_flags import HackFlag
@@ -213,11 +213,11 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "devices.op_recorder:_watch": ("foreign_op", noted(lambda: run_by("mine"))),
     "devices.op_recorder:_watch 2": ("foreign_op", noted(lambda: run_by("aten", torch.nn.Parameter))),
     "runner.runner:Runner._inspect": ("patched", noted(inspected)),
-    "execution.arena:Arena.address": (
+    "execution.launch_arguments:Arena.address": (
         "passes",
         passing(f"{EXECUTION}/test_launches.py::test_a_piece_outside_of_the_arena_has_no_address[-1-4]"),
     ),
-    "execution.arena:Arena.address 2": (
+    "execution.launch_arguments:Arena.address 2": (
         "passes",
         passing(f"{EXECUTION}/test_launches.py::test_a_piece_outside_of_the_arena_has_no_address[0-1048577]"),
     ),

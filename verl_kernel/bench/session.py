@@ -82,7 +82,7 @@ def on_device(gym: GymOptions) -> GymOptions:
     from verl_kernel.env import resolve_device
 
     device = resolve_device(gym.device)
-    if device.timing_source == "simulated":
+    if device.is_counted:
         refuse_compiled_baseline(gym)
     return replace(gym, device="cuda" if device.name == "cuda" else "cpu")
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from verl_kernel.env.conformance.suite import check_evaluator
     from verl_kernel.env.isolation_probe import granted_isolation
     from verl_kernel.env.judge.judge import Judge
-    from verl_kernel.env.judge.trials.choice import TrialChoice
+    from verl_kernel.env.judge.trials.plan import TrialChoice
     from verl_kernel.env.options import GymOptions
     from verl_kernel.env.pool.cluster.gym import KernelGym
     from verl_kernel.env.pool.cluster.router import CONTROL

@@ -81,7 +81,7 @@ def refuse_simulating(options: GymOptions, device: DeviceBackend) -> None:
     Raises:
         EnvironmentNotReady: it would.
     """
-    if options.device == "auto" and options.gpus_per_judge > 0 and device.timing_source == "simulated":
+    if options.device == "auto" and options.gpus_per_judge > 0 and device.is_counted:
         raise EnvironmentNotReady(
             f"device auto finds no GPU here though kernelgym.gpus_per_judge is {options.gpus_per_judge:g}, and would "
             "run kernels on a CPU and simulate their times: give judges a GPU, or set kernelgym.gpus_per_judge to 0"

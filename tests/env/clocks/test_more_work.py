@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.env.devices.test_one_price_families import ms
-from tests.env.devices.ways import FAMILIES, t
+from tests.env.ops.test_one_price_families import ms
+from tests.env.ops.ways import FAMILIES, t
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.machine.machine import Machine
-from verl_kernel.env.machine.price import event_ms, step_ms
-from verl_kernel.env.machine.timeline import time_ms
+from verl_kernel.env.machine.price import event_ms, step_ms, time_ms
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import UNITS, Step, TraceEvent

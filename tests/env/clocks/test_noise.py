@@ -9,7 +9,7 @@ import pytest
 
 from tests.env.programs import HONEST, REFERENCE
 from verl_kernel.env import GymOptions, Task
-from verl_kernel.env.clocks.noise import CALLS, with_noise
+from verl_kernel.env.clocks.simulated import CALLS, with_noise
 from verl_kernel.env.clocks.statistics import timing
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.request import EvalRequest

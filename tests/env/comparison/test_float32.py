@@ -9,7 +9,7 @@ import torch
 
 from tests.env.reference.test_reference import TASKS
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.comparison import float32
+from verl_kernel.env.comparison import tf32
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
 
@@ -25,14 +25,14 @@ def allowed() -> tuple[bool, ...]:
 
 
 def chosen() -> tuple:
-    return (*allowed(), torch.get_float32_matmul_precision(), *float32._read())
+    return (*allowed(), torch.get_float32_matmul_precision(), *tf32._read())
 
 
 @pytest.fixture(autouse=True)
 def kept():
-    before = float32._read()
+    before = tf32._read()
     yield
-    float32._write(before)
+    tf32._write(before)
 
 
 @pytest.mark.parametrize("mode", ["ieee", "tf32"])
@@ -41,7 +41,7 @@ def test_the_mode_holds_inside_and_what_was_comes_back(mode, earlier):
     torch.set_float32_matmul_precision(earlier)
     torch.backends.cudnn.allow_tf32 = earlier == "high"
     before = chosen()
-    with float32.precision(mode):
+    with tf32.precision(mode):
         assert allowed() == (mode == "tf32",) * 2
         assert torch.get_float32_matmul_precision() == ("high" if mode == "tf32" else "highest")
     assert chosen() == before
@@ -49,7 +49,7 @@ def test_the_mode_holds_inside_and_what_was_comes_back(mode, earlier):
 
 def test_it_comes_back_after_a_failure():
     before = chosen()
-    with pytest.raises(ZeroDivisionError), float32.precision("tf32"):
+    with pytest.raises(ZeroDivisionError), tf32.precision("tf32"):
         raise ZeroDivisionError
     assert chosen() == before
 
@@ -60,7 +60,7 @@ def test_the_newer_switches_are_set_one_by_one_and_onednn_stays_exact():
     torch.backends.mkldnn.matmul.fp32_precision = "bf16"
     cuda, cudnn, onednn = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn
     for mode in ("ieee", "tf32"):
-        with float32.precision(mode):
+        with tf32.precision(mode):
             assert {cuda.matmul.fp32_precision, cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision} == {mode}
             assert {getattr(onednn, op).fp32_precision for op in ("matmul", "conv", "rnn")} == {"ieee"}
             assert allowed() == (mode == "tf32",) * 2
@@ -70,7 +70,7 @@ def test_the_newer_switches_are_set_one_by_one_and_onednn_stays_exact():
 
 def test_it_says_nothing():
     """Torch warns once a process of the old switches, which would end up in what a candidate prints."""
-    text = "from verl_kernel.env.comparison import float32\nfloat32.use('tf32')\nwith float32.precision('ieee'): pass"
+    text = "from verl_kernel.env.comparison import tf32\ntf32.use('tf32')\nwith tf32.precision('ieee'): pass"
     done = subprocess.run([sys.executable, "-W", "error", "-c", text], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -104,7 +104,7 @@ def test_expected_outputs_are_exact_whatever_the_process_and_the_program_choose(
 
 @pytest.mark.parametrize("start", ["pass", CHOOSES])
 def test_what_a_program_chooses_reaches_no_other(start):
-    float32.use("ieee")
+    tf32.use("ieee")
     before = chosen()
     task = reference(f"        {CHOOSES}\n        return x + 0", start)
     assert chosen() == before

@@ -8,7 +8,7 @@ import torch
 
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.comparison.compare import compare
-from verl_kernel.env.comparison.step_room import RUNS, step_rooms
+from verl_kernel.env.comparison.tf32_room import STEP_RUNS, step_rooms
 from verl_kernel.env.reference.jitter import jittered
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
@@ -25,7 +25,7 @@ def quantised(x, kind=torch.int8):
 
 
 def room_of(run, x):
-    return step_rooms([run(x)], ([run(*jittered([x], seed))] for seed in range(RUNS)))[0]
+    return step_rooms([run(x)], ([run(*jittered([x], seed))] for seed in range(STEP_RUNS)))[0]
 
 
 def moved(x, by=3e-7):

@@ -3,7 +3,7 @@
 
 import pytest
 
-from verl_kernel.env.compilation import assembler
+from verl_kernel.env.compilation import translation
 from verl_kernel.env.executor.ptx.parser import parse
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
@@ -54,6 +54,6 @@ def test_a_kernel_that_spills_takes_longer():
 
 
 def test_what_fits_is_not_assembled(monkeypatch):
-    monkeypatch.setattr(assembler.subprocess, "run", lambda *args, **options: pytest.fail("it was assembled"))
+    monkeypatch.setattr(translation.subprocess, "run", lambda *args, **options: pytest.fail("it was assembled"))
     text = ".version 8.7\n.target sm_89\n.address_size 64\n.visible .entry kernel()\n{\nret;\n}\n"
-    assert assembler.spills(text, parse(text), 4) == 0
+    assert translation.spills(text, parse(text), 4) == 0

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from verl_kernel.env.compilation.description import Description, Function, Launch
-from verl_kernel.env.compilation.texts import function_texts
+from verl_kernel.env.compilation.description import Description, Function, Launch, function_texts
 
 SOURCE = """
 def helper(a):

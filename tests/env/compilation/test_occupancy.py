@@ -5,9 +5,8 @@ import typing
 
 import pytest
 
-from verl_kernel.env.compilation.occupancy import blocks_per_sm, misfit, wrong_grid
 from verl_kernel.env.compilation.outcome import Outcome, Refusal, Resources
-from verl_kernel.env.compilation.targets import TARGETS
+from verl_kernel.env.compilation.targets import TARGETS, blocks_per_sm, misfit, wrong_grid
 from verl_kernel.env.options import GymOptions
 
 H100, A100, RTX4090 = TARGETS["sm_90"], TARGETS["sm_80"], TARGETS["sm_89"]

@@ -4,7 +4,7 @@
 import torch
 
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.devices.l2_history import L2History
+from verl_kernel.env.devices.op_recorder import L2History
 
 
 def recent_of(run):

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from verl_kernel.env.compilation.outcome import PASSED_OVER, UNKNOWN
-from verl_kernel.env.execution.arena import Arena, Copy
-from verl_kernel.env.execution.launch_arguments import nearest
+from verl_kernel.env.execution.launch_arguments import Arena, Copy, nearest
 from verl_kernel.env.execution.launches import Launches
 from verl_kernel.env.executor.kernel import Buffer
 

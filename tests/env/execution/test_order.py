@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from verl_kernel.env.execution.order import drawn, turned
+from verl_kernel.env.execution.launches import drawn, turned
 from verl_kernel.env.executor.library.grid import RESIDENT
 
 

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from tests.env.executor.ptx import aligned, buffer, entry
-from verl_kernel.env.execution.sampling import AGREEMENT, Apart, Sampler
-from verl_kernel.env.execution.strata import WHOLE, strata
+from verl_kernel.env.execution.sampling import AGREEMENT, WHOLE, Apart, Sampler, strata
 from verl_kernel.env.execution.tally import tally
 from verl_kernel.env.executor.kernel import Kernel
-from verl_kernel.env.ipc.tallies import furthest
+from verl_kernel.env.ipc.execution_messages import furthest
 
 ROOT = Path(__file__).parents[3]
 

@@ -6,8 +6,7 @@ import pytest
 
 from tests.env.executor.ptx import entry
 from verl_kernel.env.execution.seen_stores import SeenStores
-from verl_kernel.env.executor.moves.follow import Follow, Seen
-from verl_kernel.env.executor.moves.log import place_of
+from verl_kernel.env.executor.moves import Follow, Seen, place_of
 from verl_kernel.env.executor.ptx.parser import parse
 
 PROGRAM = parse(entry(

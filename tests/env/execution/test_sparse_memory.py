@@ -7,8 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from verl_kernel.env.execution.sparse_memory import SparseMemory
-from verl_kernel.env.execution.templates import BYTES, template
+from verl_kernel.env.execution.sparse_memory import BYTES, SparseMemory, template
 
 FLOAT = ((1 << 44) + 256, 64 << 30, "float32")
 ARENA = 1 << 20

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from tests.env.executor.tile_reads import FAR, MEGABYTE, NEAR, launches
-from verl_kernel.env.execution.sampling import Sampler
-from verl_kernel.env.execution.windows import MOVED, Windows
+from verl_kernel.env.execution.sampling import MOVED, Sampler, Windows
 
 STRIPES = "shr.u32 %x, %b, 6; mul.lo.u32 %x, %x, 32; and.b32 %tile, %b, 31; add.u32 %tile, %tile, %x;"
 """Each tile is read again 32 blocks later."""

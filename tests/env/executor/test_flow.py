@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.env.executor.test_parser import kernel
-from verl_kernel.env.executor.flow.graph import Graph
-from verl_kernel.env.executor.flow.lanes import lanes
-from verl_kernel.env.executor.flow.liveness import live
+from verl_kernel.env.executor.flow.graph import Graph, live
+from verl_kernel.env.executor.flow.repeats import lanes
 
 REGISTERS = ".reg .b32 %r<9>; .reg .b64 %rd<4>; .reg .pred %p<4>;\n"
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from tests.env.executor.ptx import aligned, entry, evaluate, launch
+from verl_kernel.env.executor.code import Library, compiled
 from verl_kernel.env.executor.errors import Fault, NotKnown
-from verl_kernel.env.executor.jit import Library, compiled
 
 LANES = np.arange(32, dtype=np.uint32)
 MODES = ["up", "down", "bfly", "idx"]

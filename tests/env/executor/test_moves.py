@@ -7,8 +7,7 @@ import pytest
 from tests.env.executor.ptx import aligned, buffer, entry
 from tests.env.executor.test_origins import HEAD, SUM
 from verl_kernel.env.executor.kernel import Kernel
-from verl_kernel.env.executor.moves.compare import moved_from, numbers
-from verl_kernel.env.executor.moves.follow import Follow
+from verl_kernel.env.executor.moves import Follow, moved_from, numbers
 from verl_kernel.env.executor.races.watch import Watch
 
 RANDOM = np.random.default_rng(1)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.env.executor.ptx import evaluate
 from tests.env.executor.test_flow import graph
-from verl_kernel.env.executor.flow.normal import normal
+from verl_kernel.env.executor.flow.graph import normal
 
 
 @pytest.mark.parametrize(

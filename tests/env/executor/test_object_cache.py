@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from tests.env.executor.test_parser import HEAD
+from verl_kernel.env.executor.code import ObjectCache
 from verl_kernel.env.executor.kernel import Buffer, Kernel
-from verl_kernel.env.executor.object_cache import ObjectCache
 
 LOOKUP = f"""{HEAD}
 .global .align 4 .b32 table[4] = {{11, 22, 33, 44}};

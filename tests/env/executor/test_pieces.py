@@ -8,10 +8,9 @@ from hypothesis import given
 from tests.env.executor.ptx import entry, launch
 from tests.env.executor.test_flow import graph, programs, reads_first
 from verl_kernel.env.executor.errors import Fault
-from verl_kernel.env.executor.flow import pieces, repeats
-from verl_kernel.env.executor.flow.lanes import lanes
-from verl_kernel.env.executor.flow.liveness import live
-from verl_kernel.env.executor.flow.normal import normal
+from verl_kernel.env.executor.flow import repeats
+from verl_kernel.env.executor.flow.graph import live, normal
+from verl_kernel.env.executor.flow.repeats import lanes
 
 LANES = np.arange(32, dtype=np.uint32)
 REGISTERS = 40
@@ -19,7 +18,7 @@ REGISTERS = 40
 
 @pytest.fixture(params=[(5, 1500), (96, 1500), (96, 1), (5, 1)], ids=["short", "long", "loops", "short loops"])
 def longest(request, monkeypatch):
-    monkeypatch.setattr(pieces, "LONGEST", request.param[0])
+    monkeypatch.setattr(repeats, "LONGEST", request.param[0])
     monkeypatch.setattr(repeats, "MANY", request.param[1])
 
 
@@ -28,11 +27,11 @@ def test_pieces_keep_the_last_write_of_what_is_read_later(body):
     body += "\n" + "\n".join(f"add.s32 %r{place % 5}, %r{place % 3}, %r{place % 7};" for place in range(250))
     made = graph(body)
     known = found_repeats(made)
-    found = pieces.pieces(made, live(made), known)
+    found = repeats.pieces(made, live(made), known)
     for block, rows, parts in zip(made.blocks, known, found, strict=True):
         assert [place for part in parts for place in range(part.start, part.end)] == list(range(block.start, block.end))
         assert [part.repeat for part in parts if part.repeat is not None] == rows
-        assert all(part.end - part.start <= pieces.LONGEST for part in parts if part.repeat is None)
+        assert all(part.end - part.start <= repeats.LONGEST for part in parts if part.repeat is None)
         for part in parts[:-1]:
             read = {name for name in made.program.registers if reads_first(made, part.end, name)}
             assert part.after == read

@@ -4,7 +4,7 @@
 import pytest
 
 from tests.env.executor.ptx import entry
-from verl_kernel.env.executor.flow.pressure import pressure
+from verl_kernel.env.executor.flow.graph import pressure
 from verl_kernel.env.executor.ptx.parser import parse
 
 HEAD = ".reg .b32 %x, %y, %z; .reg .b64 %a, %b; .reg .pred %p; .reg .b16 %h;"

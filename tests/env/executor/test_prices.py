@@ -10,9 +10,7 @@ from tests.env.executor.test_programs import run
 from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.executor.ptx.program import Instruction
 from verl_kernel.env.executor.work import costs
-from verl_kernel.env.executor.work.chains import chains
-from verl_kernel.env.executor.work.steps import launch_work
-from verl_kernel.env.executor.work.waits import groups
+from verl_kernel.env.executor.work.steps import chains, groups, launch_work
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import pytest
 
 from tests.env.executor.ptx import aligned, buffer, entry
 from verl_kernel.env.executor.kernel import Kernel
-from verl_kernel.env.executor.use import Use
+from verl_kernel.env.executor.rereads import Use
 
 REGISTERS = (
     ".reg .b64 %in, %out, %at, %to, %off, %big; .reg .b32 %t, %b, %x, %i, %j, %n; .reg .pred %p, %q;"

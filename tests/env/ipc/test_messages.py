@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from verl_kernel.env.clocks.cuda.sides import _read_forms, _read_ms
+from verl_kernel.env.clocks.cuda.rounds import _read_forms, _read_ms
 from verl_kernel.env.ipc.tensor_facts import read_facts, tensor_facts
 
 FACTS = json.loads(json.dumps([tensor_facts(torch.ones(2, 3)), tensor_facts(torch.ones(()))]))

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_kernel.env.ipc import shared_memory
-from verl_kernel.env.ipc.shared_memory import SharedMemory
-from verl_kernel.env.ipc.tensors import DTYPES, TensorSpec, flatten, place, unflatten
+from verl_kernel.env.ipc.shared_memory import DTYPES, SharedMemory, TensorSpec, flatten, place, unflatten
 from verl_kernel.errors import InfraError
 
 SHAPES = st.lists(st.integers(0, 4), max_size=4).map(tuple)

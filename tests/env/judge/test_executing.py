@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from verl_kernel.env.judge import executing
-from verl_kernel.env.judge.compiling.code_time import CodeTime
+from verl_kernel.env.judge.compiling.code import CodeTime
 from verl_kernel.env.judge.executing import Execution, ExecutionDied
 from verl_kernel.env.judge.native_trials import NativeTrials
 from verl_kernel.env.judge.processes.runner import RunnerDied

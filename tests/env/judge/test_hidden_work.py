@@ -3,7 +3,7 @@
 
 import pytest
 
-from verl_kernel.env.judge.hidden_work import ALLOWED_MS, FIRST_MS, CpuTime, hidden_work
+from verl_kernel.env.judge.candidate_session import ALLOWED_MS, FIRST_MS, CpuTime, hidden_work
 
 
 def entry(total: float, explained: float = 5.0, events: int = 1) -> CpuTime:

@@ -12,7 +12,7 @@ from tests.env.judge.test_judge import sharing
 from tests.env.programs import HONEST, REFERENCE, candidate
 from verl_kernel.env.judge import runner_client
 from verl_kernel.env.judge.judge import Judge
-from verl_kernel.env.judge.processes import oom_kills
+from verl_kernel.env.judge.processes import runner
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
@@ -93,14 +93,14 @@ def test_a_counted_kill_of_a_process_that_had_the_memory_is_its_own(judge, monke
 
 
 def test_the_counter_is_the_control_groups_where_there_is_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(oom_kills, "_ROOT", tmp_path)
-    oom_kills._counter.cache_clear()
-    assert oom_kills.oom_kills() == int(dict(map(str.split, Path("/proc/vmstat").read_text().splitlines()))["oom_kill"])
+    monkeypatch.setattr(runner, "_ROOT", tmp_path)
+    runner._counter.cache_clear()
+    assert runner.oom_kills() == int(dict(map(str.split, Path("/proc/vmstat").read_text().splitlines()))["oom_kill"])
     (tmp_path / "memory.events").write_text("low 0\noom 9\noom_kill 7\noom_group_kill 1\n")
-    oom_kills._counter.cache_clear()
-    assert oom_kills.oom_kills() == 7
+    runner._counter.cache_clear()
+    assert runner.oom_kills() == 7
     monkeypatch.undo()
-    oom_kills._counter.cache_clear()
+    runner._counter.cache_clear()
 
 
 def reply(events: str = "[]", spent: str = "{}", more: str = "") -> str:

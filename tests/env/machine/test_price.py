@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_kernel.env.machine.constants import CONSTANTS, constant
-from verl_kernel.env.machine.gpu import GPUS
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import GPUS, Machine
 from verl_kernel.env.machine.price import event_ms, step_ms
 from verl_kernel.env.trace import ACCESSES, UNITS, Step, TraceEvent
 

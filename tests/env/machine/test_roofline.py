@@ -7,10 +7,9 @@ import torch
 from tests.env.programs import HONEST, REFERENCE
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.judge.judge import Judge
-from verl_kernel.env.machine.gpu import GPUS
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import GPUS, Machine
+from verl_kernel.env.machine.price import time_ms
 from verl_kernel.env.machine.roofline import Demand, flop_rates, roofline_ms
-from verl_kernel.env.machine.timeline import time_ms
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.program import ReferenceProgram
 from verl_kernel.env.reference.reference import Reference

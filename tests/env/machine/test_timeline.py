@@ -7,8 +7,7 @@ import pytest
 
 from verl_kernel.env.machine.constants import constant
 from verl_kernel.env.machine.machine import Machine
-from verl_kernel.env.machine.price import event_ms
-from verl_kernel.env.machine.timeline import time_ms
+from verl_kernel.env.machine.price import event_ms, time_ms
 from verl_kernel.env.trace import Step, TraceEvent
 
 H100 = Machine.of("h100")

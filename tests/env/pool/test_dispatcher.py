@@ -10,7 +10,7 @@ import pytest
 from tests.env.programs import REFERENCE
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.dispatcher import Dispatcher, Observer
-from verl_kernel.env.pool.scheduling.judge_handle import Placement
+from verl_kernel.env.pool.scheduling.judges import Placement
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task

@@ -12,8 +12,8 @@ from tests.env.pool.test_dispatcher import Actor, pool, settle
 from tests.env.programs import REFERENCE
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.dispatcher import Dispatcher
-from verl_kernel.env.pool.scheduling.judge_handle import JudgeLost, Placement
-from verl_kernel.env.pool.scheduling.pins import CHANGED
+from verl_kernel.env.pool.scheduling.judges import JudgeLost, Placement
+from verl_kernel.env.pool.scheduling.scheduler import CHANGED
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task

@@ -2,7 +2,7 @@
 """One GPU model per prompt: pins by themselves."""
 
 from tests.env.programs import REFERENCE
-from verl_kernel.env.pool.scheduling.pins import CHANGED, Pin, Pins
+from verl_kernel.env.pool.scheduling.scheduler import CHANGED, Pin, Pins
 from verl_kernel.env.pool.verdict_cache import verdict_key
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.task import Task

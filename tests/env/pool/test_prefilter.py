@@ -13,10 +13,9 @@ from tests.env.gyms import PRETEND
 from tests.env.pool.test_dispatcher import Actor, ask, settle
 from tests.env.programs import HONEST, REFERENCE, candidate
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.dispatcher import Dispatcher
+from verl_kernel.env.pool.dispatcher import Dispatcher, Prefilter, is_final, prefilter_options
 from verl_kernel.env.pool.judge_process import JudgeProcess
 from verl_kernel.env.pool.local import LocalJudge, LocalPool
-from verl_kernel.env.pool.prefilter import Prefilter, is_final, prefilter_options
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
 from verl_kernel.env.task import Task

@@ -9,7 +9,7 @@ from pathlib import Path
 import pretend_gpu
 from pretend_gpu import PretendGpu
 
-from verl_kernel.env.devices.cuda.sharing import SharedDevice, Sharing
+from verl_kernel.env.devices.cuda.lock import SharedDevice, Sharing
 
 
 class LockedGpu(SharedDevice, PretendGpu):

@@ -53,6 +53,8 @@ class NowhereLink:
 
 class PretendGpu(CpuDevice):
     timing_source = "cuda_event"
+    seals_traces = is_counted = False
+    compiles_itself = True
     exit_s = 60.0
 
     def to_device(self, tensor):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.sandbox import gpu_isolation, gpu_variables
+from verl_kernel.env.sandbox import gpu_isolation
 from verl_kernel.env.sandbox.child_environment import child_environment
 
 UUIDS = ("GPU-11111111-2222-3333-4444-555555555555", "GPU-66666666-7777-8888-9999-aaaaaaaaaaaa")
@@ -85,7 +85,7 @@ def test_a_device_that_computes_on_the_host_grants_nothing():
 
 
 def test_variables_of_a_gpu_reach_judge_zygote_and_runner(monkeypatch):
-    values = {name: f"/opt/{name.lower()}" for name in gpu_variables.GPU_VARIABLES}
+    values = {name: f"/opt/{name.lower()}" for name in gpu_isolation.GPU_VARIABLES}
     for name, value in values.items():
         monkeypatch.setenv(name, value)
     assert {"CUDA_DEVICE_ORDER", "CC", "TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"} <= set(values)
@@ -96,14 +96,14 @@ def test_variables_of_a_gpu_reach_judge_zygote_and_runner(monkeypatch):
 def test_a_compiler_is_named_by_its_path(tmp_path, monkeypatch):
     (compiler := tmp_path / "gcc").touch()
     compiler.chmod(0o755)
-    assert gpu_variables.kept({"PATH": str(tmp_path)}) == {"CC": str(compiler)}
-    assert gpu_variables.kept({"PATH": str(tmp_path), "CC": "gcc"}) == {"CC": str(compiler)}
-    assert gpu_variables.kept({"PATH": "/nowhere", "CC": "icx"}) == {"CC": "icx"}
+    assert gpu_isolation.kept({"PATH": str(tmp_path)}) == {"CC": str(compiler)}
+    assert gpu_isolation.kept({"PATH": str(tmp_path), "CC": "gcc"}) == {"CC": str(compiler)}
+    assert gpu_isolation.kept({"PATH": "/nowhere", "CC": "icx"}) == {"CC": "icx"}
 
 
 def test_what_the_variables_name_may_be_read(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home" / "me"))
-    opened = gpu_variables.readable({
+    opened = gpu_isolation.readable({
         "LD_LIBRARY_PATH": f"/opt/lib:relative::{tmp_path}/home:{tmp_path}/home/me/lib:/:/tmp",
         "TRITON_PTXAS_PATH": "/opt/ptx[as]", "CC": "/opt/gcc-13/bin/gcc", "TMPDIR": "/tmp/judge",
     })  # fmt: skip
@@ -111,4 +111,4 @@ def test_what_the_variables_name_may_be_read(tmp_path, monkeypatch):
         "/opt/lib", f"{tmp_path}/home/me/lib", "/opt/ptx[[]as]",
         *(f"/opt/gcc-13/{part}" for part in ("bin", "lib*", "include", "*-linux-*")),
     }  # fmt: skip
-    assert gpu_variables.readable({"CC": "/usr/bin/gcc"}) == ()
+    assert gpu_isolation.readable({"CC": "/usr/bin/gcc"}) == ()

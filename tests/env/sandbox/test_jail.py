@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from verl_kernel.env.sandbox import jail, landlock, own_paths, seccomp
+from verl_kernel.env.sandbox import jail, landlock, seccomp
 from verl_kernel.env.sandbox.isolation import IsolationProfile
 
 ALL = [mechanism.name for mechanism in jail.MECHANISMS]
@@ -268,6 +268,6 @@ def test_the_sockets_of_a_profile(machine, arch, numbers, may_listen):
 
 
 def test_the_environment_holds_no_secret():
-    scrubbed = own_paths.environment({"TRITON_INTERPRET": "1"}, "/scratch")
+    scrubbed = landlock.environment({"TRITON_INTERPRET": "1"}, "/scratch")
     assert scrubbed["HOME"] == scrubbed["TMPDIR"] == scrubbed["TRITON_CACHE_DIR"] == "/scratch"
     assert set(scrubbed) & set(os.environ) <= {"PATH", "HOME", "TMPDIR", "LANG", "TRITON_INTERPRET"}

@@ -100,7 +100,7 @@ class Lazy(torch.Tensor):
     ),
     "a patched code object": (
         "return self.right(x, y)",
-        "from verl_kernel.env.devices.op_cost import op_cost\nop_cost.__code__ = (lambda f, a, k, r: None).__code__\n",
+        "from verl_kernel.env.ops.cost import op_cost\nop_cost.__code__ = (lambda f, a, k, r: None).__code__\n",
         "patched",
     ),
     "a patched clock": ("return self.right(x, y)", "import time\ntime.thread_time_ns = lambda: 0\n", "patched"),

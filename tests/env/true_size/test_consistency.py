@@ -4,8 +4,7 @@
 import pytest
 
 from verl_kernel.env.trace import TraceEvent
-from verl_kernel.env.true_size.consistency import difference, not_repeated
-from verl_kernel.env.true_size.counted import Counted
+from verl_kernel.env.true_size.consistency import Counted, difference, not_repeated
 
 UNITS = {"half": 0, "tf32": 0, "fma": 0, "narrow": 0, "wide": 0, "issue": 1000, "integer": 300, "special": 0}
 

@@ -11,10 +11,8 @@ from tests.env.true_size.programs import PRODUCT, ROWS
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.task import Task
 from verl_kernel.env.true_size.bounds import ALLOWED, POSSIBLE, Bounds, keeps_to
-from verl_kernel.env.true_size.constants import resized, sizes_of
 from verl_kernel.env.true_size.dry_pass import dry_forward
-from verl_kernel.env.true_size.shrinking import shrink
-from verl_kernel.env.true_size.size_rules import FLOOR, KEPT, WIDTHS, divided, halved, varied
+from verl_kernel.env.true_size.shrinking import FLOOR, KEPT, WIDTHS, divided, halved, resized, shrink, sizes_of, varied
 from verl_kernel.errors import TaskError
 
 TASK = """

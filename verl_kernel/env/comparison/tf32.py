@@ -7,32 +7,87 @@ recurrent layers and other ops with products inside are taken apart, so that the
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import Any
 
 import torch
 
-from verl_kernel.env.comparison import float32
-from verl_kernel.env.devices.op_mode import OpMode
+from verl_kernel.env.ops.mode import OpMode
+from verl_kernel.env.ops.table import op_of, row_of
 from verl_kernel.env.trace import TraceEvent
+
+# How torch multiplies float32 matrices: as IEEE says (`ieee`), or on tensor cores with operands of TF32 (`tf32`).
+#
+# torch has two sets of switches: one per library (`allow_tf32`), and from 2.9 on one per library and kind of op
+# (`fp32_precision`). Reading the first raises where the two contradict each other, so both are written, and the
+# second is read where there is one. What oneDNN may do to float32 on a CPU (TF32, bfloat16) is off in either mode.
+
+
+_KINDS = tuple((library, kind) for library in ("cuda", "mkldnn") for kind in ("matmul", "conv", "rnn"))
+_IS_SPLIT = hasattr(torch._C, "_get_fp32_precision_getter")
+"""Whether there are the newer switches; through `torch.backends`, reading them takes six times as long."""
+_State = tuple[str, ...]
+"""Precision of each of `_KINDS`."""
+
+
+def use(mode: str) -> None:
+    """Set this process's switches to `ieee` or `tf32`."""
+    _silence()
+    _write((mode,) * 3 + ("ieee",) * 3)
+
+
+@contextmanager
+def precision(mode: str) -> Iterator[None]:
+    """`use` inside, unless a program there chooses for itself; afterwards it is as before."""
+    before, wanted = _read(), (mode,) * 3 + ("ieee",) * 3
+    if before != wanted:
+        use(mode)
+    try:
+        yield
+    finally:
+        if _read() != before:
+            _write(before)
+
+
+def _read() -> _State:
+    if _IS_SPLIT:
+        return tuple(torch._C._get_fp32_precision_getter(*kind) for kind in _KINDS)
+    matmul, cudnn = torch.get_float32_matmul_precision(), "tf32" if torch.backends.cudnn.allow_tf32 else "ieee"
+    onednn = "bf16" if matmul == "medium" else "ieee"
+    return "ieee" if matmul == "highest" else "tf32", cudnn, cudnn, onednn, "ieee", "ieee"
+
+
+def _write(state: _State) -> None:
+    matmul, convolution, _, onednn, *_ = state
+    fast = "medium" if onednn == "bf16" else "high"
+    torch.set_float32_matmul_precision(fast if matmul == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = convolution == "tf32"
+    if _IS_SPLIT:
+        for kind, value in zip(_KINDS, state, strict=True):
+            torch._C._set_fp32_precision_setter(*kind, value)
+
+
+@cache
+def _silence() -> None:
+    """Trigger and drop torch's deprecation warning about the old switches, which it gives once per process."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _write(_read())
+
 
 _DROPPED = (1 << 13) - 1
 """The bits of a float32 that TF32 does not have."""
-_CONVOLUTIONS = "convolution _convolution convolution_overrideable cudnn_convolution mkldnn_convolution"
-_OPERANDS = {
-    **dict.fromkeys(("mm", "bmm", "mv", *_CONVOLUTIONS.split()), (0, 1)),
-    **dict.fromkeys(("addmm", "addbmm", "baddbmm", "addmv", "_addmm_activation"), (1, 2)),
-}
-"""Places of the factors among the arguments of an op."""
 _ATTENTION = ("scaled_dot_product", "_native_multi_head_attention", "_transformer_encoder_layer")
 _RECURRENT = ("lstm", "gru", "rnn")
 
 
 def has_products(events: Iterable[TraceEvent]) -> bool:
     """Whether a forward with this trace multiplies matrices, in float32 or another type."""
-    names = {_plain(event.name) for event in events if event.kind == "op"}
-    return bool(names & _OPERANDS.keys()) or _holds(names, (*_ATTENTION, *_RECURRENT))
+    names = _names(event for event in events if event.kind == "op")
+    return any(row_of(name).factors for name in names) or _holds(names, (*_ATTENTION, *_RECURRENT))
 
 
 @contextmanager
@@ -43,13 +98,13 @@ def rounded_products(events: Iterable[TraceEvent], seed: int | None) -> Iterator
         events: trace of the program that will run.
         seed: of the directions, up or down for each number by itself; None rounds towards zero.
     """
-    names = {_plain(event.name) for event in events}
+    names = _names(events)
     with ExitStack() as stack:
         if _holds(names, _ATTENTION):
             _take_apart_attention(stack)
         if _holds(names, _RECURRENT):
             _take_apart_recurrent(stack)
-        stack.enter_context(float32.precision("tf32"))  # exact on rounded factors, and faster on a GPU
+        stack.enter_context(precision("tf32"))  # exact on rounded factors, and faster on a GPU
         rounding = Rounding(seed)
         with rounding:
             yield rounding
@@ -67,12 +122,16 @@ class Rounding(OpMode):
 
     def run_op(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run an op with its factors rounded."""
-        places = _OPERANDS.get(_plain(func._schema.name), ())
+        places = op_of(func).factors
         args = tuple(self._rounded(value) if place in places else value for place, value in enumerate(args))
         return func(*args, **kwargs)
 
     def _rounded(self, factor: Any) -> Any:
-        if factor.dtype is not torch.float32 or factor.layout is not torch.strided:
+        if (
+            not isinstance(factor, torch.Tensor)
+            or factor.dtype is not torch.float32
+            or factor.layout is not torch.strided
+        ):
             return factor
         self.was_used = True
         return rounded(factor, 0 if self._seed is None else self._coins(factor) * _DROPPED)
@@ -112,9 +171,9 @@ def _take_apart_recurrent(stack: ExitStack) -> None:
     torch._C._set_mkldnn_enabled(False)
 
 
-def _plain(name: str) -> str:
-    """`mm` for `aten::mm.out`, `addmm` for `aten::addmm_`."""
-    return name.removeprefix("aten::").partition(".")[0].rstrip("_")
+def _names(events: Iterable[TraceEvent]) -> set[str]:
+    """Names of ops without their overloads: `aten::mm` for `aten::mm.out`."""
+    return {event.name.partition(".")[0] for event in events}
 
 
 def _holds(names: Iterable[str], words: tuple[str, ...]) -> bool:

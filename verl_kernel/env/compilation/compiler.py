@@ -7,27 +7,89 @@ which Triton's specialisation asks for `Tensor` only, so that the process goes w
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import triton
+import triton.language as tl
 from triton.backends.compiler import GPUTarget
+from triton.compiler.errors import CompilationError
 from triton.runtime.driver import driver
 
-from verl_kernel.env.compilation import refusals
-from verl_kernel.env.compilation.description import Unit
+from verl_kernel.env.compilation.description import Unit, definitions
 from verl_kernel.env.compilation.outcome import Outcome, Refusal, Resources
 from verl_kernel.env.compilation.rebuilding import Rebuilt, Tensor
 from verl_kernel.env.compilation.targets import Target
-from verl_kernel.env.compilation.texts import definitions
+
+# A kernel whose compilation shows that Triton, its assembler and the target work together.
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def copy_kernel(source, target, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Copy `size` elements."""
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(source + places, mask=places < size)
+    tl.store(target + places, values, mask=places < size)
+
+
+# What the compiler's exception says, and at which line of which function.
+
+
+_REPR = re.compile(r"(\w+(?:Error|Exception|Failure))\((.*)\)", re.DOTALL)
+
+
+def refusal(exc: BaseException, functions: Sequence[Any]) -> Refusal:
+    """The innermost reason, and the innermost place that lies in one of the functions.
+
+    Args:
+        exc: what the compiler raised.
+        functions: jit functions of the source; errors inside Triton's own functions are told at their call.
+    """
+    chain = list(_chain(exc))
+    reason = chain[-1]
+    kind, message = _unwrapped(type(reason).__name__, str(getattr(reason, "error_message", None) or reason))
+    texts = {function.src: number for number, function in enumerate(functions)}
+    places = [place for item in chain if (place := _place(item, texts)) is not None]
+    function, offset = places[-1] if places else (0, 0)
+    return Refusal(kind, " ".join(message.split()) or "no reason is given", function, offset)
+
+
+def _chain(exc: BaseException) -> Iterator[BaseException]:
+    """An exception and its causes, the innermost last."""
+    seen: set[int] = set()
+    current: BaseException | None = exc
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__
+
+
+def _place(exc: BaseException, texts: dict[str, int]) -> tuple[int, int] | None:
+    """Function and line within it, where the exception is about one of ours."""
+    if not isinstance(exc, CompilationError) or exc.src not in texts or not hasattr(exc.node, "lineno"):
+        return None
+    return texts[exc.src], max(0, exc.node.lineno - 1)
+
+
+def _unwrapped(kind: str, message: str) -> tuple[str, str]:
+    """The exception that a message is the `repr` of: its class and what it says."""
+    match = _REPR.fullmatch(message.strip())
+    if match is None:
+        return kind, message
+    try:
+        return match[1], str(ast.literal_eval(match[2])) if match[2] else ""
+    except (SyntaxError, ValueError):  # more than one argument, or no literal
+        return match[1], match[2]
+
 
 _WARP = 32
 _REGISTERS, _SPILLS = re.compile(r"Used (\d+) registers"), re.compile(r"(\d+) bytes spill stores")
@@ -82,7 +144,6 @@ def compile_trial_kernel() -> Any:
     for module in (triton.runtime.cache, triton.compiler.compiler):
         if hasattr(module, "triton_key"):  # half a gigabyte is hashed for a cache that nobody else reads
             module.triton_key = lambda: version("triton")
-    from verl_kernel.env.compilation.trial_kernel import copy_kernel
 
     return copy_kernel.warmup(Tensor("float32", True), Tensor("float32", True), 3, BLOCK=64, grid=(1,))
 
@@ -117,7 +178,7 @@ class Compiler:
                 kernel = functions[0].warmup(*rebuilt.positional, grid=(1,), **rebuilt.named, **rebuilt.options)
             return _resources(kernel.metadata._asdict(), log.getvalue())
         except Exception as exc:  # noqa: BLE001  whatever stops the compiler is its refusal
-            return refusals.refusal(exc, functions)
+            return refusal(exc, functions)
 
 
 def _resources(metadata: Mapping[str, Any], log: str) -> Resources:

@@ -8,11 +8,48 @@ the options of the launch. Values are JSON: plain ones as they are, others as an
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+from verl_kernel.env.parse import parse_once
+
+# The functions of a source, which a description names by name and line.
+
+
+Place = tuple[str, int]
+"""A function's name and the line of its `def`."""
+
+
+def definitions(source: str) -> dict[Place, ast.FunctionDef]:
+    """Every function, nested ones included.
+
+    Raises:
+        SyntaxError, ValueError: the source is not Python.
+    """
+    nodes = [node for node in ast.walk(parse_once(source)) if isinstance(node, ast.FunctionDef)]
+    return {(node.name, node.lineno): node for node in nodes}
+
+
+def source_lines(source: str) -> list[str]:
+    """Its lines as Python counts them; `splitlines` would end some at a form feed."""
+    return re.split(r"\r\n|\r|\n", source)
+
+
+def function_texts(source: str) -> dict[Place, str]:
+    """Their texts.
+
+    Raises:
+        SyntaxError, ValueError: the source is not Python.
+    """
+    lines = source_lines(source)
+    found = definitions(source)
+    return {place: "\n".join(lines[node.lineno - 1 : node.end_lineno]) for place, node in found.items()}
+
 
 MOST_FUNCTIONS, MOST_LAUNCHES = 1024, 4096
 
@@ -200,3 +237,33 @@ def _each(values: Mapping[str, Any], order: Mapping[int, int]) -> dict[str, Any]
 
 def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+# A launch apart from the program that it stands in: what the compiler makes of it depends on nothing else.
+
+
+def isolated(unit: Unit, texts: Mapping[Place, str]) -> tuple[str, Unit]:
+    """A source of the launch's functions alone, and the launch with their places in that.
+
+    Args:
+        unit: the launch.
+        texts: of the functions of its program, by name and line.
+
+    Raises:
+        LookupError: a function is not in the program.
+    """
+    lines: list[str] = []
+    functions = []
+    for item in unit.functions:
+        text = texts[item.name, item.line]
+        if text[:1] in (" ", "\t"):  # it stood within another one
+            lines.append("if 1:")
+        functions.append(replace(item, line=len(lines) + 1))
+        lines += text.split("\n")
+    return "\n".join([*lines, ""]), Unit(unit.launch, tuple(functions))
+
+
+def place(line: int, starts: list[int]) -> tuple[int, int]:
+    """The number of the function that a line of such a source belongs to, and how far it is from its first line."""
+    number = max((number for number, start in enumerate(starts) if start <= line), default=0)
+    return number, max(0, line - starts[number])

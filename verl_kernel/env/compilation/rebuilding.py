@@ -21,8 +21,7 @@ import triton.language as tl
 from triton.runtime.jit import ConstexprFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from verl_kernel.env.compilation.description import Function, Unit
-from verl_kernel.env.compilation.texts import Place
+from verl_kernel.env.compilation.description import Function, Place, Unit
 
 _LIBRARIES = ("triton", "math", "numpy", "typing", "builtins")
 """Packages whose modules a name may stand for; besides `torch`, which annotations name and nothing here has."""

@@ -6,6 +6,9 @@ Import this module only in a process that compiles and runs no kernels.
 
 from __future__ import annotations
 
+import re
+import subprocess
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,17 +16,47 @@ from typing import Any
 
 import triton
 
-from verl_kernel.env.compilation import assembler, refusals
-from verl_kernel.env.compilation.compiler import compile_trial_kernel
-from verl_kernel.env.compilation.description import Unit
+from verl_kernel.env.compilation import compiler
+from verl_kernel.env.compilation.compiler import compile_trial_kernel, copy_kernel
+from verl_kernel.env.compilation.description import Unit, definitions
 from verl_kernel.env.compilation.outcome import UNKNOWN, Refusal
 from verl_kernel.env.compilation.rebuilding import Rebuilt
-from verl_kernel.env.compilation.texts import definitions
-from verl_kernel.env.compilation.trial_kernel import copy_kernel
 from verl_kernel.env.executor import code, driver
+from verl_kernel.env.executor.driver import CAPABILITY
 from verl_kernel.env.executor.errors import NotKnown
+from verl_kernel.env.executor.flow.graph import pressure
 from verl_kernel.env.executor.ptx.parser import parse
-from verl_kernel.env.ipc.code_messages import NativeRequest, Translated
+from verl_kernel.env.executor.ptx.program import Program
+from verl_kernel.env.ipc.messages import NativeRequest, Translated
+
+# What NVIDIA's assembler, which Triton's wheels bring along, says of PTX.
+
+
+_SPILLS = re.compile(r"(\d+) bytes spill stores")
+_LANES, _REGISTERS, _MOST = 32, 65536, 255
+"""Of a warp; of a block, and of a thread at most."""
+
+
+def spills(ptx: str, program: Program, warps: int) -> int:
+    """Bytes of registers that a thread stores for want of more; 0 where all that it holds fits, or none can tell.
+
+    Args:
+        ptx: of one kernel.
+        program: the same, parsed: the assembler is asked only where registers may be wanting.
+        warps: of a block.
+    """
+    if pressure(program) <= min(_MOST, _REGISTERS // (_LANES * warps)):
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "kernel.ptx")
+        file.write_text(ptx)
+        command = [triton.knobs.nvidia.ptxas.path, "-v", f"--gpu-name=sm_{CAPABILITY}", file, "-o", f"{file}.cubin"]
+        try:
+            told = subprocess.run(command, capture_output=True, text=True).stderr
+        except OSError:  # a platform whose wheels have no assembler
+            return 0
+    found = _SPILLS.search(told)
+    return int(found[1]) if found else 0
 
 
 def prepare() -> None:
@@ -51,7 +84,7 @@ def translate(unit: Unit, file: str) -> tuple[str, Translated] | Refusal:
         functions = rebuilt.functions
         made = functions[0].warmup(*rebuilt.positional, grid=(1,), **rebuilt.named, **rebuilt.options)
     except Exception as exc:  # noqa: BLE001  whatever stops the compiler is its refusal
-        return refusals.refusal(exc, functions)
+        return compiler.refusal(exc, functions)
     metadata = made.metadata
     if metadata.global_scratch_size or metadata.profile_scratch_size:
         return Refusal(UNKNOWN, "the executor gives a kernel no memory beside its arguments", 0)
@@ -70,7 +103,7 @@ def native(ptx: str, request: NativeRequest) -> bytes | Refusal:
             return code.make(ptx, warps, shared, request["left_out"]).to_bytes()
         program = parse(ptx)
         with ThreadPoolExecutor(1) as beside:
-            spilled = beside.submit(assembler.spills, ptx, program, warps)
+            spilled = beside.submit(spills, ptx, program, warps)
             made = code.of(program, warps, shared)
         return replace(made, known=replace(made.known, spills=spilled.result())).to_bytes()
     except NotKnown as exc:

@@ -26,10 +26,8 @@ from verl_kernel.env.compilation.outcome import Refusal
 from verl_kernel.env.compilation.targets import TARGETS
 from verl_kernel.env.ipc import fork_loop
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed
-from verl_kernel.env.ipc.code_messages import Made, NativeRequest, Refused, Translated
-from verl_kernel.env.ipc.messages import Compiled
-from verl_kernel.env.ipc.zygote_messages import ForkRequest, Ready, Started
-from verl_kernel.env.sandbox import gpu_variables, jail, landlock, own_paths
+from verl_kernel.env.ipc.messages import Compiled, ForkRequest, Made, NativeRequest, Ready, Refused, Started, Translated
+from verl_kernel.env.sandbox import gpu_isolation, jail, landlock
 from verl_kernel.env.sandbox.isolation import IsolationProfile
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 
@@ -78,7 +76,7 @@ def _become_compiler(request: ForkRequest, fds: list[int]) -> None:
     shared = mmap.mmap(memory, request["memory_bytes"])
     fork_loop.settle_descriptors(output, sock)
     limits = jail.Limits(request["scratch"], request["memory_mb"], _PROFILE)
-    own_paths.settle(gpu_variables.kept(os.environ), limits.scratch)
+    landlock.settle(gpu_isolation.kept(os.environ), limits.scratch)
     channel = Channel(socket.socket(fileno=sock))
     channel.send(Started(isolation=jail.enter(limits)))
     with suppress(ChannelClosed):

@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from verl_kernel.env.conformance.cases import CASES
-from verl_kernel.env.conformance.evaluator import OPTIONS, SEED, Evaluator, Unexpected
+from verl_kernel.env.conformance.cases import CASES, OPTIONS, SEED, Evaluator, Unexpected
 from verl_kernel.env.options import GymOptions
 
 

@@ -29,7 +29,13 @@ class DeviceBackend(Protocol):
     name: str
     """`cpu` or `cuda`."""
     timing_source: str
-    """`simulated` or `cuda_event`."""
+    """`simulated` or `cuda_event`: what a result says of its times. Code asks the three properties below instead."""
+    seals_traces: bool = False
+    """Whether speedups rest on the runner's own count of what it ran: then the count is sealed, and checked."""
+    compiles_itself: bool = True
+    """Whether launches need a compiler for this machine, so that one that cannot be compiled fails here."""
+    is_counted: bool = False
+    """Whether times are computed from counts; else they are measured, with noise, on the whole program."""
     has_executor: bool = False
     """Whether kernels run in an executing process of the judge's, and not in the runner itself."""
     exit_s: float = 5.0

@@ -10,18 +10,12 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from verl_kernel.env.devices.op_mode import DispatchMode
 from verl_kernel.env.ipc.shared_memory import POISON
+from verl_kernel.env.ops.mode import DispatchMode
+from verl_kernel.env.ops.table import Trait, op_of
 
 ABLATED = 3e4
 """What floating tensors hold during an ablation where nothing was written; half precision has it too."""
-ALLOCATING_OPS = frozenset(
-    f"aten::{name}"
-    for name in ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
-)
-
-
-_RESIZING_OPS = frozenset(("aten::resize_", "aten::resize_as_"))
 
 
 def poison_free_blocks(like: Sequence[torch.Tensor], copies: int = 2) -> None:
@@ -51,12 +45,13 @@ class PoisonedAllocations(DispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        grows = func._schema.name in _RESIZING_OPS and args[0].layout is torch.strided
+        traits = op_of(func).traits
+        grows = Trait.GROWS in traits and args[0].layout is torch.strided
         before = _nbytes(args[0]) if grows else 0
         result = func(*args, **(kwargs or {}))
         if grows:
             _fill_behind(args[0], before)
-        if func._schema.name in ALLOCATING_OPS:
+        if Trait.ALLOCATES in traits:
             for tensor in pytree.tree_leaves(result):
                 _fill(tensor, self._number)
         return result

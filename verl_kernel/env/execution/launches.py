@@ -11,25 +11,57 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from verl_kernel.env.compilation.description import Unit
-from verl_kernel.env.compilation.isolated import place
+from verl_kernel.env.compilation.description import Unit, place
 from verl_kernel.env.compilation.outcome import PASSED_OVER, UNKNOWN
 from verl_kernel.env.execution import launch_arguments
-from verl_kernel.env.execution.arena import Arena, Copy
+from verl_kernel.env.execution.launch_arguments import Arena, Copy
 from verl_kernel.env.execution.memory_checks import MemoryChecks
-from verl_kernel.env.execution.order import drawn, turned
 from verl_kernel.env.execution.seen_stores import SeenStores
-from verl_kernel.env.execution.tally import areas_of, tally
-from verl_kernel.env.execution.work import work
+from verl_kernel.env.execution.tally import areas_of, tally, work
 from verl_kernel.env.executor import code
 from verl_kernel.env.executor.counts import LaunchCount
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.executor.kernel import Buffer, Kernel
-from verl_kernel.env.executor.moves.follow import Follow
-from verl_kernel.env.ipc.code_messages import CodeRequest, LeftOut
+from verl_kernel.env.executor.library.grid import RESIDENT
+from verl_kernel.env.executor.moves import Follow
 from verl_kernel.env.ipc.execution_messages import Launched, LaunchRequest, Reported, Shows, Stopped, Tally, Work
+from verl_kernel.env.ipc.messages import CodeRequest, StoresLeftOut
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
+
+# In which order the programs of a launch run.
+#
+# Two forwards share a draw, and the second one turns its order round: so of any two programs each comes first once.
+
+
+_DRAWN = 1 << 20
+"""Most programs whose order is drawn one by one; of more they run from a drawn one on."""
+
+
+def drawn(draw: np.random.Generator, programs: int, may_wait: bool) -> np.ndarray:
+    """Numbers of the programs in a drawn order.
+
+    Args:
+        draw: what it is drawn from.
+        programs: how many there are.
+        may_wait: whether programs may wait for others: then an earlier one begins before all that are not resident
+            beside it.
+    """
+    numbers = np.arange(programs)
+    if may_wait:
+        parts = np.split(numbers, range(RESIDENT, programs, RESIDENT))
+        return np.concatenate([draw.permutation(part) for part in parts])
+    if programs <= _DRAWN:
+        return draw.permutation(programs)
+    return np.roll(numbers, int(draw.integers(programs)))
+
+
+def turned(order: np.ndarray, may_wait: bool) -> np.ndarray:
+    """The same the other way round (arguments as of `drawn`)."""
+    if not may_wait:
+        return order[::-1]
+    return np.concatenate([part[::-1] for part in np.split(order, range(RESIDENT, len(order), RESIDENT))])
+
 
 _MOST = 1 << 27
 """Programs of a grid that no kernel needs, and that take minutes here."""
@@ -37,7 +69,7 @@ _BOOKKEEPING = 4
 """The part of the memory that a candidate is granted which the watch for races may take is one by this."""
 Part = TypeVar("Part")
 AskForCode = Callable[[CodeRequest], tuple[Mapping[str, Any], bytes]]
-"""Has the judge hand over a launch's code: `code_messages.Code` and it, or why there is none and nothing."""
+"""Has the judge hand over a launch's code: `messages.Code` and it, or why there is none and nothing."""
 
 
 class Stop(Exception):
@@ -145,7 +177,7 @@ class Launches:
         kinds = self._stores.kinds(unit.digest(), whole.kernel.program)
         return self._made(unit, [number for number, kind in kinds.items() if kind not in kept])
 
-    def _made(self, unit: Unit, left_out: LeftOut) -> Ready:
+    def _made(self, unit: Unit, left_out: StoresLeftOut) -> Ready:
         key = f"{unit.digest()} {left_out or None}"
         if key not in self._known:
             try:
@@ -157,7 +189,7 @@ class Launches:
             raise found
         return found
 
-    def _compiled(self, unit: Unit, left_out: LeftOut) -> Ready:
+    def _compiled(self, unit: Unit, left_out: StoresLeftOut) -> Ready:
         told, native = self._ask(CodeRequest(unit=unit.to_json(), left_out=left_out or None))
         if "refused" in told:
             refused = told["refused"]

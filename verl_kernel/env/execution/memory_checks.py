@@ -10,9 +10,7 @@ import numpy as np
 
 from verl_kernel.env.executor.counts import LaunchCount
 from verl_kernel.env.executor.errors import Fault
-from verl_kernel.env.executor.faults import line_of, unwritten
-from verl_kernel.env.executor.kernel import Buffer
-from verl_kernel.env.executor.launch_memory import whole_words
+from verl_kernel.env.executor.kernel import Buffer, line_of, unwritten, whole_words
 from verl_kernel.env.executor.races import rehearsal
 from verl_kernel.env.executor.races.watch import Watch
 from verl_kernel.env.ipc.execution_messages import Fresh

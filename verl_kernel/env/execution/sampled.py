@@ -11,18 +11,15 @@ from typing import Any, cast
 import numpy as np
 
 from verl_kernel.env.execution import launch_arguments
-from verl_kernel.env.execution.arena import Arena
+from verl_kernel.env.execution.launch_arguments import Arena
 from verl_kernel.env.execution.launches import AskForCode, Launches, Ready, Stop, grid_of, own_line, readable
 from verl_kernel.env.execution.sampling import Apart, Sampler
-from verl_kernel.env.execution.sparse_memory import SparseMemory
-from verl_kernel.env.execution.tally import areas_of, tally
-from verl_kernel.env.execution.templates import is_whole
-from verl_kernel.env.execution.work import work
+from verl_kernel.env.execution.sparse_memory import SparseMemory, is_whole
+from verl_kernel.env.execution.tally import areas_of, tally, work
 from verl_kernel.env.executor.counts import LaunchCount
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.kernel import Buffer
-from verl_kernel.env.ipc.execution_messages import LaunchRequest, Shows, Tally, Work
-from verl_kernel.env.ipc.tallies import furthest
+from verl_kernel.env.ipc.execution_messages import LaunchRequest, Shows, Tally, Work, furthest
 
 _FUEL, _WAITING_FUEL = 1 << 24, 1 << 18
 """Jumps back that a program may take; one that may wait for others, which do not run."""

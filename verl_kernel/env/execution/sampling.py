@@ -6,17 +6,200 @@ Two samples are drawn apart from each other, and must agree: they are doubled un
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 
 import numpy as np
 
-from verl_kernel.env.execution.extrapolation import Weighted, extrapolated
-from verl_kernel.env.execution.strata import WHOLE, Grid, Stratum, strata
-from verl_kernel.env.execution.windows import Windows
-from verl_kernel.env.executor.counts import LaunchCount
+from verl_kernel.env.executor.counts import LaunchCount, SiteCount
+from verl_kernel.env.executor.rereads import Later, Rereads, Use, is_small, scaled
 from verl_kernel.env.ipc.execution_messages import Tally
+
+# Which programs of a grid are run in place of all, and how many each of them stands for.
+#
+# The first and the last index of each axis are kept apart from those between, since they are where masks cut: a
+# launch whose grid follows its tensors is then counted exactly. Those between are drawn in equal strata.
+
+
+Grid = tuple[int, int, int]
+WHOLE = 64
+"""Grids up to this many programs are run whole."""
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """Programs of which one is run for all."""
+
+    part: tuple[tuple[int, int], ...]
+    """First index and length along each axis."""
+    first: int
+    """Number of its first program within the part."""
+    size: int
+
+    def draw(self, random: np.random.Generator, grid: Grid) -> int:
+        """The number of one of its programs in the grid, whose first axis is the fastest."""
+        number = self.first + int(random.integers(self.size))
+        place = []
+        for start, length in self.part:
+            number, index = divmod(number, length)
+            place.append(start + index)
+        x, y, z = place
+        return x + grid[0] * (y + grid[1] * z)
+
+
+def strata(grid: Grid, between: int, edges: int = 1) -> list[Stratum]:
+    """The strata of a grid.
+
+    Args:
+        grid: programs along each axis.
+        between: strata of the part where no axis is at an end.
+        edges: of each other part.
+    """
+    found: list[Stratum] = []
+    for part in product(*map(_segments, grid)):
+        count = prod(length for _, length in part)
+        is_between = all(length > 1 or size <= 2 for (_, length), size in zip(part, grid, strict=True))
+        drawn = min(count, between if is_between else edges)
+        for number in range(drawn):
+            start, end = count * number // drawn, count * (number + 1) // drawn
+            found.append(Stratum(part, start, end - start))
+    return found
+
+
+def _segments(size: int) -> list[tuple[int, int]]:
+    """First indices and lengths of the parts of an axis."""
+    return [(index, 1) for index in range(size)] if size <= 2 else [(0, 1), (1, size - 2), (size - 1, 1)]
+
+
+# How far apart the programs of a large launch read the same bytes again, from runs of neighbours.
+#
+# Programs that are sampled apart from each other do not tell what others would have read between them. So windows of
+# consecutive programs run as well, each long enough to move twice what a second-level cache holds.
+
+
+MOVED = 128 << 20
+"""Bytes that a window moves, what programs share once: twice the 64 MB that no cache of a GPU profile exceeds."""
+_WINDOW_WORK = 3e9
+"""Instructions of single threads that a window may take; a shorter one tells of shorter distances only."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Runs windows of one launch.
+
+    Args:
+        run: runs programs of the launch, by number.
+        grid: of it.
+        random: draws where windows begin, and the order within them.
+    """
+
+    run: Callable[[Sequence[int]], LaunchCount]
+    grid: Grid
+    random: np.random.Generator
+
+    def rereads(self, count: LaunchCount) -> tuple[tuple[int, int], ...]:
+        """Distances and bytes read again at each, as `Rereads.distances` has them.
+
+        Args:
+            count: of the whole launch, extrapolated.
+        """
+        if is_small(count.reads, count.writes):
+            return ()
+        total = prod(self.grid)
+        most = min(total, int(_WINDOW_WORK / max(1, count.heaviest_work)))
+        length = int(MOVED * total / sum(use.own for use in (*count.reads, *count.writes)))
+        length = max(2, min(most, length))
+        log, written = self._window(0, length)
+        longer = min(most, int(length * MOVED / max(1.0, log.moved(written))))
+        if longer > length:  # programs share what they read
+            log, written = self._window(0, longer)
+        other, more = self._window(1, max(length, longer))
+        return _of_all(count, (log.later(written), other.later(more)))
+
+    def _window(self, half: int, length: int) -> tuple[Rereads, int]:
+        """The log of consecutive programs that begin in one half of the grid, and the bytes that they wrote."""
+        room = prod(self.grid) - length
+        low, high = (room * place // 2 for place in (half, half + 1))
+        start = low + int(self.random.integers(high - low + 1))
+        count = self.run((start + self.random.permutation(length)).tolist())
+        assert count.log is not None  # it has been run
+        return count.log, sum(use.own for use in count.writes)
+
+
+def _of_all(count: LaunchCount, halves: Sequence[Later]) -> tuple[tuple[int, int], ...]:
+    """Bytes by distance of the whole launch. What is new in a window, beyond a first time, was loaded before it."""
+    asked, once = (sum(getattr(use, name) for use in count.reads) for name in ("own", "once"))
+    new = asked * sum(half.new for half in halves) / len(halves)
+    far = max(0.0, 1.0 - once / max(1.0, new))
+    parts: defaultdict[int, float] = defaultdict(float)
+    for half in halves:
+        for distances, part in ((half.again, 1.0), (half.first, far)):
+            for distance, size in distances.items():
+                parts[distance] += part * size / len(halves)
+    return scaled(parts, asked, asked - once)
+
+
+# What a launch would have counted, from the counts of some of its programs and how many each of them stands for.
+
+
+Weighted = tuple[float, LaunchCount]
+"""How many programs one that ran stands for, and what it did."""
+
+
+def extrapolated(shape: tuple[int, int, int], runs: Sequence[Weighted]) -> LaunchCount:
+    """The count of a whole launch.
+
+    Sums are weighted. Where a buffer's accesses begin and end is what was seen of it.
+
+    Args:
+        shape: of the grid.
+        runs: some programs, at least one.
+    """
+    first = runs[0][1]
+    return LaunchCount(
+        first.program, first.module, shape, first.warps, first.shared_bytes,
+        lanes=_array([(weight, count.lanes) for weight, count in runs]),
+        warps_entered=_array([(weight, count.warps_entered) for weight, count in runs]),
+        sites=[_site([(weight, count.sites[number]) for weight, count in runs]) for number in range(len(first.sites))],
+        reads=[_use([(weight, count.reads[number]) for weight, count in runs]) for number in range(len(first.reads))],
+        writes=[
+            _use([(weight, count.writes[number]) for weight, count in runs]) for number in range(len(first.writes))
+        ],
+        rereads=(),  # `Windows` finds these
+        heaviest_bytes=max(count.heaviest_bytes for _, count in runs),
+        heaviest_work=max(count.heaviest_work for _, count in runs),
+        voids=tuple(_array([(weight, np.array(count.voids)) for weight, count in runs]).tolist()),
+    )  # fmt: skip
+
+
+def _array(parts: Sequence[tuple[float, np.ndarray]]) -> np.ndarray:
+    total = np.zeros(len(parts[0][1]), np.float64)
+    for weight, values in parts:
+        total += weight * values
+    return np.rint(total).astype(np.int64)
+
+
+def _site(parts: Sequence[tuple[float, SiteCount]]) -> SiteCount:
+    def total(name: str) -> int:
+        return round(sum(weight * int(getattr(count, name)) for weight, count in parts))
+
+    return SiteCount(parts[0][1].site, *(total(name) for name in ("accesses", "sectors", "unwritten", "missed")))
+
+
+def _use(parts: Sequence[tuple[float, Use]]) -> Use:
+    seen = [(weight, use) for weight, use in parts if use.total]
+    if not seen:
+        return Use()
+    return Use(
+        total=round(sum(weight * use.total for weight, use in seen)),
+        own=round(sum(weight * use.own for weight, use in seen)),
+        low=min(use.low for _, use in seen),
+        high=max(use.high for _, use in seen),
+    )
+
 
 AGREEMENT = 0.05
 """How far two samples may be apart in any number, over the larger one."""

@@ -15,8 +15,7 @@ import numpy as np
 from verl_kernel.env.executor.counts import LaunchCount
 from verl_kernel.env.executor.flow import origins
 from verl_kernel.env.executor.flow.origins import Kind
-from verl_kernel.env.executor.moves.follow import Follow, Seen
-from verl_kernel.env.executor.moves.log import place_of
+from verl_kernel.env.executor.moves import Follow, Seen, place_of
 from verl_kernel.env.executor.ptx.program import Program
 from verl_kernel.env.ipc.execution_messages import Shows
 

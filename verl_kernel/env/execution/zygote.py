@@ -10,6 +10,7 @@ launches.
 from __future__ import annotations
 
 import gc
+import json
 import os
 import select
 import socket
@@ -19,22 +20,71 @@ from functools import partial
 from importlib.metadata import version
 from typing import NoReturn
 
+import numpy as np
 import numpy.ctypeslib
-import numpy.random  # noqa: F401  numpy would load both of these in a forked process
+import numpy.random  # numpy would load it and ctypeslib in a forked process
 
-from verl_kernel.env.execution import warm_up
-from verl_kernel.env.execution.arena import Arena
+from verl_kernel.env.execution.launch_arguments import Arena
 from verl_kernel.env.execution.sampled import SampledLaunches
 from verl_kernel.env.execution.sparse_memory import SparseMemory
-from verl_kernel.env.executor.kernel import library
-from verl_kernel.env.executor.library import common
-from verl_kernel.env.executor.object_cache import ObjectCache
+from verl_kernel.env.execution.tally import tally, work
+from verl_kernel.env.executor import code
+from verl_kernel.env.executor.code import ObjectCache
+from verl_kernel.env.executor.kernel import Buffer, Kernel, library
+from verl_kernel.env.executor.library import all
+from verl_kernel.env.executor.moves import Follow
 from verl_kernel.env.ipc import fork_loop
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
-from verl_kernel.env.ipc.code_messages import CodeRequest
-from verl_kernel.env.ipc.zygote_messages import ForkRequest, Ready, Started
-from verl_kernel.env.sandbox import gpu_variables, huge_pages, jail, landlock, own_paths
+from verl_kernel.env.ipc.messages import CodeRequest, ForkRequest, Ready, Started
+from verl_kernel.env.sandbox import gpu_isolation, jail, landlock, libc
 from verl_kernel.env.sandbox.isolation import IsolationProfile
+
+# A small launch that an executing process makes while the runner loads the candidate.
+#
+# A forked process has its parent's memory, but each page costs a fault when it is first touched: a thousand of them
+# in a first launch, which would otherwise keep the first trial waiting.
+
+
+_ELEMENTS, _SIGNATURE = 32, {"x": "*fp32", "out": "*fp32"}
+_PTX = """.version 8.7
+.target sm_89
+.address_size 64
+.visible .entry doubled(.param .u64 x, .param .u64 out)
+.maxntid 32
+{
+    .reg .b32 %r<2>;
+    .reg .f32 %f<3>;
+    .reg .b64 %d<6>;
+    ld.param.u64 %d0, [x];
+    ld.param.u64 %d1, [out];
+    mov.u32 %r0, %tid.x;
+    mul.wide.u32 %d2, %r0, 4;
+    add.s64 %d3, %d0, %d2;
+    add.s64 %d4, %d1, %d2;
+    ld.global.f32 %f0, [%d3];
+    add.f32 %f1, %f0, %f0;
+    st.global.f32 [%d4], %f1;
+    ret;
+}
+"""
+
+
+def made() -> bytes:
+    """The launch's code, for `run`."""
+    return code.make(_PTX, 1, 0).to_bytes()
+
+
+def run(native: bytes) -> np.ndarray:
+    """Launch it; returns what it wrote, twice the numbers from 0."""
+    kernel, x = Kernel.loaded(code.read(native)), np.arange(_ELEMENTS, dtype=np.float32)
+    out = np.zeros_like(x)
+    buffers = [Buffer(array.ctypes.data, array.nbytes) for array in (x, out)]
+    follow = Follow(["fp32", "fp32"], np.random.default_rng(0))
+    count = kernel.launch((1,), [item.address for item in buffers], buffers, follow=follow)
+    told = tally(count, [item.bytes for item in buffers], {"x": 0, "out": 1}, "doubled", _SIGNATURE)
+    json.dumps(work(count, told, len(buffers), 0, 0))
+    return out
+
 
 _PATIENCE_S = 5.0
 """How long a runner may leave an answer unread."""
@@ -44,7 +94,7 @@ def main() -> None:
     """Serve the judge behind the descriptor, with the folder named on the command line."""
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))
     channel.send(_prepare(sys.argv[2]))
-    fork_loop.serve(channel, partial(_become_executor, warm_up.made()))
+    fork_loop.serve(channel, partial(_become_executor, made()))
 
 
 def _prepare(folder: str) -> Ready:
@@ -57,7 +107,7 @@ def _prepare(folder: str) -> Ready:
     jail.closed_paths()
     gc.collect()
     gc.freeze()
-    huge_pages.collapse()
+    libc.collapse()
     return Ready(ready={"llvmlite": version("llvmlite")})
 
 
@@ -70,7 +120,7 @@ def _load_library(folder: str) -> None:
     if landlock.abi():
         with suppress(OSError):
             cache = ObjectCache(folder)
-    library().need(common.FIRST if cache is None else common.common(), cache)
+    library().need(all.FIRST if cache is None else all.common(), cache)
 
 
 def _become_executor(small: bytes, request: ForkRequest, fds: list[int]) -> None:
@@ -78,10 +128,10 @@ def _become_executor(small: bytes, request: ForkRequest, fds: list[int]) -> None
     arena, sparse = Arena(memory, request["memory_bytes"]), SparseMemory(memory, request["memory_bytes"])
     fork_loop.settle_descriptors(output, sock, *links, sparse.fd)
     limits = jail.Limits(request["scratch"], request["memory_mb"], IsolationProfile())
-    own_paths.settle(gpu_variables.kept(os.environ), limits.scratch)
+    landlock.settle(gpu_isolation.kept(os.environ), limits.scratch)
     judge, runner, codes = (Channel(socket.socket(fileno=fd)) for fd in (sock, *links))
     judge.send(Started(isolation=jail.enter(limits)))
-    warm_up.run(small)
+    run(small)
     with suppress(ChannelClosed):
         _serve(judge, runner, SampledLaunches(arena, partial(_ask, codes), sparse))
 

@@ -3,18 +3,205 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import hashlib
+import os
 import pickle
-from collections.abc import Collection
+import stat
+import tempfile
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
+import llvmlite
 import llvmlite.binding as llvm
 
-from verl_kernel.env.executor import jit
+from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.flow import origins
+from verl_kernel.env.executor.library.all import text
+from verl_kernel.env.executor.library.grid import grid_text
 from verl_kernel.env.executor.lowering.function import Module, module
+from verl_kernel.env.executor.lowering.writer import Key, symbol
 from verl_kernel.env.executor.ptx.parser import parse
 from verl_kernel.env.executor.ptx.program import Program
 from verl_kernel.env.executor.work import steps
+
+# Native code kept in a folder, by what it was made of and for which processor.
+
+
+_DIGEST = 32
+
+
+class ObjectCache:
+    """Object files in a folder; whoever writes there is trusted, since what is read is executed.
+
+    Args:
+        folder: where they lie; it is made.
+
+    Raises:
+        OSError: it cannot be made, or others than this user may write there.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = self._folder.stat()
+        if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise PermissionError(f"{folder} holds code that is executed: let its owner alone write there")
+
+    def read(self, written: str) -> bytes | None:
+        """What `keep` kept for a module; None if there is nothing, or if the file is not whole."""
+        try:
+            data = self._path(written).read_bytes()
+        except OSError:
+            return None
+        digest, code = data[:_DIGEST], data[_DIGEST:]
+        return code if hashlib.sha256(code).digest() == digest else None
+
+    def keep(self, written: str, code: bytes) -> None:
+        """Keep a module's code; a folder that is full or gone is no failure."""
+        with suppress(OSError):
+            handle, name = tempfile.mkstemp(dir=self._folder)
+            with os.fdopen(handle, "wb") as file:
+                file.write(hashlib.sha256(code).digest() + code)
+            Path(name).replace(self._path(written))
+
+    def _path(self, written: str) -> Path:
+        machine = (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), llvmlite.__version__)
+        return self._folder / hashlib.sha256("\n".join((written, *machine)).encode()).hexdigest()
+
+
+# LLVM IR to native code, by llvmlite.
+#
+# Functions of the library are compiled once in a process, each by itself, and found by their names.
+
+
+BLOCK = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32,
+    ctypes.c_int64, ctypes.c_int64,
+)  # fmt: skip
+GRID = ctypes.CFUNCTYPE(
+    ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32,
+    ctypes.c_int32,
+)  # fmt: skip
+_FEATURES = "-prefer-256-bit"
+_C = frozenset({"memset", "memcpy"})
+"""What generated code may call of the C library."""
+
+
+class Library:
+    """Functions of the library that this process has compiled."""
+
+    def __init__(self) -> None:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        self._engines: list[Any] = []
+        self._known: set[Key] = set()
+        engine = compiled(grid_text())
+        self._engines.append(engine)
+        self.block, self.grid = (engine.get_function_address(name) for name in ("vk_block", "vk_grid"))
+        """Addresses of the functions of library/grid.py."""
+        llvm.add_symbol("vk_block", self.block)
+
+    def need(self, keys: Iterable[Key], cache: ObjectCache | None = None) -> None:
+        """Compile functions, and those that they call first."""
+        for key in keys:
+            if key not in self._known:
+                written, calls = text(key)
+                self.need(calls, cache)
+                engine = compiled(written, cache)
+                self._engines.append(engine)
+                llvm.add_symbol(symbol(key), engine.get_function_address(symbol(key)))
+                self._known.add(key)
+
+
+def compiled(written: str, cache: ObjectCache | None = None) -> Any:
+    """The engine that holds a module's native code, which lives as long as the engine does.
+
+    Args:
+        written: the module.
+        cache: where its code is looked for, and kept.
+
+    PTX is optimised already: only variables become values, and code is generated at level 1. Level 0 gives every value
+    a place in the stack, which is slower to run by far and overflows it.
+
+    Raises:
+        NotKnown: it would call what is not there, or is no code.
+    """
+    native = None if cache is None else cache.read(written)
+    if native is None:
+        native = emitted(written)
+        if cache is not None:
+            cache.keep(written, native)
+    return loaded(native)
+
+
+def emitted(written: str) -> bytes:
+    """A module's native code as an object file, for `loaded` of any process on this machine (raises NotKnown)."""
+    module, machine = _parsed(written)
+    _promote(module, machine)
+    return bytes(machine.emit_object(module))
+
+
+def loaded(native: bytes) -> Any:
+    """The engine that holds code that was emitted; functions of the library that it calls must be there."""
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(native))
+    engine.finalize_object()
+    return engine
+
+
+def _parsed(written: str) -> tuple[Any, Any]:
+    """A module, and the target machine for it (raises NotKnown)."""
+    machine = _machine()
+    module = llvm.parse_assembly(written)
+    module.triple = llvm.get_process_triple()
+    module.data_layout = str(machine.target_data)
+    _check_symbols(module)
+    _check_order(module)
+    return module, machine
+
+
+def _promote(module: Any, machine: Any) -> None:
+    """Let variables in memory become values."""
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0))
+    passes = llvm.create_new_function_pass_manager()
+    passes.add_sroa_pass()
+    for function in module.functions:
+        if not function.is_declaration:
+            passes.run(function, builder)
+
+
+def _machine() -> Any:
+    """A target machine, which the engine that is made with it takes over."""
+    target, cpu, features = _host()
+    return target.create_target_machine(cpu=cpu, features=features, opt=1, jit=True)
+
+
+@functools.cache
+def _host() -> tuple[Any, str, str]:
+    """LLVM's target, the processor and its features."""
+    features = llvm.get_host_cpu_features().flatten() + f",{_FEATURES}"
+    return llvm.Target.from_default_triple(), llvm.get_host_cpu_name(), features
+
+
+def _check_symbols(module: Any) -> None:
+    outside = {item.name for item in module.functions if item.is_declaration}
+    missing = {name for name in outside - _C if not name.startswith(("llvm.", "vk_"))}
+    if missing:
+        raise NotKnown(f"the executor has no definition of {', '.join(sorted(missing))}")
+
+
+def _check_order(module: Any) -> None:
+    """LLVM ends the process where a value is used that is not there; better an error that says so."""
+    try:
+        module.verify()
+    except RuntimeError as exc:
+        first = str(exc).strip().partition("\n")[0]
+        raise NotKnown(f"the executor has made wrong code of this kernel, which is its own mistake: {first}") from None
 
 
 @dataclass(frozen=True)
@@ -52,7 +239,7 @@ def of(program: Program, warps: int, shared_bytes: int) -> Code:
     made = module(program, warps)
     bare = replace(made, text="")
     found = (origins.stores(program), steps.known_of(program, bare))
-    return Code(program, bare, jit.emitted(made.text), warps, shared_bytes, *found)
+    return Code(program, bare, emitted(made.text), warps, shared_bytes, *found)
 
 
 def read(data: bytes) -> Code:

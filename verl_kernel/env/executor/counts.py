@@ -14,8 +14,7 @@ from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.function import Module
 from verl_kernel.env.executor.lowering.writer import LANES
 from verl_kernel.env.executor.ptx.program import Program
-from verl_kernel.env.executor.rereads import Rereads
-from verl_kernel.env.executor.use import Use
+from verl_kernel.env.executor.rereads import Rereads, Use
 
 _WARP_LINES = 32
 """Lines of the first-level cache for each warp: a 64th of 256 kB, as where an H100's SM is full of warps."""

@@ -14,7 +14,7 @@ class Fault(Exception):
     def __init__(self, kind: str, message: str, line: tuple[str, int] | None = None, address: int = 0) -> None:
         super().__init__(message)
         self.kind = kind
-        """One of the values of `faults.FAULTS`."""
+        """One of the values of `kernel.FAULTS`."""
         self.line = line
         """File and line of the source, where the PTX names one."""
         self.address = address

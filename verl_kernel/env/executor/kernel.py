@@ -5,28 +5,150 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from verl_kernel.env.executor import jit, launch_memory
-from verl_kernel.env.executor.code import Code
+from verl_kernel.env.executor.code import BLOCK, GRID, Code, Library, ObjectCache, compiled, loaded
 from verl_kernel.env.executor.counts import Counters, LaunchCount, SiteCount, Traffic
-from verl_kernel.env.executor.faults import fault_of, unwritten
+from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.flow import origins
 from verl_kernel.env.executor.library import context, grid
 from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.function import Module, module
-from verl_kernel.env.executor.moves.follow import BLOCKS, MOST, Follow, Follower
-from verl_kernel.env.executor.object_cache import ObjectCache
+from verl_kernel.env.executor.lowering.sites import Site
+from verl_kernel.env.executor.lowering.writer import LANES
+from verl_kernel.env.executor.moves import BLOCKS, MOST, Follow, Follower
 from verl_kernel.env.executor.ptx.parser import parse
-from verl_kernel.env.executor.ptx.program import Program
+from verl_kernel.env.executor.ptx.program import BITS, Program
 from verl_kernel.env.executor.races import rehearsal
 from verl_kernel.env.executor.races.memory import Ranges
 from verl_kernel.env.executor.races.watch import Watch, Watcher
 from verl_kernel.env.executor.rereads import base
+
+# Memory of a launch beside its tensors.
+
+
+def parameter_block(program: Program, arguments: Sequence[int | float]) -> np.ndarray:
+    """The block of parameter_block that a kernel reads: values in order, zeros for those that it has beyond them."""
+    data = bytearray(program.parameter_bytes + 64)
+    for item, value in zip(program.parameters, arguments, strict=False):
+        data[item.offset : item.offset + item.bytes] = _bytes(value, item.type, item.bytes)
+    return np.frombuffer(bytes(data), np.uint8)
+
+
+def _bytes(value: int | float, kind: str, size: int) -> bytes:
+    """A value as a parameter holds it."""
+    if isinstance(value, float):
+        dtype = {16: np.float16, 32: np.float32, 64: np.float64}[BITS[kind]]
+        return np.array(value, dtype).tobytes()
+    return (int(value) & (1 << 8 * size) - 1).to_bytes(size, "little")
+
+
+def local_memory(size: int, warps: int) -> np.ndarray:
+    """Length of a lane's local memory in front, then that of all lanes."""
+    words = np.zeros((64 + size * warps * LANES + 64) // 8 + 1, np.int64)
+    words[0] = size
+    return words
+
+
+def warp_frames(size: int, warps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Frames of so many bytes for the warps of a block, and where each of them is."""
+    return _aligned(size * warps), np.zeros(warps, np.int32)
+
+
+def _aligned(size: int) -> np.ndarray:
+    """Zeroed memory that begins at a multiple of 64."""
+    raw = np.zeros(size + 64, np.uint8)
+    start = -int(raw.ctypes.data) % 64
+    return raw[start : start + size]
+
+
+def written_ranges(buffers: Sequence[Buffer]) -> list[tuple[int, int]]:
+    """Address and length of all that a launch may write."""
+    written = [(item.written, item.bytes) for item in buffers if item.written]
+    return [(item.address, item.bytes) for item in buffers] + written
+
+
+def shares_words(program: Program) -> bool:
+    """Whether a kernel changes halves or bytes by exchanging the words that hold them, as LLVM's atomics on them do."""
+    begins = {
+        item.operands[0] for item in program.instructions
+        if item.opcode == "and.b64" and getattr(item.operands[2], "text", None) == "-4"
+    }  # fmt: skip
+    exchanges = (item for item in program.instructions if item.root == "atom" and {"cas", "b32"} < {*item.modifiers})
+    return any(getattr(item.operands[1], "base", None) in begins for item in exchanges)
+
+
+def whole_words(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """Buffers with all of the words that they begin and end in; those whose written bytes are known as they are."""
+    return [item if item.written else _whole(item) for item in buffers]
+
+
+def _whole(item: Buffer) -> Buffer:
+    start, end = item.address & -4, -(-(item.address + item.bytes) // 4) * 4
+    return replace(item, address=start, bytes=end - start)
+
+
+# Faults of native code, in sentences.
+
+
+FAULTS = {
+    context.OUT_OF_BOUNDS: "out_of_bounds", context.MISALIGNED: "misaligned", context.OUT_OF_SHARED: "out_of_shared",
+    context.OUT_OF_LOCAL: "out_of_local", context.DIVERGENT: "divergent", context.OUT_OF_FUEL: "endless",
+    context.STOPPED: "stopped", context.RACE: "race",
+}  # fmt: skip
+_SENTENCES = {
+    "out_of_bounds": "lies outside of the launch's tensors",
+    "misaligned": "accesses address {place:#x}, which is no multiple of its {bytes} bytes",
+    "out_of_shared": "accesses byte {place} of shared memory, which ends before it",
+    "out_of_local": "accesses byte {place} of a lane's local memory, which ends before it",
+    "divergent": "needs all lanes of a warp, and some are elsewhere",
+    "endless": "ran for longer than the launch may",
+    "stopped": "stopped by itself (`trap`, or an assertion)",
+    "race": "accesses {where}, {met}",
+}
+_ACCESSES = {"ld": "a load", "st": "a store", "cp": "a copy", "red": "an atomic", "atom": "an atomic"}
+
+
+def line_of(program: Program, site: Site) -> tuple[str, int] | None:
+    """File and line of the source, where the PTX names one."""
+    place = site.item.place
+    return (program.files.get(place.file, "?"), place.line) if place else None
+
+
+def fault_of(words: np.ndarray, program: Program, site: Site, met: str) -> Fault:
+    """The fault that native code has noted.
+
+    Args:
+        words: that it was noted in.
+        program: the kernel.
+        site: where it happened.
+        met: what a race was with.
+    """
+    kind = FAULTS[int(words[context.KIND])]
+    address = int(words[context.PLACE]) & (1 << 64) - 1
+    where = f"byte {address} of shared memory" if site.kind.startswith("shared") else f"address {address:#x}"
+    sentence = _SENTENCES[kind].format(place=address, bytes=site.bytes, where=where, met=met)
+    block, warp, lane = (int(words[word]) for word in (context.BLOCK, context.WARP, context.LANE))
+    quoted = f"`{site.item.text}`"
+    what = _ACCESSES.get(site.item.root, quoted) if kind == "out_of_bounds" else quoted
+    message = f"{what} {sentence} (block {block}, warp {warp}, lane {lane})"
+    return Fault(kind, message, line_of(program, site), address)
+
+
+def unwritten(program: Program, counts: Iterable[SiteCount]) -> list[str]:
+    """A sentence for each instruction that read bytes nobody had written."""
+    return [_unwritten(program, count) for count in counts if count.unwritten]
+
+
+def _unwritten(program: Program, count: SiteCount) -> str:
+    line = line_of(program, count.site)
+    place = f" ({line[0]}, line {line[1]})" if line else ""
+    return f"`{count.site.item.text}` reads bytes that nobody has written in {count.unwritten} lanes{place}"
+
 
 _ROUNDS = 64
 """How many barriers a block passes before others have their turn, where blocks may wait for each other."""
@@ -63,14 +185,14 @@ class Kernel:
         program: Program = parse(ptx) if kept is None else origins.keeping(parse(ptx), kept)
         made = module(program, warps)
         library().need(made.library, cache)
-        self._settle(program, made, jit.compiled(made.text, cache), warps, shared_bytes)
+        self._settle(program, made, compiled(made.text, cache), warps, shared_bytes)
 
     @classmethod
     def loaded(cls, code: Code) -> Kernel:
         """One whose native code another process has made (`code.make`)."""
         made = cls.__new__(cls)
         library().need(code.module.library)
-        made._settle(code.program, code.module, jit.loaded(code.native), code.warps, code.shared_bytes)
+        made._settle(code.program, code.module, loaded(code.native), code.warps, code.shared_bytes)
         return made
 
     def _settle(self, program: Program, made: Module, engine: Any, warps: int, shared_bytes: int) -> None:
@@ -81,7 +203,7 @@ class Kernel:
             for name, data in program.constants.items()
         ]
         """Constant tables, which every launch may read."""
-        self._shares_words = launch_memory.shares_words(self.program)
+        self._shares_words = shares_words(self.program)
         self._warps, self._shared_bytes = warps, max(shared_bytes, program.shared_bytes)
         self._counters = Counters(program, made)
 
@@ -105,7 +227,7 @@ class Kernel:
             Fault: the first thing that no GPU defines; the launch stopped there.
         """
         if self._shares_words:
-            buffers = launch_memory.whole_words(buffers)
+            buffers = whole_words(buffers)
         x, y, z = (*shape, 1, 1)[:3]
         numbers = np.arange(x * y * z, dtype=np.int64) if order is None else np.ascontiguousarray(order, np.int64)
         run = functools.partial(self._run, (x, y, z), arguments, buffers, fuel)
@@ -113,7 +235,7 @@ class Kernel:
         parts = watch.parts(self.module, self._warps, len(numbers), areas) if watch is not None else []
         if watch is None or not parts:
             return run(numbers, follow=follow)
-        ranges = launch_memory.ranges(buffers)
+        ranges = written_ranges(buffers)
         if follow is not None and not self.module.may_wait:
             rehearsal.beforehand(lambda: run(numbers[:MOST], follow=follow), ranges, self._counters.arrays)
         return rehearsal.watched(
@@ -151,9 +273,9 @@ class Kernel:
 
 
 @functools.cache
-def library() -> jit.Library:
+def library() -> Library:
     """The process's."""
-    return jit.Library()
+    return Library()
 
 
 class _Run:
@@ -169,7 +291,7 @@ class _Run:
         fuel: int,
     ) -> None:
         self._kernel, self._shape = kernel, shape
-        self._parameters = launch_memory.parameters(kernel.program, arguments)
+        self._parameters = parameter_block(kernel.program, arguments)
         rows = [
             (item.address, item.bytes, item.written - item.address if item.written else 0, base(number, item.address))
             for number, item in enumerate((*buffers, *kernel.tables))
@@ -178,7 +300,7 @@ class _Run:
         self._table = np.array([*rows, (0, 0, 0, base(len(rows), rows[0][0]))], np.int64)
         """The last row names samples of accesses to several buffers."""
         self._fault, self._fuel = np.zeros(context.FAULT_WORDS, np.int64), np.array([fuel], np.int64)
-        self._local = launch_memory.local_memory(kernel.program.local_bytes, kernel._warps)
+        self._local = local_memory(kernel.program.local_bytes, kernel._warps)
         counters = kernel._counters
         self.traffic = Traffic(counters, len(rows), kernel._warps, kernel._shared_bytes, numbers)
         counters.words[:, [sites.BUFFER, sites.ROOM, sites.SHADOW]] = 0  # the buffers are others than last time
@@ -233,10 +355,10 @@ class _Run:
     def in_order(self, numbers: np.ndarray) -> None:
         """One block after the other."""
         kernel = self._kernel
-        frames, states = launch_memory.frames(kernel.module.frame_bytes, kernel._warps)
+        frames, states = warp_frames(kernel.module.frame_bytes, kernel._warps)
         if self._watcher is not None:
             self._watcher.begin(self._context, self._shared)
-        call = jit.GRID(kernel.library.grid)
+        call = GRID(kernel.library.grid)
         call(
             self._context.ctypes.data,
             frames.ctypes.data,
@@ -269,12 +391,12 @@ class _Run:
         """Memory for a block; returns what gives it its turn."""
         kernel, (x, y, _) = self._kernel, self._shape
         shared, uses = self._new_shared(), self.traffic.uses()
-        frames, states = launch_memory.frames(kernel.module.frame_bytes, kernel._warps)
+        frames, states = warp_frames(kernel.module.frame_bytes, kernel._warps)
         memory = (self._new_context(shared, uses), frames, states, shared, uses)  # the first points to the last two
         log = self._follower.begin(memory[0]) if self._follower is not None and order < BLOCKS else None
         if self._watcher is not None:
             self._watcher.begin(memory[0], shared, order)
-        call = jit.BLOCK(kernel.library.block)
+        call = BLOCK(kernel.library.block)
         place = (number % x, number // x % y, number // x // y)
 
         def turn() -> int:

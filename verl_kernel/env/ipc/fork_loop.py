@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed
-from verl_kernel.env.ipc.zygote_messages import Forked, ForkRequest, Prepared, Reaped
+from verl_kernel.env.ipc.messages import Forked, ForkRequest, Prepared, Reaped
 from verl_kernel.env.sandbox import libc
 
 Become = Callable[[ForkRequest, list[int]], None]

@@ -6,11 +6,126 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 
-from verl_kernel.env.ipc.tensors import DTYPES, TensorSpec, aligned
 from verl_kernel.errors import InfraError
+
+# Tensors described by JSON, so that both ends of a channel find them in shared memory.
+#
+# A value (nested lists, tuples and dicts of tensors and plain scalars) is described by a `tree` whose leaves are
+# scalars or numbers of tensors, and one `TensorSpec` (dtype, shape, stride, byte offset) per tensor. Bytes outside
+# the described tensors are padding; the judge compares them too, so a store past a tensor's end shows.
+
+
+ALIGNMENT = 256
+DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+        *(torch.float8_e4m3fn, torch.float8_e5m2),
+        *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    )
+}
+_SCALARS = (bool, int, float, str, type(None))
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Where a tensor lies in shared memory and how to read it."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes from the first to the last element."""
+        if 0 in self.shape:
+            return 0
+        last = sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
+        return (last + 1) * DTYPES[self.dtype].itemsize
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> TensorSpec:
+        """Read what `to_json` wrote."""
+        return cls(data["dtype"], tuple(data["shape"]), tuple(data["stride"]), data["offset"])
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> TensorSpec:
+        """Dtype, shape and a dense stride (the tensor's own where it is dense).
+
+        Raises:
+            TypeError: a tensor that shared memory cannot hold (sparse, quantised, exotic dtype).
+        """
+        name = _known_dtype(tensor)
+        dense = torch.empty_like(tensor, device="meta")
+        return cls(name, tuple(tensor.shape), tuple(dense.stride()))
+
+
+def _known_dtype(tensor: torch.Tensor) -> str:
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name not in DTYPES or tensor.layout is not torch.strided:
+        raise TypeError(
+            f"a tensor of dtype {name} and layout {tensor.layout}, which cannot cross processes: "
+            f"use torch.strided and one of {', '.join(DTYPES)}"
+        )
+    return name
+
+
+def flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """The JSON tree of `value`; its tensors are appended to `tensors`.
+
+    Raises:
+        TypeError: a leaf is neither a tensor that shared memory can hold nor a plain scalar.
+    """
+    if isinstance(value, torch.Tensor):
+        _known_dtype(value)
+        tensors.append(value)
+        return {"tensor": len(tensors) - 1}
+    if type(value) in _SCALARS:
+        return {"value": value}
+    if type(value) in (list, tuple):
+        return {type(value).__name__: [flatten(item, tensors) for item in value]}
+    if type(value) is dict and all(type(key) is str for key in value):
+        return {"dict": {key: flatten(item, tensors) for key, item in value.items()}}
+    raise TypeError(f"a value of type {type(value).__name__} is no tensor, number, string or container")
+
+
+def unflatten(tree: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    """Rebuild the value of a tree made by `flatten`."""
+    ((kind, body),) = tree.items()
+    if kind == "tensor":
+        return tensors[body]
+    if kind == "value":
+        return body
+    if kind == "dict":
+        return {key: unflatten(item, tensors) for key, item in body.items()}
+    items = [unflatten(item, tensors) for item in body]
+    return tuple(items) if kind == "tuple" else items
+
+
+def place(tensors: Sequence[torch.Tensor], start: int = 0) -> tuple[list[TensorSpec], int]:
+    """Specs of `tensors` laid out one after another from byte `start`, and the first byte behind them."""
+    specs = []
+    for tensor in tensors:
+        spec = TensorSpec.of(tensor)
+        specs.append(TensorSpec(spec.dtype, spec.shape, spec.stride, start))
+        start = aligned(start + spec.nbytes + 1)
+    return specs, start
+
+
+def aligned(offset: int) -> int:
+    """The next offset at which a tensor may begin."""
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
 
 POISON = 0xFF
 """Byte of an output nobody wrote: NaN in every floating type, -1 in signed integers."""

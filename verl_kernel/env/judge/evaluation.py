@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar, cast
@@ -32,21 +33,17 @@ from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc.messages import Mode
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.ablation import Ablation
-from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
+from verl_kernel.env.judge.candidate_session import CandidateSession, CpuTime, MemoryLayout, hidden_work
 from verl_kernel.env.judge.compiling.compiler import LaunchCompiler
 from verl_kernel.env.judge.compiling.stage import CompileStage, Unfit
 from verl_kernel.env.judge.executing import CandidateExecutor
-from verl_kernel.env.judge.findings import Findings
-from verl_kernel.env.judge.hidden_work import CpuTime, hidden_work
+from verl_kernel.env.judge.findings import Findings, Stages
 from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.native_trials import NativeTrials
-from verl_kernel.env.judge.other_mode import WHERE, differs, forward_in_other_mode
 from verl_kernel.env.judge.output_check import difference
 from verl_kernel.env.judge.processes.zygote import Zygote
 from verl_kernel.env.judge.runner_client import Verdict
-from verl_kernel.env.judge.stages import Stages
-from verl_kernel.env.judge.trials.choice import Counts
-from verl_kernel.env.judge.trials.plan import TrialPlan, worst
+from verl_kernel.env.judge.trials.plan import Counts, TrialPlan, worst
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.reference.reference import Reference
@@ -54,34 +51,102 @@ from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Trials
 from verl_kernel.env.sandbox.scratch import Scratch
 from verl_kernel.env.tamper.hack_flags import HackFlag
-from verl_kernel.env.tamper.trace_checks import lazy_flags, moves_too_little, own_launches
+from verl_kernel.env.tamper.trace_checks import is_moving, lazy_flags, moves_too_little, own_launches
+from verl_kernel.env.trace import TraceEvent
+
+# The trial in the other mode: with gradients recorded, and switched between train and eval where the task allows it.
+#
+# Trials and clocks run without gradients, in train mode, and a program can read both. So one trial, at a secret
+# place, runs as the program's users may run it, and must be right and launch kernels there too. Where it runs
+# anything else than it does in the usual mode, one more ablation asks whether its output comes from its kernels
+# there.
+
+
+_FAILED = (EvalStatus.RUNTIME_ERROR, EvalStatus.OOM)
+"""What an exception in a forward is."""
+WHERE = ", where gradients are recorded and modules are in their other mode (train or eval)"
+"""Part of a sentence on what happened in the other mode."""
+
+
+def other_mode(session: CandidateSession, gradients: bool = True) -> Mode:
+    """The mode; its modules are switched where the reference's output is the same in train and eval mode."""
+    return {"gradients": gradients, "switched": session.reference.is_switchable}
+
+
+def forward_in_other_mode(
+    session: CandidateSession, number: int, kind: Kind, inspect: bool
+) -> tuple[Agreement, Mode | None]:
+    """Do one trial in the other mode, and say in which it was done in the end.
+
+    Autograd refuses what is right without it (results written into given tensors, changes of parameters), so a program
+    that fails with gradients is tried again without them.
+    """
+    mode: Mode | None = other_mode(session)
+    try:
+        return session.forward(number, kind=kind, inspect=inspect, mode=mode), mode
+    except Verdict as verdict:
+        if verdict.status not in _FAILED or not session.client.runner.alive:
+            raise
+    mode = other_mode(session, gradients=False) if session.reference.is_switchable else None
+    return session.forward(number, kind=kind, inspect=inspect, mode=mode), mode
+
+
+def differs(session: CandidateSession) -> bool:
+    """Whether the latest forward in the other mode launched or computed anything else than that in the usual one."""
+    if not (session.other_traces and session.traces):
+        return False
+    usual, other = (_done(traces[-1], session.source) for traces in (session.traces, session.other_traces))
+    return usual != other
+
+
+def _done(trace: Sequence[TraceEvent], file: str) -> list[str]:
+    """Names of its own launches and of what torch computed, in order."""
+    computed = [event.kind == "op" and not is_moving(event.name) for event in trace]
+    pairs = zip(trace, computed, strict=True)
+    return [event.name for event, is_computed in pairs if is_computed or own_launches([event], file)]
+
 
 Done = TypeVar("Done")
 _APART = 1000
 """Trials of the ablation in the other mode come so far behind the others, where no other ablation gets to."""
 
 
-class Evaluation:
-    """One candidate's way through the stages; used once."""
+@dataclass(frozen=True, kw_only=True)
+class EvaluationContext:
+    """What a judge gives to one evaluation."""
 
-    def __init__(
-        self,
-        options: GymOptions,
-        device: DeviceBackend,
-        zygote: Zygote,
-        executor: CandidateExecutor | None,
-        reference: Reference,
-        guard: Callable[[], AbstractContextManager[object]],
-        draw_secret: Callable[[], bytes],
-        clock: Clock,
-        counts: Counts | None = None,
-        compiler: LaunchCompiler | None = None,
-    ) -> None:
-        self._options, self._device, self._zygote, self._reference = options, device, zygote, reference
-        self._guard, self._draw_secret, self._clock, self._counts = guard, draw_secret, clock, counts
-        self._found = Findings(device.timing_source, self._environment())
-        self._stages = Stages(device)
-        self._compiler, self._executor = compiler, executor
+    options: GymOptions
+    device: DeviceBackend
+    zygote: Zygote
+    """Forks the runners."""
+    executor: CandidateExecutor | None
+    """Runs kernels for the runners; None where the device runs them itself."""
+    guard: Callable[[], AbstractContextManager[object]]
+    """Around everything that a reference does."""
+    draw_secret: Callable[[], bytes]
+    """Draws the evaluation's secret, once the candidate is loaded."""
+    clock: Clock
+    counts: Counts | None = None
+    """How many trials of each kind there are; None for the usual ones."""
+    compiler: LaunchCompiler | None = None
+    """Compiles the launches beside the trials; None where that is not asked for."""
+
+
+class Evaluation:
+    """One candidate's way through the stages; used once.
+
+    Args:
+        context: what it takes from the judge.
+        reference: the prepared reference of the task.
+    """
+
+    def __init__(self, context: EvaluationContext, reference: Reference) -> None:
+        self._options, self._device, self._zygote = context.options, context.device, context.zygote
+        self._guard, self._draw_secret, self._clock = context.guard, context.draw_secret, context.clock
+        self._counts, self._compiler, self._executor = context.counts, context.compiler, context.executor
+        self._reference = reference
+        self._found = Findings(self._device.timing_source, self._environment())
+        self._stages = Stages(self._device)
         self._native: NativeTrials | None = None
         self._compiling: CompileStage | None = None
         self._where = ""
@@ -129,11 +194,16 @@ class Evaluation:
         with closing(Scratch(source)) as scratch, closing(SharedMemory.create(layout.size)) as memory:
             describe = None if self._compiler is None and self._executor is None else ruled_out
             execution = None if self._executor is None else partial(self._executor.begin, source)
-            self._loading = Loading(self._options, self._zygote, scratch, memory, self._found, describe, execution)
+            self._loading = Loading(
+                options=self._options, zygote=self._zygote, scratch=scratch, memory=memory, findings=self._found,
+                describe=describe, execution=execution,
+            )  # fmt: skip
             with self._stages.stage("load"):
                 self._device.grant(self._options.memory_mb)
-                is_sealed = self._device.timing_source == "simulated"
-                self._session = self._loading.start(self._reference, layout, self._stages, self._guard, is_sealed)
+                seals = self._device.seals_traces
+                self._session = self._loading.start(
+                    self._reference, layout=layout, stages=self._stages, guard=self._guard, is_sealed=seals
+                )
             try:
                 with self._stages.stage("load"):
                     self._loading.load(self._session)
@@ -248,7 +318,7 @@ class Evaluation:
         self._found.hack_flags = lazy_flags(session.traces, session.work(session.traces[-1]), session.source)
         if measured.refusal is not None:
             raise session.client.hacking(*measured.refusal)
-        if self._device.timing_source == "simulated":
+        if self._device.seals_traces:
             self._refuse_hidden(session)
 
     def _refuse_hidden(self, session: CandidateSession) -> None:
@@ -281,7 +351,7 @@ class Evaluation:
 
     def _environment(self) -> dict[str, Any]:
         versions = {"python": platform.python_version(), "torch": torch.__version__, "triton": version("triton")}
-        profile = {"gpu_profile": self._options.gpu_profile} if self._device.timing_source == "simulated" else {}
+        profile = {"gpu_profile": self._options.gpu_profile} if self._device.is_counted else {}
         rules = {"float32": self._options.float32}
         return {"device": self._device.name, **profile, **rules, **versions, **self._device.facts()}
 

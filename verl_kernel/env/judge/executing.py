@@ -18,9 +18,7 @@ from verl_kernel.env.ipc.channel import ProtocolError
 from verl_kernel.env.ipc.execution_messages import Begin, Report, Reported, Shows
 from verl_kernel.env.ipc.messages import Claims
 from verl_kernel.env.ipc.shared_memory import SharedMemory
-from verl_kernel.env.judge.compiling.code import CodeStore
-from verl_kernel.env.judge.compiling.code_service import CodeService
-from verl_kernel.env.judge.compiling.code_time import CodeTime
+from verl_kernel.env.judge.compiling.code import CodeService, CodeStore, CodeTime
 from verl_kernel.env.judge.processes.own_time import RunQueue
 from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, RunnerProcess
 from verl_kernel.env.judge.processes.zygote import CompileZygote, ExecuteZygote

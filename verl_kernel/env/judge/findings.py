@@ -3,22 +3,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from verl_kernel.env.clocks.base import Measurement
+from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.request import EvalRequest
-from verl_kernel.env.result import (
-    CompiledKernel,
-    EvalError,
-    EvalResult,
-    EvalStatus,
-    MemoryFinding,
-    Trials,
-    TrueSize,
-)
+from verl_kernel.env.result import CompiledKernel, EvalError, EvalResult, EvalStatus, MemoryFinding, Trials, TrueSize
 from verl_kernel.env.tamper.hack_flags import HackFlag
+
+# Which stage an evaluation is in, and the seconds of each.
+
+
+STAGES = ("wait", "static", "load", "correctness", "ablation", "compile", "exit", "true_size", "clock")
+
+
+class Stages:
+    """Times the stages of one evaluation, not counting the seconds spent waiting for other judges."""
+
+    def __init__(self, device: DeviceBackend) -> None:
+        self._device = device
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self.current = ""
+        """The innermost stage that has begun and not ended."""
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """What happens inside belongs to the stage `name`, and not to the one around it."""
+        outer, self.current, begun = self.current, name, self._now()
+        try:
+            yield
+        finally:
+            passed = self._now() - begun
+            self._seconds[name] += passed
+            if outer:
+                self._seconds[outer] -= passed
+            self.current = outer
+
+    def seconds(self) -> dict[str, float]:
+        """By stage, in order; `wait` is the time spent waiting for other judges."""
+        waited_s = self._device.waited_s
+        known = {**self._seconds, **({"wait": waited_s} if waited_s else {})}
+        return {name: known[name] for name in STAGES if name in known}
+
+    def _now(self) -> float:
+        return time.perf_counter() - self._device.waited_s
 
 
 @dataclass

@@ -17,23 +17,20 @@ from types import TracebackType
 import torch
 
 from verl_kernel.env.backends import refuse_simulating, resolve_backend
-from verl_kernel.env.clocks.noise import with_noise
-from verl_kernel.env.clocks.simulated import unpriced
-from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.clocks.simulated import unpriced, with_noise
 from verl_kernel.env.judge.compiling.compiler import LaunchCompiler, make_compiler
-from verl_kernel.env.judge.evaluation import Evaluation
-from verl_kernel.env.judge.executing import CandidateExecutor, LaunchExecutor, make_executor
-from verl_kernel.env.judge.processes.forked_zygote import ForkedZygote
+from verl_kernel.env.judge.evaluation import Evaluation, EvaluationContext
+from verl_kernel.env.judge.executing import LaunchExecutor, make_executor
 from verl_kernel.env.judge.processes.own_time import OwnTime
-from verl_kernel.env.judge.processes.zygote import CompileZygote, Zygote
+from verl_kernel.env.judge.processes.zygote import CompileZygote, ForkedZygote, Zygote
 from verl_kernel.env.judge.sizes.reduced_evaluation import ReducedEvaluation
 from verl_kernel.env.judge.sizes.size_choice import SizeChoice
-from verl_kernel.env.judge.trials.choice import TrialChoice
+from verl_kernel.env.judge.trials.plan import Counts, TrialChoice
 from verl_kernel.env.judge.trials.survey import Outcome, Survey
 from verl_kernel.env.judge.verdict_store import VerdictStore
 from verl_kernel.env.lru import LRUCache
 from verl_kernel.env.machine.machine import Machine
-from verl_kernel.env.machine.timeline import time_ms
+from verl_kernel.env.machine.price import time_ms
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.defects.findings import Audit
 from verl_kernel.env.reference.defects.search import find_defects
@@ -43,6 +40,7 @@ from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task, slow_reference
+from verl_kernel.env.true_size.shrinking import Shrunk
 from verl_kernel.errors import ConfigError, InfraError, TaskError
 
 _REFERENCES = 64
@@ -79,7 +77,7 @@ class Judge:
         backend = resolve_backend(options.device)
         self._device = backend.device
         refuse_simulating(options, self._device)
-        if options.reference_mode == "compile" and self._device.timing_source == "simulated":
+        if options.reference_mode == "compile" and self._device.is_counted:
             raise ConfigError("kernelgym.reference_mode is 'compile', which a simulated clock cannot time: use 'eager'")
         self._refuse_noise()
         self._verdicts = self._make_verdict_store()
@@ -133,15 +131,11 @@ class Judge:
             return self._evaluation(request).run(request)
 
     def _evaluation(self, request: EvalRequest) -> Evaluation:
-        secret, counts = self._secret(request), self._choice.of(request)
         compiler = self._compiler if self._compiles(request) else None
         shrunk = self._sizes.of(request.task)
-        if shrunk is None:
-            reference = self._reference(request.task)
-            return Evaluation(*self._parts, reference, self._guard, secret, self._clock, counts, compiler)
-        references = [self._reference(copy.task) for copy in shrunk.copies]
-        parts = (*self._parts, references, self._guard, secret, self._clock, counts)
-        return ReducedEvaluation(*parts, shrunk, compiler)
+        references = [self._reference(task) for task in _tasks(request.task, shrunk)]
+        context = self._context(self._secret(request), self._choice.of(request), compiler)
+        return Evaluation(context, references[0]) if shrunk is None else ReducedEvaluation(context, references, shrunk)
 
     def survey(self, task: Task, source: str, kinds: Sequence[Kind], secret: bytes) -> list[Outcome]:
         """How each of many trials ends, whatever became of the others; not a verdict (`Survey`).
@@ -159,8 +153,7 @@ class Judge:
         with self._served(request):
             shrunk = self._sizes.of(task)
             reference = self._reference(task if shrunk is None else shrunk.copies[0].task)
-            survey = Survey(*self._parts, reference, self._guard, lambda: secret, self._clock)
-            return survey.outcomes(request, kinds)
+            return Survey(self._context(lambda: secret), reference).outcomes(request, kinds)
 
     def audit(self, task: Task) -> Audit:
         """What makes a task a poor one, with evidence; a large one is run at reduced sizes, as in `judge`.
@@ -182,11 +175,20 @@ class Judge:
             reference_ms=reference_ms, findings=tuple(found),
         )  # fmt: skip
 
-    @property
-    def _parts(self) -> tuple[GymOptions, DeviceBackend, Zygote, CandidateExecutor | None]:
-        """For one evaluation."""
-        executor = None if self._executor is None else self._executor.for_candidate()
-        return self._options, self._device, self._zygote, executor
+    def _context(
+        self, draw_secret: Callable[[], bytes], counts: Counts | None = None, compiler: LaunchCompiler | None = None
+    ) -> EvaluationContext:
+        return EvaluationContext(
+            options=self._options,
+            device=self._device,
+            zygote=self._zygote,
+            executor=None if self._executor is None else self._executor.for_candidate(),
+            guard=self._guard,
+            draw_secret=draw_secret,
+            clock=self._clock,
+            counts=counts,
+            compiler=compiler,
+        )
 
     @contextmanager
     def _served(self, request: EvalRequest) -> Iterator[None]:
@@ -259,7 +261,7 @@ class Judge:
         return reference
 
     def _refuse_noise(self) -> None:
-        if self._options.timing_noise and self._device.timing_source != "simulated":
+        if self._options.timing_noise and not self._device.is_counted:
             raise ConfigError(
                 f"kernelgym.timing_noise is {self._options.timing_noise}, but times are measured here, and a measured "
                 "time has noise of its own: leave it 0"
@@ -269,7 +271,7 @@ class Judge:
         folder = self._options.verdict_cache
         if folder is None:
             return None
-        if self._device.timing_source != "simulated":
+        if not self._device.is_counted:
             raise ConfigError(
                 f"kernelgym.verdict_cache is {folder!r}, but times are measured here, and a measured time is never "
                 "read from a file: leave it null"
@@ -292,3 +294,8 @@ class Judge:
             return lambda: os.urandom(32)
         text = f"{self._seed}\0{request.task.fingerprint}\0{request.source}".encode("utf-8", "surrogatepass")
         return lambda: hashlib.sha256(text).digest()
+
+
+def _tasks(task: Task, shrunk: Shrunk | None) -> list[Task]:
+    """The tasks that a candidate is judged by: the one that was asked for, or its reduced copies."""
+    return [task] if shrunk is None else [copy.task for copy in shrunk.copies]

@@ -7,17 +7,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import cast
 
-from verl_kernel.env.ipc.messages import LoadRequest
+from verl_kernel.env.ipc.messages import LoadRequest, Started
 from verl_kernel.env.ipc.shared_memory import SharedMemory
-from verl_kernel.env.ipc.zygote_messages import Started
 from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
 from verl_kernel.env.judge.executing import Execution
-from verl_kernel.env.judge.findings import Findings
+from verl_kernel.env.judge.findings import Findings, Stages
 from verl_kernel.env.judge.output_check import OutputCheck
 from verl_kernel.env.judge.processes.runner import RunnerProcess
 from verl_kernel.env.judge.processes.zygote import Zygote
 from verl_kernel.env.judge.runner_client import RunnerClient, Verdict
-from verl_kernel.env.judge.stages import Stages
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.sandbox.scratch import Scratch
@@ -39,6 +37,7 @@ class Loading:
 
     def __init__(
         self,
+        *,
         options: GymOptions,
         zygote: Zygote,
         scratch: Scratch,
@@ -60,6 +59,7 @@ class Loading:
     def start(
         self,
         reference: Reference,
+        *,
         layout: MemoryLayout,
         stages: Stages,
         guard: Callable[[], AbstractContextManager[object]],
@@ -69,9 +69,14 @@ class Loading:
         options, path = self._options, self._scratch.path
         self._memory.write(layout.constants, layout.specs)
         client = RunnerClient(self._fork(), path, options, stages)
-        check = OutputCheck(reference, client, guard, options.tolerance, options.float32, options.strides)
-        seconds = options.run_timeout_s
-        return CandidateSession(reference, client, self._memory, layout, guard, check, is_sealed, seconds)
+        check = OutputCheck(
+            reference=reference, client=client, guard=guard, tolerance=options.tolerance, float32=options.float32,
+            strides=options.strides,
+        )  # fmt: skip
+        return CandidateSession(
+            reference=reference, client=client, memory=self._memory, layout=layout, guard=guard, check=check,
+            is_sealed=is_sealed, seconds_granted=options.run_timeout_s,
+        )  # fmt: skip
 
     def load(self, session: CandidateSession) -> None:
         """Import the source and build its model (raises Verdict).

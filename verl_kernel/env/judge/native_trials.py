@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
-from verl_kernel.env.compilation.texts import source_lines
+from verl_kernel.env.compilation.description import source_lines
 from verl_kernel.env.ipc.execution_messages import Reported, Shows, Stopped, Work
 from verl_kernel.env.judge.candidate_session import CandidateSession
 from verl_kernel.env.judge.compiling.stage import LINE, SENTENCE, cut

@@ -42,6 +42,7 @@ class OutputCheck:
 
     def __init__(
         self,
+        *,
         reference: Reference,
         client: RunnerClient,
         guard: Callable[[], AbstractContextManager[object]],

@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 
 from verl_kernel.env.ipc.channel import ProtocolError
 from verl_kernel.env.ipc.messages import Claims, Request
-from verl_kernel.env.judge.processes.oom_kills import oom_kills
-from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, RunnerProcess
-from verl_kernel.env.judge.stages import Stages
+from verl_kernel.env.judge.findings import Stages
+from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, RunnerProcess, oom_kills
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalError, EvalStatus
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE

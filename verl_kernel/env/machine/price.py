@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import ceil, fsum
 
@@ -86,3 +87,22 @@ def _lost_bytes(step: Step, machine: Machine, slots: int) -> int:
     far = sum(size for others, size in step.rereads if others > machine.l2_bytes)
     far = far if step.blocks > slots else 0  # blocks that all run at once come to the same bytes at the same time
     return far + (step.repeated_bytes if kept > machine.l2_bytes else 0)
+
+
+# What a forward takes: the host issues one event after the other, the device works them off.
+
+
+def time_ms(events: Sequence[TraceEvent], machine: Machine, blocks_per_sm: Mapping[str, int] | None = None) -> float:
+    """Milliseconds from the time when the device is free until it has done everything; 0 if there is nothing to do.
+
+    Args:
+        events: of one forward, in order.
+        machine: where it runs.
+        blocks_per_sm: by kernel, how many of its blocks fit into an SM; kernels that are missing are unknown.
+    """
+    host, device = -constant("head_start_us") / 1e3, 0.0
+    for event in events:
+        host += event.host_us / 1e3
+        known = (blocks_per_sm or {}).get(event.name) if event.kind == "launch" else None
+        device = max(device, host) + event_ms(event, machine, known)
+    return device

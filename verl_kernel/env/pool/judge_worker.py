@@ -39,15 +39,15 @@ def main() -> None:
     with suppress(OSError):
         jail.hide_memory()
     try:
-        from verl_kernel.env.comparison import float32
-        from verl_kernel.env.judge.processes.forked_zygote import fork_zygote
+        from verl_kernel.env.comparison import tf32
+        from verl_kernel.env.judge.processes.zygote import fork_zygote
 
         forked = fork_zygote(sys.argv[2], _serve_as_zygote)
         from verl_kernel.env.judge.judge import Judge  # imports triton: after the fork of the zygote
     except ImportError as exc:
         Connection(int(sys.argv[1])).send(EnvironmentNotReady(cannot_load(exc)))
         return
-    float32.use("ieee")
+    tf32.use("ieee")
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     options, seed = connection.recv()
     requests: queue.SimpleQueue[Request] = queue.SimpleQueue()

@@ -9,11 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.dispatcher import Dispatcher
+from verl_kernel.env.pool.dispatcher import Dispatcher, Prefilter, prefilter_options
 from verl_kernel.env.pool.event_loop import LoopThread
 from verl_kernel.env.pool.judge_process import JudgeProcess
-from verl_kernel.env.pool.prefilter import Prefilter, prefilter_options
-from verl_kernel.env.pool.scheduling.judge_handle import Placement
+from verl_kernel.env.pool.scheduling.judges import Placement
 from verl_kernel.env.pool.stats import PoolStats
 from verl_kernel.env.request import EvalRequest, Job
 from verl_kernel.env.result import EvalResult

@@ -8,8 +8,7 @@ import logging
 from collections.abc import Collection, Coroutine, Sequence
 from typing import Any, Generic
 
-from verl_kernel.env.pool.scheduling.drains import Drains
-from verl_kernel.env.pool.scheduling.judge_handle import Handle, JudgeLost
+from verl_kernel.env.pool.scheduling.judges import Drains, Handle, JudgeLost
 from verl_kernel.env.pool.scheduling.scheduler import JudgeScheduler
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError
 

@@ -12,9 +12,8 @@ import hashlib
 from collections.abc import Awaitable, Callable
 
 from verl_kernel.env.lru import LRUCache
-from verl_kernel.env.pool.outcome import Outcome
-from verl_kernel.env.pool.scheduling.pins import Pin
-from verl_kernel.env.pool.scheduling.scheduler import Ticket
+from verl_kernel.env.pool.scheduling.scheduler import Pin, Ticket
+from verl_kernel.env.pool.stats import Outcome
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalStatus
 

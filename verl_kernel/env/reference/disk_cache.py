@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 import verl_kernel
-from verl_kernel.env.ipc.tensors import DTYPES, TensorSpec
+from verl_kernel.env.ipc.shared_memory import DTYPES, TensorSpec
 from verl_kernel.env.machine.roofline import Demand
 from verl_kernel.env.reference.preparation import Preparation, Traits
 from verl_kernel.env.reference.value import Value

@@ -16,7 +16,7 @@ import torch
 
 from verl_kernel.env.comparison.compare import compare
 from verl_kernel.env.comparison.scale import SHARP
-from verl_kernel.env.ipc.tensors import place
+from verl_kernel.env.ipc.shared_memory import place
 from verl_kernel.env.modes import switched
 from verl_kernel.env.reference.jitter import jittered
 from verl_kernel.env.reference.kinds import ENDS, KINDS, Kind

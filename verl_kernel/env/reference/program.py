@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from verl_kernel.env.devices.base import DeviceBackend
-from verl_kernel.env.devices.op_reads import Reads, distinct_bytes, storage_of
 from verl_kernel.env.machine.roofline import Demand
+from verl_kernel.env.ops.reads import Reads, distinct_bytes, storage_of
 from verl_kernel.env.reference.value import Value
 from verl_kernel.env.seeding import seed_everything, seed_of
 from verl_kernel.env.task import Task

@@ -14,9 +14,8 @@ from functools import partial
 import torch
 
 from verl_kernel.env.comparison import tf32
-from verl_kernel.env.comparison.float32 import precision
-from verl_kernel.env.comparison.step_room import RUNS, step_rooms
-from verl_kernel.env.comparison.tf32_room import Room, rooms
+from verl_kernel.env.comparison.tf32 import precision
+from verl_kernel.env.comparison.tf32_room import STEP_RUNS, Room, rooms, step_rooms
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.reference.exploration import explore
 from verl_kernel.env.reference.jitter import jittered
@@ -107,7 +106,7 @@ class Reference:
             guard: context manager around each of the forwards that this takes.
         """
         with restored_generators(), precision("ieee"), torch.no_grad():
-            return step_rooms(trial.expected.tensors, (self._jittered(trial, guard, seed) for seed in range(RUNS)))
+            return step_rooms(trial.expected.tensors, (self._jittered(trial, guard, seed) for seed in range(STEP_RUNS)))
 
     def _jittered(
         self, trial: Trial, guard: Callable[[], contextlib.AbstractContextManager[object]], seed: int

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from verl_kernel.env.devices.op_mode import OpMode
+from verl_kernel.env.ops.mode import OpMode
+from verl_kernel.env.ops.table import is_view
 from verl_kernel.env.tamper.trace_checks import is_moving
 from verl_kernel.env.trace import TraceEvent
 
@@ -72,6 +73,4 @@ class _Without(OpMode):
 
 def _is_plain(func: Any) -> bool:
     """Views, allocations and moves: what they return was computed elsewhere."""
-    returns = func._schema.returns
-    is_view = any(item.alias_info is not None and not item.alias_info.is_write for item in returns)
-    return is_view or is_moving(func._schema.name) or func._schema.name.startswith("aten::empty")
+    return is_view(func) or is_moving(func._schema.name) or func._schema.name.startswith("aten::empty")

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import torch
 
-from verl_kernel.env.comparison.float32 import precision
+from verl_kernel.env.comparison.tf32 import precision
 from verl_kernel.env.eight_bits import widened
+from verl_kernel.env.ipc.shared_memory import place
 from verl_kernel.env.ipc.tensor_facts import Facts, storages, tensor_facts
-from verl_kernel.env.ipc.tensors import place
 from verl_kernel.env.reference.jitter import jittered
 from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.reference.preparation import Preparation

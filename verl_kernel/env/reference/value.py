@@ -10,7 +10,7 @@ import torch
 
 from verl_kernel.env.comparison.compare import Agreement, compare
 from verl_kernel.env.eight_bits import widened
-from verl_kernel.env.ipc.tensors import flatten, unflatten
+from verl_kernel.env.ipc.shared_memory import flatten, unflatten
 from verl_kernel.env.weights import constant_value
 
 if TYPE_CHECKING:

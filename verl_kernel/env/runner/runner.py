@@ -23,9 +23,10 @@ import torch
 from verl_kernel.env import modes
 from verl_kernel.env.backends import Backend
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
-from verl_kernel.env.ipc.dry_messages import DryReplies, DryRequest
 from verl_kernel.env.ipc.messages import (
     Described,
+    DryReplies,
+    DryRequest,
     Failure,
     Form,
     LeftOut,
@@ -38,9 +39,8 @@ from verl_kernel.env.ipc.messages import (
     RunRequest,
     TimeReply,
 )
-from verl_kernel.env.ipc.shared_memory import SharedMemory
+from verl_kernel.env.ipc.shared_memory import SharedMemory, TensorSpec, flatten, unflatten
 from verl_kernel.env.ipc.tensor_facts import same_place, storages, tensor_facts
-from verl_kernel.env.ipc.tensors import TensorSpec, flatten, unflatten
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 from verl_kernel.env.seeding import seed_everything
 from verl_kernel.env.static_check import candidate_code

@@ -18,22 +18,22 @@ from typing import NoReturn
 import torch
 
 from verl_kernel.env.backends import Backend, resolve_backend
-from verl_kernel.env.comparison import float32
+from verl_kernel.env.comparison import tf32
 from verl_kernel.env.ipc import fork_loop
 from verl_kernel.env.ipc.channel import Channel
+from verl_kernel.env.ipc.messages import ForkRequest, Ready, Started
 from verl_kernel.env.ipc.shared_memory import SharedMemory
-from verl_kernel.env.ipc.zygote_messages import ForkRequest, Ready, Started
 from verl_kernel.env.runner.runner import Runner
-from verl_kernel.env.sandbox import huge_pages, jail, landlock, libc, own_paths
+from verl_kernel.env.sandbox import jail, landlock, libc
 from verl_kernel.env.tamper.seals import SEALER
 from verl_kernel.env.tamper.snapshot import Snapshot
-from verl_kernel.env.true_size import shape_functions
+from verl_kernel.env.true_size import dataless
 from verl_kernel.errors import EnvironmentNotReady
 
 
 def main() -> None:
     """Serve the judge behind the descriptor named on the command line."""
-    serve(int(sys.argv[1]), sys.argv[2], huge_pages.collapse)
+    serve(int(sys.argv[1]), sys.argv[2], libc.collapse)
 
 
 def serve(fd: int, name: str, settle: Callable[[], None] = lambda: None) -> None:
@@ -42,7 +42,7 @@ def serve(fd: int, name: str, settle: Callable[[], None] = lambda: None) -> None
     backend, snapshot = _prepare(name)
     settle()
     channel.send(Ready(ready={"torch": torch.__version__}))
-    fork_loop.serve(channel, lambda request, fds: _become_runner(request, fds, backend, snapshot), shape_functions.load)
+    fork_loop.serve(channel, lambda request, fds: _become_runner(request, fds, backend, snapshot), dataless.load)
 
 
 def _prepare(name: str) -> tuple[Backend, Snapshot]:
@@ -51,7 +51,7 @@ def _prepare(name: str) -> tuple[Backend, Snapshot]:
     fork_loop.adopt_orphans()
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)
-    float32.use("ieee")
+    tf32.use("ieee")
     backend = resolve_backend(name, probe=False)
     backend.device.preload()
     landlock.readable()
@@ -71,10 +71,10 @@ def _become_runner(request: ForkRequest, fds: list[int], backend: Backend, snaps
         device.connect(Channel(socket.socket(fileno=link)), SharedMemory(arena, request["arena_bytes"]))
     fork_loop.settle_descriptors(output, sock, SEALER.fd, *further[:1])
     limits = jail.Limits(request["scratch"], request["memory_mb"], device.isolation())
-    own_paths.settle(device.zygote_env(), limits.scratch)
+    landlock.settle(device.zygote_env(), limits.scratch)
     channel = Channel(socket.socket(fileno=sock))
     started: Started = {"isolation": jail.enter(limits)}
-    float32.use(request["float32"])
+    tf32.use(request["float32"])
     try:
         device.enter(limits.memory_mb)
     except EnvironmentNotReady as exc:

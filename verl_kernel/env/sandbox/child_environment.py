@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 
 import verl_kernel
-from verl_kernel.env.sandbox import gpu_variables
+from verl_kernel.env.sandbox import gpu_isolation
 
 _PACKAGE_ROOT = Path(verl_kernel.__file__).resolve().parents[1]
-_KEPT = ("PATH", "TMPDIR", *gpu_variables.GPU_VARIABLES)
+_KEPT = ("PATH", "TMPDIR", *gpu_isolation.GPU_VARIABLES)
 
 
 def child_environment() -> dict[str, str]:

@@ -13,6 +13,7 @@ import site
 import stat
 import struct
 import sys
+import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -103,3 +104,26 @@ def _call(number: int, *arguments: object) -> int:
     if result < 0:
         raise refusal(f"system call {number}")
     return result
+
+
+# A runner's environment, and what it must forget of the zygote that it was forked from.
+#
+# Python, torch and Triton ask the environment for their directories when they need one, so new variables are enough;
+# what cached an answer in the zygote is reset here, each with its reason.
+
+
+_OWN = ("HOME", "TMPDIR", "TRITON_HOME", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
+"""TRITON_HOME because Triton takes the home it was imported under where that is unset."""
+
+
+def environment(base: dict[str, str], scratch: str) -> dict[str, str]:
+    """The runner's whole environment: the device's variables and private directories."""
+    return {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **base, **dict.fromkeys(_OWN, scratch)}
+
+
+def settle(base: dict[str, str], scratch: str) -> None:
+    """Make this process's environment that of a runner with the directory `scratch`."""
+    private = environment(base, scratch)
+    os.environ.clear()
+    os.environ.update(private)
+    tempfile.tempdir = None  # tempfile cached the judge's directory if anything made a temporary file in the zygote

@@ -9,44 +9,35 @@ The gate is the first layer, not the only one: what it misses runs in a jail and
 from __future__ import annotations
 
 from verl_kernel.env.parse import parse_once
-from verl_kernel.env.static_check.names import ParsedSource
-from verl_kernel.env.static_check.rules import assignments as static_assignments
-from verl_kernel.env.static_check.rules import builtins as static_builtins
-from verl_kernel.env.static_check.rules import classes as static_classes
-from verl_kernel.env.static_check.rules import host as static_host
-from verl_kernel.env.static_check.rules import imports as static_imports
-from verl_kernel.env.static_check.rules import kernels as static_kernels
-from verl_kernel.env.static_check.rules import language as static_language
-from verl_kernel.env.static_check.rules import loggers as static_loggers
-from verl_kernel.env.static_check.rules import numbers as static_numbers
+from verl_kernel.env.static_check.names import ParsedSource, Rule, Violation
+from verl_kernel.env.static_check.rules import builtins, classes, host, kernels, numbers
 from verl_kernel.env.static_check.rules.strict import torch_compute
-from verl_kernel.env.static_check.violation import Rule, Violation
 
 RULES: tuple[Rule, ...] = (
-    static_imports.imports,
-    static_imports.rebound,
-    static_builtins.builtins,
-    static_builtins.unbound,
-    static_builtins.calls,
-    static_builtins.names,
-    static_language.statements,
-    static_assignments.assignments,
-    static_language.decorators,
-    static_language.entry_class,
-    static_classes.classes,
-    static_classes.self_internals,
-    static_host.attributes,
-    static_host.read_names,
-    static_host.modules,
-    static_host.environment,
-    static_host.factories,
-    static_host.containers,
-    static_host.default_stores,
-    static_host.caches,
-    static_loggers.loggers,
-    static_numbers.numpy_calls,
-    static_kernels.kernels,
-    static_kernels.launches,
+    builtins.imports,
+    builtins.rebound,
+    builtins.builtins,
+    builtins.unbound,
+    builtins.calls,
+    builtins.names,
+    kernels.statements,
+    classes.assignments,
+    kernels.decorators,
+    kernels.entry_class,
+    classes.classes,
+    classes.self_internals,
+    host.attributes,
+    host.read_names,
+    host.modules,
+    host.environment,
+    host.factories,
+    host.containers,
+    host.default_stores,
+    host.caches,
+    builtins.loggers,
+    numbers.numpy_calls,
+    kernels.kernels,
+    kernels.launches,
 )
 STRICT_RULES: tuple[Rule, ...] = (*RULES, torch_compute)
 

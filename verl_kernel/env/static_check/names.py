@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A source text read once: its nodes, and what its names stand for (`static_aliases`), scope by scope.
+"""A source text read once: its nodes, and what its names stand for, scope by scope; and what a rule says of it.
 
 Each question is answered in time proportional to the text, however it is written: what was found out once is kept.
 """
@@ -8,14 +8,151 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
-from verl_kernel.env.static_check.aliases import NOTHING, aliases, extended, plain_bindings
 from verl_kernel.env.static_check.scopes import FUNCTIONS, Key, Scope, Scopes
-from verl_kernel.env.static_check.syntax import head
+
+# Questions about single nodes of a syntax tree.
+
+
+def head(node: ast.AST) -> ast.AST:
+    """What is called: `f` of `f(x)`, and the expression itself where nothing is."""
+    return node.func if isinstance(node, ast.Call) else node
+
+
+def root(node: ast.AST) -> ast.AST:
+    """The innermost value of a chain of attributes and subscripts."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node
+
+
+def attribute_chain(node: ast.AST) -> tuple[ast.AST, list[str]]:
+    """The innermost value of a chain of attributes, and the attributes in order: `a` and `["b", "c"]` of `a.b.c`."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return node, names[::-1]
+
+
+def is_import(node: ast.AST) -> bool:
+    """Whether a node is an import statement of either form."""
+    return isinstance(node, ast.Import | ast.ImportFrom)
+
+
+def sets_constant(node: ast.AST) -> bool:
+    """Whether a node binds names to a constant."""
+    return isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+
+
+def bound_names(node: ast.AST) -> list[str]:
+    """Names that a node binds by itself: a stored name, imports, a definition, an exception, a pattern."""
+    if isinstance(node, ast.Name):
+        return [node.id] if isinstance(node.ctx, ast.Store) else []
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return [(item.asname or item.name).partition(".")[0] for item in node.names if item.name != "*"]
+    name = getattr(node, "rest", None) if isinstance(node, ast.MatchMapping) else getattr(node, "name", None)
+    return [name] if isinstance(name, str) and not isinstance(node, ast.alias) else []
+
+
+def is_special(name: str) -> bool:
+    """Whether a name belongs to the language's machinery."""
+    return name.startswith("__") and name.endswith("__")
+
+
+# Imports and aliases resolved to dotted paths.
+#
+# `import triton.language as tl; load = tl.load` makes `load` stand for `triton.language.load`. Resolution ignores the
+# order of statements: within its scope a name stands for everything it is bound to anywhere.
+
+
+_DEPTH = 12
+"""Parts of a dotted path that are told apart; nothing a kernel needs lies deeper."""
+_MEANINGS = 32
+NOTHING: frozenset[str] = frozenset()
+Binding = tuple[ast.AST, str, ast.AST]
+"""Where a name is bound, the name, and its value."""
+
+
+def aliases(
+    nodes: Iterable[ast.AST], bindings: Iterable[Binding], key: Callable[[str, ast.AST], Key]
+) -> dict[Key, frozenset[str]]:
+    """Dotted paths each name stands for.
+
+    Args:
+        nodes: all of a text.
+        bindings: its plain bindings of names.
+        key: the scope that binds a name as a node means it.
+
+    Raises:
+        ValueError: a name stands for more things than any kernel needs and a reader could follow.
+    """
+    found: dict[Key, frozenset[str]] = {}
+    waiting: list[Key] = []
+    uses: dict[Key, set[tuple[Key, tuple[str, ...]]]] = defaultdict(set)
+    for at, name, value in bindings:
+        base, suffix = attribute_chain(value)
+        if isinstance(base, ast.Name):
+            uses[key(base.id, base)].add((key(name, at), tuple(suffix[:_DEPTH])))
+    for node in nodes:
+        for name, path in _imported(node):
+            _learn(found, waiting, key(name, node), frozenset((path,)))
+    while waiting:
+        known = waiting.pop()
+        for user, names in uses[known]:
+            _learn(found, waiting, user, extended(found[known], names))
+    return found
+
+
+def _learn(found: dict[Key, frozenset[str]], waiting: list[Key], key: Key, paths: frozenset[str]) -> None:
+    before = found.get(key, NOTHING)
+    if paths <= before:
+        return
+    found[key] = before | paths
+    if len(found[key]) > _MEANINGS:
+        raise ValueError(f"{key[1]} stands for too many things to follow")
+    waiting.append(key)
+
+
+def extended(paths: frozenset[str], suffix: tuple[str, ...]) -> frozenset[str]:
+    """Paths with attributes behind them, to the depth that is told apart."""
+    if not paths:
+        return NOTHING
+    return frozenset(".".join((*path.split("."), *suffix)[:_DEPTH] if suffix else [path]) for path in paths)
+
+
+def _imported(node: ast.AST) -> Iterator[tuple[str, str]]:
+    if isinstance(node, ast.Import):
+        for item in node.names:
+            top = item.name.partition(".")[0]
+            yield (item.asname, item.name) if item.asname else (top, top)
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        for item in node.names:
+            if item.name != "*":
+                yield item.asname or item.name, f"{node.module}.{item.name}"
+
+
+def plain_bindings(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Names that an assignment binds, each with its value."""
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            yield from _pairs(target, node.value)
+    elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
+        yield from _pairs(node.target, node.value)
+
+
+def _pairs(target: ast.AST, value: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    if isinstance(target, ast.Name):
+        yield target.id, value
+    elif isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List):
+        for inner, item in zip(target.elts, value.elts, strict=False):
+            if isinstance(inner, ast.Name):
+                yield inner.id, item
+
 
 _NODES = 50_000
 _NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -262,3 +399,23 @@ class ParsedSource:
                 inside[scope] = outer or own
             if (function := inside[scope]) is not None:
                 yield node, function
+
+
+# A reason to refuse a source text, and what a rule is.
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One reason to refuse a source text."""
+
+    rule: str
+    line: int
+    reason: str
+
+
+Rule = Callable[[ParsedSource], Iterator[Violation]]
+
+
+def at(node: ast.AST, rule: str, reason: str) -> Violation:
+    """A violation on the line of `node`."""
+    return Violation(rule, getattr(node, "lineno", 1), reason)

@@ -7,29 +7,18 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from verl_kernel.env.ops.table import Trait, row_of
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.trace import TraceEvent
 
 Trace = Sequence[TraceEvent]
-_MOVES = (
-    "copy_ clone cat stack fill_ zero_ zeros zeros_like ones ones_like full full_like new_zeros new_ones new_full "
-    "_to_copy index index_select gather embedding scatter_ index_put_ index_copy_ arange eye tril triu roll flip "
-    "repeat repeat_interleave constant_pad_nd take masked_select where slice_scatter select_scatter scatter "
-    "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d "
-    "pixel_shuffle pixel_unshuffle channel_shuffle upsample_nearest1d upsample_nearest2d upsample_nearest3d "
-    "_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d im2col unfold_copy diag_embed "
-    "masked_fill masked_fill_ masked_scatter masked_scatter_ index_fill index_fill_ index_copy index_put put_"
-)
-_MOVING_OPS = frozenset(f"aten::{name}" for name in _MOVES.split())
-_GATHERING_OPS = frozenset(f"aten::{name}" for name in "embedding_dense_backward scatter_add index_add".split())
-"""Of what they move, some comes where more has come, and is added: in the few blocks that are followed none may."""
 _OPERATIONS_PER_BYTE = 20
 """Arithmetic intensity at which a nominal GPU is as long at arithmetic as at memory (67 TFLOP/s, 3.35 TB/s)."""
 
 
 def is_moving(op: str) -> bool:
     """Whether an op of torch only moves or fills."""
-    return op.partition(".")[0] in _MOVING_OPS
+    return Trait.MOVES in _traits(op)
 
 
 def own_launches(trace: Trace, file: str) -> list[TraceEvent]:
@@ -146,7 +135,12 @@ def moves_too_little(trace: Trace, reference: Trace, output_bytes: int) -> bool:
 def computes(trace: Trace) -> bool:
     """Whether a forward of torch ops does more than move data to places of their own or of others."""
     names = [event.name for event in trace if event.kind == "op"]
-    return any(not is_moving(name) and name.partition(".")[0].rstrip("_") not in _GATHERING_OPS for name in names)
+    return any(not _traits(name) & (Trait.MOVES | Trait.GATHERS) for name in names)
+
+
+def _traits(op: str) -> Trait:
+    """What is special about an op by its name, with or without its overload (`aten::add.Tensor`)."""
+    return row_of(op.partition(".")[0]).traits
 
 
 def _traffic(trace: Trace) -> int:

@@ -8,15 +8,35 @@ answer, and the judge refuses the candidate. It is one layer; who replaces its h
 from __future__ import annotations
 
 import sys
+import sysconfig
 from collections.abc import Callable
-from functools import wraps
+from functools import lru_cache, wraps
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from verl_kernel.env.tamper.callers import program_asks
+import verl_kernel
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.trace import TraceEvent
+
+# Tells the programs that are judged (references, candidates) from the libraries they call.
+
+
+_LIBRARIES = [Path(sysconfig.get_path(key)) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
+_ROOTS = tuple(f"{path}/" for path in (*_LIBRARIES, Path(torch.__file__).parents[1], Path(verl_kernel.__file__).parent))
+
+
+@lru_cache(maxsize=4096)
+def is_library(filename: str) -> bool:
+    """Whether code of this file belongs to Python, an installed package or this package."""
+    return filename.startswith(("<frozen", *_ROOTS))
+
+
+def program_asks(depth: int = 2) -> bool:
+    """Whether the function `depth` calls up from here belongs to a program."""
+    return not is_library(sys._getframe(depth).f_code.co_filename)
+
 
 HOST_ELEMENTS = 64
 """Tensor elements one forward may read on the host: sizes and flags, not data."""

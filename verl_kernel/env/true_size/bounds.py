@@ -12,9 +12,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from verl_kernel.env.devices.base import DeviceBackend
-from verl_kernel.env.devices.op_cost import op_cost
-from verl_kernel.env.devices.op_flops import tensors_in
-from verl_kernel.env.devices.op_mode import OpMode
+from verl_kernel.env.ops.call import tensors_in
+from verl_kernel.env.ops.cost import op_cost
+from verl_kernel.env.ops.mode import OpMode
 from verl_kernel.env.reference.program import ReferenceProgram
 from verl_kernel.env.seeding import restored_generators, seed_of
 from verl_kernel.env.task import Task
@@ -88,7 +88,7 @@ class _Measuring(OpMode):
             is_slow = any(tensor.dtype is torch.float16 for tensor in tensors_in(args))
             self._traffic += cost.bytes
             self._flops += cost.flops + (SLOW - 1) * cost.half_flops * is_slow
-        if not any(item.alias_info is not None for item in func._schema.returns):
+        if not _is_alias(func):
             self._bytes += sum(leaf.nbytes for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor))
         self._check(0)
         return result
@@ -104,6 +104,10 @@ def _asked_bytes(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     size = named.get("size")
     if not isinstance(size, list | tuple) or not all(type(length) is int for length in size):
         return 0
-    is_view = any(item.alias_info is not None for item in func._schema.returns)
     dtype = named.get("dtype") or torch.get_default_dtype()
-    return 0 if is_view else prod(size) * dtype.itemsize
+    return 0 if _is_alias(func) else prod(size) * dtype.itemsize
+
+
+def _is_alias(func: Any) -> bool:
+    """Whether what an op returns lies in the memory of an argument: as a view, or because it was written there."""
+    return any(item.alias_info is not None for item in func._schema.returns)

@@ -3,21 +3,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import ctypes
+import mmap
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from verl_kernel.env.compilation.description import Unit
 from verl_kernel.env.devices.base import DeviceBackend
-from verl_kernel.env.ipc.dry_messages import DryReply, DrySize
-from verl_kernel.env.ipc.messages import Place
+from verl_kernel.env.devices.cpu.link import Link, Range, described
+from verl_kernel.env.devices.cpu.state import STATE
+from verl_kernel.env.executor.flow.origins import Kind
+from verl_kernel.env.ipc.execution_messages import Fresh, Launch, Launched, LaunchRequest
+from verl_kernel.env.ipc.messages import DryReply, DrySize, Place
+from verl_kernel.env.ipc.shared_memory import DTYPES, flatten, unflatten
 from verl_kernel.env.ipc.tensor_facts import storages, tensor_facts
-from verl_kernel.env.ipc.tensors import DTYPES, flatten, unflatten
 from verl_kernel.env.seeding import seed_everything
 from verl_kernel.env.trace import dump_events
-from verl_kernel.env.true_size.dataless import AddressSpace
+from verl_kernel.env.true_size.dataless import AddressSpace, is_dataless
 from verl_kernel.env.true_size.dry_pass import without_data
-from verl_kernel.env.true_size.followed_link import follow_launches
+
+# Hands launches on tensors without data to the executing process, which samples them.
+
+
+Area = tuple[int, int, str]
+"""As a request tells it."""
+
+
+class FollowedLink(Link):
+    """The link of this process to the executing one, for launches on tensors that may have no data.
+
+    Args:
+        link: of launches that have data.
+        space: of tensors without data.
+    """
+
+    def __init__(self, link: Link, space: AddressSpace) -> None:
+        self.channel, self.memory, self._space = link.channel, link.memory, space
+
+    def run(
+        self, unit: Unit, grid: tuple[int, ...], arguments: Mapping[str, Any], views: Mapping[Range, Range],
+        is_tried: bool, kept: list[Kind] | None, known: Sequence[Range] = (),
+        told: Callable[[Sequence[Range]], list[Fresh]] = lambda places: [],
+    ) -> tuple[Launched, list[Range]]:  # fmt: skip
+        """Have a launch sampled; what it writes is not known from then on.
+
+        Raises:
+            MemoryError: its tensors with data do not fit into the memory that is granted.
+        """
+        tensors = dict(zip(STATE.ranges, STATE.tensors, strict=True))
+        areas = self._areas(tensors)
+        numbers = {span: number for number, span in enumerate(areas)}
+        values = {name: described(value, lambda tensor: _place(tensor, numbers)) for name, value in arguments.items()}
+        request = LaunchRequest(
+            unit=unit.to_json(), grid=[*grid], arguments=values, areas=list(areas.values()), is_tried=is_tried,
+            kept=kept, pointers=[], fresh=[], views=[],
+        )  # fmt: skip
+        self.channel.send(Launch(launch=request))
+        reply = self.channel.recv()
+        if reply["work"] is not None and not is_tried:
+            for number, _ in reply["work"]["writes"]:
+                self._space.taint(tensors[list(areas)[number]])
+        return Launched(failure=reply["failure"], work=reply["work"], base=reply["base"]), list(areas)
+
+    def _areas(self, tensors: Mapping[Range, torch.Tensor]) -> dict[Range, Area]:
+        """Where the executing process finds each tensor; those with data are copied to where both can read them."""
+        found: dict[Range, Area] = {}
+        end = 0
+        for (start, stop), tensor in tensors.items():
+            if is_dataless(tensor):
+                found[start, stop] = (start, stop - start, str(tensor.dtype).removeprefix("torch."))
+                continue
+            place = end + mmap.PAGESIZE + (start - end) % mmap.PAGESIZE
+            end = place + stop - start
+            if end + mmap.PAGESIZE > len(self.memory):
+                raise MemoryError("the tensors of a launch are larger than the memory that is granted")
+            ctypes.memmove(self.memory.data_ptr() + place, start, stop - start)
+            found[start, stop] = (place, stop - start, "")
+        return found
+
+
+def follow_launches(space: AddressSpace) -> None:
+    """Let all launches of this process be sampled, for good.
+
+    Args:
+        space: of tensors without data.
+    """
+    assert STATE.link is not None  # the judge has connected it
+    STATE.link, STATE.has_data = FollowedLink(STATE.link, space), False
+
+
+def _place(tensor: torch.Tensor, numbers: Mapping[Range, int]) -> Any:
+    """Number of a tensor's area, and where in it the tensor begins."""
+    start = tensor.untyped_storage().data_ptr()
+    return [numbers[start, start + tensor.untyped_storage().nbytes()], tensor.data_ptr() - start]
 
 
 class DryCandidate:

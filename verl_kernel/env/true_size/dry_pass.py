@@ -18,10 +18,9 @@ from verl_kernel.env.seeding import restored_generators, seed_of
 from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent
-from verl_kernel.env.true_size import shape_functions
+from verl_kernel.env.true_size import dataless
 from verl_kernel.env.true_size.bounds import SLOW
-from verl_kernel.env.true_size.dataless import AddressSpace
-from verl_kernel.env.true_size.dataless_mode import DatalessMode
+from verl_kernel.env.true_size.dataless import AddressSpace, DatalessMode
 from verl_kernel.errors import TaskError
 
 
@@ -67,7 +66,7 @@ class DryForward:
 def without_data(space: AddressSpace) -> Iterator[DatalessMode]:
     """Where programs inside run without data."""
     with ExitStack() as stack:
-        stack.enter_context(shape_functions.without_compiler())
+        stack.enter_context(dataless.without_compiler())
         stack.enter_context(_refused_reads(space))
         yield stack.enter_context(DatalessMode(space))
 

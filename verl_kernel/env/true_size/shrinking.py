@@ -1,24 +1,214 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds smaller copies of a task that run the same ops: what a CPU judges in place of a task that is too large.
 
-A copy has other numbers where the task writes its sizes (`constants`), reduced by one rule (`size_rules`). It is
+A copy has other numbers where the task writes its sizes, reduced by one rule. It is
 accepted if its dry pass runs the op list of the true size, its output is not empty and it keeps to the bounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import ast
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import cast
 
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.seeding import seed_of
 from verl_kernel.env.task import Task
 from verl_kernel.env.true_size.bounds import ALLOWED, LARGER, WANTED, Bounds
-from verl_kernel.env.true_size.constants import resized, sizes_of
 from verl_kernel.env.true_size.dry_pass import DryForward, dry_forward
-from verl_kernel.env.true_size.size_rules import KEPT, WIDTHS, Sizes, divided, halved, varied
 from verl_kernel.errors import TaskError
+
+# The sizes of a task: whole numbers at module level, in `get_inputs` and in `get_init_inputs`.
+#
+# A task in KernelBench's form says nowhere which of its numbers are sizes. These are the places where it writes them;
+# what the class itself holds (kernel sizes, paddings, defaults) is left alone.
+
+
+_FUNCTIONS = ("get_inputs", "get_init_inputs")
+_LARGEST = 1 << 62
+
+
+def sizes_of(source: str) -> tuple[int, ...]:
+    """The distinct whole numbers of a task, ascending; those up to 4 are never sizes (axes, ranks)."""
+    finder = _Sizes({})
+    finder.read(ast.parse(source))
+    return tuple(sorted(finder.found))
+
+
+def resized(source: str, sizes: Mapping[int, int]) -> str:
+    """The task with other sizes.
+
+    Args:
+        source: of the task.
+        sizes: the new number for each one that changes.
+    """
+    tree = ast.parse(source)
+    _Sizes(sizes).read(tree)
+    return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+
+
+class _Sizes(ast.NodeTransformer):
+    """Finds the numbers and puts others in their place."""
+
+    def __init__(self, sizes: Mapping[int, int]) -> None:
+        self._sizes = sizes
+        self.found: set[int] = set()
+
+    def read(self, tree: ast.Module) -> None:
+        """Visit the statements that may hold sizes."""
+        for node in tree.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                node.value = cast(ast.expr, self.visit(node.value))
+            elif isinstance(node, ast.FunctionDef) and node.name in _FUNCTIONS:
+                node.body = [cast(ast.stmt, self.visit(part)) for part in node.body]
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """Replace the largest expressions that are numbers alone, such as `16 * 1024`."""
+        value = _number(node) if isinstance(node, ast.expr) else None
+        if value is None:
+            return self.generic_visit(node)
+        if value <= 4:
+            return node
+        self.found.add(value)
+        return ast.copy_location(ast.Constant(self._sizes[value]), node) if value in self._sizes else node
+
+
+def _number(node: ast.expr) -> int | None:
+    """The value of an expression of whole numbers, or None."""
+    if isinstance(node, ast.Constant):
+        return node.value if type(node.value) is int else None
+    if not isinstance(node, ast.BinOp):
+        return None
+    left, right = _number(node.left), _number(node.right)
+    if left is None or right is None or max(abs(left), abs(right)) > _LARGEST:
+        return None
+    return _value(node.op, left, right)
+
+
+def _value(operator: ast.operator, left: int, right: int) -> int | None:
+    if isinstance(operator, ast.Mult):
+        return left * right
+    if isinstance(operator, ast.Add):
+        return left + right
+    if isinstance(operator, ast.Sub):
+        return left - right
+    if isinstance(operator, ast.FloorDiv) and right:
+        return left // right
+    if isinstance(operator, ast.LShift | ast.Pow) and 0 <= right <= 62 and abs(left) <= 16:
+        return left << right if isinstance(operator, ast.LShift) else left**right
+    return None
+
+
+# How sizes are reduced: all by one power of two, or the largest ones halved one after another.
+
+
+KEPT, WIDTHS, FLOOR = 16, 128, 8
+"""Numbers up to the first stay what they are (channels of an image, kernel sizes), those up to the second (the width of
+a head) where a copy fits so; none gets below the third."""
+_MOST_TRIES = 120
+Sizes = Mapping[int, int]
+"""The new size for each one that changes."""
+
+
+def divided(sizes: Sequence[int], factor: int, distinct: bool = True, kept: int = KEPT) -> dict[int, int]:
+    """Sizes over one factor: odd ones stay odd, and with `distinct` different ones stay different and in order.
+
+    Where widths are kept, sizes keep the powers of two up to a width that divide them, and powers of two stay such:
+    kernels whose tiles fit the task rightly have no masks.
+
+    Args:
+        sizes: in order.
+        factor: that divides them.
+        distinct: whether different ones stay different.
+        kept: the largest one that stays what it is.
+    """
+    new: dict[int, int] = {}
+    last, widths = 0, {size for size in sizes if KEPT < size <= kept}
+    least = 2 * max(widths, default=0)  # as many groups as channels would leave nothing to normalise
+    for size in sizes:
+        if size <= kept:
+            continue
+        tile = _tile(size) if kept > KEPT else 1
+        value = max(FLOOR + size % 2, least + size % 2 if least else 0, _down(size, factor))
+        value = -(-value // tile) * tile
+        while distinct and (value <= last or value in widths):
+            value += _step(size, value, tile)
+        new[size], last = value, value
+    return new
+
+
+def _step(size: int, value: int, tile: int) -> int:
+    """From a new size to the next larger one."""
+    if tile > 1 and _is_power(size) and _is_power(value):
+        return value
+    return max(tile, 2 if value < 4 * KEPT else KEPT)
+
+
+def _down(size: int, factor: int) -> int:
+    value = max(1, size // factor)
+    return value + (size % 2 == 1 and value % 2 == 0)
+
+
+def halved(sizes: Sequence[int], fits: Callable[[Sizes], bool | None]) -> dict[int, int] | None:
+    """Halve the largest size that can be, again and again, until the task fits.
+
+    Args:
+        sizes: of the task.
+        fits: whether the task with these sizes fits; None if it is another task, or fails.
+
+    Returns:
+        The new sizes, or None if it never fits.
+    """
+    new = {size: size for size in sizes if size > 4}
+    stuck: set[int] = set()
+    for _ in range(_MOST_TRIES):
+        largest = max((size for size in new if new[size] > 4 and size not in stuck), key=new.__getitem__, default=None)
+        if largest is None:
+            return None
+        tried = {**new, largest: _down(new[largest], 2)}
+        answer = fits(tried)
+        if answer:
+            return tried
+        if answer is None or tried == new:
+            stuck.add(largest)
+        else:
+            new = tried
+    return None
+
+
+def varied(sizes: Sizes, random: Random) -> Iterator[dict[int, int]]:
+    """Sizes a little larger than these, at random; first many of them changed, then one."""
+    changeable = [size for size in sizes if size > KEPT]
+    for count in (len(changeable), max(1, len(changeable) // 2), 1, 1, 1):
+        chosen = random.sample(changeable, count) if changeable else []
+        yield {**sizes, **{size: _larger(size, sizes[size], random) for size in chosen}}
+
+
+def _larger(size: int, value: int, random: Random) -> int:
+    """A new size a quarter larger at most, or by one step, with as many factors of two as possible."""
+    tile = min(_tile(size), _tile(value))
+    if value < WIDTHS:
+        tile = max(2, min(tile, _power(value // 4)))
+    elif _is_power(size) and _is_power(value):
+        return value * random.choice((1, 2))
+    return value + tile * random.randint(0, max(1, value // 4 // tile))
+
+
+def _tile(size: int) -> int:
+    """The largest power of two up to a width that divides a size."""
+    return min(size & -size, WIDTHS)
+
+
+def _power(size: int) -> int:
+    """The largest power of two up to a size."""
+    return 1 << size.bit_length() >> 1
+
+
+def _is_power(size: int) -> bool:
+    return _power(size) == size
+
 
 _MOST_HALVINGS = 24
 

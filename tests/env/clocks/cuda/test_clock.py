@@ -14,15 +14,14 @@ from tests.env import programs
 from tests.env.pretend.pretend_gpu import PretendGpu
 from tests.env.pretend.simulated_gpu import Clock, SimulatedGpu
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.clocks.cuda import rounds, sides, timed_calls
+from verl_kernel.env.clocks.cuda import rounds, timed_calls
 from verl_kernel.env.clocks.cuda.clock import CudaClock
-from verl_kernel.env.clocks.cuda.samples import Round, Samples
+from verl_kernel.env.clocks.cuda.rounds import Round, Samples
 from verl_kernel.env.clocks.cuda.timed_calls import TimedCalls, summed
 from verl_kernel.env.comparison.compare import compare
 from verl_kernel.env.devices.cuda.device import memory_shares
 from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
-from verl_kernel.env.ipc.shared_memory import POISON, SharedMemory
-from verl_kernel.env.ipc.tensors import TensorSpec, flatten, place
+from verl_kernel.env.ipc.shared_memory import POISON, SharedMemory, TensorSpec, flatten, place
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
@@ -126,7 +125,6 @@ def reference():
 def measure(monkeypatch, reference):
     def run(world, model=None, peak=None, reference_ms=3.0, kernels=(), slowed=lambda: None, **options):
         monkeypatch.setattr(rounds, "time", world)
-        monkeypatch.setattr(sides, "time", world)
         monkeypatch.setattr(timed_calls, "device_kernels", lambda: nullcontext(dict(kernels)))
         alone = []
 
@@ -325,7 +323,7 @@ def test_the_published_protocol_warms_up_and_flushes_nothing(measure):
 def test_warm_times_may_lie_below_the_roofline_of_device_memory(measure):
     result, _ = measure(World(kernel=0.01), reference_ms=0.2, peak=1e-6, timing="kernelgym")
     assert result.refusal[0] == "impossible_time"  # of the cold times
-    one = sides.TimedCall(0.1, 0.1)
+    one = rounds.TimedCall(0.1, 0.1)
     assert Samples(1, [Round(one, one, 0.0, 0.0)] * 9).refusal(0.0) is None
 
 

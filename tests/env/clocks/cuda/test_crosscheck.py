@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.env.clocks.cuda.crosscheck import JITTER_MS, NullCall, TimedCall, hidden_ms, mismatch
+from verl_kernel.env.clocks.cuda.rounds import JITTER_MS, NullCall, TimedCall, hidden_ms, mismatch
 
 NULL = NullCall(typical=0.3, high=0.4)
 times = st.floats(0.0, 1e4)

@@ -3,7 +3,7 @@
 
 import pytest
 
-from verl_kernel.env.clocks.cuda.profile import load_kernels, profile_kernels
+from verl_kernel.env.clocks.cuda.clock import load_kernels, profile_kernels
 from verl_kernel.env.trace import TraceEvent
 
 OWN = "/scratch/kernel.py"

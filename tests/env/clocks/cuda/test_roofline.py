@@ -4,9 +4,9 @@
 import pytest
 import torch
 
-from verl_kernel.env.clocks.cuda.roofline import floor_ms, measured_roofline_ms, peak_gbs
-from verl_kernel.env.devices.op_reads import bytes_read
+from verl_kernel.env.clocks.cuda.clock import floor_ms, measured_roofline_ms, peak_gbs
 from verl_kernel.env.machine.roofline import Demand
+from verl_kernel.env.ops.reads import bytes_read
 
 x = torch.randn(256, 64)
 w = torch.randn(64, 32)

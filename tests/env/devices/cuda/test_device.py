@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.devices.cuda.facts import gpu_state, reason_names
+from verl_kernel.env.devices.cuda.driver import gpu_state, reason_names
 from verl_kernel.env.devices.poison import PoisonedAllocations, poison_free_blocks
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions

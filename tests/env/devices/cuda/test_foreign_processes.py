@@ -9,9 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from verl_kernel.env.devices.cuda.facts import compute_processes
-from verl_kernel.env.devices.cuda.foreign_processes import count_foreign
-from verl_kernel.env.devices.cuda.sharing import Sharing
+from verl_kernel.env.devices.cuda.driver import compute_processes, count_foreign
+from verl_kernel.env.devices.cuda.lock import Sharing
 from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError
 from verl_kernel.reward.options import parse_options

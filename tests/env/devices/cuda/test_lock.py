@@ -13,8 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from verl_kernel.env.devices.cuda import lock as device_lock
-from verl_kernel.env.devices.cuda.lock import DeviceLock
-from verl_kernel.env.devices.cuda.sharing import Sharing
+from verl_kernel.env.devices.cuda.lock import DeviceLock, Sharing
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.judge_process import evaluation_limit_s
 from verl_kernel.errors import InfraError

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.env.pretend.simulated_gpu import Clock, SimulatedGpu
-from verl_kernel.env.devices.cuda import timeline as gpu_timeline
+from verl_kernel.env.devices.cuda import stopwatch as gpu_timeline
 from verl_kernel.env.devices.cuda.stopwatch import WARM_UPS, Forward, Stopwatch, warm
 
 KERNEL_MS, HOST_MS = 0.05, 0.08

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from verl_kernel.env.devices.cuda.throttle import Throttle
+from verl_kernel.env.devices.cuda.driver import Throttle
 
 
 class NVMLError(Exception):

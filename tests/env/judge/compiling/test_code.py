@@ -10,18 +10,14 @@ from types import SimpleNamespace
 import pytest
 
 from tests.env.judge.compiling.test_process import UNIT, Pretended
-from verl_kernel.env.compilation.description import Description, Function, Launch, Unit
+from verl_kernel.env.compilation.description import Description, Function, Launch, Unit, function_texts
 from verl_kernel.env.compilation.outcome import UNKNOWN, Refusal
-from verl_kernel.env.compilation.texts import function_texts
 from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.ipc.channel import Channel
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.compiling import code as module
-from verl_kernel.env.judge.compiling.code import CodeStore, LaunchCode
-from verl_kernel.env.judge.compiling.code_service import CodeService
-from verl_kernel.env.judge.compiling.code_time import CodeTime
-from verl_kernel.env.judge.compiling.process import CompilingProcess
-from verl_kernel.env.judge.compiling.stopping import Stopping
+from verl_kernel.env.judge.compiling.code import CodeService, CodeStore, CodeTime, LaunchCode
+from verl_kernel.env.judge.compiling.process import CompilingProcess, Stopping
 from verl_kernel.env.judge.processes.runner import RunnerDied
 from verl_kernel.env.judge.processes.zygote import CompileZygote
 from verl_kernel.env.options import GymOptions

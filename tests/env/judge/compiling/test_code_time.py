@@ -11,7 +11,7 @@ from tests.env.judge.compiling.test_process import UNIT, Pretended
 from tests.env.judge.test_native_trials import HEAD, TASK
 from verl_kernel.env.compilation.targets import CODE_S, COMPILE_S
 from verl_kernel.env.judge import executing
-from verl_kernel.env.judge.compiling.code_time import CodeTime
+from verl_kernel.env.judge.compiling.code import CodeTime
 from verl_kernel.env.judge.compiling.process import CompilingProcess
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.judge.processes.own_time import backstop_s
@@ -113,7 +113,7 @@ def test_a_process_has_what_is_left_and_no_more_than_one_kernel_may_take():
 
 
 def test_a_machine_that_is_far_too_busy_ends_it_too(monkeypatch):
-    monkeypatch.setattr("verl_kernel.env.judge.compiling.code_time.WALL_FACTOR", 0.1)
+    monkeypatch.setattr("verl_kernel.env.judge.compiling.code.WALL_FACTOR", 0.1)
     spent = CodeTime(1.0)
     with spent.making():
         time.sleep(0.15)

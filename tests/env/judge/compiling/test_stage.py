@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.env.compilation.refused_programs import TASKS
-from verl_kernel.env.compilation import occupancy
-from verl_kernel.env.judge.compiling import code_time
+from verl_kernel.env.compilation import targets
+from verl_kernel.env.judge.compiling import code
 from verl_kernel.env.judge.compiling.process import CompilingProcess
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
@@ -158,7 +158,7 @@ def test_a_kernel_made_during_the_forward_is_compiled_with_what_it_captured(judg
 
 
 def test_a_kernel_that_never_stops_compiling_is_a_compile_error(judge, monkeypatch):
-    monkeypatch.setattr(code_time, "COMPILE_S", 1.0)
+    monkeypatch.setattr(code, "COMPILE_S", 1.0)
     result = judge.evaluate(TASK, program(UNROLLED))
     assert result.status is EvalStatus.COMPILE_ERROR and result.error.type == "CompileTimeout", result.error
     assert "line 7, in k" in result.error.message and "1 s" in result.error.message
@@ -183,7 +183,7 @@ def test_a_launch_that_the_description_leaves_out_is_forged(ungated):
 
 
 def test_a_grid_that_no_gpu_takes_is_a_compile_error(judge, monkeypatch):
-    monkeypatch.setattr(occupancy, "_GRID", (1, 1, 1))
+    monkeypatch.setattr(targets, "_GRID", (1, 1, 1))
     wide = judge.evaluate(TASK, program(launch="k[(2,)](x, y, out, 256, BLOCK=128)"))
     assert wide.status is EvalStatus.COMPILE_ERROR and "2 programs along x" in wide.error.message, wide.error
 

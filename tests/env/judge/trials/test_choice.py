@@ -6,8 +6,8 @@ import json
 import pytest
 
 from tests.env.programs import HONEST, REFERENCE
-from verl_kernel.env.judge.trials.choice import TrialChoice
-from verl_kernel.env.pool.scheduling.pins import Pin
+from verl_kernel.env.judge.trials.plan import TrialChoice
+from verl_kernel.env.pool.scheduling.scheduler import Pin
 from verl_kernel.env.pool.verdict_cache import verdict_key
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.task import Task

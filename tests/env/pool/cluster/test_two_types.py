@@ -13,7 +13,7 @@ from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.env.waiting import soon
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.cluster.gym import KernelGym
-from verl_kernel.env.pool.scheduling.pins import CHANGED
+from verl_kernel.env.pool.scheduling.scheduler import CHANGED
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import ConfigError

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.reference.defects.search import LEAST_MS, find_defects
-from verl_kernel.env.reference.defects.trials import DRAWN
+from verl_kernel.env.reference.defects.search import DRAWN, LEAST_MS, find_defects
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
 

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from verl_kernel.env.devices.cuda.stopwatch import Forward, Stopwatch, warm
-from verl_kernel.env.ipc.shared_memory import SharedMemory
-from verl_kernel.env.ipc.tensors import TensorSpec, flatten, unflatten
+from verl_kernel.env.ipc.shared_memory import SharedMemory, TensorSpec, flatten, unflatten
 from verl_kernel.env.trace import dump_events
 
 if TYPE_CHECKING:  # devices import clocks

@@ -21,8 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
 from verl_kernel.env.devices.op_recorder import WHOLE, whole
-from verl_kernel.env.tamper.callers import program_asks
-from verl_kernel.env.tamper.tripwire import WIRE
+from verl_kernel.env.tamper.tripwire import WIRE, program_asks
 
 CAPABILITY = (9, 0)
 """Compute capability shown to programs."""

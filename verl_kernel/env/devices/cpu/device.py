@@ -28,6 +28,8 @@ class CpuDevice(DeviceBackend):
 
     name = "cpu"
     timing_source = "simulated"
+    seals_traces = is_counted = True
+    compiles_itself = False
     has_executor = True
 
     def zygote_env(self) -> dict[str, str]:

@@ -16,10 +16,10 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 
-from verl_kernel.env.devices.cpu.launch_requests import Range
-from verl_kernel.env.devices.op_mode import DispatchMode, changed
-from verl_kernel.env.devices.poison import ALLOCATING_OPS
+from verl_kernel.env.devices.cpu.link import Range
 from verl_kernel.env.ipc.execution_messages import Fresh
+from verl_kernel.env.ops.mode import DispatchMode, changed
+from verl_kernel.env.ops.table import Trait, op_of
 
 
 @dataclass
@@ -105,7 +105,7 @@ class _Watch(DispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func._schema.name in ALLOCATING_OPS:
+        if Trait.ALLOCATES in op_of(func).traits:
             for tensor in pytree.tree_leaves(result):
                 self._allocations.add(tensor)
         elif func._schema.is_mutable:

@@ -22,8 +22,7 @@ from verl_kernel.env.compilation.outcome import PASSED_OVER
 from verl_kernel.env.devices.cpu.descriptions import Descriptions
 from verl_kernel.env.devices.cpu.fresh import ALLOCATIONS
 from verl_kernel.env.devices.cpu.kernel_source import is_kernel
-from verl_kernel.env.devices.cpu.launch_requests import Range, grid_sizes
-from verl_kernel.env.devices.cpu.link import NotRun
+from verl_kernel.env.devices.cpu.link import NotRun, Range, grid_sizes
 from verl_kernel.env.devices.cpu.state import STATE
 from verl_kernel.env.devices.op_recorder import OpRecorder
 from verl_kernel.env.executor.flow.origins import Kind

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from verl_kernel.env.devices.cpu import tables
-from verl_kernel.env.devices.cpu.launch_requests import Granted, Range, covered, tensors_among
+from verl_kernel.env.devices.cpu import link
+from verl_kernel.env.devices.cpu.link import Granted, Range, covered, tensors_among
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.trace import TraceEvent
 
@@ -60,9 +60,9 @@ class LaunchState:
         """
         self._number += not self.is_tried
         self.tensors = tensors_among(arguments)
-        self.tables = tables.tables(self.tensors) if self.has_data else []
+        self.tables = link.tables(self.tensors) if self.has_data else []
         given = len(self.tensors)
-        self.tensors += tables.reached(self.tables)
+        self.tensors += link.reached(self.tables)
         self.ranges = [self.granted.memory(tensor) for tensor in self.tensors]
         whole = self.ranges[given:] if self.has_data else self.ranges  # a table's word leads to any place of a tensor
         self.views = covered(self.tensors[:given], self.ranges[:given]) | {place: place for place in whole}

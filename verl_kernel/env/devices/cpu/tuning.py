@@ -15,7 +15,7 @@ from triton.runtime.autotuner import Autotuner
 
 from verl_kernel.env.devices.cpu.state import STATE
 from verl_kernel.env.machine.machine import Machine
-from verl_kernel.env.machine.timeline import time_ms
+from verl_kernel.env.machine.price import time_ms
 
 MOST_CONFIGURATIONS = 8
 """Configurations of a kernel that are compiled and tried; of more, some evenly from the whole list."""

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from verl_kernel.env.devices.cuda import memory_shares
-from verl_kernel.env.devices.cuda.facts import gpu_state
-from verl_kernel.env.devices.cuda.sharing import SharedDevice, Sharing
+from verl_kernel.env.devices.cuda.driver import gpu_state
+from verl_kernel.env.devices.cuda.lock import SharedDevice, Sharing
 from verl_kernel.env.devices.op_recorder import OpRecorder
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.sandbox import gpu_isolation, gpu_variables
+from verl_kernel.env.sandbox import gpu_isolation
 from verl_kernel.env.sandbox.isolation import IsolationProfile
 from verl_kernel.env.trace import TraceEvent
 from verl_kernel.errors import EnvironmentNotReady, InfraError
@@ -46,7 +46,7 @@ class CudaDevice(SharedDevice):
     def zygote_env(self) -> dict[str, str]:
         """Which GPU, and how torch may find out that there is one without touching it."""
         fixed = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "CUDA_MODULE_LOADING": "LAZY", "OMP_NUM_THREADS": "1"}
-        return {**gpu_variables.kept(os.environ), **self._own_gpu(), **fixed}
+        return {**gpu_isolation.kept(os.environ), **self._own_gpu(), **fixed}
 
     def isolation(self) -> IsolationProfile:
         """The driver's files, the nodes of the judge's own GPU, compilers."""

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
 from verl_kernel.env.executor.ptx.program import (
     Address,
+    Constant,
     Group,
     Instruction,
     Not,
@@ -16,7 +19,7 @@ from verl_kernel.env.executor.ptx.program import (
     Program,
     Register,
     Special,
-)  # fmt: skip
+)
 
 _NO_RESULT = frozenset(
     "st bra bar barrier ret exit red trap membar fence nanosleep prefetch discard cp griddepcontrol call brkpt".split()
@@ -127,3 +130,119 @@ def _registers(operand: Operand) -> Iterator[str]:
         yield operand.register.name
     elif isinstance(operand, Address):
         yield from _registers(operand.base)
+
+
+# Registers that hold the same literal all the time.
+
+
+def constants(graph: Graph) -> dict[str, Constant]:
+    """The literal of each register that one instruction writes, a move of it."""
+    counts = Counter(name for names in graph.writes for name in names)
+    return {
+        item.operands[0].name: item.operands[1]
+        for item in graph.program.instructions
+        if item.root == "mov" and not item.guard
+        and isinstance(item.operands[0], Register) and isinstance(item.operands[1], Constant)
+        and counts[item.operands[0].name] == 1
+    }  # fmt: skip
+
+
+# Which registers never hold a subnormal float32, so that `.ftz` has nothing to change in them.
+
+
+_FLUSHES = frozenset("add sub mul fma min max abs neg ex2".split())
+
+
+def normal(graph: Graph) -> frozenset[str]:
+    """Start with all registers and take away what something else may write to, until nothing changes."""
+    known = {name for name, kind in graph.program.registers.items() if kind in ("b32", "f32")}
+    changed = True
+    while changed:
+        changed = False
+        for item, names in zip(graph.program.instructions, graph.writes, strict=True):
+            if not known.isdisjoint(names) and not _is_normal(item, known):
+                known.difference_update(names)
+                changed = True
+    return frozenset(known)
+
+
+def _is_normal(item: Instruction, known: Set[str]) -> bool:
+    """Whether an instruction writes no subnormal, given the registers that hold none."""
+    parts = item.opcode.split(".")
+    if item.root in _FLUSHES:
+        return parts[-1] == "f32" and "ftz" in parts
+    if item.root == "mov" and len(item.operands) == 2:
+        return holds_no_subnormal(item.operands[1], known)
+    if item.root == "selp" and parts[-1] in ("f32", "b32"):
+        return all(holds_no_subnormal(operand, known) for operand in item.operands[1:3])
+    return item.root == "cvt" and parts[-2] == "f32" and parts[-1] in ("s32", "u32")
+
+
+def holds_no_subnormal(operand: Operand, known: Set[str]) -> bool:
+    """Whether an operand is a constant or a register without subnormals."""
+    if isinstance(operand, Constant) and operand.text[:2] in ("0f", "0F"):
+        bits = int(operand.text[2:], 16)
+        return bool(bits >> 23 & 255) or not bits & 0x7FFFFFFF
+    return isinstance(operand, Register) and operand.name in known
+
+
+# Which registers hold something at a block's start that is still read.
+
+
+def live(graph: Graph) -> list[frozenset[str]]:
+    """For each block, and the kernel's end as the last one, the registers that it or a later one reads first."""
+    exposed, killed = zip(*(_block(graph, block.start, block.end) for block in graph.blocks), strict=True)
+    found: list[frozenset[str]] = [frozenset()] * (len(graph.blocks) + 1)
+    changed = True
+    while changed:
+        changed = False
+        for number in range(len(graph.blocks) - 1, -1, -1):
+            after = frozenset().union(*(found[follower] for follower in graph.blocks[number].successors))
+            before = exposed[number] | (after - killed[number])
+            changed |= before != found[number]
+            found[number] = before
+    return found
+
+
+def _block(graph: Graph, start: int, end: int) -> tuple[frozenset[str], frozenset[str]]:
+    """What a block reads before it writes, and what it surely writes."""
+    exposed: set[str] = set()
+    killed: set[str] = set()
+    for place in range(start, end):
+        exposed.update(name for name in graph.reads[place] if name not in killed)
+        killed.update(graph.writes[place])
+    return frozenset(exposed), frozenset(killed)
+
+
+# How many registers of a thread hold something at a time, before an assembler has chosen an order.
+
+
+_BITS = re.compile(r"\d+$")
+
+
+def pressure(program: Program) -> int:
+    """Most registers of 32 bits that are still read, at any instruction."""
+    graph = Graph(program)
+    before = live(graph)
+    words = {name: _words(kind) for name, kind in program.registers.items()}
+    return max((_in_block(graph, block, before, words) for block in graph.blocks), default=0)
+
+
+def _in_block(graph: Graph, block: Block, before: list[frozenset[str]], words: dict[str, int]) -> int:
+    alive = set[str]().union(*(before[follower] for follower in block.successors))
+    held = most = sum(words.get(name, 0) for name in alive)
+    for place in range(block.end - 1, block.start - 1, -1):
+        for name in set(graph.writes[place]) & alive:
+            alive.remove(name)
+            held -= words.get(name, 0)
+        for name in set(graph.reads[place]) - alive:
+            alive.add(name)
+            held += words.get(name, 0)
+        most = max(most, held)
+    return most
+
+
+def _words(kind: str) -> int:
+    """Registers that one of a type takes; predicates have their own."""
+    bits = _BITS.search(kind)
+    return -(-int(bits[0]) // 32) if bits else 0

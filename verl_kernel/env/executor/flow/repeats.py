@@ -3,13 +3,73 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from verl_kernel.env.executor.flow.graph import Block, Graph
-from verl_kernel.env.executor.flow.lanes import Lanes
+from verl_kernel.env.executor.flow.graph import CARRY, Block, Graph, ends_block, is_lane_dependent
 from verl_kernel.env.executor.ptx.program import BITS, Constant, Group, Instruction, Not, Operand, Pair, Register
+
+# Which registers hold the same in all lanes of a warp, and whether lanes may part.
+
+
+_BY_LANE = frozenset("shfl ldmatrix mma atom redux vote activemask match movmatrix addc subc madc call".split())
+_BRANCHES = frozenset({"bra", "ret", "exit"})
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """What lanes share."""
+
+    uniform: frozenset[str]
+    """Registers that hold one value for the whole warp."""
+    may_part: bool
+    """Whether some branch may be taken by a part of a warp's lanes."""
+
+
+def lanes(graph: Graph) -> Lanes:
+    """Find it out: first as if lanes never parted, and again where a branch shows that they may."""
+    uniform = _uniform(graph, may_part=False)
+    if not _parts(graph, uniform):
+        return Lanes(frozenset(uniform), may_part=False)
+    return Lanes(frozenset(_uniform(graph, may_part=True)), may_part=True)
+
+
+def _parts(graph: Graph, uniform: set[str]) -> bool:
+    return any(
+        item.root in _BRANCHES and item.guard is not None and item.guard.name not in uniform
+        for item in graph.program.instructions
+    )
+
+
+def _uniform(graph: Graph, *, may_part: bool) -> set[str]:
+    """Start with all registers and take away what depends on the lane, until nothing changes.
+
+    Where lanes may part, a register that is written in several places may hold what one of them wrote for some lanes.
+    """
+    instructions = graph.program.instructions
+    counts = Counter(name for names in graph.writes for name in names)
+    uniform = {name for name in graph.program.registers if not may_part or counts[name] <= 1} - {CARRY}
+    changed = True
+    while changed:
+        changed = False
+        for item, reads, writes in zip(instructions, graph.reads, graph.writes, strict=True):
+            if not uniform.isdisjoint(writes) and (_is_by_lane(item, may_part) or not uniform.issuperset(reads)):
+                uniform.difference_update(writes)
+                changed = True
+    return uniform
+
+
+def _is_by_lane(item: Instruction, may_part: bool) -> bool:
+    """Whether lanes get results of their own from equal operands."""
+    parts = item.opcode.split(".")
+    if item.root in _BY_LANE or "cc" in parts or is_lane_dependent(item):
+        return True
+    if item.root == "ld":
+        return "local" in parts or ("param" not in parts and may_part)
+    return may_part and item.guard is not None
+
 
 MANY = 1500
 """Instructions from which on a kernel's repetitions become loops; those on 64 bits a lane count twice."""
@@ -102,3 +162,101 @@ def _kind(item: Instruction, graph: Graph, lanes: Lanes, normal: frozenset[str])
         return operand.text if isinstance(operand, Constant) else operand
 
     return (item.opcode, *(shape(operand) for operand in item.operands))
+
+
+# Where long blocks are cut, which registers outlive a piece, and where a warp goes on after it returned.
+#
+# Time to generate code grows faster than a block's length, so none is longer than `LONGEST` instructions. Registers
+# that outlive a piece pass through memory; blocks are cut where few do. A repetition is a piece by itself.
+
+
+LONGEST = 96
+_ORDERED_LOADS = ("volatile", "acquire", "relaxed")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Instructions `start` to `end` of a block."""
+
+    start: int
+    end: int
+    after: frozenset[str]
+    """Registers that are read after it."""
+    kept: dict[int, frozenset[str]]
+    """Registers that each instruction leaves to what comes after the piece."""
+    repeat: Repeat | None = None
+
+
+def pieces(graph: Graph, living: list[frozenset[str]], repeats: list[list[Repeat]]) -> list[list[Piece]]:
+    """The pieces of each block, given what is read from each block on, and what it repeats."""
+    return [list(_pieces(graph, *both, living)) for both in zip(graph.blocks, repeats, strict=True)]
+
+
+def _pieces(graph: Graph, block: Block, repeats: list[Repeat], living: list[frozenset[str]]) -> Iterator[Piece]:
+    after = frozenset().union(*(living[follower] for follower in block.successors))
+    counts = [len(names) for names in _live(graph, block, after)][::-1]
+    ends = sorted({*_cuts(block, repeats, counts), block.end})
+    known = {block.end: after}
+    place = block.end
+    for names in _live(graph, block, after):
+        place -= 1
+        if place in ends:
+            known[place] = frozenset(names)
+    begun = {item.start: item for item in repeats}
+    for start, end in zip([block.start, *ends], ends, strict=False):
+        yield Piece(start, end, known[end], _kept(graph, start, end, known[end]), begun.get(start))
+
+
+def _live(graph: Graph, block: Block, after: frozenset[str]) -> Iterator[set[str]]:
+    """Registers that are read from each instruction of a block on, from the last one to the first."""
+    names = set(after)
+    for place in range(block.end - 1, block.start - 1, -1):
+        names.difference_update(graph.writes[place])
+        names.update(graph.reads[place])
+        yield names
+
+
+def _cuts(block: Block, repeats: list[Repeat], counts: list[int]) -> Iterator[int]:
+    """Instructions at which a block is cut: around what repeats, else where few registers are read on."""
+    start = block.start
+    for repeat in (*repeats, Repeat(block.end, 0, 0)):
+        while repeat.start - start > LONGEST:
+            window = range(start + LONGEST // 2, start + LONGEST)
+            start = min(window, key=lambda place: counts[place - block.start])
+            yield start
+        if block.start < repeat.start < block.end:
+            yield repeat.start
+        start = repeat.end
+        if start < block.end:
+            yield start
+
+
+def _kept(graph: Graph, start: int, end: int, after: frozenset[str]) -> dict[int, frozenset[str]]:
+    """The last write of each register that is read later."""
+    left, found = set(after), {}
+    for place in range(end - 1, start - 1, -1):
+        if names := left.intersection(graph.writes[place]):
+            found[place] = frozenset(names)
+            left -= names
+    return found
+
+
+def resumed(graph: Graph) -> frozenset[int]:
+    """Blocks at which a warp goes on after it returned: behind barriers, and at loops in which it may wait."""
+    found = set()
+    for number, block in enumerate(graph.blocks):
+        last = graph.program.instructions[block.end - 1]
+        if last.root in ("bar", "barrier") and ends_block(last):
+            found.add(number + 1)
+        if last.root == "bra" and graph.target(last) <= number and may_wait(graph, graph.target(last), number):
+            found.add(graph.target(last))
+    return frozenset(found)
+
+
+def may_wait(graph: Graph, first: int, last: int) -> bool:
+    """Whether a loop from one block to another reads what other warps may change."""
+    items = graph.program.instructions[graph.blocks[first].start : graph.blocks[last].end]
+    return any(
+        item.root == "atom" or (item.root == "ld" and any(word in item.modifiers for word in _ORDERED_LOADS))
+        for item in items
+    )

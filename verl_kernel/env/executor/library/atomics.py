@@ -6,7 +6,7 @@ from __future__ import annotations
 from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.library import accesses, checks
 from verl_kernel.env.executor.library.checks import Checked
-from verl_kernel.env.executor.library.function import Function
+from verl_kernel.env.executor.library.context import Function
 from verl_kernel.env.executor.lowering import floats
 from verl_kernel.env.executor.lowering.writer import FLOATS, SCALAR, WIDE, Form, Key
 from verl_kernel.env.executor.ptx.program import BITS

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.library.accesses import gathered, scatter
-from verl_kernel.env.executor.library.function import MASK, Function
+from verl_kernel.env.executor.library.context import MASK, Function
 from verl_kernel.env.executor.lowering.writer import WIDE, Key
 
 ADDRESSES, STAMPS = WIDE.ints(64), WIDE.ints(32)

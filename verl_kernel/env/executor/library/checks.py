@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from verl_kernel.env.executor.library import context
-from verl_kernel.env.executor.library.function import Function, stride
+from verl_kernel.env.executor.library.context import Function, stride
 from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from verl_kernel.env.executor.library import context, traffic
-from verl_kernel.env.executor.library.function import filled
+from verl_kernel.env.executor.library.context import filled
 from verl_kernel.env.executor.library.rereads import thin_text
 
 _TEXT = """

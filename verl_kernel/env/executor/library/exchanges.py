@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from verl_kernel.env.executor.library.accesses import gathered
-from verl_kernel.env.executor.library.function import MASK, Function, stride
+from verl_kernel.env.executor.library.context import MASK, Function, stride
 from verl_kernel.env.executor.lowering.writer import WIDE, Key
 
 _WORDS = WIDE.ints(32)

@@ -8,8 +8,8 @@ it before all have come there. A warp that waits in a loop for others gives up i
 from __future__ import annotations
 
 from verl_kernel.env.executor.library import context
+from verl_kernel.env.executor.library.context import filled
 from verl_kernel.env.executor.library.endings import endings_text
-from verl_kernel.env.executor.library.function import filled
 
 ENDED, YIELDS = -1, 1 << 24
 """What a warp returns when it has ended; what is added to the place at which it gives up its turn."""

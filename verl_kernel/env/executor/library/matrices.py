@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.library import checks, context
 from verl_kernel.env.executor.library.accesses import give_back, result_type, shared_lanes
-from verl_kernel.env.executor.library.function import Function
+from verl_kernel.env.executor.library.context import Function
 from verl_kernel.env.executor.lowering import floats
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 

@@ -9,7 +9,7 @@ enough, the places are halved, and those that go are taken out (`vk_thin`).
 from __future__ import annotations
 
 from verl_kernel.env.executor.library import context
-from verl_kernel.env.executor.library.function import Function, filled
+from verl_kernel.env.executor.library.context import Function, filled
 
 LOG_USED, LOG_MASK, LOG_SALT, LOG_HEAD = range(4)
 """Words of the log: how many records there are; bits of a hash that must be 0; what hashes are mixed with; then

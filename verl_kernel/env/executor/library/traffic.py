@@ -10,10 +10,75 @@ Buffers are counted by what goes there. Of what blocks load a sample is written 
 
 from __future__ import annotations
 
+from functools import reduce
+
 from verl_kernel.env.executor.library import context, rereads
-from verl_kernel.env.executor.library.function import Function
+from verl_kernel.env.executor.library.context import Function
 from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
+
+# Passes that a warp's access to shared memory takes: over 32 banks of 4 bytes, each of which gives one word a pass.
+#
+# A site's first access of a launch is looked at, and then one of 61: a number that no number of warps, which take
+# turns, has a divisor in common with.
+
+
+_EACH = 61
+_BANKED = 128
+"""Bytes of all banks."""
+_NUMBERS = WIDE.ints(32)
+
+
+def count_passes(made: Function, size: int, lanes: str, phase: int = LANES) -> None:
+    """Count the passes of some accesses to `%addresses`, whose lanes are served so many at a time."""
+    left = made.site(sites.LEFT)
+    made.branch(made.op(f"icmp eq i64 {left}, 0"), "sample", "sampled")
+    made.label("sample")
+    found = made.op(made.call("i64", ("passes", max(4, size), phase), f"{_NUMBERS} %addresses", f"i32 {lanes}"))
+    made.add_to(made.word("%site", sites.PASSES), found)
+    made.add_to(made.word("%site", sites.SAMPLES), "1")
+    made.do("br label %sampled")
+    made.label("sampled")
+    last = made.op(f"phi i64 [ {left}, %entry ], [ {_EACH}, %sample ]")
+    made.do(f"store i64 {made.op(f'sub i64 {last}, 1')}, ptr {made.word('%site', sites.LEFT)}")
+
+
+def passes_text(key: Key) -> tuple[Function, str]:
+    """`passes_<bytes>_<phase>(addresses, lanes)`: in each phase, the most different words that one bank has to give."""
+    made, size, phase = Function(), int(key[1]), int(key[2])
+    banks, phases = _BANKED // size, LANES // phase
+    words = made.op(f"lshr {_NUMBERS} %addresses, {WIDE.const(32, size.bit_length() - 1)}")
+    for name, length in (("held", LANES), ("counts", phases * banks), ("most", phases)):
+        made.do(f"%{name} = alloca [{length} x i32], align 64")
+    made.do(f"store {_NUMBERS} {words}, ptr %held")
+    made.do(f"store [{phases * banks} x i32] zeroinitializer, ptr %counts")
+    made.do(f"store [{phases} x i32] zeroinitializer, ptr %most")
+    made.each_lane("%lanes", "entry", lambda lane: _word(made, words, lane, banks, phase))
+    total = made.op("add i64 0, 0")
+    for number in range(phases):
+        most = made.op(f"load i32, ptr {made.op(f'getelementptr i32, ptr %most, i32 {number}')}")
+        total = made.op(f"add i64 {total}, {made.op(f'zext i32 {most} to i64')}")
+    made.do(f"ret i64 {total}")
+    return made, made.text("i64", key, (f"{_NUMBERS} %addresses", "i32 %lanes"))
+
+
+def _word(made: Function, words: str, lane: str, banks: int, phase: int) -> None:
+    """Let a bank give a lane's word, unless it gives it to an earlier lane of the phase."""
+    word = made.op(f"load i32, ptr {made.op(f'getelementptr i32, ptr %held, i32 {lane}')}")
+    equal = made.bits(made.op(f"icmp eq {_NUMBERS} {words}, {made.splat('i32', word)}"))
+    number = made.op(f"udiv i32 {lane}, {phase}")
+    here = made.op(f"shl i32 {(1 << phase) - 1 if phase < LANES else -1}, {made.op(f'mul i32 {number}, {phase}')}")
+    below = made.op(f"sub i32 {made.op(f'shl i32 1, {lane}')}, 1")
+    earlier = made.op(f"and i32 {made.op(f'and i32 {equal}, %lanes')}, {made.op(f'and i32 {here}, {below}')}")
+    is_new = made.op(f"zext i1 {made.op(f'icmp eq i32 {earlier}, 0')} to i32")
+    bank = made.op(f"add i32 {made.op(f'and i32 {word}, {banks - 1}')}, {made.op(f'mul i32 {number}, {banks}')}")
+    at = made.op(f"getelementptr i32, ptr %counts, i32 {bank}")
+    now = made.op(f"add i32 {made.op(f'load i32, ptr {at}')}, {is_new}")
+    made.do(f"store i32 {now}, ptr {at}")
+    most_at = made.op(f"getelementptr i32, ptr %most, i32 {number}")
+    old = made.op(f"load i32, ptr {most_at}")
+    made.do(f"store i32 {made.overloaded('umax', 'i32', now, old)}, ptr {most_at}")
+
 
 SECTOR, LINE = 32, 128
 USE_WORDS = 4
@@ -231,3 +296,66 @@ def _add_up(made: Function, verb: str, ends: dict[str, tuple[str, str, str, str]
             old = made.op(f"load i64, ptr {at}")
             made.do(f"store i64 {made.op(chosen(made, old, value))}, ptr {at}")
     made.do("ret void")
+
+
+# How much of a product of matrices is of nothing, in native code.
+#
+# A row of A, a column of B or a place along k counts as nothing where the product has zeros there only, as where a
+# tile reaches beyond a tensor. Single zeros are data. The lanes' registers are those of library/matrices.py.
+
+
+_ROWS, _COLUMNS, _TOGETHER = 16, 8, 4
+"""Of a product; lanes that hold a row, or a column."""
+
+
+def voids_text(key: Key) -> tuple[Function, str]:
+    """`voids_<k>_<count>_<word>(a..., b..., ctx)`: add the operations on nothing to a word of the launch's work.
+
+    A register holds `count` elements along k.
+    """
+    made, (depth, count, word) = Function(), map(int, key[1:4])
+    halves = depth // (_TOGETHER * count)
+    first = [_filled(made, f"%a{place}") for place in range(2 * halves)]
+    second = [_filled(made, f"%b{place}") for place in range(halves)]
+    rows = made.op(f"add i32 {_groups(made, first[::2])}, {_groups(made, first[1::2])}")
+    area = made.op(f"mul i32 {rows}, {_groups(made, second)}")
+    places = [
+        _counted(made, made.op(f"and i32 {_along(made, pair)}, {_along(made, [other])}"))
+        for pair, other in zip(zip(first[::2], first[1::2], strict=True), second, strict=True)
+    ]
+    used = made.op(f"mul i32 {area}, {reduce(lambda one, other: made.op(f'add i32 {one}, {other}'), places)}")
+    total = _ROWS * _COLUMNS * _TOGETHER * halves
+    void = made.op(f"mul i32 {made.op(f'sub i32 {total}, {used}')}, {2 * count}")
+    made.add_to(made.word(made.context(context.WORK), WORK_VOID + word), made.op(f"zext i32 {void} to i64"))
+    made.do("ret void")
+    names = [f"%a{place}" for place in range(2 * halves)] + [f"%b{place}" for place in range(halves)]
+    return made, made.text("void", key, [*(f"{WIDE.ints(32)} {name}" for name in names), "ptr %ctx"])
+
+
+def _filled(made: Function, register: str) -> str:
+    """A bit for each lane whose register is not zero."""
+    return made.bits(made.op(f"icmp ne {WIDE.ints(32)} {register}, zeroinitializer"))
+
+
+def _any(made: Function, masks: list[str]) -> str:
+    return reduce(lambda one, other: made.op(f"or i32 {one}, {other}"), masks)
+
+
+def _groups(made: Function, masks: list[str]) -> str:
+    """How many rows, or columns, hold anything."""
+    found = _any(made, masks)
+    for step in (1, 2):
+        found = made.op(f"or i32 {found}, {made.op(f'lshr i32 {found}, {step}')}")
+    return _counted(made, made.op(f"and i32 {found}, {0x11111111}"))
+
+
+def _along(made: Function, masks: list[str] | tuple[str, ...]) -> str:
+    """A bit for each place along k that holds anything."""
+    found = _any(made, list(masks))
+    for step in (LANES // 2, LANES // 4, LANES // 8):
+        found = made.op(f"or i32 {found}, {made.op(f'lshr i32 {found}, {step}')}")
+    return made.op(f"and i32 {found}, {(1 << _TOGETHER) - 1}")
+
+
+def _counted(made: Function, mask: str) -> str:
+    return made.overloaded("ctpop", "i32", mask)

@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Mapping
 
-from verl_kernel.env.executor.flow.constants import constants
-from verl_kernel.env.executor.flow.graph import CARRY, Graph
-from verl_kernel.env.executor.flow.lanes import Lanes
-from verl_kernel.env.executor.flow.normal import holds_no_subnormal, normal
-from verl_kernel.env.executor.lowering import literals
-from verl_kernel.env.executor.lowering.frame import Frame
-from verl_kernel.env.executor.lowering.order import Order
+from verl_kernel.env.executor.flow.graph import CARRY, Graph, constants, holds_no_subnormal, normal
+from verl_kernel.env.executor.flow.repeats import Lanes
+from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.lowering.sites import Sites
 from verl_kernel.env.executor.lowering.writer import FLOATS, LANES, SCALAR, WIDE, Form, Writer
 from verl_kernel.env.executor.ptx.program import (
@@ -28,7 +25,165 @@ from verl_kernel.env.executor.ptx.program import (
     Special,
     Symbol,
     Unused,
-)  # fmt: skip
+)
+
+# The numbers that stand in PTX.
+
+
+def bits_of(text: str, bits: int) -> int:
+    """The bits of a literal, in a register of so many."""
+    if text in ("true", "false"):
+        return int(text == "true")
+    kind, digits = text[:2].lower(), text.rstrip("U")
+    if kind == "0f":
+        value = int(text[2:], 16)
+        return _float_bits(struct.unpack("<f", struct.pack("<I", value))[0], 64) if bits == 64 else value
+    if kind == "0d":
+        return _float_bits(struct.unpack("<d", struct.pack("<Q", int(text[2:], 16)))[0], bits)
+    if kind != "0x" and set(text) & set(".eE"):
+        return _float_bits(float(text), bits)
+    is_octal = text.startswith("0") and kind != "0x"
+    return int(digits, 8 if is_octal else 0)
+
+
+def _float_bits(value: float, bits: int) -> int:
+    """A floating literal, which is a float64 that is rounded where it is used."""
+    kind, whole = ("<d", "<Q") if bits == 64 else ("<f", "<I")
+    return int(struct.unpack(whole, struct.pack(kind, value))[0])
+
+
+# Where a warp keeps registers that outlive a piece of code.
+
+
+ALIVE, PLACES, FIRST = 0, 64, 192
+"""Offsets: lanes that have not ended, the block that each lane waits for, the first register."""
+
+
+class Frame:
+    """Places of registers in a warp's frame."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, int] = {}
+        self._used = FIRST
+        self._lent: dict[str, tuple[int, int]] = {}
+        self._free: dict[tuple[int, int], list[int]] = {}
+
+    def add(self, registers: Iterable[tuple[str, int, bool]]) -> None:
+        """Give registers a place: their names, bits, and whether all lanes share them."""
+        for name, bits, is_uniform in registers:
+            if name not in self.places:
+                self.places[name] = self._new(*_shape(bits, is_uniform))
+
+    def lend(self, registers: Iterable[tuple[str, int, bool]]) -> None:
+        """As `add`, until `take_back`; of registers that have none."""
+        for name, bits, is_uniform in registers:
+            if name not in self.places:
+                shape = self._lent[name] = _shape(bits, is_uniform)
+                free = self._free.get(shape)
+                self.places[name] = free.pop() if free else self._new(*shape)
+
+    def take_back(self, still: frozenset[str] = frozenset()) -> None:
+        """Let others have the places that were lent to registers which nothing reads any more."""
+        self.free(sorted(self._lent.keys() - still))
+
+    def free(self, names: Iterable[str]) -> None:
+        """Take back the places of those of some registers that have a lent one."""
+        for name in [name for name in names if name in self._lent]:
+            self._free.setdefault(self._lent.pop(name), []).append(self.places.pop(name))
+
+    def _new(self, size: int, step: int) -> int:
+        start = -(-self._used // step) * step
+        self._used = start + size
+        return start
+
+    @property
+    def bytes(self) -> int:
+        """Its length, a multiple of 64."""
+        return -(-self._used // 64) * 64
+
+
+def _shape(bits: int, is_uniform: bool) -> tuple[int, int]:
+    """Bytes of a register's place, and what it must be a multiple of."""
+    size = max(8, bits) // 8
+    return (8, 8) if is_uniform and size <= 8 else (size, 16) if is_uniform else (size * 32, 64)
+
+
+# Which instructions may put accesses of several blocks in order (PTX ISA, "Memory Consistency Model").
+
+
+_STRONG = ("relaxed", "acquire", "release", "acq_rel", "volatile")
+_FENCES = ("membar", "fence")
+
+
+class Order:
+    """What a kernel's atomics, strong loads and stores, and fences may do."""
+
+    def __init__(self, graph: Graph) -> None:
+        items = graph.program.instructions
+        self._read: dict[str, list[Instruction]] = {}
+        for item, names in zip(items, graph.reads, strict=True):
+            for name in names:
+                self._read.setdefault(name, []).append(item)
+        self._writes = dict(zip(map(id, items), graph.writes, strict=True))
+        self._has_fences = any(_is_fence(item) for item in items)
+        self.learns = any(self._learns(item) for item in items)
+        """Whether a block may find out what another one has done: if not, none is ever after another."""
+
+    def _learns(self, item: Instruction) -> bool:
+        return bool(self._reading(item) & context.ACQUIRES) or (self._has_fences and bool(self._reading(item)))
+
+    def _reading(self, item: Instruction) -> int:
+        """Marks of what it finds out; nothing if its result is thrown away."""
+        if not is_strong(item) or item.root not in ("atom", "ld"):
+            return 0
+        if not any(other is not item for name in self._writes[id(item)] for other in self._read.get(name, ())):
+            return 0
+        acquires = {"acquire", "acq_rel"} & set(item.modifiers)
+        return context.READS | (context.ACQUIRES if acquires else 0)
+
+    def marks(self, item: Instruction) -> tuple[int, int]:
+        """Marks of what it finds out, and of what it tells; 0 for nothing, or if no block learns."""
+        if not self.learns or not is_strong(item):
+            return 0, 0
+        reading = self._reading(item)
+        if not self._has_fences and not reading & context.ACQUIRES:
+            reading = 0
+        if item.root == "ld":
+            return reading, 0
+        writing = context.WRITES | (context.REPLACES if item.root == "st" else 0)
+        return reading, writing | (context.RELEASES if {"release", "acq_rel"} & set(item.modifiers) else 0)
+
+
+def is_strong(item: Instruction) -> bool:
+    """Whether it is an atomic, or a load or store of global memory that may meet those of other blocks (not weak)."""
+    if "global" not in item.modifiers or "cta" in item.modifiers:
+        return False
+    return item.root in ("atom", "red") or (item.root in ("ld", "st") and bool(set(_STRONG) & set(item.modifiers)))
+
+
+def is_of_block(item: Instruction) -> bool:
+    """Whether it is an atomic on global memory that is none for other blocks."""
+    return item.root in ("atom", "red") and {"global", "cta"} <= {*item.modifiers}
+
+
+def _is_fence(item: Instruction) -> bool:
+    return item.root in _FENCES and "cta" not in item.modifiers and "proxy" not in item.modifiers
+
+
+def tell(body: Body, marks: int, address: str, lanes: str) -> None:
+    """Call what keeps account of it, where races are watched."""
+    if marks:
+        site = body.site("order", 0)
+        body.do(
+            body.call("void", ("order", marks), f"{WIDE.ints(64)} {address}", f"i32 {lanes}", "ptr %ctx", f"ptr {site}")
+        )
+
+
+def tell_fence(body: Body) -> None:
+    """As `tell`, of a fence."""
+    if body.order.learns and _is_fence(body.item):
+        tell(body, context.FENCES, "zeroinitializer", body.condition_bits())
+
 
 SPECIALS = {
     "%ctaid.x": "%ctaid_x", "%ctaid.y": "%ctaid_y", "%ctaid.z": "%ctaid_z", "%nctaid.x": "%nctaid_x",
@@ -249,7 +404,7 @@ class Body(Writer):
 
     def literal(self, text: str, bits: int) -> int:
         """The bits of a literal."""
-        return literals.bits_of(text, bits)
+        return bits_of(text, bits)
 
     def _symbol(self, name: str, bits: int, form: Form) -> str:
         """Address of a variable, a table or a parameter, in its own space (raises NotKnown if there is none)."""

@@ -10,12 +10,12 @@ from verl_kernel.env.executor.lowering.floats import (
     narrow,
     rectified,
     saturated,
+    stepped,
+    to_odd,
     widen,
 )
 from verl_kernel.env.executor.lowering.integers import is_signed
-from verl_kernel.env.executor.lowering.modifiers import Modifiers
-from verl_kernel.env.executor.lowering.opcodes import opcode
-from verl_kernel.env.executor.lowering.rounding import stepped, to_odd
+from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
 from verl_kernel.env.executor.lowering.writer import FLOATS, WIDE, Form, mangled
 from verl_kernel.env.executor.ptx.program import BITS, Register
 

@@ -6,17 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from verl_kernel.env.executor.errors import NotKnown
-from verl_kernel.env.executor.flow.graph import CARRY, Graph
-from verl_kernel.env.executor.flow.lanes import lanes
-from verl_kernel.env.executor.flow.liveness import live
-from verl_kernel.env.executor.flow.pieces import Piece, pieces, resumed
-from verl_kernel.env.executor.flow.repeats import Repeat, repeats
+from verl_kernel.env.executor.flow.graph import CARRY, Graph, live
+from verl_kernel.env.executor.flow.repeats import Piece, Repeat, lanes, pieces, repeats, resumed
 from verl_kernel.env.executor.library import context
-from verl_kernel.env.executor.lowering import approximations, bits, conversions, integers, memory, moves  # noqa: F401
-from verl_kernel.env.executor.lowering.body import Body, variable
-from verl_kernel.env.executor.lowering.control import NOWHERE, SLICE, Control
-from verl_kernel.env.executor.lowering.frame import ALIVE, PLACES, Frame
-from verl_kernel.env.executor.lowering.loops import Loop
+from verl_kernel.env.executor.lowering import conversions, floats, integers, memory, moves  # noqa: F401
+from verl_kernel.env.executor.lowering.body import ALIVE, PLACES, Body, Frame, variable
+from verl_kernel.env.executor.lowering.control import NOWHERE, SLICE, Control, Loop
 from verl_kernel.env.executor.lowering.opcodes import lower
 from verl_kernel.env.executor.lowering.sites import Site
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key, lane_list

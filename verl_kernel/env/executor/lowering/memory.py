@@ -5,11 +5,9 @@ from __future__ import annotations
 
 from verl_kernel.env.executor.library.matrices import FACTORS, registers
 from verl_kernel.env.executor.library.traffic import VOID_UNITS
-from verl_kernel.env.executor.lowering import order
-from verl_kernel.env.executor.lowering.body import Body
-from verl_kernel.env.executor.lowering.modifiers import Modifiers
+from verl_kernel.env.executor.lowering.body import Body, is_of_block, is_strong, tell
 from verl_kernel.env.executor.lowering.moves import converged, load_parameter
-from verl_kernel.env.executor.lowering.opcodes import opcode
+from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
 from verl_kernel.env.executor.lowering.writer import WIDE
 from verl_kernel.env.executor.ptx.program import BITS, Constant, Group, Operand
 
@@ -85,7 +83,7 @@ def load(body: Body, modifiers: Modifiers) -> None:
     result = "{" + ", ".join([WIDE.ints(bits)] * len(targets)) + "}"
     value = body.op(_access(body, "load", space, bits, len(targets), result, ()))
     if marks := body.order.marks(body.item)[0]:
-        order.tell(body, marks, body.address(body.item.operands[1], 64), body.condition_bits())
+        tell(body, marks, body.address(body.item.operands[1], 64), body.condition_bits())
     for place, target in enumerate(targets):
         part = body.op(f"extractvalue {result} {value}, {place}")
         width = body.width(getattr(target, "name", "")) if hasattr(target, "name") else bits
@@ -110,7 +108,7 @@ def store(body: Body, modifiers: Modifiers) -> None:
     values = tuple(body.read(item, bits, WIDE) for item in sources)
     body.do(_access(body, "store", space, bits, len(sources), "void", values))
     if marks := body.order.marks(body.item)[1]:
-        order.tell(body, marks, body.address(body.item.operands[0], 64), body.condition_bits())
+        tell(body, marks, body.address(body.item.operands[0], 64), body.condition_bits())
 
 
 def _access(body: Body, verb: str, space: str, bits: int, count: int, result: str, values: tuple[str, ...]) -> str:
@@ -120,7 +118,7 @@ def _access(body: Body, verb: str, space: str, bits: int, count: int, result: st
     width = 32 if room == "shared" else 64
     address = body.address(operand, width)
     arguments = [f"{WIDE.ints(width)} {address}", f"i32 {body.condition_bits()}", "ptr %ctx"]
-    strong = ("strong",) if order.is_strong(body.item) else ()
+    strong = ("strong",) if is_strong(body.item) else ()
     arguments.append(f"ptr {body.site(' '.join((room, *strong, verb)), bits * count // 8)}")
     if room == "local":
         arguments.append("i32 %warpid")
@@ -172,7 +170,7 @@ def atomic(body: Body, modifiers: Modifiers) -> None:
     width = 32 if room == "shared" else 64
     address = body.address(operands[0], width)
     site = body.site(f"{room} atomic", count * bits // 8)
-    lanes, scope = body.condition_bits(), ("block",) if order.is_of_block(body.item) else ()
+    lanes, scope = body.condition_bits(), ("block",) if is_of_block(body.item) else ()
     values = [body.read(item, bits, WIDE) for item in _counted(body, operands[1], count)]
     targets = () if is_red else _counted(body, body.item.operands[0], count)
     for place, new in enumerate(values):
@@ -203,11 +201,11 @@ def _tell(body: Body, change: str, address: str, lanes: str, old: str, compared:
     """Tell what an atomic may put in order; one that compares and finds another value changes nothing."""
     reading, writing = body.order.marks(body.item)
     if change == "cas" and writing:
-        order.tell(body, reading, address, lanes)
+        tell(body, reading, address, lanes)
         equal = body.bits(body.op(f"icmp eq {WIDE.ints(bits)} {old}, {compared}"))
-        order.tell(body, writing, address, body.op(f"and i32 {lanes}, {equal}"))
+        tell(body, writing, address, body.op(f"and i32 {lanes}, {equal}"))
     else:
-        order.tell(body, reading | writing, address, lanes)
+        tell(body, reading | writing, address, lanes)
 
 
 @opcode("ldmatrix")

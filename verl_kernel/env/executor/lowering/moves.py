@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 from verl_kernel.env.executor.library.exchanges import RESULT
-from verl_kernel.env.executor.lowering import order
-from verl_kernel.env.executor.lowering.body import Body
+from verl_kernel.env.executor.lowering.body import Body, tell_fence
 from verl_kernel.env.executor.lowering.integers import is_signed
-from verl_kernel.env.executor.lowering.modifiers import Modifiers
-from verl_kernel.env.executor.lowering.opcodes import opcode
+from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
 from verl_kernel.env.executor.lowering.writer import LANES, SCALAR, WIDE, Form
 from verl_kernel.env.executor.ptx.program import BITS, Address, Group, Pair, Register, Unused
 
@@ -211,4 +209,4 @@ def hint(body: Body, modifiers: Modifiers) -> None:
     """Orders memory that is never out of order here, or moves data between caches."""
     for name in _HINTS[body.item.root].split():
         modifiers.take(name)
-    order.tell_fence(body)
+    tell_fence(body)

@@ -11,12 +11,19 @@ integers.
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 
-from verl_kernel.env.executor.ptx.program import Instruction
+import numpy as np
+
+from verl_kernel.env.executor.counts import LaunchCount
+from verl_kernel.env.executor.lowering.function import Module
+from verl_kernel.env.executor.lowering.writer import LANES
+from verl_kernel.env.executor.ptx.program import Instruction, Program
+from verl_kernel.env.executor.work import NARROW, PRODUCTS, WIDE
 
 ISSUE, INTEGER, SPECIAL, SHARED, DOUBLE = range(5)
-UNITS = 5
+UNIT_COUNT = 5
 """Places to issue, and the units."""
 PER_SHARED = 4.0
 """Of what an SM issues, how many times less goes to shared memory or by shuffles."""
@@ -40,7 +47,7 @@ _EXACT, _APPROXIMATE, _FLUSHED = 8, 4, 2
 class Cost:
     """Of one instruction."""
 
-    units: tuple[float, ...] = (0.0,) * UNITS
+    units: tuple[float, ...] = (0.0,) * UNIT_COUNT
     flops: int = 0
     """Floating-point operations of a lane, but for products of matrices."""
     product: str = ""
@@ -102,3 +109,41 @@ def _units(
     issued: float, integer: float = 0, special: float = 0, shared: float = 0, double: float = 0
 ) -> tuple[float, ...]:
     return (issued, integer * _PER_INTEGER, special * _PER_SPECIAL, shared * PER_SHARED, double * _PER_DOUBLE)
+
+
+# What a launch computed, by unit: numbers that can be compared between launches of a kernel at several sizes.
+
+
+_BUSY = {"issue": ISSUE, "integer": INTEGER, "special": SPECIAL}
+UNITS = (*PRODUCTS, NARROW, WIDE, *_BUSY)
+_TABLES: weakref.WeakKeyDictionary[Program, dict[str, np.ndarray]] = weakref.WeakKeyDictionary()
+
+
+def operations(count: LaunchCount) -> dict[str, float]:
+    """Operations of the launch by unit: floating-point ones, and how many places each kind of unit was busy for."""
+    if count.program not in _TABLES:
+        _TABLES[count.program] = _table(count.program, count.module)
+    table = _TABLES[count.program]
+    busy = {unit: float(count.warps_entered @ table[unit]) * LANES for unit in _BUSY}
+    flops = {unit: float(count.lanes @ table[unit]) for unit in (NARROW, WIDE)}
+    return {**{unit: float(count.warps_entered @ table[unit]) for unit in PRODUCTS}, **flops, **busy}
+
+
+def _table(program: Program, module: Module) -> dict[str, np.ndarray]:
+    """For each unit, what a lane, or of products a warp, does in each block of instructions."""
+    rows: dict[str, list[float]] = {unit: [] for unit in UNITS}
+    for start, end in module.blocks:
+        items = program.instructions[start:end]
+        each = [(item, cost(item)) for item in items]
+        for unit in PRODUCTS:
+            rows[unit].append(sum(one.product_flops for _, one in each if one.product == unit))
+        for unit in (NARROW, WIDE):
+            rows[unit].append(sum(one.flops for item, one in each if _is_narrow(item.opcode) is (unit == NARROW)))
+        for unit, place in _BUSY.items():
+            rows[unit].append(sum(one.units[place] for _, one in each))
+    return {unit: np.array(values, np.float64) for unit, values in rows.items()}
+
+
+def _is_narrow(opcode: str) -> bool:
+    last = opcode.rpartition(".")[2]
+    return last in ("f16", "bf16", "f16x2", "bf16x2")

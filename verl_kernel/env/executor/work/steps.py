@@ -5,23 +5,181 @@ from __future__ import annotations
 
 import weakref
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, prod
+from typing import Literal
 
 import numpy as np
 
 from verl_kernel.env.executor.counts import LaunchCount, SiteCount
+from verl_kernel.env.executor.flow import graph
 from verl_kernel.env.executor.flow.graph import Graph
+from verl_kernel.env.executor.flow.repeats import may_wait
 from verl_kernel.env.executor.lowering.function import Module
 from verl_kernel.env.executor.lowering.writer import LANES
-from verl_kernel.env.executor.ptx.program import Program
-from verl_kernel.env.executor.use import Use
+from verl_kernel.env.executor.ptx.program import Constant, Instruction, Program
+from verl_kernel.env.executor.rereads import Use
 from verl_kernel.env.executor.work import costs
-from verl_kernel.env.executor.work.chains import Chain, chains
-from verl_kernel.env.executor.work.waits import Group, groups
 from verl_kernel.env.machine.constants import constant
-from verl_kernel.env.machine.gpu import GPUS
+from verl_kernel.env.machine.machine import GPUS
 from verl_kernel.env.trace import Step
+
+# How long a turn of a loop takes at least, because results wait for each other from turn to turn.
+#
+# A value is there when those it is made of are, and the instruction's latency later; what barriers part waits for
+# them. Nothing else waits: instructions may be issued in any order, so this is a lower bound. Only innermost loops
+# that do the same in each turn count. Latencies are the shortest that micro-benchmarks of NVIDIA's GPUs publish, not
+# measured here.
+
+
+_EACH, _SPECIAL, _SHARED, _BARRIER, _PRODUCT = 4.0, 14.0, 23.0, 20.0, 16.0
+"""Cycles: of an instruction, of a special function besides, of what goes through shared memory or between lanes, of a
+barrier, of a product of matrices."""
+Way = Literal["", "meets", "stores", "loads"]
+_ROUND = 3
+"""Turns that are looked at after as many others."""
+_STORED, _SHOWN = "%stored", "%shown"
+"""When what was put into shared memory is there, and when other warps see it."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A loop."""
+
+    block: int
+    """Of instructions, by number: the one it begins with."""
+    cycles: float
+    """Of a turn, at least."""
+
+
+def chains(program: Program) -> list[Chain]:
+    """The loops of a kernel."""
+    graph = Graph(program)
+    found = [Chain(first, _cycles(graph, first, last)) for first, last in _loops(graph)]
+    return [chain for chain in found if chain.cycles]
+
+
+def _loops(graph: Graph) -> Iterator[tuple[int, int]]:
+    """First and last block of each loop whose turns are alike and wait for no other block."""
+    ends = [graph.program.instructions[block.end - 1] for block in graph.blocks]
+    jumps = {number: graph.target(item) for number, item in enumerate(ends) if item.root == "bra"}
+    for last, first in jumps.items():
+        inner = [target for number, target in jumps.items() if first <= number < last]
+        if first <= last and all(target > last for target in inner) and not may_wait(graph, first, last):
+            yield first, last
+
+
+def _cycles(graph: Graph, first: int, last: int) -> float:
+    places = range(graph.blocks[first].start, graph.blocks[last].end)
+    turn = [
+        (_way(item), graph.reads[place], graph.writes[place], _latency(item))
+        for place, item in ((place, graph.program.instructions[place]) for place in places)
+    ]
+    there: dict[str, float] = defaultdict(float)
+    for _ in range(_ROUND):
+        _go_round(turn, there)
+    before = dict(there)
+    for _ in range(_ROUND):
+        _go_round(turn, there)
+    return max((time - before[name] for name, time in there.items()), default=0.0) / _ROUND
+
+
+def _go_round(turn: list[tuple[Way, tuple[str, ...], tuple[str, ...], float]], there: dict[str, float]) -> None:
+    """Move on when each register is there by one turn."""
+    for way, reads, writes, latency in turn:
+        time = max((there[name] for name in reads), default=0.0)
+        if way == "meets":
+            there[_SHOWN] = max(there[_SHOWN], there[_STORED]) + _BARRIER
+        elif way == "stores":
+            there[_STORED] = max(there[_STORED], time)
+        elif way == "loads":
+            time = max(time, there[_SHOWN])
+        for name in writes:
+            there[name] = time + latency
+
+
+def _way(item: Instruction) -> Way:
+    """What an instruction has to do with what other warps do in a block."""
+    if item.root in ("bar", "barrier"):
+        return "meets"
+    if "shared" not in item.modifiers and item.root != "ldmatrix":
+        return ""
+    if item.root == "cp":
+        return ""
+    return "stores" if item.root == "st" else "loads"
+
+
+def _latency(item: Instruction) -> float:
+    if item.root in ("ld", "atom", "ldmatrix", "shfl", "redux", "vote", "match"):
+        return 0.0 if "param" in item.modifiers[:1] else _SHARED
+    if item.root == "mma":
+        return _PRODUCT
+    units = costs.cost(item).units
+    if units[costs.SPECIAL]:  # of the instructions around it some work side by side
+        return _SPECIAL + _EACH / 2 * units[costs.ISSUE]
+    return _EACH if units[costs.ISSUE] else 0.0
+
+
+# Which loads of a kernel wait for memory together.
+#
+# Loads of a block of instructions are under way at the same time, up to one whose address comes from an earlier one,
+# or that follows a store, which may change what it reads. Asynchronous copies are under way until the kernel waits
+# for them, those of several turns of a loop at once where it waits for all but the last ones.
+
+
+@dataclass(frozen=True)
+class Group:
+    """Loads that wait together."""
+
+    block: int
+    """Of instructions, by number."""
+    sites: tuple[int, ...]
+    """By number."""
+    turns: float = 1.0
+    """Of a loop, whose loads are under way at once."""
+
+
+def groups(program: Program, module: Module) -> list[Group]:
+    """All loads of global memory."""
+    places = {id(item): place for place, item in enumerate(program.instructions)}
+    loads: dict[int, int] = {}
+    for number, site in enumerate(module.sites):
+        if site.kind in ("global load", "global atomic"):
+            loads[places[id(site.item)]] = number
+    left = _left_under_way(program.instructions)
+    found: list[Group] = []
+    for number, (start, end) in enumerate(module.blocks):
+        found += _of_block(program.instructions[start:end], number, start, loads, left)
+    return found
+
+
+def _of_block(items: Sequence[Instruction], number: int, start: int, loads: dict[int, int], left: int) -> list[Group]:
+    together: list[list[int]] = [[]]
+    copies: list[int] = []
+    loaded: set[str] = set()
+    for place, item in enumerate(items, start):
+        site, needs = loads.get(place), set(graph.read(item))
+        if site is not None and item.root == "cp":
+            copies.append(site)
+            continue
+        if (site is not None and needs & loaded) or (item.root in ("st", "red") and ".global" in item.opcode):
+            together.append([])
+            loaded.clear()
+        if site is not None:
+            together[-1].append(site)
+        if site is not None or needs & loaded:
+            loaded.update(graph.written(item))
+    groups = [Group(number, tuple(sites)) for sites in together if sites]
+    commits = sum(item.opcode == "cp.async.commit_group" for item in items)
+    return [*groups, Group(number, tuple(copies), 1 + left / max(1, commits))] if copies else groups
+
+
+def _left_under_way(items: Sequence[Instruction]) -> int:
+    """How many groups of copies the kernel leaves under way when it waits, at most."""
+    waits = [item.operands[0] for item in items if item.opcode == "cp.async.wait_group" and item.operands]
+    return max((int(one.text, 0) for one in waits if isinstance(one, Constant)), default=0)
+
 
 _LINE, _SECTOR = 128, 32
 _KEPT_SPILLS = 128
@@ -78,7 +236,7 @@ class Known:
     """How many instructions."""
     chains: list[Chain]
     spills: int = 0
-    """Bytes of registers that an assembler stores in memory, a thread (`compilation.assembler`)."""
+    """Bytes of registers that an assembler stores in memory, a thread (`compilation.translation`)."""
 
 
 _KNOWN: weakref.WeakKeyDictionary[Program, Known] = weakref.WeakKeyDictionary()
@@ -104,7 +262,9 @@ def _looked_through(program: Program, module: Module) -> Known:
         for unit in sorted({one.product for one in each if one.product})
     }
     return Known(
-        units=np.array([[sum(one.units[unit] for one in block) for unit in range(costs.UNITS)] for block in blocks]),
+        units=np.array(
+            [[sum(one.units[unit] for one in block) for unit in range(costs.UNIT_COUNT)] for block in blocks]
+        ),
         flops=np.array([sum(one.flops for one in block) for block in blocks], np.int64),
         products=products,
         operand_bytes={one.product: one.operand_bytes for one in each if one.product},

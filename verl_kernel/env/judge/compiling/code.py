@@ -10,25 +10,87 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from verl_kernel.env.compilation.description import Unit
-from verl_kernel.env.compilation.isolated import isolated
+from verl_kernel.env.compilation.description import Place, Unit, function_texts, isolated
 from verl_kernel.env.compilation.outcome import Refusal
-from verl_kernel.env.compilation.texts import Place
-from verl_kernel.env.ipc.code_messages import LeftOut, Native, NativeRequest, Translate
+from verl_kernel.env.compilation.targets import COMPILE_S
+from verl_kernel.env.ipc.channel import Channel, ChannelClosed, ProtocolError
+from verl_kernel.env.ipc.messages import Code, Failed, Native, NativeRequest, Refused, StoresLeftOut, Translate
 from verl_kernel.env.ipc.shared_memory import SharedMemory
-from verl_kernel.env.judge.compiling.code_time import LATE, CodeTime
-from verl_kernel.env.judge.compiling.process import CompilingProcess
-from verl_kernel.env.judge.compiling.stopping import Stopping
+from verl_kernel.env.judge.compiling.process import CompilingProcess, Stopping
+from verl_kernel.env.judge.processes.own_time import WALL_FACTOR
 from verl_kernel.env.judge.processes.runner import RunnerProcess
 from verl_kernel.env.judge.processes.zygote import CompileZygote
 from verl_kernel.env.lru import LRUCache
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox.scratch import Scratch
+from verl_kernel.errors import InfraError
+
+# The time to make one candidate's code, which is not the candidate's own and has a bound of its own.
+
+
+LATE = "CompileTimeout"
+_ADVICE = "code is shorter where a program has fewer elements for each of its warps, or unrolls less"
+
+
+class CodeTime:
+    """The time of one candidate, all of its runners together; what waits for code sees it as `own_time.Waits`.
+
+    Args:
+        granted_s: own time of the processes that make code; `backstop_s` of it on the wall clock.
+    """
+
+    def __init__(self, granted_s: float) -> None:
+        self._granted_s, self._spent_s, self._steps = granted_s, 0.0, 0
+        self._waited_ns, self._begun_ns = 0, 0
+
+    def waited_ns(self) -> int:
+        """How long code was made so far, on the wall clock."""
+        begun = self._begun_ns  # first: if it ends in between, the sum is too large for a moment, never too small
+        return self._waited_ns + (time.monotonic_ns() - begun if begun else 0)
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to give back."""
+
+    @property
+    def left_s(self) -> float:
+        """Own time that the next process has; 0 if there is none."""
+        left_s = self._granted_s - max(self._spent_s, self.waited_ns() / 1e9 / WALL_FACTOR)
+        return max(0.0, min(COMPILE_S, left_s))
+
+    @contextmanager
+    def making(self) -> Iterator[None]:
+        """Code is made inside; what this thread computes for it is charged."""
+        self._steps += 1
+        self._begun_ns, before = time.monotonic_ns(), time.thread_time()
+        try:
+            yield
+        finally:
+            self.charge(time.thread_time() - before)
+            self._waited_ns += time.monotonic_ns() - self._begun_ns
+            self._begun_ns = 0
+
+    def charge(self, seconds: float) -> None:
+        """A process took so much of its own time."""
+        self._spent_s += seconds
+
+    def late(self, granted_s: float) -> Refusal:
+        """Why there is no code of a launch for which this much time was left."""
+        if granted_s >= COMPILE_S:
+            return Refusal(LATE, f"making its code takes more than {COMPILE_S:g} s: {_ADVICE}", 0)
+        text = (
+            f"making code for all launches of the program takes more than {self._granted_s:g} s, after {self._steps} "
+            f"steps: launch fewer kernels and configurations; {_ADVICE}"
+        )
+        return Refusal(LATE, text, 0)
+
 
 MOST_BYTES = 64 << 20
 """Of one kernel's PTX, and of its code."""
@@ -90,7 +152,7 @@ class CodeStore:
         """Processes so far."""
 
     def code(
-        self, unit: Unit, texts: Mapping[Place, str], left_out: LeftOut, stopping: Stopping, spent: CodeTime
+        self, unit: Unit, texts: Mapping[Place, str], left_out: StoresLeftOut, stopping: Stopping, spent: CodeTime
     ) -> LaunchCode | Refusal:
         """Code of a launch, or why there is none.
 
@@ -133,7 +195,13 @@ class CodeStore:
         return self._translations.put(name, made, size) if is_certain else made
 
     def _native(
-        self, name: str, translation: Translation, unit: Unit, left_out: LeftOut, stopping: Stopping, spent: CodeTime
+        self,
+        name: str,
+        translation: Translation,
+        unit: Unit,
+        left_out: StoresLeftOut,
+        stopping: Stopping,
+        spent: CodeTime,
     ) -> bytes | Refusal:
         known = self._natives.get(name)
         if known is not None:
@@ -208,3 +276,69 @@ def _name(*parts: Any) -> str:
 
 def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+# Answers an executing process that asks for the code of a launch, while the judge waits for something else.
+
+
+class CodeService:
+    """A thread that serves one executing process.
+
+    Args:
+        store: the judge's code.
+        sock: the judge's end of a socket to the process.
+        source: the candidate's file.
+        spent: the candidate's.
+    """
+
+    def __init__(self, store: CodeStore, sock: socket.socket, source: str, spent: CodeTime) -> None:
+        self._store, self._channel, self._source, self._spent = store, Channel(sock), source, spent
+        self._texts: dict[Place, str] | None = None
+        self._stopping = Stopping()
+        self.failure: InfraError | None = None
+        """Why it could not serve, though no candidate is to blame."""
+        self._thread = threading.Thread(target=self._serve, name="code", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """End it, and what is being compiled for it (idempotent)."""
+        self._stopping.stop()
+        with suppress(OSError):
+            self._channel.sock.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._channel.close()
+
+    def _serve(self) -> None:
+        with suppress(ChannelClosed, ProtocolError):
+            while not self._stopping.is_stopped:
+                self._send(self._answer(self._channel.recv()))
+
+    def _answer(self, request: Any) -> LaunchCode | Refusal | InfraError:
+        """What becomes of a request; one that cannot be read was not written by our code."""
+        try:
+            if self._texts is None:
+                self._texts = function_texts(self._source)
+            return self._made(request, self._texts)
+        except LookupError as exc:
+            return Refusal("LookupError", f"the source has no such function: {exc}", 0)
+        except (SyntaxError, TypeError, ValueError, AttributeError, RecursionError) as exc:
+            return Refusal(type(exc).__name__, f"the launch cannot be read: {exc}"[:200], 0)
+        except InfraError as exc:
+            if not self._stopping.is_stopped:
+                self.failure = exc
+            return exc
+
+    def _made(self, request: Any, texts: Mapping[Place, str]) -> LaunchCode | Refusal:
+        unit = Unit.from_json(request["unit"])
+        return self._store.code(unit, texts, request["left_out"], self._stopping, self._spent)
+
+    def _send(self, found: LaunchCode | Refusal | InfraError) -> None:
+        channel = self._channel
+        if isinstance(found, InfraError):
+            channel.send(Failed(failed=str(found)))
+        elif isinstance(found, Refusal):
+            channel.send(Refused(refused=asdict(found)))
+        else:
+            size = len(found.native)
+            channel.send(Code(code=size, name=found.name, signature=found.signature, starts=found.starts))
+            channel.send_bytes(found.native)

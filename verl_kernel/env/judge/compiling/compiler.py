@@ -9,15 +9,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from importlib.metadata import version
 
-from verl_kernel.env.compilation.description import Unit
-from verl_kernel.env.compilation.occupancy import misfit
+from verl_kernel.env.compilation.description import Place, Unit
 from verl_kernel.env.compilation.outcome import Outcome, Refusal
-from verl_kernel.env.compilation.targets import TARGETS, Target
-from verl_kernel.env.compilation.texts import Place
+from verl_kernel.env.compilation.targets import TARGETS, Target, misfit
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc.shared_memory import SharedMemory
-from verl_kernel.env.judge.compiling.process import CompilingProcess
-from verl_kernel.env.judge.compiling.stopping import Stopping
+from verl_kernel.env.judge.compiling.process import CompilingProcess, Stopping
 from verl_kernel.env.judge.processes.runner import RunnerProcess
 from verl_kernel.env.judge.processes.zygote import CompileZygote
 from verl_kernel.env.lru import LRUCache
@@ -96,7 +93,7 @@ class LaunchCompiler:
 def make_compiler(options: GymOptions, device: DeviceBackend, zygote: CompileZygote) -> LaunchCompiler | None:
     """A compiler for the target of the options; none where the device compiles kernels itself."""
     target = TARGETS.get(options.compile_for)
-    if target is None or device.timing_source != "simulated":
+    if target is None or device.compiles_itself:
         return None
     return LaunchCompiler(target, options, zygote)
 

@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from verl_kernel.env.compilation.description import Description, Unit
-from verl_kernel.env.compilation.occupancy import blocks_per_sm, wrong_grid
+from verl_kernel.env.compilation.description import Description, Unit, function_texts, source_lines
 from verl_kernel.env.compilation.outcome import PASSED_OVER, Outcome, Refusal, Resources
-from verl_kernel.env.compilation.texts import function_texts, source_lines
+from verl_kernel.env.compilation.targets import blocks_per_sm, wrong_grid
 from verl_kernel.env.judge.candidate_session import CandidateSession
 from verl_kernel.env.judge.compiling.compiler import CompileJob, LaunchCompiler
 from verl_kernel.env.judge.findings import Findings

@@ -8,9 +8,10 @@ import re
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message
@@ -21,6 +22,45 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox.scratch import used_bytes
 from verl_kernel.env.tamper.seals import SealReader
 from verl_kernel.errors import InfraError
+
+# How many processes the kernel has killed for want of memory: the evidence that a kill came from outside.
+#
+# The counter of this process's control group counts no other group's processes, whichever limit was hit; where there
+# is none, the machine's counter is used.
+
+
+_COUNT = re.compile(rb"^oom_kill (\d+)$", re.MULTILINE)
+_ROOT = Path("/sys/fs/cgroup")
+
+
+def oom_kills() -> int:
+    """The counter of this process's control group, or of the machine; only its growth means anything."""
+    place = _counter()
+    return 0 if place is None else _read(place) or 0
+
+
+@lru_cache(maxsize=1)
+def _counter() -> Path | None:
+    return next((place for place in _places() if _read(place) is not None), None)
+
+
+def _places() -> Iterator[Path]:
+    with suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, kinds, path = line.split(":", 2)
+            if kinds == "":
+                yield _ROOT / path.lstrip("/") / "memory.events"
+            elif "memory" in kinds.split(","):
+                yield _ROOT / "memory" / path.lstrip("/") / "memory.oom_control"
+    yield from (_ROOT / "memory.events", _ROOT / "memory" / "memory.oom_control", Path("/proc/vmstat"))
+
+
+def _read(place: Path) -> int | None:
+    with suppress(OSError):
+        if found := _COUNT.search(place.read_bytes()):
+            return int(found[1])
+    return None
+
 
 _WATCH_S = 0.1
 _KEPT_OUTPUT = 64 << 10
@@ -44,7 +84,7 @@ class GrantExceeded(Exception):
         self.kind = kind
 
 
-@dataclass
+@dataclass(kw_only=True)
 class RunnerProcess:
     """One runner: ask it, then end it. Nothing here trusts what it says."""
 

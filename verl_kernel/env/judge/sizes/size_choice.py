@@ -39,7 +39,7 @@ class SizeChoice:
         guard: Callable[[], AbstractContextManager[object]],
         on_large: Callable[[], None],
     ) -> None:
-        self._is_on = options.true_size == "auto" and device.timing_source == "simulated"
+        self._is_on = options.true_size == "auto" and device.is_counted
         self._device, self._guard, self._on_large = device, guard, on_large
         self._secret = os.urandom(32) if seed is None else hashlib.sha256(f"sizes\0{seed}".encode()).digest()
         self._known: LRUCache[tuple[Shrunk | TaskError | None]] = LRUCache(_TASKS)

@@ -11,9 +11,8 @@ from types import TracebackType
 from typing import Any
 
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.outcome import not_judged
-from verl_kernel.env.pool.scheduling.tries import ATTEMPTS
-from verl_kernel.env.pool.stats import PoolStats
+from verl_kernel.env.pool.scheduling.judges import ATTEMPTS
+from verl_kernel.env.pool.stats import PoolStats, not_judged
 from verl_kernel.env.request import EvalRequest, Job
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task

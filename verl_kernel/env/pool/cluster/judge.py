@@ -12,7 +12,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from verl_kernel.env.judge_groups import JudgeGroup
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.judge_process import JudgeProcess, evaluation_limit_s
-from verl_kernel.env.pool.scheduling.judge_handle import JudgeLost, Placement
+from verl_kernel.env.pool.scheduling.judges import JudgeLost, Placement
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult
 from verl_kernel.errors import InfraError, VerlKernelError

@@ -8,22 +8,110 @@ and control are concurrency groups of their own, so that a full queue blocks nei
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import ray
+from ray.util.metrics import Counter, Gauge, Histogram
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from verl_kernel.env.judge_groups import JudgeGroup
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.cluster.judge import RemoteJudge
-from verl_kernel.env.pool.cluster.metrics import RayMetrics
-from verl_kernel.env.pool.cluster.nodes import find_judge, find_nodes
-from verl_kernel.env.pool.dispatcher import Dispatcher
+from verl_kernel.env.pool.dispatcher import Dispatcher, Observer, Prefilter, prefilter_options
 from verl_kernel.env.pool.event_loop import LoopThread
-from verl_kernel.env.pool.prefilter import Prefilter, prefilter_options
-from verl_kernel.env.pool.stats import PoolStats
+from verl_kernel.env.pool.stats import Outcome, PoolStats
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult
+from verl_kernel.errors import ConfigError
+
+# A pool's figures for Ray's metrics endpoint (Prometheus), tagged with the pool's name.
+
+
+_PREFIX = "verl_kernel_gym"
+_BOUNDARIES = [0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 300.0]
+GAUGES = {
+    "queue": "Requests that wait for a judge.",
+    "held_back": "Requests that wait for a place in the queue.",
+    "busy": "Judges at work.",
+    "alive": "Judges whose process is up.",
+    "quarantined": "Judges taken out of rotation for failing.",
+    "drained": "Judges that get nothing new, before maintenance.",
+}
+PREFILTER = {
+    "passed": "Candidates that the prefilter let pass.",
+    "refused": "Candidates that the prefilter refused, so that no GPU saw them.",
+    "undecided": "Candidates that the prefilter could not judge.",
+    "gpu_seconds_saved": "Estimated seconds of GPUs that refused candidates would have taken.",
+}
+
+
+class RayMetrics(Observer):
+    """Gauges of the queue and the judges, counters of results, and histograms of seconds."""
+
+    def __init__(self, name: str) -> None:
+        tags = {"pool": name}
+        self._gauges, self._prefilter = _gauges("", GAUGES), _gauges("prefilter_", PREFILTER)
+        self._results = Counter(f"{_PREFIX}_results", "Results by status.", tag_keys=("pool", "status"))
+        self._retries = Counter(f"{_PREFIX}_retries", "Evaluations done a second time.", tag_keys=("pool",))
+        self._seconds = Histogram(f"{_PREFIX}_seconds", "Request to result.", _BOUNDARIES, tag_keys=("pool",))
+        self._queued = Histogram(f"{_PREFIX}_queue_seconds", "Request to judge.", _BOUNDARIES, tag_keys=("pool",))
+        counted = (self._results, self._retries, self._seconds, self._queued)
+        for metric in (*self._gauges.values(), *self._prefilter.values(), *counted):
+            metric.set_default_tags(tags)
+
+    def result(self, outcome: Outcome, seconds: float) -> None:
+        """Count a result and its seconds."""
+        self._results.inc(1, tags={"status": outcome.result.status.value})
+        if outcome.attempts > 1:
+            self._retries.inc(outcome.attempts - 1)
+        self._seconds.observe(seconds)
+        self._queued.observe(outcome.queue_seconds)
+
+    def state(self, stats: PoolStats) -> None:
+        """Set the gauges."""
+        for key, gauge in self._gauges.items():
+            gauge.set(getattr(stats, key))
+        if stats.prefilter is not None:
+            for key, gauge in self._prefilter.items():
+                gauge.set(getattr(stats.prefilter, key))
+
+
+def _gauges(group: str, texts: Mapping[str, str]) -> dict[str, Gauge]:
+    return {key: Gauge(f"{_PREFIX}_{group}{key}", text, tag_keys=("pool",)) for key, text in texts.items()}
+
+
+# Nodes and judges of a Ray cluster by the names that people have for them.
+
+
+_SEE = "`verl-kernel serve-status` lists the judges and their nodes"
+
+
+def find_nodes(name: str) -> list[str]:
+    """Ids of the nodes of this address or host name, or of the one whose id begins so; lost ones count.
+
+    Raises:
+        ConfigError: there is none, or the beginning fits several ids.
+    """
+    nodes = ray.nodes()
+    named = [node for node in nodes if name in (node["NodeManagerAddress"], node["NodeManagerHostname"])]
+    begun = [node for node in nodes if name and node["NodeID"].startswith(name)]
+    found = [str(node["NodeID"]) for node in named or begun]
+    if not found or (not named and len(found) > 1):
+        raise ConfigError(f"{name!r} names {len(found)} nodes of the cluster, by id, address or host name: {_SEE}")
+    return found
+
+
+def find_judge(number: int, count: int) -> list[int]:
+    """The judge of this number.
+
+    Raises:
+        ConfigError: the pool has no such judge.
+    """
+    if not 0 <= number < count:
+        raise ConfigError(f"the pool has no judge {number}: {_SEE}")
+    return [number]
+
 
 _LOG = logging.getLogger(__name__)
 TRAINING, VALIDATION, CONTROL = "training", "validation", "control"

@@ -9,14 +9,156 @@ for one prompt share a pin, which keeps them with one model. Used within one eve
 from __future__ import annotations
 
 import asyncio
+import itertools
+import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
-from verl_kernel.env.pool.scheduling.absences import Absences
-from verl_kernel.env.pool.scheduling.pins import Pin
-from verl_kernel.env.pool.scheduling.slots import Judge, JudgeSlot, present_models, rotation
+from verl_kernel.env.lru import LRUCache
+from verl_kernel.env.task import Task
+
+# The judges behind a scheduler, and which of them may be handed out.
+
+
+Judge = TypeVar("Judge")
+
+
+@dataclass(eq=False)
+class JudgeSlot(Generic[Judge]):
+    """One judge and what keeps it from work."""
+
+    judge: Judge
+    model: str = ""
+    busy: bool = False
+    down: bool = False
+    drained: bool = False
+    benched: asyncio.TimerHandle | None = None
+    strikes: int = 0
+    bans: int = 0
+
+    @property
+    def available(self) -> bool:
+        """Whether it can serve, in quarantine or not."""
+        return not self.down and not self.drained
+
+    @property
+    def in_rotation(self) -> bool:
+        """Whether it is handed out."""
+        return self.available and self.benched is None
+
+    @property
+    def state(self) -> str:
+        """One word for a table."""
+        if self.down:
+            return "down"
+        if self.drained:
+            return "draining" if self.busy else "drained"
+        return "busy" if self.busy else "free" if self.benched is None else "quarantined"
+
+
+def rotation(slots: Sequence[JudgeSlot[Judge]]) -> list[JudgeSlot[Judge]]:
+    """The slots in rotation; those in quarantine too where their model has nobody else."""
+    served = {slot.model for slot in slots if slot.in_rotation}
+    return [slot for slot in slots if slot.in_rotation or (slot.available and slot.model not in served)]
+
+
+def present_models(slots: Sequence[JudgeSlot[Judge]]) -> set[str]:
+    """Models with a judge that can serve or still does."""
+    return {slot.model for slot in slots if slot.available or (slot.drained and slot.busy and not slot.down)}
+
+
+# Which GPU models of a pool have been without a judge for too long.
+
+
+_LOG = logging.getLogger(__name__)
+
+
+class Absences:
+    """Used within one event loop.
+
+    Args:
+        limit_s: seconds without a judge after which a model is lost.
+        on_loss: called when one is.
+    """
+
+    def __init__(self, limit_s: float, on_loss: Callable[[], None]) -> None:
+        self._limit_s, self._on_loss = limit_s, on_loss
+        self._known: set[str] = set()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self.lost: set[str] = set()
+        """Models that have had judges, and have none now and for longer than the limit."""
+
+    def note(self, present: set[str]) -> None:
+        """Take down which models have a judge now."""
+        for model in present & self._timers.keys():
+            self._timers.pop(model).cancel()
+        for model in self._known - present - self._timers.keys() - self.lost:
+            self._timers[model] = asyncio.get_running_loop().call_later(self._limit_s, self._lose, model)
+        self.lost -= present
+        self._known |= present
+
+    def _lose(self, model: str) -> None:
+        del self._timers[model]
+        self.lost.add(model)
+        others = sorted(self._known - self.lost)
+        if others:
+            _LOG.warning(
+                "no judge of %s for %g s: its prompts go to %s, and their results say so",
+                model, self._limit_s, " or ".join(others),
+            )  # fmt: skip
+        self._on_loss()
+
+
+# Which GPU model judges a prompt: that of the first judge it meets, and then no other.
+#
+# Rollouts of one prompt are compared with each other, and times of two models cannot be. What they have in common is
+# the task and the step. The first judge to spare decides, so a faster model takes more prompts. Only where a model
+# has been without judges for `kernelgym.model_wait_s` does another take its prompts over; their later results say so.
+
+
+CHANGED = "gpu_model_changed"
+"""Key in `EvalResult.env`: the model that judged earlier rollouts of the same prompt."""
+_CAPACITY = 16384
+_next_serial: Callable[[], int] = itertools.count().__next__
+
+
+@dataclass(eq=False)
+class Pin:
+    """The model of one prompt in one step."""
+
+    model: str | None = None
+    """None until its first evaluation gets a judge."""
+    serial: int = field(default_factory=_next_serial)
+    """Changes with the model, so that a verdict cached under it was measured on this model."""
+    judged: list[str] = field(default_factory=list)
+    """The models that have answered, the latest last: one may do so after the prompt has gone to another."""
+
+    def take(self, model: str) -> None:
+        """Note which model judges from now on."""
+        if self.model not in (None, model):
+            self.serial = _next_serial()
+        self.model = model
+
+    def note(self, model: str) -> dict[str, str]:
+        """Note that a model has judged; what its result says in `env` where another one has judged the prompt."""
+        others = [other for other in self.judged if other != model]
+        self.judged = [*others, model]
+        return {CHANGED: others[-1]} if others else {}
+
+
+class Pins:
+    """The pins of the prompts asked for most recently."""
+
+    def __init__(self, capacity: int = _CAPACITY) -> None:
+        self._pins: LRUCache[Pin] = LRUCache(capacity)
+
+    def of(self, task: Task, step: int | None) -> Pin:
+        """The pin of a task in a step; without a step, of the task."""
+        key = f"{task.fingerprint} {step}"
+        return self._pins.get(key) or self._pins.put(key, Pin())
+
 
 _LONGEST_FACTOR = 64
 

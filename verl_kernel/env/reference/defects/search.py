@@ -3,16 +3,219 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
-from verl_kernel.env.reference.defects.answers import idle_answers
-from verl_kernel.env.reference.defects.dependence import ignored
-from verl_kernel.env.reference.defects.findings import Finding
-from verl_kernel.env.reference.defects.trials import AuditTrials
+import torch
+
+from verl_kernel.env.comparison.compare import compare
+from verl_kernel.env.reference.defects.findings import Defect, Finding
 from verl_kernel.env.reference.exploration import FIXED_INPUT
+from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.reference.reference import Reference
+from verl_kernel.env.reference.roles import same_bytes
 from verl_kernel.env.reference.terms import INSENSITIVE
+from verl_kernel.env.reference.trial import Trial
+from verl_kernel.env.reference.value import Value
+
+# The trials of an audit, and in which of them an output that should be wrong is right.
+
+
+DRAWN, VARIED = 3, 3
+"""Trials on inputs as they are drawn, and on varied ones, of which the last has large inputs."""
+_SECRET = b"audit"
+
+
+@dataclass(frozen=True)
+class AuditTrials:
+    """Trials of a reference: those as drawn first, the varied ones behind them."""
+
+    reference: Reference
+    trials: tuple[Trial, ...]
+
+    @classmethod
+    def draw(cls, reference: Reference) -> AuditTrials:
+        """The same ones each time (raises TaskError)."""
+        first: list[Kind] = ["drawn"] * DRAWN
+        later: list[Kind] = ["varied"] * (VARIED - 1)
+        kinds: list[Kind] = [*first, *later, "large"]
+        return cls(reference, tuple(reference.trial(_SECRET, number, kind) for number, kind in enumerate(kinds)))
+
+    def __iter__(self) -> Iterator[Trial]:
+        return iter(self.trials)
+
+    def passed(self, answer: Callable[[int, Trial], Value | None]) -> list[bool]:
+        """In which trials an answer, given its number and the trial, is what the judge would accept."""
+        return [
+            output is not None and trial.expected.agrees(output, self.reference.least)
+            for number, trial in enumerate(self.trials)
+            for output in [answer(number, trial)]
+        ]
+
+
+def finding(defect: Defect, passed: Sequence[bool], evidence: str) -> list[Finding]:
+    """The finding of a defect that shows in all trials, or in all as drawn; none otherwise."""
+    if not all(passed[:DRAWN]):
+        return []
+    counts = f"in {DRAWN} of {DRAWN} trials as drawn and {sum(passed[DRAWN:])} of {VARIED} varied ones"
+    return [Finding(defect=defect, evidence=f"{evidence} {counts}", only_drawn=not all(passed))]
+
+
+def zeros(value: Value) -> Value:
+    """A value of the same form that holds zeros."""
+    return Value(value.tree, [torch.zeros_like(tensor) for tensor in value.tensors])
+
+
+def allows_zeros(value: Value) -> bool:
+    """Whether `torch.allclose` with 1e-2, as KernelBench compares, takes zeros for this value."""
+    pairs = zip(value.tensors, zeros(value).tensors, strict=True)
+    return all(compare(wanted, zero, "parity").ok for wanted, zero in pairs)
+
+
+def largest(values: Sequence[Value]) -> float:
+    """Largest finite magnitude in some values."""
+    tensors = [tensor.double().abs() for value in values for tensor in value.tensors if not tensor.is_complex()]
+    return max((float(torch.where(t.isfinite(), t, 0.0).max()) for t in tensors if t.numel()), default=0.0)
+
+
+# Answers that compute nothing: zeros, one number everywhere, the output of another trial.
+
+
+def idle_answers(trials: AuditTrials) -> list[Finding]:
+    """Which of them pass, and outputs that are not finite."""
+    found = finding(
+        "zeros_pass", trials.passed(lambda number, trial: zeros(trial.expected)), f"{_size(trials)}; zeros are right"
+    )
+    if not found:
+        found = _one_number(trials)
+    first = trials.trials[0].expected
+    same = trials.passed(lambda number, trial: first)
+    found += finding("constant_output", same, "the output of the first trial is right")
+    if all(allows_zeros(trial.expected) for trial in trials.trials[:DRAWN]) and not _is_found(found):
+        text = f"allclose with 1e-2 takes zeros for every output as drawn; {_size(trials)}"
+        found.append(Finding(defect="zeros_pass_allclose", evidence=text, only_drawn=True))
+    return found + _not_finite(trials)
+
+
+def _is_found(found: list[Finding]) -> bool:
+    return any(one.defect == "zeros_pass" and not one.only_drawn for one in found)
+
+
+def _size(trials: AuditTrials) -> str:
+    size = largest([trial.expected for trial in trials.trials[:DRAWN]])
+    return f"the largest number in an output as drawn is {size:.3g}"
+
+
+def _one_number(trials: AuditTrials) -> list[Finding]:
+    """The mean of the first trial's output, which any program could hold, in place of the others'."""
+    means = [float(tensor.double().mean()) for tensor in trials.trials[0].expected.tensors if tensor.numel()]
+
+    def filled(number: int, trial: Trial) -> Value | None:
+        expected = trial.expected
+        if len(means) != len(expected.tensors) or not expected.is_floating:
+            return None
+        pairs = zip(expected.tensors, means, strict=True)
+        return Value(expected.tree, [torch.full_like(tensor, mean) for tensor, mean in pairs])
+
+    text = f"an output filled with {', '.join(f'{mean:.4g}' for mean in means)} is right"
+    return finding("one_number_passes", trials.passed(filled), text)
+
+
+def _not_finite(trials: AuditTrials) -> list[Finding]:
+    tensors = [tensor for trial in trials for tensor in trial.expected.tensors if tensor.is_floating_point()]
+    bad, total = sum(int((~t.isfinite()).sum()) for t in tensors), sum(t.numel() for t in tensors)
+    if not bad:
+        return []
+    nan = sum(int(tensor.isnan().sum()) for tensor in tensors)
+    text = f"{bad} of {total} numbers in {len(trials.trials)} outputs are not finite, {nan} of them NaN"
+    return [Finding(defect="not_finite", evidence=text)]
+
+
+# Inputs and weights that the outputs do not depend on: others in their place change nothing that a trial compares.
+
+
+_MOST_WEIGHTS = 24
+"""Parameters of a model that are tried one by one; of a larger model they are tried together only."""
+
+
+def ignored(trials: AuditTrials) -> list[Finding]:
+    """Inputs and weights without effect."""
+    inputs = range(len(trials.trials[0].inputs.tensors))
+    return [one for number in inputs for one in _ignored_input(trials, number)] + _ignored_weights(trials)
+
+
+def _ignored_input(trials: AuditTrials, place: int) -> list[Finding]:
+    found = [_donor(trials, number, place) for number in range(len(trials.trials))]
+    donors = [donor for donor in found if donor is not None]
+    if len(donors) < len(found):
+        return []
+
+    def answer(number: int, trial: Trial) -> Value | None:
+        tensors = list(trial.inputs.tensors)
+        tensors[place] = donors[number]
+        return trials.reference.output(Value(trial.inputs.tree, tensors))
+
+    return finding("ignored_input", trials.passed(answer), f"with another tensor {place} the output is the same")
+
+
+def _donor(trials: AuditTrials, number: int, place: int) -> torch.Tensor | None:
+    """The same input of another trial, of the same shape and with other numbers; None where there is none."""
+    own = trials.trials[number].inputs.tensors[place]
+    for trial in (*trials.trials[number + 1 :], *trials.trials[:number]):
+        if len(trial.inputs.tensors) > place:
+            other = trial.inputs.tensors[place]
+            if other.shape == own.shape and not same_bytes(other, own):
+                return other
+    return None
+
+
+@dataclass(frozen=True)
+class _Parameters:
+    """Parameters of a model, and other numbers for them."""
+
+    own: Mapping[str, torch.Tensor]
+    other: Mapping[str, torch.Tensor]
+
+    def of(self, names: set[str]) -> dict[str, torch.Tensor]:
+        """The model's, those with these names replaced."""
+        return {name: self.other[name] if name in names else tensor for name, tensor in self.own.items()}
+
+
+def _ignored_weights(trials: AuditTrials) -> list[Finding]:
+    own = trials.reference.parameters()
+    generator = torch.Generator().manual_seed(0)
+    numbers = _Parameters(own, {name: _shuffled(tensor, generator) for name, tensor in own.items()})
+    if not own:
+        return []
+    passed = _passed(trials, numbers, set(own))
+    if all(passed):
+        text = f"with other numbers in all {len(own)} parameters the output is the same"
+        return finding("ignored_weights", passed, text)
+    names = [] if len(own) > _MOST_WEIGHTS else list(_idle(trials, numbers))
+    text = f"with other numbers in {', '.join(names)} the output is the same"
+    return finding("ignored_weights", _passed(trials, numbers, set(names)), text) if names else []
+
+
+def _idle(trials: AuditTrials, numbers: _Parameters) -> Iterator[str]:
+    for name in numbers.own:
+        if all(_passed(trials, numbers, {name})):
+            yield name
+
+
+def _passed(trials: AuditTrials, numbers: _Parameters, names: set[str]) -> list[bool]:
+    with trials.reference.other_parameters(numbers.of(names)):
+        return trials.passed(lambda number, trial: trials.reference.output(trial.inputs))
+
+
+def _shuffled(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """The same numbers at other places, each half to one and a half times as large: of the sign that they have."""
+    if not tensor.is_floating_point():
+        return tensor
+    order = torch.randperm(tensor.numel(), generator=generator)
+    scale = 0.5 + torch.rand(tensor.numel(), generator=generator)
+    return (tensor.reshape(-1).cpu()[order] * scale).to(tensor).view(tensor.shape)
+
 
 LEAST_MS = 0.01
 """CUDA events resolve half a microsecond (CUDA runtime API): a twentieth of the time of such a forward."""

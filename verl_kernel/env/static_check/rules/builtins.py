@@ -7,11 +7,17 @@ import ast
 import builtins as python_builtins
 from collections.abc import Iterator
 
-from verl_kernel.env.static_check.allowlist import SPECIAL_NAMES, refusal
-from verl_kernel.env.static_check.names import ParsedSource
+from verl_kernel.env.static_check.allowlist import OPEN_MODULES, SPECIAL_NAMES, refusal
+from verl_kernel.env.static_check.names import (
+    ParsedSource,
+    Violation,
+    at,
+    bound_names,
+    is_import,
+    is_special,
+    sets_constant,
+)
 from verl_kernel.env.static_check.scopes import Key
-from verl_kernel.env.static_check.syntax import bound_names, is_special
-from verl_kernel.env.static_check.violation import Violation, at
 
 BUILTINS = frozenset(
     "abs all any bool bytes callable chr complex dict divmod enumerate filter float format frozenset getattr hasattr "
@@ -103,3 +109,92 @@ def names(program: ParsedSource) -> Iterator[Violation]:
         is_read = node.id in SPECIAL_NAMES and (node.id != "__name__" or isinstance(node.ctx, ast.Load))
         if is_special(node.id) and not is_read:
             yield at(node, "name", f"{node.id} is not allowed")
+
+
+# Rules on imports: which modules are open, and that an imported name keeps its meaning.
+
+
+def imports(program: ParsedSource) -> Iterator[Violation]:
+    """Only open modules are imported, by name."""
+    for node in program.nodes:
+        if isinstance(node, ast.Import):
+            for item in node.names:
+                if item.name not in OPEN_MODULES:
+                    yield at(node, "import", f"import of {item.name} is not allowed")
+        elif isinstance(node, ast.ImportFrom):
+            yield from _imports_from(node)
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for item in node.names:
+                if is_special(item.asname or ""):
+                    yield at(node, "import", f"import as {item.asname} is not allowed")
+
+
+def _imports_from(node: ast.ImportFrom) -> Iterator[Violation]:
+    module = node.module or ""
+    if node.level or not _leads_to_open(module):
+        yield at(node, "import", f"import from {'.' * node.level}{module} is not allowed")
+        return
+    for item in node.names:
+        path = f"{module}.{item.name}"
+        closed = module not in OPEN_MODULES and path not in OPEN_MODULES
+        if item.name == "*" or closed or (reason := refusal(path)):
+            yield at(node, "import", f"import of {path} is not allowed" if item.name == "*" or closed else reason)
+
+
+def _leads_to_open(module: str) -> bool:
+    return any(f"{known}.".startswith(f"{module}.") for known in OPEN_MODULES) if module else False
+
+
+def rebound(program: ParsedSource) -> Iterator[Violation]:
+    """An imported name stands for what was imported, so that the other rules read it right."""
+    imported = {program.key(name, node) for node in program.nodes if is_import(node) for name in bound_names(node)}
+    for node in program.nodes:
+        if is_import(node) or sets_constant(program.parents.get(id(node), node)):
+            continue
+        for name in bound_names(node):
+            if program.key(name, node) in imported:
+                yield at(node, "import", f"{name} is imported: give the other thing another name")
+
+
+# The rule on logging: a logger is asked to say something, and for nothing else.
+
+
+_MAKER = "logging.getLogger"
+_SAYS = frozenset("debug info warning error critical isEnabledFor".split())
+_REASON = "a logger may be asked for debug, info, warning or error only"
+
+
+def loggers(program: ParsedSource) -> Iterator[Violation]:
+    """`logging.getLogger(...)` is called where it is named, and what it returns only says something.
+
+    Everything else of a logger leads on: to its handlers, to other loggers and their factories.
+    """
+    for node in program.every(ast.Name, ast.Attribute) if program.uses("logging.") else []:
+        if _MAKER in program.paths(node) and isinstance(node.ctx, ast.Load):
+            call = program.parents[id(node)]
+            is_called = isinstance(call, ast.Call) and call.func is node
+            if not is_called or not _only_says(program, call):
+                yield at(node, "logging", _REASON)
+
+
+def _only_says(program: ParsedSource, made: ast.AST) -> bool:
+    """Whether an expression that is a logger is asked at once, or bound to a name of which all uses are."""
+    use = program.parents[id(made)]
+    if not isinstance(use, ast.Assign):
+        return _says(program, made)
+    names = [target for target in use.targets if isinstance(target, ast.Name)]
+    return len(names) == len(use.targets) and all(_is_only_asked(program, name) for name in names)
+
+
+def _is_only_asked(program: ParsedSource, name: ast.Name) -> bool:
+    uses = program.occurrences(name)
+    return program.once(
+        "logger", id(uses), lambda: all(_says(program, use) for use in uses if isinstance(use.ctx, ast.Load))
+    )
+
+
+def _says(program: ParsedSource, logger: ast.AST) -> bool:
+    use = program.parents[id(logger)]
+    call = program.parents.get(id(use))
+    is_called = isinstance(call, ast.Call) and call.func is use
+    return isinstance(use, ast.Attribute) and use.attr in _SAYS and is_called

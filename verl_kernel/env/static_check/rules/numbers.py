@@ -12,9 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from verl_kernel.env.static_check.allowlist import NUMPY_CONSTANTS
-from verl_kernel.env.static_check.names import ParsedSource
+from verl_kernel.env.static_check.names import ParsedSource, Violation, at
 from verl_kernel.env.static_check.scopes import FUNCTIONS, Key
-from verl_kernel.env.static_check.violation import Violation, at
 
 _ALWAYS = frozenset("int float bool len".split())
 _OF_NUMBERS = frozenset("abs round min max sum pow divmod".split())

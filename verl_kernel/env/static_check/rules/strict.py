@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import torch
 
-from verl_kernel.env.static_check.names import ParsedSource
-from verl_kernel.env.static_check.violation import Violation, at
+from verl_kernel.env.static_check.names import ParsedSource, Violation, at
 
 _ALLOCATION = (
     "empty empty_like empty_strided zeros zeros_like ones ones_like full full_like tensor as_tensor device Size dtype "

@@ -1,0 +1,392 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which stores of a kernel only move what it loaded: logs of loads and stores, and what follows from them."""
+
+from __future__ import annotations
+
+import ctypes
+from bisect import bisect
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from verl_kernel.env.executor.library import context
+from verl_kernel.env.executor.lowering.sites import WORDS, Site
+from verl_kernel.env.executor.ptx.program import Instruction
+
+# What some blocks of a launch load and store, written down while they run.
+
+
+_RECORDS = 1 << 14
+"""Accesses by a warp that are written down of a block; of what comes later nothing is known."""
+_TURNS, _LOADS = 4, 16
+"""Stores of a place that are looked at, and loads that a block is taken to have at hand; older ones are forgotten."""
+_NOTHING = ctypes.CFUNCTYPE(
+    None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p,
+    ctypes.c_void_p,
+)(lambda *_: None)  # fmt: skip
+_IS_LOAD = (context.LOAD, context.STRONG_LOAD)
+
+Array = np.ndarray
+Widths: TypeAlias = "Sequence[tuple[int, int, int]]"
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a place in the source did at a time, over all warps: each address once, in order."""
+
+    place: object
+    """As `place_of` an instruction."""
+    addresses: Array
+    """Of its elements."""
+    values: Array
+    """That were loaded, or lay there before a store: bytes of each element."""
+
+
+def place_of(item: Instruction) -> object:
+    """What all instructions share that one access of the source has become."""
+    return item.place.text if item.place else id(item)
+
+
+class BlockLog:
+    """Of one block."""
+
+    def __init__(self, sites: Sequence[Site], warps: int) -> None:
+        self._sites = sites
+        self._log = np.empty(context.LOG_HEAD + _RECORDS * context.RECORD_WORDS, np.int64)
+        self._log[[context.LOG_USED, context.LOG_ROOM]] = 0, _RECORDS
+        self._ids = np.zeros(warps, np.uint32)
+        self._words = np.zeros(context.WATCH_WORDS, np.int64)
+        self._words[context.LOG] = self._log.ctypes.data
+        self._words[context.IS_ORDERED] = 1  # barriers are told to the function that does nothing
+        self._words[context.CALL] = ctypes.cast(_NOTHING, ctypes.c_void_p).value or 0
+
+    def begin(self, launch: Array) -> None:
+        """Write down from now on what a block does whose context is `launch`."""
+        launch[context.WATCH] = self._words.ctypes.data
+
+    def stores(
+        self, first_site: int, widths: Widths, draw: np.random.Generator
+    ) -> Iterator[tuple[Access, list[Access]]]:
+        """Stores, some turns of each place, with the loads that came last before them.
+
+        Args:
+            first_site: address of the words of the first site.
+            widths: of buffers, the address, the length and bytes of an element; 0 if these are not known.
+            draw: chooses the turns.
+        """
+        records = self._records()
+        groups = self._grouped(records, first_site)
+        is_load = np.isin(records[:, context.RECORD_KIND] & 255, _IS_LOAD)
+        loads = [numbers for numbers in groups if is_load[numbers[0]]]
+        starts, known = [int(numbers[0]) for numbers in loads], dict[int, Access]()
+        for numbers in self._chosen([numbers for numbers in groups if not is_load[numbers[0]]], records, draw):
+            last = bisect(starts, int(numbers[0]))
+            before = range(max(0, last - _LOADS), last)
+            for load in before:
+                if load not in known:
+                    known[load] = self._access(records, loads[load], first_site, widths)
+            yield self._access(records, numbers, first_site, widths), [known[load] for load in before]
+
+    def _records(self) -> Array:
+        used = int(self._log[context.LOG_USED])
+        return self._log[context.LOG_HEAD :].reshape(_RECORDS, context.RECORD_WORDS)[:used]
+
+    def _grouped(self, records: Array, first_site: int) -> list[Array]:
+        """Numbers of the records of each place and turn, by the first of them."""
+        sites = (records[:, context.RECORD_SITE] - first_site) // 8 // WORDS
+        places: dict[object, int] = {}
+        keys = [(place_of(site.item), site.kind) for site in self._sites]
+        known = [places.setdefault(key, len(places)) for key in keys]
+        place = np.array(known or [0])[sites]
+        turn = _counted(sites * (len(self._ids) + 1) + records[:, context.RECORD_WARP])
+        _, group = np.unique(np.stack([place, turn]), axis=1, return_inverse=True)
+        order = np.argsort(group.reshape(-1), kind="stable")
+        cuts = np.flatnonzero(np.diff(group.reshape(-1)[order])) + 1
+        return sorted(np.split(order, cuts), key=lambda numbers: int(numbers[0])) if len(order) else []
+
+    def _chosen(self, stores: list[Array], records: Array, draw: np.random.Generator) -> list[Array]:
+        by_site: dict[int, list[Array]] = {}
+        for numbers in stores:
+            by_site.setdefault(int(records[numbers[0], context.RECORD_SITE]), []).append(numbers)
+        return [
+            some[index]
+            for some in by_site.values()
+            for index in draw.choice(len(some), min(_TURNS, len(some)), replace=False)
+        ]
+
+    def _access(self, records: Array, numbers: Array, first_site: int, widths: Widths) -> Access:
+        words = records[numbers, context.RECORD_KIND]
+        found = [_elements(records[numbers[words == word]], widths) for word in sorted({*map(int, words)})]
+        width = min(size for size, _, _ in found)
+        addresses = np.concatenate([_split(at, raw.shape[1], width) for _, at, raw in found])
+        values = np.concatenate([raw.reshape(-1, width) for _, _, raw in found])
+        addresses, first = np.unique(addresses, return_index=True)
+        site = self._sites[(int(records[numbers[0], context.RECORD_SITE]) - first_site) // 8 // WORDS]
+        return Access(place_of(site.item), addresses, values[first])
+
+
+def _counted(keys: Array) -> Array:
+    """How often each key has come before."""
+    order = np.argsort(keys, kind="stable")
+    is_first = np.diff(keys[order], prepend=-1) != 0
+    numbers = np.arange(len(keys))
+    counts = np.empty_like(numbers)
+    counts[order] = numbers - np.maximum.accumulate(np.where(is_first, numbers, 0))
+    return counts
+
+
+def _elements(records: Array, widths: Widths) -> tuple[int, Array, Array]:
+    """Bytes of an element, and addresses and bytes of all lanes of records of one kind."""
+    kind, count_of = int(records[0, context.RECORD_KIND]), len(records)
+    own, count = (kind >> 8 & 255) // 8, kind >> 16
+    chosen = (records[:, [context.RECORD_LANES]] >> np.arange(32) & 1).astype(bool)
+    places = records[:, context.RECORD_PLACES : context.RECORD_PLACES + 32]
+    raw = np.ascontiguousarray(records[:, context.RECORD_VALUES :]).view(np.uint8)[:, : 32 * own * count]
+    raw = raw.reshape(count_of, count, 32, own).transpose(0, 2, 1, 3)[chosen].reshape(-1, own * count)
+    firsts = places[np.arange(count_of), chosen.argmax(axis=1)]
+    return min(_width(int(first), own, count, widths) for first in set(firsts.tolist())), places[chosen], raw
+
+
+def _width(place: int, own: int, count: int, widths: Widths) -> int:
+    """Bytes of an element of what lies at a place, no more than an access of `count` times `own` bytes."""
+    size = next((width for start, length, width in widths if 0 <= place - start < length), own)
+    return min(size or own, own * count)
+
+
+def _split(addresses: Array, length: int, size: int) -> Array:
+    """Addresses of the pieces of so many bytes in what is longer."""
+    steps = np.arange(0, length, size)
+    return np.asarray((addresses[:, None] + steps[None, :]).reshape(-1))
+
+
+def memory_at(addresses: Array, width: int, buffers: Widths) -> Array:
+    """What lies at addresses now, so many bytes each; zeros where no buffer is."""
+    found = np.zeros((len(addresses), width), np.uint8)
+    for start, length, _ in buffers:
+        inside = np.flatnonzero((addresses >= start) & (addresses + width <= start + length))
+        if len(inside):
+            view = np.ctypeslib.as_array((ctypes.c_uint8 * length).from_address(start))
+            found[inside] = view[(addresses[inside] - start)[:, None] + np.arange(width)[None, :]]
+    return found
+
+
+# Whether stored values are loaded ones, within what a comparison of outputs lets pass.
+
+
+_MANY = 16
+"""Elements from which on an agreement in another order is no coincidence."""
+_FLOATS = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64}
+_CLOSE = {"fp16": 2.0**-7, "bf16": 2.0**-7, "fp32": 2.0**-12, "fp64": 2.0**-16}
+"""How far apart values may be, relative to them and to the mean size of what is stored: a comparison of float32 lets
+pass up to 2e-4, and as much of the others' size on small numbers."""
+WIDTHS = {
+    "fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "i1": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4, "u32": 4,
+    "i64": 8, "u64": 8,
+}  # fmt: skip
+"""Bytes of elements by type, as Triton names it; types that are not named are compared as bytes."""
+
+
+def numbers(raw: Array, kind: str) -> Array:
+    """Values of elements that are given as bytes."""
+    flat = np.ascontiguousarray(raw)
+    if kind == "bf16" and flat.shape[1] == 2:
+        return np.asarray((flat.view(np.uint16).reshape(-1).astype(np.uint32) << 16).view(np.float32))
+    if kind in _FLOATS and flat.shape[1] == WIDTHS[kind]:
+        return np.asarray(flat.view(_FLOATS[kind]).reshape(-1))
+    signed = "i" if kind[:1] == "i" and flat.shape[1] in (1, 2, 4, 8) else "u"
+    return np.asarray(flat.view(f"{signed}{flat.shape[1]}").reshape(-1))
+
+
+def moved_from(stored: Array, kind: str, loaded: Sequence[Array]) -> int | None:
+    """Which of several loads the stored values are, in any order that is not theirs by size.
+
+    Args:
+        stored: values in the order of their addresses.
+        kind: their type.
+        loaded: values of each load, likewise.
+
+    Returns:
+        Its number, `len(loaded)` for all of them together, None for none.
+    """
+    is_float = stored.dtype.kind == "f"
+    alike = [number for number, values in enumerate(loaded) if (values.dtype.kind == "f") == is_float]
+    close = _CLOSE.get(kind, 0.0) if is_float else 0.0
+    for number in reversed(alike):
+        if _is_same(stored, loaded[number], close):
+            return number
+    together = [loaded[number] for number in alike]
+    if len(together) > 1 and sum(map(len, together)) == len(stored) >= _MANY:
+        return len(loaded) if _is_reordered(stored, np.concatenate(together), close) else None
+    return None
+
+
+def _is_same(stored: Array, loaded: Array, close: float) -> bool:
+    if len(stored) == len(loaded):
+        return _agree(stored, loaded, close) or (len(stored) >= _MANY and _is_reordered(stored, loaded, close))
+    if len(stored) > len(loaded):
+        return _is_repeated(stored, loaded, close)
+    return len(stored) >= _MANY and not len(loaded) % len(stored) and _is_part(stored, loaded, close)
+
+
+def _agree(left: Array, right: Array, close: float) -> bool:
+    if close == 0.0:
+        return bool(np.array_equal(left, right))
+    with np.errstate(all="ignore"):
+        left, right = left.astype(np.float64), right.astype(np.float64)
+        floor = max(close * _size(left), 1e-30)
+        return bool(np.allclose(left, right, rtol=close, atol=floor, equal_nan=True))
+
+
+def _size(values: Array) -> float:
+    finite = values[np.isfinite(values)]
+    return float(np.abs(finite).mean()) if len(finite) else 0.0
+
+
+def _is_reordered(stored: Array, loaded: Array, close: float) -> bool:
+    if not _may_agree(stored, loaded) or not _agree(np.sort(stored), np.sort(loaded), close):
+        return False
+    return not _is_sorted(stored) or _is_sorted(loaded)
+
+
+def _may_agree(left: Array, right: Array) -> bool:
+    """Whether sums, which cost less than an order, are alike."""
+    with np.errstate(all="ignore"):
+        one, other = (float(np.abs(values.astype(np.float64)).sum()) for values in (left, right))
+    return not abs(one - other) > 0.02 * max(one, other)
+
+
+def _is_sorted(values: Array) -> bool:
+    return bool(np.all(values[1:] >= values[:-1]) or np.all(values[1:] <= values[:-1]))
+
+
+def _is_repeated(stored: Array, loaded: Array, close: float) -> bool:
+    if len(loaded) == 0 or len(stored) % len(loaded):
+        return False
+    return _agree(np.sort(stored), np.sort(np.repeat(loaded, len(stored) // len(loaded))), close)
+
+
+def _is_part(stored: Array, loaded: Array, close: float) -> bool:
+    """Whether they are a run of the loaded ones, or every n-th of them."""
+    runs, columns = loaded.reshape(-1, len(stored)), loaded.reshape(len(stored), -1).T
+    return any(_agree(stored, piece, close) for piece in (*runs, *columns))
+
+
+# Follows the first blocks of a launch, and says of each of its stores whether it moves what the block has loaded.
+#
+# The code says what may compute (`flow/origins.py`); it takes `x + 0.0` for arithmetic. Here values count: a store
+# moves where its values are those of a load of the block, or of all its loads, within what a comparison lets pass.
+# Loads and stores are told apart by their places in the source and by the turns of loops.
+
+
+BLOCKS, _FEWEST, _ELEMENTS = 16, 2, 64
+"""How many are followed of a launch as a rule, and at least; no more once the store that stores least has given so many
+elements: of a few, the largest of four may be the same one by chance."""
+MOST, _ALIKE = 256, 1 << 14
+"""How many are followed at most, where a store has given one value only, and until how many elements: of what exceeds a
+threshold there may be one in a thousand."""
+
+
+@dataclass
+class Seen:
+    """What the followed blocks stored by one place in the source."""
+
+    stored: int = 0
+    """Bytes."""
+    elements: int = 0
+    came_from: Counter[object] = field(default_factory=Counter)
+    """Bytes that are those of a load, by its place; None for several loads together."""
+    value: bytes | None = None
+    """The one value of all elements."""
+    is_single: bool = True
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing is known but that zeros were loaded and stored: what comes of zeros, moved or computed."""
+        return self.stored == 0
+
+    @property
+    def moved(self) -> int:
+        """Bytes that come from the load that explains most of them: `max(a, b)` holds now one and now the other."""
+        return max(self.came_from.values(), default=0)
+
+    def note(self, values: np.ndarray, sources: Sequence[object], is_zero: bool) -> None:
+        """Add a store of elements' bytes, and the place of the load that they come from, if there is one."""
+        first = values[0].tobytes()
+        self.value = first if self.value is None else self.value
+        self.is_single = self.is_single and first == self.value and bool((values == values[0]).all())
+        if not (sources and is_zero):
+            self.stored += values.size
+            self.elements += len(values)
+            self.came_from.update({source: values.size for source in sources})
+
+
+@dataclass
+class Follow:
+    """A wish that blocks are followed, and what was seen.
+
+    Args:
+        kinds: types of the elements of each buffer, as Triton names them; none where it is not known.
+        draw: chooses among many stores of a block.
+    """
+
+    kinds: Sequence[str]
+    draw: np.random.Generator
+    seen: dict[object, Seen] = field(default_factory=dict)
+    """By the place of the store (`place_of`)."""
+
+
+class Follower:
+    """Follows the blocks of one launch.
+
+    Args:
+        follow: what was wished.
+        sites: of the kernel.
+        first_site: address of the words of the first one.
+        buffers: address and length of each.
+    """
+
+    def __init__(
+        self, follow: Follow, sites: Sequence[Site], first_site: int, buffers: Sequence[tuple[int, int]]
+    ) -> None:
+        self._follow, self._sites, self._first_site, self._ended = follow, sites, first_site, 0
+        named = list(zip(buffers, follow.kinds, strict=False))
+        self._rows = [(start, length, WIDTHS.get(kind, 0)) for (start, length), kind in named if length]
+        self._kinds = [(start, start + length, kind) for (start, length), kind in named if length]
+
+    @property
+    def is_told(self) -> bool:
+        """Whether enough was seen."""
+        stores = self._follow.seen.values()
+        if any(seen.is_single and not seen.is_silent and seen.elements < _ALIKE for seen in stores):
+            return self._ended >= MOST
+        few = min((seen.elements for seen in stores), default=_ELEMENTS) < _ELEMENTS
+        return self._ended >= (BLOCKS if few else _FEWEST)
+
+    def begin(self, launch: np.ndarray) -> BlockLog:
+        """Follow a block whose context this is."""
+        log = BlockLog(self._sites, int(launch[context.WARPS]))
+        log.begin(launch)
+        return log
+
+    def end(self, log: BlockLog) -> None:
+        """Look at a block that has ended."""
+        self._ended += 1
+        for store, loads in log.stores(self._first_site, self._rows, self._follow.draw):
+            values = memory_at(store.addresses, store.values.shape[1], self._rows)
+            seen = self._follow.seen.setdefault(store.place, Seen())
+            stored = numbers(values, self._kind(store))
+            seen.note(values, self._sources(store, stored, loads), not stored.any())
+
+    def _sources(self, store: Access, stored: np.ndarray, loads: Sequence[Access]) -> list[object]:
+        loaded = [numbers(load.values, self._kind(load)) for load in loads]
+        found = moved_from(stored, self._kind(store), loaded)
+        if found is None:
+            return []
+        return [None if found == len(loads) else loads[found].place]
+
+    def _kind(self, access: Access) -> str:
+        at = int(access.addresses[0])
+        return next((kind for start, stop, kind in self._kinds if start <= at < stop), "")

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prices of convolutions, as cuDNN runs them without a search, and of other ops that slide a window."""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+
+from verl_kernel.env.machine.constants import constant
+from verl_kernel.env.ops.call import Call, bias_step, nbytes, padded, streamed
+from verl_kernel.env.trace import Step
+
+_IN, _OUT = 16, 32
+"""Channels of a group are padded to these multiples, going in (for each tap) and coming out."""
+_FEW = 4
+"""3-D convolutions of fewer input channels take another way."""
+_WIDE = 128
+"""Output channels that a tile of a transposed 3-D convolution of stride 1 has, used or not."""
+
+
+def convolved(call: Call) -> list[Step]:
+    """All kernels of a convolution."""
+    shape = _Shape(call)
+    if shape.is_depthwise:
+        return [window_step(call, shape.taps, "tap_output", "tap_element", call.output.numel())]
+    steps = _transposed(call, shape) if call.given["transposed"] else _forward(call, shape)
+    return steps if call.given["bias"] is None else [*steps, bias_step(call.output)]
+
+
+class _Shape:
+    """The sizes of a convolution that its price depends on."""
+
+    def __init__(self, call: Call) -> None:
+        given = call.given
+        weight: torch.Tensor = given["weight"]
+        self.groups: int = given["groups"]
+        self.taps = prod(weight.shape[2:])
+        self.is_3d = weight.dim() == 5
+        self.inner = given["input"].shape[1] // self.groups
+        self.outer = call.output.shape[1] // self.groups
+        self.is_depthwise = self.groups > 1 and self.inner == 1 and not given["transposed"]
+        steps = list(zip(given["stride"], given["dilation"], strict=True))
+        self.strides = prod(stride for stride, _ in steps)
+        self.zeros = prod(stride for stride, dilation in steps if dilation > 1)
+        """How many times a data gradient multiplies for each factor, zeros included."""
+
+    def flops(self, pixels: int, inner: int, outer: int) -> int:
+        """Operations at `pixels` places, with channels of a group as given."""
+        return 2 * pixels * self.taps * inner * outer * self.groups
+
+    def padded_flops(self, pixels: int) -> int:
+        """Operations on padded channels."""
+        return self.flops(pixels, padded(self.inner, _IN), padded(self.outer, _OUT))
+
+
+def _forward(call: Call, shape: _Shape) -> list[Step]:
+    pixels = call.output.numel() // call.output.shape[1]
+    if shape.groups > 1:
+        return [_copy(call.data), *_product(call, shape.padded_flops(pixels), "direct")]
+    if shape.taps == shape.strides == 1:
+        return _overlapping(call, shape.flops(pixels, shape.inner, shape.outer))
+    if shape.is_3d and shape.inner < _FEW:
+        return _product(call, shape.flops(pixels, shape.inner, max(shape.outer, _OUT)), "direct")
+    return [_copy(call.data), *_product(call, shape.padded_flops(pixels), "convolution")]
+
+
+def _transposed(call: Call, shape: _Shape) -> list[Step]:
+    """The gradient of a convolution with respect to its data: copies on both sides."""
+    pixels = call.data.numel() // call.data.shape[1]
+    unit, flops = "convolution", shape.padded_flops(pixels) * shape.zeros
+    if shape.groups > 1:
+        unit = "direct"
+    elif shape.is_3d and shape.strides == 1:
+        unit, flops = "transposed", shape.flops(pixels, shape.inner, max(shape.outer, _WIDE))
+    return [_copy(call.data), *_product(call, flops, unit), _copy(call.output)]
+
+
+def _copy(tensor: torch.Tensor) -> Step:
+    return streamed(2 * nbytes(tensor), "mixed", tensor.numel())
+
+
+def _product(call: Call, flops: int, unit: str) -> list[Step]:
+    """Operands, arithmetic and result one after the other."""
+    written = nbytes(call.output)
+    arithmetic = Step(flops=flops, unit="half" if call.is_half else unit, kernels=0)
+    return [Step(call.bytes - written), arithmetic, Step(written, kernels=0)]
+
+
+def _overlapping(call: Call, flops: int) -> list[Step]:
+    """A window of one place: a plain product, as `products.product`."""
+    written = nbytes(call.output)
+    unit = "half" if call.is_half else "convolution"
+    return [Step(call.bytes - written, flops=flops, unit=unit), Step(written, kernels=0)]
+
+
+def pooled(call: Call) -> list[Step]:
+    """A thread for an output; maxima write their int64 indices too, whether asked for or not."""
+    size = call.given["kernel_size"]
+    sizes = [size] if isinstance(size, int) else list(size)
+    output = call.output
+    dims = 3 if "3d" in call.func._schema.name else 1 if "1d" in call.func._schema.name else 2
+    window = prod(sizes) if len(sizes) > 1 else sizes[0] ** dims
+    return [window_step(call, window, "window_output", "window_element", output.numel())]
+
+
+def window_step(call: Call, window: int, output: str, element: str, outputs: int) -> Step:
+    """One kernel whose threads walk over a window for each output."""
+    instructions = outputs * (constant(output) + constant(element) * window)
+    return streamed(call.bytes, "contiguous", outputs, int(instructions))

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prices of ops that memory decides: the device kernels of each, with their passes over memory and their work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from verl_kernel.env.machine.constants import constant
+from verl_kernel.env.ops.call import Call, nbytes, streamed
+from verl_kernel.env.ops.traffic import bag_bytes
+from verl_kernel.env.trace import Step
+
+_RUN_BYTES = 16
+
+
+def elementwise(call: Call) -> list[Step]:
+    """One pass; slower where operands differ in shape, layout or type."""
+    return [_one_pass(call, "contiguous" if _is_uniform(call) else "mixed")]
+
+
+def copied(call: Call) -> list[Step]:
+    """One pass with index arithmetic: copies, gathers, permutations."""
+    return [_one_pass(call, "mixed")]
+
+
+def joined(call: Call) -> list[Step]:
+    """`cat` and `stack`; vectors are lost where the runs that it copies are no multiple of 16 bytes."""
+    dim, data = call.given.get("dim", 0), call.output
+    runs = [tensor.stride(dim - 1) if dim % tensor.dim() else 0 for tensor in call.inputs if tensor.dim()]
+    is_split = any(run * data.element_size() % _RUN_BYTES for run in runs)
+    return [_one_pass(call, "unaligned" if is_split else "mixed")]
+
+
+def _one_pass(call: Call, access: str) -> Step:
+    return streamed(call.bytes, access, call.elements, call.flops)
+
+
+def _is_uniform(call: Call) -> bool:
+    output = call.outputs[0] if call.outputs else call.inputs[0]
+    form = output.shape, output.stride(), output.dtype
+    return all((tensor.shape, tensor.stride(), tensor.dtype) == form for tensor in call.inputs)
+
+
+def bagged(call: Call) -> list[Step]:
+    """Sums over bags of rows, weighted or not: each index loads a row, again and again from L2."""
+    distinct, loaded = bag_bytes(call.given)
+    return [Step(call.bytes, "mixed", call.flops, l2_bytes=call.bytes - distinct + loaded)]
+
+
+_SHARED_BYTES = 48 << 10
+"""Longest row that softmax keeps on the chip."""
+_REGISTER_BYTES = 4096
+"""Longest row that a warp keeps in registers."""
+_MATRIX_DIMS = 2
+"""Dimensions of data that are rows."""
+_NLL_ROW_BYTES = 16
+_NLL_ROW_NS = 4
+"""Nanoseconds for a row of `nll_loss`, whose kernel is one block; by the published time of one program of level 1."""
+
+
+def reduced(call: Call) -> list[Step]:
+    """One pass over the input."""
+    return [streamed(call.bytes, "reduction", call.elements, call.flops)]
+
+
+def softmax(call: Call) -> list[Step]:
+    """One read where a row of the last dimension stays on the chip, else three, the later ones from L2 if it can."""
+    data, dim = call.data, int(call.given["dim"])
+    is_last = data.dim() == 0 or dim % data.dim() == data.dim() - 1
+    row = data.shape[-1] * data.element_size() if data.dim() else data.element_size()
+    once, again = nbytes(data, call.output), 2 * nbytes(data)
+    if not is_last:
+        step = streamed(once, "reduction", data.numel(), call.flops)
+        return [replace(step, repeated_bytes=again, shared_bytes=nbytes(data))]
+    is_kept = data.is_contiguous() and row <= _SHARED_BYTES and (row % 16 == 0 or row <= _REGISTER_BYTES)
+    step = Step(once, "reduction", call.flops, blocks=_rows(call))
+    return [step if is_kept else replace(step, repeated_bytes=again, private_bytes=row)]
+
+
+def logsumexp(call: Call) -> list[Step]:
+    """Maximum, difference, exponential, sum: the difference is kept in memory."""
+    data, elements = nbytes(call.data), call.data.numel()
+    small = streamed(2 * nbytes(call.output), "contiguous", call.output.numel())
+    return [
+        streamed(data, "reduction", elements), streamed(2 * data, "mixed", elements),
+        streamed(2 * data, "contiguous", elements), streamed(data, "reduction", elements), small, small,
+    ]  # fmt: skip
+
+
+def loss(call: Call) -> list[Step]:
+    """The elements' losses are written, then reduced, if they are."""
+    data, elements = call.data, call.data.numel()
+    moved = call.bytes - nbytes(call.output) + nbytes(data)
+    return [streamed(moved, "contiguous", elements, call.flops), *_mean(call)]
+
+
+def loss_of_logits(call: Call) -> list[Step]:
+    """A kernel each for the logarithm of the sigmoid, 1 - target, their product and difference, and for each weight."""
+    data, elements, given = call.data, call.data.numel(), call.given
+    passes = [2, 2, 3, 3]
+    passes += [] if given["pos_weight"] is None else [2, 2, 3]
+    passes += [] if given["weight"] is None else [3]
+    return [*(streamed(tensors * nbytes(data), "contiguous", elements, elements) for tensors in passes), *_mean(call)]
+
+
+def _mean(call: Call) -> list[Step]:
+    """The kernel that reduces the elements' losses, if they are."""
+    is_kept = call.given.get("reduction", 1) == 0
+    return [] if is_kept else [streamed(nbytes(call.data), "reduction", call.data.numel())]
+
+
+def nll_loss(call: Call) -> list[Step]:
+    """One block reads one element of each row; as many as there are rows where they are not reduced, or are places."""
+    rows = max(1, call.inputs[1].numel())
+    if call.given["reduction"] == 0 or call.data.dim() > _MATRIX_DIMS:
+        return [streamed(rows * _NLL_ROW_BYTES, "mixed", rows, rows)]
+    return [Step(rows * _NLL_ROW_BYTES, "mixed", rows, blocks=1, block_ns=rows * _NLL_ROW_NS)]
+
+
+def _rows(call: Call) -> int:
+    data = call.data
+    return max(1, data.numel() // max(1, data.shape[-1])) if data.dim() else 1
+
+
+_LAYER_PASSES = 2
+"""A row of layer norm is read twice, with a reduction between."""
+_LAYER_BYTES = 128 * 16 * 3
+"""Bytes that such a block has under way: its two vectors of weights and one of the row."""
+_BATCH_WARPS = 16
+"""cuDNN's batch norm has blocks of 512 threads."""
+
+
+def layer_norm(call: Call) -> list[Step]:
+    """One block of 128 threads for a row, which reads it twice, and weight and bias as well."""
+    data, affine = call.data, call.inputs[1:]
+    row = max(1, affine[0].numel()) if affine else _normalised(call)
+    rows = max(1, data.numel() // row)
+    second = nbytes(data) + (rows - 1) * nbytes(*affine)
+    return [
+        Step(
+            nbytes(data, call.output, *affine), "contiguous", call.flops, blocks=rows, in_flight=_LAYER_BYTES,
+            block_ns=_LAYER_PASSES * int(constant("program_ns")), repeated_bytes=second,
+            private_bytes=row * data.element_size(), shared_bytes=nbytes(*affine),
+        )
+    ]  # fmt: skip
+
+
+def renormed(call: Call) -> list[Step]:
+    """A pass for the rows' norms, one that scales them."""
+    elements = call.data.numel()
+    return [streamed(nbytes(call.data), "reduction", elements), streamed(call.bytes, "mixed", elements, call.flops)]
+
+
+def _normalised(call: Call) -> int:
+    size = 1
+    for length in call.given["normalized_shape"]:
+        size *= int(length)
+    return max(1, size)
+
+
+def batch_norm(call: Call) -> list[Step]:
+    """In training two reads and a write by one block for a channel; else one pass. Without weights, as group norm."""
+    data, given = call.data, call.given
+    is_update = "with_update" in call.func._schema.name
+    if not given.get("training", is_update):
+        return [streamed(2 * nbytes(data), "mixed", data.numel(), call.flops)]
+    channels = data.shape[1] if data.dim() > 1 else 1
+    if given.get("weight") is None:
+        return _statistics_and_apply(call)
+    return [Step(3 * nbytes(data), "contiguous", call.flops, blocks=channels, warps=_BATCH_WARPS)]
+
+
+def group_norm(call: Call) -> list[Step]:
+    """A kernel for the statistics of each group, another one that applies them."""
+    return _statistics_and_apply(call)
+
+
+def _statistics_and_apply(call: Call) -> list[Step]:
+    data, groups = nbytes(call.data), call.outputs[1].numel() if len(call.outputs) > 1 else 0
+    return [
+        Step(data, "norm", call.flops, blocks=groups, warps=_BATCH_WARPS),
+        streamed(data + nbytes(call.output), "norm", call.data.numel()),
+    ]
+
+
+_PLACE_BYTES = 8
+"""Of the place that is sorted with a key."""
+_SORTED_ON_CHIP = 4096
+"""Longest row that one block sorts on the chip (torch's source)."""
+
+
+def radix(count: int, key_bytes: int) -> list[Step]:
+    """A radix sort by digits of 8 bits: each pass reads and writes keys and places."""
+    moved = 2 * (key_bytes + _PLACE_BYTES) * count
+    return [streamed(moved, "mixed", count) for _ in range(key_bytes)]
+
+
+def sorted_rows(call: Call) -> list[Step]:
+    """Short rows in one pass; long ones, and all elements where no dimension is named, digit by digit."""
+    data = call.data
+    length = data.shape[call.given["dim"]] if data.dim() and "dim" in call.given else data.numel()
+    if length <= _SORTED_ON_CHIP:
+        return copied(call)
+    return [*radix(data.numel(), data.element_size()), streamed(nbytes(call.output), "mixed", call.output.numel())]
+
+
+def selected(call: Call) -> list[Step]:
+    """A block for a row reads it once for each digit, and once to pick."""
+    data = call.data
+    if "dim" not in call.given:
+        return sorted_rows(call)
+    again = data.element_size() * nbytes(data)
+    length = data.shape[call.given["dim"]] if data.dim() else 1
+    return [
+        Step(
+            call.bytes, "mixed", call.flops, blocks=max(1, data.numel() // max(1, length)), warps=8,
+            l2_bytes=call.bytes + again, repeated_bytes=again, private_bytes=length * data.element_size(),
+        )
+    ]  # fmt: skip
+
+
+def softmax_gradient(call: Call) -> list[Step]:
+    """As the forward, with a second tensor of the same shape."""
+    (step,) = softmax(call)
+    again = 2 * step.repeated_bytes if step.repeated_bytes else 0
+    return [replace(step, bytes=call.bytes, repeated_bytes=again)]
+
+
+def layer_norm_gradient(call: Call) -> list[Step]:
+    """A block for a row reads gradient and data twice; another kernel reads both for weight and bias."""
+    gradient, data = call.inputs[:2]
+    rows = next((tensor.numel() for tensor in call.inputs[2:4]), 1)
+    read = nbytes(gradient, data)
+    first = Step(
+        read + nbytes(call.output), "reduction", call.flops, blocks=max(1, rows), repeated_bytes=read,
+        private_bytes=2 * data.numel() // max(1, rows) * data.element_size(),
+    )  # fmt: skip
+    return [first, streamed(read, "reduction", data.numel())] if len(call.outputs) > 1 else [first]
+
+
+def norm_gradient(call: Call) -> list[Step]:
+    """Batch and group norm: a pass over gradient and data for the sums, another one that applies them."""
+    gradient, data = call.inputs[:2]
+    read = nbytes(gradient, data)
+    return [
+        streamed(read, "norm", data.numel(), call.flops),
+        streamed(read + nbytes(call.output), "norm", data.numel()),
+    ]
+
+
+def embedding_gradient(call: Call) -> list[Step]:
+    """Indices are sorted, the table is filled with zeros, rows of the gradient are added."""
+    gradient, indices = call.inputs[:2]
+    moved = nbytes(gradient) + gradient.numel() * gradient.element_size()
+    return [
+        *radix(indices.numel(), indices.element_size()),
+        streamed(nbytes(call.output), "contiguous", call.output.numel()),
+        streamed(moved, "mixed", gradient.numel(), call.flops),
+    ]
+
+
+_SCAN_THREADS = 512
+"""Most threads of a block that scans rows."""
+_ROW_THREADS = (16, 512)
+"""Fewest and most of them that share a row of the last dimension."""
+
+
+def scanned(call: Call) -> list[Step]:
+    """A single row in one pass of all blocks, after a kernel that clears what they tell each other."""
+    if call.data.numel() != _scanned_length(call):
+        return scanned_rows(call)
+    return [replace(streamed(call.bytes, "contiguous", call.data.numel(), call.flops), kernels=2)]
+
+
+def scanned_rows(call: Call) -> list[Step]:
+    """One pass along rows, each of which is one block's; torch scans so even a single row where it keeps indices."""
+    data, length = call.data, _scanned_length(call)
+    dim = int(call.given["dim"]) % max(1, data.dim())
+    is_last = dim + 1 >= data.dim()
+    outer, inner = prod(data.shape[:dim]), prod(data.shape[dim + 1 :])
+    blocks, threads, at_once = _scanned_last(outer, length) if is_last else _scanned_other(outer, inner)
+    moved = call.bytes // data.numel()
+    return [Step(call.bytes, "scan", call.flops, blocks=blocks, warps=-(-threads // 32), in_flight=at_once * moved)]
+
+
+def _scanned_length(call: Call) -> int:
+    return call.data.shape[int(call.given["dim"])] if call.data.dim() else 1
+
+
+def _scanned_last(rows: int, length: int) -> tuple[int, int, int]:
+    """Blocks, their threads and the elements that one scans at a time: along the last dimension two a thread."""
+    spare = 9 + (length - 1).bit_length() - (rows - 1).bit_length()
+    fewest, most = _ROW_THREADS
+    across = min(max(fewest, 1 << max(0, spare) // 2), most)
+    down = _SCAN_THREADS // across
+    return -(-rows // down), _SCAN_THREADS, min(rows, down) * min(length, 2 * across)
+
+
+def _scanned_other(outer: int, inner: int) -> tuple[int, int, int]:
+    """The same along another dimension, where a thread goes along a row alone."""
+    threads = min(_SCAN_THREADS, inner)
+    return outer * -(-inner // threads), threads, threads

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prices of matrix products, attention, distances and recurrent layers: the result is written after the arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from verl_kernel.env.ops.call import Call, nbytes, streamed
+from verl_kernel.env.trace import Step
+
+_TILE = 32
+"""Rows and columns of the smallest tile of a product."""
+_SPLIT = 256
+"""Depth from which products are split between blocks."""
+_FEW = 25
+"""Rows up to which torch takes distances pair by pair."""
+
+
+def product(call: Call) -> list[Step]:
+    """Operands and arithmetic overlap; then the result is written."""
+    output = call.output
+    unit = "half" if call.is_half else "matmul"
+    read = call.bytes - nbytes(output)
+    columns = output.shape[-1] if output.dim() else 1
+    rows = max(1, output.numel() // max(1, columns))
+    depth = max(1, call.flops // (2 * max(1, output.numel())))
+    blocks = -(-rows // _TILE) * -(-columns // _TILE) * -(-depth // _SPLIT)
+    main = Step(read, flops=call.flops, unit=unit, blocks=blocks)
+    return [main, Step(nbytes(output), blocks=blocks, kernels=0)]
+
+
+def attention(call: Call) -> list[Step]:
+    """One kernel that keeps the scores on the chip; a causal one does half of the products half as fast."""
+    flops = call.flops * (2 if call.given.get("is_causal") else 1)
+    return [Step(call.bytes, flops=flops, unit="half" if call.is_half else "matmul")]
+
+
+def distances(call: Call) -> list[Step]:
+    """Euclidean ones of many rows are a product of rows and their norms; others take a block for a pair of rows."""
+    one, other, output = call.inputs[0], call.inputs[-1], call.output
+    if not _is_product(call):
+        return [Step(call.bytes, "mixed", call.flops, blocks=output.numel(), warps=8)]
+    passes = [*(one,) * 4, *(other,) * 3]  # squares, sums, joined with both; the first also times -2
+    before = [streamed(2 * nbytes(item), "contiguous", item.numel(), item.numel()) for item in passes]
+    after = streamed(2 * nbytes(output), "contiguous", output.numel(), output.numel())  # not below zero; the root
+    flops = 2 * output.numel() * (one.shape[-1] + 2)
+    return [*before, *product(replace(call, flops=flops)), after, after]
+
+
+def _is_product(call: Call) -> bool:
+    mode, rows = call.given.get("compute_mode"), max(item.shape[-2] for item in call.inputs)
+    return call.given.get("p", 2.0) == 2.0 and (mode == 1 or (not mode and rows > _FEW)) and len(call.inputs) > 1
+
+
+_CHAIN = {"lstm": 2, "gru": 3, "rnn_tanh": 2, "rnn_relu": 2}
+"""Kernels of a layer and direction for each time step."""
+
+
+def layer(call: Call) -> list[Step]:
+    """All layers and directions of a sequence."""
+    given, name = call.given, call.func._schema.name.partition("::")[2]
+    directions = int(given.get("num_layers", 1)) * (1 + bool(given.get("bidirectional")))
+    data = call.data
+    time = data.shape[1 if given.get("batch_first") and data.dim() == 3 else 0]
+    unit = "half" if call.is_half else "convolution"
+    moved, flops = call.bytes // directions, call.flops // directions
+    return [Step(moved, flops=flops, unit=unit, kernels=_CHAIN[name] * time)] * directions
+
+
+def cell(call: Call) -> list[Step]:
+    """Two products and an elementwise kernel."""
+    unit = "half" if call.is_half else "matmul"
+    return [Step(call.bytes // 3, flops=call.flops // 3, unit=unit)] * 3

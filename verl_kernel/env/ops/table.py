@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One row for each torch op: its operations, its bytes, its price, the host's time, and what kind of op it is.
+
+A row's key is the op's name without namespace and without the marks of in-place and list variants (`plain_name`), and
+stands here once. An op that torch marks as pointwise needs no row; any other op without a row has no price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Flag, auto
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from verl_kernel.env.ops import convolutions, flops, prices, products, traffic
+from verl_kernel.env.ops.call import Price, is_in_place, plain_name
+from verl_kernel.env.ops.flops import Formula, each
+from verl_kernel.env.ops.traffic import Traffic
+
+
+class Trait(Flag):
+    """What is special about an op, besides its cost."""
+
+    NONE = 0
+    MOVES = auto()
+    """It moves or fills, and computes nothing."""
+    GATHERS = auto()
+    """It moves, and adds what meets at one place."""
+    ALLOCATES = auto()
+    """It returns memory without values, and starts no device kernel."""
+    GROWS = auto()
+    """It may enlarge the memory of its first tensor."""
+    ALIASES = auto()
+    """It returns or changes a view of its tensor, though its schema may not say so, and starts no device kernel."""
+    FREE = auto()
+    """It starts no device kernel for another reason."""
+    FILLS = auto()
+    """In place it does not read the tensor that it writes."""
+    ASKS = auto()
+    """The host waits for a value."""
+    HOST_BUFFER = auto()
+    """Its second result is made on a CPU alone."""
+
+
+_WITHOUT_KERNEL = Trait.ALLOCATES | Trait.ALIASES | Trait.FREE
+_MOVES, _FILLS, _ALIASES = Trait.MOVES, Trait.FILLS, Trait.ALIASES
+_MATMUL_HOST, _LAYER_HOST = "product_host_us", "convolution_host_us"
+
+
+@dataclass(frozen=True)
+class Op:
+    """A row of the table."""
+
+    flops: Formula | None = None
+    """How many operations a call has; None: as torch's own counter says, and if it says nothing the op has no price."""
+    price: Price = prices.copied
+    """What a GPU does for a call: device kernels and their phases."""
+    bytes: Traffic = traffic.touched
+    """What a call reads and writes when each element is touched once."""
+    host: str = "op_host_us"
+    """Name of the constant (`machine.constants`) that says what the host takes to issue it."""
+    is_product: bool = False
+    """Whether tensor cores can do its operations."""
+    traits: Trait = Trait.NONE
+    unread: int | None = None
+    """Place of an argument that is only written, or lends its shape."""
+    factors: tuple[int, ...] = ()
+    """Places of the factors of a product among the arguments."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it starts no device kernel."""
+        return bool(self.traits & _WITHOUT_KERNEL)
+
+    def unread_place(self, name: str) -> int | None:
+        """Place of the argument that it does not read when it is called by this name, as `fill_` or `fill`."""
+        return 0 if Trait.FILLS in self.traits and is_in_place(name) else self.unread
+
+
+def _rows(*rows: tuple[str, Op]) -> Mapping[str, Op]:
+    """Rows by name.
+
+    Raises:
+        ValueError: a name stands in two rows.
+    """
+    table: dict[str, Op] = {}
+    for names, op in rows:
+        for name in names.split():
+            if name in table:
+                raise ValueError(f"op {name} has two rows: leave one")
+            table[name] = op
+    return MappingProxyType(table)
+
+
+OPS = _rows(
+    # pointwise, where torch does not say so, or where they have no rule of their own
+    (
+        "_prelu_kernel prelu gelu mish hardswish hardsigmoid hardtanh softplus leaky_relu elu celu selu threshold lerp "
+        "addcmul addcdiv native_dropout native_dropout_backward floor_divide copysign",
+        Op(each, prices.elementwise),
+    ),
+    (
+        "glu polar complex one_hot fake_quantize linalg_cross cross multi_margin_loss multilabel_margin_loss_forward "
+        "_masked_scale quantize_per_tensor special_ndtr _segment_reduce segment_reduce histc bincount searchsorted "
+        "bucketize _cummax_helper _cummin_helper _weight_norm_interface",
+        Op(each),
+    ),
+    ("log_sigmoid_forward", Op(each, prices.elementwise, traits=Trait.HOST_BUFFER)),
+    ("rrelu_with_noise", Op(each, prices.elementwise, unread=1)),
+    # reductions, scans, losses, softmax
+    (
+        "sum nansum mean prod amax amin aminmax max min all any argmax argmin norm linalg_vector_norm std std_mean var "
+        "var_mean count_nonzero adaptive_avg_pool2d _adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool3d",
+        Op(each, prices.reduced),
+    ),
+    ("trace", Op(each, prices.reduced, traffic.diagonal)),
+    ("equal", Op(each, prices.reduced, traits=Trait.ASKS)),
+    ("item _local_scalar_dense", Op(each, traits=Trait.ASKS)),
+    ("is_nonzero", Op(traits=Trait.ASKS)),
+    ("logsumexp", Op(each, prices.logsumexp)),
+    ("cumsum cumprod logcumsumexp", Op(each, prices.scanned)),
+    ("cummax cummin", Op(each, prices.scanned_rows)),
+    ("_softmax _log_softmax _safe_softmax softmax log_softmax", Op(each, prices.softmax)),
+    ("mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss dist", Op(each, prices.loss)),
+    ("binary_cross_entropy_with_logits", Op(each, prices.loss_of_logits)),
+    ("nll_loss_forward nll_loss2d_forward", Op(each, prices.nll_loss)),
+    # norms
+    ("native_layer_norm rms_norm _fused_rms_norm", Op(each, prices.layer_norm, host=_MATMUL_HOST)),
+    ("native_group_norm", Op(each, prices.group_norm, host=_MATMUL_HOST)),
+    (
+        "native_batch_norm _native_batch_norm_legit _batch_norm_with_update cudnn_batch_norm _batch_norm_no_update "
+        "_native_batch_norm_legit_functional _native_batch_norm_legit_no_training",
+        Op(each, prices.batch_norm, host=_LAYER_HOST),
+    ),
+    ("renorm", Op(each, prices.renormed)),
+    # gradients
+    ("_softmax_backward_data _log_softmax_backward_data", Op(each, prices.softmax_gradient)),
+    ("native_layer_norm_backward", Op(each, prices.layer_norm_gradient)),
+    (
+        "native_batch_norm_backward cudnn_batch_norm_backward native_group_norm_backward",
+        Op(each, prices.norm_gradient),
+    ),
+    ("embedding_dense_backward", Op(each, prices.embedding_gradient, traits=Trait.GATHERS)),
+    (
+        "nll_loss_backward nll_loss2d_backward _adaptive_avg_pool2d_backward avg_pool2d_backward "
+        "max_pool2d_with_indices_backward upsample_nearest2d_backward upsample_bilinear2d_backward glu_backward "
+        "mse_loss_backward smooth_l1_loss_backward huber_loss_backward binary_cross_entropy_backward slice_backward "
+        "select_backward unfold_backward",
+        Op(each),
+    ),
+    # sorts
+    ("sort argsort msort mode _unique2", Op(flops.sorted_rows, prices.sorted_rows)),
+    ("topk kthvalue median nanmedian", Op(flops.sorted_rows, prices.selected)),
+    ("unique_consecutive", Op(flops.sorted_rows)),
+    # windows
+    (
+        "max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool2d avg_pool3d",
+        Op(flops.pooled, convolutions.pooled),
+    ),
+    ("adaptive_max_pool2d adaptive_max_pool3d col2im max_unpool2d max_unpool3d", Op(each)),
+    (
+        "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d "
+        "_upsample_nearest_exact3d",
+        Op(each, bytes=traffic.sampled, traits=_MOVES),
+    ),
+    ("upsample_linear1d", Op(flops.interpolated(4))),
+    ("upsample_bilinear2d", Op(flops.interpolated(8))),
+    ("_upsample_bilinear2d_aa upsample_trilinear3d grid_sampler_2d", Op(flops.interpolated(16))),
+    ("grid_sampler_3d", Op(flops.interpolated(32))),
+    ("upsample_bicubic2d", Op(flops.interpolated(40))),
+    ("_upsample_bicubic2d_aa", Op(flops.interpolated(80))),
+    # moves
+    ("clone where", Op(each, prices.elementwise, traits=_MOVES)),
+    ("copy", Op(each, traits=_MOVES | _FILLS)),
+    ("cat stack", Op(each, prices.joined, traits=_MOVES)),
+    (
+        "_to_copy tril triu roll flip repeat repeat_interleave constant_pad_nd reflection_pad1d reflection_pad2d "
+        "reflection_pad3d replication_pad1d replication_pad2d replication_pad3d pixel_shuffle pixel_unshuffle "
+        "channel_shuffle diag_embed im2col unfold_copy masked_select",
+        Op(each, traits=_MOVES),
+    ),
+    (
+        "linspace logspace tril_indices triu_indices rot90 scalar_tensor diag _reshape_copy nonzero nonzero_static "
+        "view_as_complex_copy contiguous _assert_async _linalg_check_errors expand_copy permute_copy transpose_copy "
+        "real_copy meshgrid",
+        Op(each),
+    ),
+    ("resize_as", Op(each, traits=Trait.GROWS)),
+    # gathers and scatters
+    ("index index_select gather take embedding", Op(each, bytes=traffic.gathered, traits=_MOVES)),
+    ("_unsafe_index", Op(each, bytes=traffic.gathered)),
+    ("slice_copy select_copy", Op(each, bytes=traffic.sampled)),
+    ("scatter put", Op(each, bytes=traffic.scattered(traffic.elements_of_index), traits=_MOVES)),
+    ("scatter_add", Op(each, bytes=traffic.scattered(traffic.elements_of_index, adds=True), traits=Trait.GATHERS)),
+    ("scatter_reduce", Op(each, bytes=traffic.scattered(traffic.elements_of_index, adds=True))),
+    ("index_fill index_copy", Op(each, bytes=traffic.scattered(traffic.rows_of_index), traits=_MOVES)),
+    ("index_add", Op(each, bytes=traffic.scattered(traffic.rows_of_index, adds=True), traits=Trait.GATHERS)),
+    ("index_reduce", Op(each, bytes=traffic.scattered(traffic.rows_of_index, adds=True))),
+    ("index_put", Op(each, bytes=traffic.scattered(traffic.elements_of_indices), traits=_MOVES)),
+    ("_index_put_impl", Op(each, bytes=traffic.scattered(traffic.elements_of_indices))),
+    ("_unsafe_index_put", Op(each)),
+    ("select_scatter slice_scatter masked_scatter", Op(each, bytes=traffic.copied_into, traits=_MOVES)),
+    ("diagonal_scatter as_strided_scatter", Op(each, bytes=traffic.copied_into)),
+    ("_embedding_bag _embedding_bag_forward_only", Op(flops.bagged, prices.bagged, traffic.bagged)),
+    # fills and random numbers
+    ("arange full ones zeros masked_fill", Op(each, prices.elementwise, traits=_MOVES)),
+    ("eye", Op(each, traits=_MOVES)),
+    ("fill zero", Op(each, prices.elementwise, traits=_MOVES | _FILLS)),
+    ("zeros_like ones_like full_like", Op(each, prices.elementwise, traits=_MOVES, unread=0)),
+    ("new_zeros new_ones new_full", Op(flops.each_of_result, prices.elementwise, traits=_MOVES, unread=0)),
+    ("rand randn randint", Op(each, prices.elementwise)),
+    ("rand_like randn_like randint_like", Op(each, prices.elementwise, unread=0)),
+    ("uniform normal bernoulli random exponential", Op(each, prices.elementwise, traits=_FILLS)),
+    ("log_normal", Op(each, traits=_FILLS)),
+    ("randperm cauchy geometric multinomial poisson", Op(each)),
+    # products
+    ("mm bmm", Op(None, products.product, host=_MATMUL_HOST, factors=(0, 1))),
+    (
+        "addmm addbmm baddbmm _addmm_activation",
+        Op(flops.added_product, products.product, host=_MATMUL_HOST, is_product=True, factors=(1, 2)),
+    ),
+    ("_int_mm", Op(flops.plain_product, products.product, host=_MATMUL_HOST, is_product=True)),
+    ("linear", Op(flops.linear, products.product, host=_MATMUL_HOST, is_product=True)),
+    ("mv", Op(flops.twice(0), prices.reduced, is_product=True, factors=(0, 1))),
+    ("addmv", Op(flops.twice(1), prices.reduced, is_product=True, factors=(1, 2))),
+    ("dot vdot", Op(flops.twice(0), prices.reduced, is_product=True)),
+    ("addr", Op(flops.twice_result, is_product=True)),
+    ("ger", Op(flops.each_of_result, is_product=True)),
+    ("_trilinear", Op(flops.trilinear)),
+    ("_cdist_forward _euclidean_dist _pdist_forward", Op(flops.distances, products.distances)),
+    (
+        "_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu "
+        "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention "
+        "_scaled_dot_product_flash_attention_backward _scaled_dot_product_efficient_attention_backward "
+        "_scaled_dot_product_cudnn_attention_backward",
+        Op(None, products.attention, host=_MATMUL_HOST),
+    ),
+    # convolutions and recurrent layers
+    ("convolution _convolution", Op(None, convolutions.convolved, host=_LAYER_HOST, factors=(0, 1))),
+    ("convolution_overrideable cudnn_convolution mkldnn_convolution", Op(factors=(0, 1))),
+    ("gru lstm rnn_tanh rnn_relu", Op(flops.recurrent, products.layer, host=_LAYER_HOST, is_product=True)),
+    ("mkldnn_rnn_layer", Op(flops.recurrent_layer, is_product=True)),
+    ("gru_cell lstm_cell", Op(flops.cell, products.cell, host=_MATMUL_HOST, is_product=True)),
+    # without a device kernel
+    (
+        "empty empty_like empty_strided empty_permuted new_empty new_empty_strided",
+        Op(traits=Trait.ALLOCATES),
+    ),
+    ("resize", Op(traits=Trait.FREE | Trait.GROWS)),
+    ("set detach t transpose squeeze unsqueeze as_strided _unsafe_view", Op(traits=_ALIASES)),
+    (
+        "_reshape_alias lift lift_fresh is_pinned is_same_size unsafe_split unsafe_chunk unsafe_split_with_sizes",
+        Op(traits=Trait.FREE),
+    ),
+)
+"""The table."""
+_UNKNOWN, _POINTWISE = Op(), Op(each, prices.elementwise)
+
+
+def row_of(name: str) -> Op:
+    """The row of an op by its name (`aten::add_`), which may be any text; an empty row where it has none."""
+    return OPS.get(plain_name(name), _UNKNOWN) if name.startswith("aten::") else _UNKNOWN
+
+
+@cache
+def op_of(func: Any) -> Op:
+    """The row of an `OpOverload`, or that of all pointwise ops."""
+    name = plain_name(func._schema.name)
+    if func.namespace != "aten" or name in OPS:
+        return row_of(func._schema.name)
+    return _POINTWISE if _is_pointwise(name) else _UNKNOWN
+
+
+def is_view(func: Any) -> bool:
+    """Whether an op's schema says that its result is a view."""
+    returns = func._schema.returns
+    return any(item.alias_info is not None and not item.alias_info.is_write for item in returns)
+
+
+def _is_pointwise(name: str) -> bool:
+    """Whether torch says that an op of this plain name works element by element."""
+    packet = getattr(torch.ops.aten, name, None)
+    overloads = [] if packet is None else [getattr(packet, overload) for overload in packet.overloads()]
+    return any(torch.Tag.pointwise in overload.tags for overload in overloads)
