@@ -13,7 +13,7 @@ from verl_kernel.bench.attempts import score_run
 from verl_kernel.bench.clock import clock
 from verl_kernel.bench.run_files import read_run, read_tasks
 from verl_kernel.bench.score_tables import cell
-from verl_kernel.scores.record import Scores, View
+from verl_kernel.figures.record import Scores, View
 
 KEPT = Path(__file__).parent / "quickstart"
 VIEWS: tuple[View, ...] = ("last turn", "best of history")

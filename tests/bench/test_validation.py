@@ -13,8 +13,8 @@ from verl_kernel.bench.attempts import attempt
 from verl_kernel.bench.validation import read_validation
 from verl_kernel.env import Task
 from verl_kernel.errors import DataError
-from verl_kernel.scores.asked import Asked
-from verl_kernel.scores.scoring import score
+from verl_kernel.figures.asked import Asked
+from verl_kernel.figures.scoring import score
 
 TURNS, WINDOW = 3, 1
 SAMPLES = {

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from tests.bench.recorded import WRONG, timed, turn, write_run
 from verl_kernel.cli import app
-from verl_kernel.scores.figures import FIGURES
+from verl_kernel.figures.figures import FIGURES
 
 
 def compare(*args):

@@ -11,12 +11,12 @@ from verl_kernel.bench.records import BenchTurn, RunHeader, SuiteTask
 from verl_kernel.bench.run_files import read_run, read_tasks
 from verl_kernel.env import EvalResult, EvalStatus
 from verl_kernel.errors import DataError
-from verl_kernel.scores.asked import Asked, AskedTask
-from verl_kernel.scores.attempts import Attempt
-from verl_kernel.scores.bootstrap import Bootstrap
-from verl_kernel.scores.record import Scores
-from verl_kernel.scores.scoring import score
-from verl_kernel.scores.speed_of_light import roofline_share, sol_score
+from verl_kernel.figures.asked import Asked, AskedTask
+from verl_kernel.figures.attempts import Attempt
+from verl_kernel.figures.bootstrap import Bootstrap
+from verl_kernel.figures.record import Scores
+from verl_kernel.figures.scoring import score
+from verl_kernel.figures.speed_of_light import roofline_share, sol_score
 
 
 def attempt(turn: BenchTurn) -> Attempt:

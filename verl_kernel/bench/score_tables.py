@@ -9,9 +9,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from verl_kernel.bench.comparison import RunComparison
-from verl_kernel.scores.comparison import Difference, SideChange
-from verl_kernel.scores.figures import FIGURES
-from verl_kernel.scores.record import Estimate, Scores, View, Views
+from verl_kernel.figures.comparison import Difference, SideChange
+from verl_kernel.figures.figures import FIGURES
+from verl_kernel.figures.record import Estimate, Scores, View, Views
 
 VIEWS: tuple[View, ...] = ("last turn", "best of history", "all answers")
 SHOWN = ("correct", "fast@1 (>=)", "fast@1.2 (>=)", "fast@1.2 (sure)")

@@ -2,8 +2,8 @@
 from tests.bench.page.runs import answer, right
 from verl_kernel.bench.attempts import attempt
 from verl_kernel.bench.page.score_tables import all_figures, by_group, headlines, pass_at_k
-from verl_kernel.scores.asked import Asked
-from verl_kernel.scores.scoring import score
+from verl_kernel.figures.asked import Asked
+from verl_kernel.figures.scoring import score
 
 TURNS = [
     right("t1", level=1, family="a", speedup=1.5),

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from verl_kernel.bench.page.texts import estimate, known
+from verl_kernel.figures.record import Estimate, Scores, View
 from verl_kernel.reporting.axes import round_marks
 from verl_kernel.reporting.charts import Chart, Curve, Point, chart
-from verl_kernel.scores.record import Estimate, Scores, View
 
 _VIEWS: tuple[View, ...] = ("last turn", "best of history")
 _MOST_MARKS = 9

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from verl_kernel.bench.records import BenchTurn, RunHeader
-from verl_kernel.scores.record import Scores
+from verl_kernel.figures.record import Scores
 
 _SOURCES = {"endpoint": "at an endpoint", "vllm": "served by vLLM", "kernels": "a folder of kernels"}
 _CONTEXTS = {

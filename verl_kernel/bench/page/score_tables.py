@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from verl_kernel.bench.page.texts import UNKNOWN, estimate
-from verl_kernel.scores.figures import FIGURES
-from verl_kernel.scores.record import Estimate, Figures, Scores, View, Views
+from verl_kernel.figures.figures import FIGURES
+from verl_kernel.figures.record import Estimate, Figures, Scores, View, Views
 
 Cell = tuple[str, str]
 """A figure and its interval."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from verl_kernel.bench.attempts import attempt
 from verl_kernel.bench.records import BenchTurn
-from verl_kernel.scores.asked import Asked, AskedTask
-from verl_kernel.scores.attempts import Attempt
-from verl_kernel.scores.views import MISSING, best
+from verl_kernel.figures.asked import Asked, AskedTask
+from verl_kernel.figures.attempts import Attempt
+from verl_kernel.figures.views import MISSING, best
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from verl_kernel.scores.asked import Asked
-from verl_kernel.scores.attempts import Attempt
+from verl_kernel.figures.asked import Asked
+from verl_kernel.figures.attempts import Attempt
 
 MISSING = "missing"
 """Status of what stands for a sample without any answer."""

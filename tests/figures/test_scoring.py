@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.scores import naive
+from tests.figures import naive
 from verl_kernel.errors import DataError
-from verl_kernel.scores.asked import Asked, AskedTask
-from verl_kernel.scores.attempts import Attempt
-from verl_kernel.scores.bootstrap import Bootstrap
-from verl_kernel.scores.figures import FIGURES
-from verl_kernel.scores.record import Scores
-from verl_kernel.scores.scoring import score
+from verl_kernel.figures.asked import Asked, AskedTask
+from verl_kernel.figures.attempts import Attempt
+from verl_kernel.figures.bootstrap import Bootstrap
+from verl_kernel.figures.figures import FIGURES
+from verl_kernel.figures.record import Scores
+from verl_kernel.figures.scoring import score
 
 FEW = Bootstrap(resamples=20, confidence=0.8, seed=3)
 

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from verl_kernel.scores.attempts import Attempt
+from verl_kernel.figures.attempts import Attempt
 
 THRESHOLDS = (1.0, 1.2, 1.5, 2.0)
 Floats = NDArray[np.float64]

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.scores import naive
-from tests.scores.test_scoring import last
+from tests.figures import naive
+from tests.figures.test_scoring import last
 from verl_kernel.errors import DataError
-from verl_kernel.scores.asked import Asked, AskedTask
-from verl_kernel.scores.attempts import Attempt
-from verl_kernel.scores.bootstrap import Bootstrap
-from verl_kernel.scores.comparison import Side, compare
+from verl_kernel.figures.asked import Asked, AskedTask
+from verl_kernel.figures.attempts import Attempt
+from verl_kernel.figures.bootstrap import Bootstrap
+from verl_kernel.figures.comparison import Side, compare
 
 FEW = Bootstrap(resamples=20, confidence=0.8, seed=2)
 
