@@ -64,12 +64,10 @@ def figure(name: str, answers: Sequence[Attempt]) -> float | None:
     """One figure by its name, from the words of its definition."""
     judged = [one for one in answers if not one.lost]
     if name.startswith("fast@"):
-        threshold, kind = float(name.split()[0].removeprefix("fast@")), name.split("(")[1].rstrip(")")
-        if kind == "sure":
+        threshold = float(name.split()[0].removeprefix("fast@"))
+        if name.endswith("(sure)"):
             return share(answers, lambda one: one.correct and (one.sure_speedup or 0.0) > threshold)
-        if kind == ">":
-            return share(answers, lambda one: one.correct and (one.speedup or 0.0) > threshold)
-        return share(answers, lambda one: one.correct and (one.speedup or 0.0) >= threshold)
+        return share(answers, lambda one: one.correct and (one.speedup or 0.0) > threshold)
     return {
         "correct": lambda: share(answers, lambda one: one.correct),
         "compiled": lambda: share(answers, lambda one: one.compiled),

@@ -57,7 +57,7 @@ def test_who_changed_sides(pair):
     a, b = pair
     found = {(one.task, one.criterion): one for one in compare(a, b, FEW).changes if one.view == "last turn"}
     for task in (one.task for one in a.asked.tasks):
-        for criterion in ("correct", "fast@1.2 (>=)", "fast@1.5 (sure)"):
+        for criterion in ("correct", "fast@1.2", "fast@1.5 (sure)"):
             sides = [
                 [naive.figure(criterion, [one]) for one in last(side.attempts, side.asked, [task], 3) if not one.lost]
                 for side in (a, b)

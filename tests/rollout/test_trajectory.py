@@ -80,9 +80,9 @@ def test_only_a_correct_turn_has_a_speedup():
     for turn in (fast, unknown):
         figures = summarise([turn])
         assert (figures["last_turn_speedup"], figures["best_turn_speedup"]) == (0.0, 0.0)
-    exact = wrong.model_copy(update={"result": OK.model_copy(update={"speedup": 1.2})})
-    assert summarise([exact, fast])["best_turn_fast@1.2"] == 1.0
-    assert summarise([exact, fast])["last_turn_fast@1.2"] == 0.0
+    right = wrong.model_copy(update={"result": OK.model_copy(update={"speedup": 1.3})})
+    assert summarise([right, fast])["best_turn_fast@1.2"] == 1.0
+    assert summarise([right, fast])["last_turn_fast@1.2"] == 0.0
 
 
 def test_what_is_sure_has_figures_of_its_own():

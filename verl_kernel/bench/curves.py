@@ -18,7 +18,7 @@ from verl_kernel.figures.figures import ratio
 from verl_kernel.figures.record import Estimate, Record
 from verl_kernel.figures.views import Samples, best_of_history, last_turn, samples_of
 
-FIGURE = "fast@1.2 (>=)"
+FIGURE = "fast@1.2"
 BUDGETS = 64
 """Token budgets in a curve."""
 

@@ -15,6 +15,7 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from verl_kernel.data.rows import task_from_row
 from verl_kernel.env import EvalResult, EvalStatus, KernelGym
+from verl_kernel.figures.attempts import attempt_of
 from verl_kernel.reward.extract import extract_code, no_program
 from verl_kernel.reward.options import parse_options
 from verl_kernel.reward.profiling import profiling_reward
@@ -58,9 +59,10 @@ class KernelGymRewardManager(RewardManagerBase):  # type: ignore[misc]
 
 def extra_info(result: EvalResult) -> dict[str, float]:
     """Return verl's per-sample figures."""
+    one = attempt_of(result)
     return {
-        "acc": float(result.rewarded),
-        "speedup": (result.speedup or 0.0) if result.rewarded else 0.0,
-        "time_coverage": (result.time_coverage or 0.0) if result.rewarded else 0.0,
-        UNJUDGED: float(result.status is EvalStatus.INFRA_ERROR),
+        "acc": float(one.correct),
+        "speedup": one.speedup or 0.0,
+        "time_coverage": one.time_coverage or 0.0,
+        UNJUDGED: float(one.lost),
     }

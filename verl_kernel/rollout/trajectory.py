@@ -14,7 +14,9 @@ from typing import Any
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 
 from verl_kernel.advantage.turns import place_turn_rewards
-from verl_kernel.env import EvalResult, EvalStatus
+from verl_kernel.env import EvalResult
+from verl_kernel.figures.attempts import attempt_of
+from verl_kernel.figures.best import best
 from verl_kernel.reward.record import TurnRecord, dump_turns, load_turns
 from verl_kernel.reward.unjudged import UNJUDGED
 from verl_kernel.rollout.turn_end import TurnEnd
@@ -115,12 +117,11 @@ def summarise(turns: list[TurnRecord]) -> dict[str, float]:
     All of them are numbers in every trajectory: verl drops a sample with a `None`, which would inflate the mean. So a
     candidate that is not correct, or was not judged, has a speedup of 0.
     """
-    correct = [turn.result.rewarded for turn in turns]
-    speedups = [turn.result.speedup or 0.0 if turn.result.rewarded else 0.0 for turn in turns]
-    sure = [turn.result.sure_speedup or 0.0 if turn.result.rewarded else 0.0 for turn in turns]
-    lost = any(turn.result.status is EvalStatus.INFRA_ERROR for turn in turns)
-    figures = {"acc": float(correct[-1]), "best_turn_acc": float(any(correct)), UNJUDGED: float(lost)}
-    for name, best in (("last_turn", lambda values: values[-1]), ("best_turn", max)):
-        figures |= {f"{name}_fast@1.2": float(best(speedups) >= 1.2), f"{name}_speedup": best(speedups)}
-        figures[f"{name}_fast@1.2_sure"] = float(best(sure) >= 1.2)
+    attempts = [attempt_of(turn.result) for turn in turns]
+    last, top = attempts[-1], best(attempts)
+    lost = any(one.lost for one in attempts)
+    figures = {"acc": float(last.correct), "best_turn_acc": float(top.correct), UNJUDGED: float(lost)}
+    for name, one in (("last_turn", last), ("best_turn", top)):
+        figures |= {f"{name}_fast@1.2": float(one.is_fast(1.2)), f"{name}_speedup": one.speedup or 0.0}
+        figures[f"{name}_fast@1.2_sure"] = float(one.is_surely_fast(1.2))
     return figures

@@ -15,12 +15,12 @@ Cell = tuple[str, str]
 VIEWS: tuple[View, ...] = ("last turn", "best of history", "all answers")
 _HEADLINES: tuple[tuple[str, View], ...] = (
     ("correct", "last turn"),
-    ("fast@1.2 (>=)", "last turn"),
-    ("fast@1.2 (>=)", "best of history"),
+    ("fast@1.2", "last turn"),
+    ("fast@1.2", "best of history"),
     ("fast@1.2 (sure)", "best of history"),
     ("speedup (all)", "best of history"),
 )
-_BY_GROUP = ("correct", "fast@1 (>=)", "fast@1.2 (>=)", "fast@1.2 (sure)", "speedup (correct)", "speedup (all)")
+_BY_GROUP = ("correct", "fast@1", "fast@1.2", "fast@1.2 (sure)", "speedup (correct)", "speedup (all)")
 
 
 @dataclass(frozen=True)
