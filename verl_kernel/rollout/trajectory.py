@@ -9,15 +9,16 @@ token in the mask at all.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 
 from verl_kernel.advantage.turns import place_turn_rewards
-from verl_kernel.env import EvalResult
 from verl_kernel.figures.attempts import attempt_of
 from verl_kernel.figures.best import best
-from verl_kernel.reward.record import TurnRecord, dump_turns, load_turns
+from verl_kernel.reward.judging import Judged
+from verl_kernel.reward.record import TURNS_COLUMN, TurnRecord, dump_turns
 from verl_kernel.reward.unjudged import UNJUDGED
 from verl_kernel.rollout.turn_end import TurnEnd
 
@@ -57,16 +58,16 @@ class Trajectory:
         if self.logprobs is not None:
             self.logprobs += [0.0] * len(closing)
 
-    def record_turn(self, start: int, stop: int, reward: float, result: EvalResult, code: str | None = None) -> None:
+    def record_turn(self, start: int, stop: int, judged: Judged) -> None:
         """Add a judged turn whose model tokens are `[start, stop)` of the response, and whose prompt is all before."""
         self.turns.append(
             TurnRecord(
                 start=start,
                 stop=stop,
-                reward=reward,
-                result=result,
+                reward=judged.reward,
+                result=judged.result,
                 pay_decoys=self.pay_decoys,
-                code=code,
+                code=judged.code,
                 prompt_tokens=self.prompt_length + start,
                 shown=tuple(range(1, len(self.turns) + 1)),
             )
@@ -88,9 +89,9 @@ class Trajectory:
             reward_score=sum(turn.reward for turn in self.turns),
             num_turns=2 * len(self.turns),
             metrics=metrics,
+            turns=tuple(self.turns),
             extra_fields={
                 **self.extra,
-                "kernel_turns": dump_turns(self.turns),
                 "kernel_gym_seconds": float(metrics.get("tool_calls", 0.0)),
                 "kernel_generate_seconds": float(metrics.get("generate_sequences", 0.0)),
                 "reward_extra_info": figures | (validation or {}),
@@ -101,12 +102,17 @@ class Trajectory:
 class KernelAgentOutput(AgentLoopOutput):  # type: ignore[misc]
     """verl's agent loop output with a reward on every turn instead of one on the last token."""
 
+    turns: Annotated[tuple[TurnRecord, ...], Field(exclude=True)]
+    """Become text only where the row is written to TransferQueue."""
+
     def as_dict(self) -> dict[str, Any]:
-        """Return verl's row with `rm_scores` of shape (response length,) in float32."""
+        """Return verl's row with `rm_scores` of shape (response length,) in float32, and its turns as JSON."""
         row: dict[str, Any] = super().as_dict()
-        turns = load_turns(self.extra_fields["kernel_turns"])
+        # A validation has written them already, for verl's files.
+        written = row["extra_fields"]["reward_extra_info"].get(TURNS_COLUMN)
+        row["extra_fields"][TURNS_COLUMN] = written or dump_turns(self.turns)
         row["rm_scores"] = place_turn_rewards(
-            len(row["response_mask"]), [turn.stop for turn in turns], [turn.reward for turn in turns]
+            len(row["response_mask"]), [turn.stop for turn in self.turns], [turn.reward for turn in self.turns]
         )
         return row
 

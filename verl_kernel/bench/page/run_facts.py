@@ -32,6 +32,7 @@ def run_facts(header: RunHeader, scores: Scores, turns: Sequence[BenchTurn]) -> 
             f"at most {header.max_tokens:,} tokens, seed {header.seed}"
         ),
         "gym": _pairs(header.gym) or "defaults",
+        "reward": _pairs(header.reward) or "defaults",
         "versions": _pairs(header.versions),
     }
     if header.source == "kernels":
