@@ -50,8 +50,8 @@ def notes(scores: Scores) -> list[str]:
 def conventions() -> list[str]:
     """What the names of the figures mean."""
     return [
-        "fast@p: correct and more than p times as fast as the reference; `sure` asks that the whole interval of the "
-        "speedup lies above p",
+        "fast@p: correct and more than p times as fast as the reference (KernelBench's fast_p); `sure` asks that the "
+        "whole interval of the speedup lies above p",
     ]
 
 

@@ -140,8 +140,8 @@ def _request(given: dict[str, Any]) -> Request:
     from verl_kernel.option_group import option_names
 
     chosen = {key: given[key] for key in option_names(BenchOptions) if given[key] is not None}
-    options, gym, levels, model = BenchOptions(**chosen), _gym(given), _levels(given), _model(given)
-    reward = _reward(given["reward"] or [], gym)
+    options, gym = BenchOptions(**chosen), _gym(given)
+    reward, levels, model = _reward(given["reward"] or [], gym), _levels(given), _model(given)
     if given["out"] is not None:
         make_folder(given["out"])
     suite = _suite(given, levels)
