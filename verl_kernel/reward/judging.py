@@ -6,14 +6,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from verl_kernel.env import EvalResult, EvalStatus, KernelGym, Task
+from verl_kernel.env import EvalResult, EvalStatus, Task
 from verl_kernel.reward.extract import extract_code, no_program
 from verl_kernel.reward.profiling import ProfilingReward, profiling_reward
 from verl_kernel.reward.unjudged import is_validation, note_loss, step_of
+
+if TYPE_CHECKING:
+    from verl_kernel.env import KernelGym  # Ray, which a bench does without
 
 Evaluate = Callable[[Task, str], Awaitable[EvalResult]]
 """Judges one candidate."""
