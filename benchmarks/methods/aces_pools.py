@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from verl_kernel.aces import weights
 from verl_kernel.aces.allocation import allocate, expected_rejections
 from verl_kernel.aces.table import Groups, Table
+from verl_kernel.reporting.plots import drawing
 
 FOLDER = Path(__file__).parents[2] / "docs" / "methods"
 SIZES = (1, 2, 3, 4, 6, 12)
@@ -161,24 +162,22 @@ def plans(tables: dict[str, Matrix], kinds: list[str]) -> dict[str, Any]:
 
 def draw(data: dict[str, Any], path: Path) -> None:
     """Share of rejections kept against the number of inputs, over all tasks."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    from matplotlib import pyplot
-
-    matplotlib.rcParams["svg.hashsalt"] = "verl-kernel"
-    figure, axes = pyplot.subplots(1, 2, figsize=(8.4, 3.2), layout="constrained", sharey=True)
-    titles = {"kept": "the pool that chose", "kept_left_out": "candidates left out of it"}
-    for axis, (measure, title) in zip(axes, titles.items(), strict=True):
-        for number, method in enumerate(METHODS):
-            mean, low, high = np.array([data["resampled"]["all"][method][str(size)][measure] for size in SIZES]).T * 100
-            where = np.arange(len(SIZES)) + (number - 2) * 0.12
-            axis.errorbar(where, mean, [mean - low, high - mean], label=method, marker="o", markersize=3, linewidth=1)
-        axis.set(title=title, xlabel="inputs chosen of 24", xticks=range(len(SIZES)), xticklabels=SIZES, ylim=(50, 102))
-        axis.grid(alpha=0.3)
-    axes[0].set_ylabel("% of rejections kept")
-    axes[1].legend(frameon=False, loc="lower right")
-    figure.savefig(path, metadata={"Date": None})
+    with drawing(path, 1, 2, figsize=(8.4, 3.2), sharey=True) as (_, axes):
+        titles = {"kept": "the pool that chose", "kept_left_out": "candidates left out of it"}
+        for axis, (measure, title) in zip(axes, titles.items(), strict=True):
+            for number, method in enumerate(METHODS):
+                mean, low, high = (
+                    np.array([data["resampled"]["all"][method][str(size)][measure] for size in SIZES]).T * 100
+                )
+                where = np.arange(len(SIZES)) + (number - 2) * 0.12
+                axis.errorbar(
+                    where, mean, [mean - low, high - mean], label=method, marker="o", markersize=3, linewidth=1
+                )
+            axis.set(
+                title=title, xlabel="inputs chosen of 24", xticks=range(len(SIZES)), xticklabels=SIZES, ylim=(50, 102)
+            )
+        axes[0].set_ylabel("% of rejections kept")
+        axes[1].legend(frameon=False, loc="lower right")
 
 
 def tables_of(data: dict[str, Any]) -> dict[str, Matrix]:

@@ -10,13 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
 from ada import ARMS
 from figure_files import publish
-from matplotlib import pyplot
 
+from verl_kernel.reporting.plots import drawing
 from verl_kernel.study.summary import Interval, interval
 
 Row = dict[str, Any]
@@ -51,24 +48,22 @@ def _range(calls: Sequence[int]) -> str:
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 4.5), layout="constrained")
-    for number, (arm, (title, _, _)) in enumerate(ARMS.items()):
-        points = evaluations(rows, arm, "eval_positive")
-        if not points:
-            continue
-        left.errorbar(
-            [calls for calls, _ in points], [found.mean for _, found in points],
-            yerr=[found.half or 0.0 for _, found in points], color=f"C{number}", label=title, capsize=2,
-        )  # fmt: skip
-        flat = per_run(rows, arm, "flat")
-        right.bar(number, flat.mean, yerr=flat.half or 0.0, color=f"C{number}", capsize=3)
-    left.set(xlabel="judge calls", ylabel="share of positive answers to the tasks")
-    left.legend(fontsize=8)
-    left.grid(alpha=0.3)
-    right.set_xticks(range(len(ARMS)), [title for title, _, _ in ARMS.values()], rotation=30, ha="right")
-    right.set_ylabel("trained groups without gradient")
-    figure.suptitle("By judge calls; bars and bands: 95 % over seeds")
-    figure.savefig(path)
+    with drawing(path, 1, 2, figsize=(12, 4.5)) as (figure, (left, right)):
+        for number, (arm, (title, _, _)) in enumerate(ARMS.items()):
+            points = evaluations(rows, arm, "eval_positive")
+            if not points:
+                continue
+            left.errorbar(
+                [calls for calls, _ in points], [found.mean for _, found in points],
+                yerr=[found.half or 0.0 for _, found in points], color=f"C{number}", label=title, capsize=2,
+            )  # fmt: skip
+            flat = per_run(rows, arm, "flat")
+            right.bar(number, flat.mean, yerr=flat.half or 0.0, color=f"C{number}", capsize=3)
+        left.set(xlabel="judge calls", ylabel="share of positive answers to the tasks")
+        left.legend(fontsize=8)
+        right.set_xticks(range(len(ARMS)), [title for title, _, _ in ARMS.values()], rotation=30, ha="right")
+        right.set_ylabel("trained groups without gradient")
+        figure.suptitle("By judge calls; bars and bands: 95 % over seeds")
 
 
 def table(rows: Sequence[Row]) -> str:

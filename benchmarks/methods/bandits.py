@@ -23,6 +23,7 @@ from verl_kernel.loss.rec import rec_terms
 from verl_kernel.loss.rec_options import RecOptions
 from verl_kernel.loss.topr import topr_weights
 from verl_kernel.loss.topr_options import ToprOptions
+from verl_kernel.reporting.plots import drawing
 
 OUT = Path(__file__).parents[2] / "docs" / "methods"
 
@@ -170,29 +171,21 @@ def measure() -> dict[str, Any]:
 
 def plot(found: dict[str, Any], path: Path) -> None:
     """Three panels a bandit: spread of logits and reward on frozen data, reward on redrawn data."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    from matplotlib import pyplot
-
-    pyplot.rcParams |= {"svg.hashsalt": "bandits", "svg.fonttype": "none"}
     panels = {
         "frozen data: largest logit minus smallest": ("frozen", lambda row: max(row["logits"]) - min(row["logits"])),
         "frozen data: expected reward": ("frozen", lambda row: row["value"]),
         "redrawn every 20 steps: expected reward": ("redrawn", lambda row: row["value"]),
     }
-    figure, axes = pyplot.subplots(3, len(TITLES), figsize=(12, 9), layout="constrained")
-    for line, (title, (setting, read)) in zip(axes, panels.items(), strict=True):
-        for axis, (bandit, name) in zip(line, TITLES.items(), strict=True):
-            _panel(axis, found[setting]["curves"], bandit, read)
-            axis.set_title(f"{name}\n{title}", fontsize=9)
-        line[0].set_ylabel(title.split(": ")[1])
-    for axis in axes[0]:
-        axis.set_yscale("log")
-        axis.minorticks_off()
-    axes[0, 0].legend(frameon=False, fontsize=8)
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
+    with drawing(path, 3, len(TITLES), figsize=(12, 9)) as (_, axes):
+        for line, (title, (setting, read)) in zip(axes, panels.items(), strict=True):
+            for axis, (bandit, name) in zip(line, TITLES.items(), strict=True):
+                _panel(axis, found[setting]["curves"], bandit, read)
+                axis.set_title(f"{name}\n{title}", fontsize=9)
+            line[0].set_ylabel(title.split(": ")[1])
+        for axis in axes[0]:
+            axis.set_yscale("log")
+            axis.minorticks_off()
+        axes[0, 0].legend(frameon=False, fontsize=8)
 
 
 def _panel(axis: Any, curves: dict[str, Any], bandit: str, read: Callable[[dict[str, Any]], float]) -> None:
@@ -202,7 +195,6 @@ def _panel(axis: Any, curves: dict[str, Any], bandit: str, read: Callable[[dict[
     axis.set_xscale("log")
     axis.minorticks_off()
     axis.set_xlabel("step")
-    axis.grid(alpha=0.3)
 
 
 def main() -> None:

@@ -27,6 +27,7 @@ from verl_kernel.remix.linear import apply_remix
 from verl_kernel.remix.loss import remix_loss
 from verl_kernel.remix.options import ReMixOptions
 from verl_kernel.remix.routing import Routing
+from verl_kernel.reporting.plots import drawing
 
 OUT = Path(__file__).parents[2] / "docs" / "methods"
 STEPS, SEEDS, BATCH, FRESH, EVERY = 500, 5, 64, 1000, 25
@@ -234,35 +235,25 @@ def _rounded(value: Any) -> Any:
 
 
 def _draw(arms: dict[str, list[dict[str, Any]]], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("svg")
-    from matplotlib import pyplot
-
-    matplotlib.rcParams["svg.hashsalt"] = "verl-kernel"
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained", width_ratios=(1, 1.4))
-    for colour, name in enumerate(("remix", "soft, all", "soft, largest two")):
-        for run in arms[name]:
-            steps, values = zip(*((point["step"], point["effective"]) for point in run["curve"]), strict=True)
-            label = name if run["seed"] == 0 else None
-            left.plot(steps, values, color=f"C{colour}", alpha=0.7, linewidth=1, label=label)
-    left.set(xlabel="training step", ylabel="effective number of LoRAs", ylim=(0.9, PARTS + 0.1))
-    left.legend(frameon=False)
-    rows = {**arms, "remix, sampled": arms["remix"]}
-    for place, (name, runs) in enumerate(rows.items()):
-        key = "sampled_error" if name == "remix, sampled" else "error"
-        errors = [max(run["curve"][-1][key], 1e-6) for run in runs]
-        right.plot(errors, [place] * len(errors), "o", color="C0", alpha=0.5, markersize=4)
-        right.plot(median(errors), place, "|", color="black", markersize=14)
-    right.set(xscale="log", xlabel="error / error without an update (bars: medians)")
-    right.set_xticks([0.05, 0.1, 0.2, 0.5], ["0.05", "0.1", "0.2", "0.5"])
-    right.xaxis.set_minor_formatter("")
-    right.set_yticks(range(len(rows)), list(rows))
-    right.invert_yaxis()
-    for axis in (left, right):
-        axis.grid(alpha=0.3)
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
+    with drawing(path, 1, 2, figsize=(10, 4), width_ratios=(1, 1.4)) as (_, (left, right)):
+        for colour, name in enumerate(("remix", "soft, all", "soft, largest two")):
+            for run in arms[name]:
+                steps, values = zip(*((point["step"], point["effective"]) for point in run["curve"]), strict=True)
+                label = name if run["seed"] == 0 else None
+                left.plot(steps, values, color=f"C{colour}", alpha=0.7, linewidth=1, label=label)
+        left.set(xlabel="training step", ylabel="effective number of LoRAs", ylim=(0.9, PARTS + 0.1))
+        left.legend(frameon=False)
+        rows = {**arms, "remix, sampled": arms["remix"]}
+        for place, (name, runs) in enumerate(rows.items()):
+            key = "sampled_error" if name == "remix, sampled" else "error"
+            errors = [max(run["curve"][-1][key], 1e-6) for run in runs]
+            right.plot(errors, [place] * len(errors), "o", color="C0", alpha=0.5, markersize=4)
+            right.plot(median(errors), place, "|", color="black", markersize=14)
+        right.set(xscale="log", xlabel="error / error without an update (bars: medians)")
+        right.set_xticks([0.05, 0.1, 0.2, 0.5], ["0.05", "0.1", "0.2", "0.5"])
+        right.xaxis.set_minor_formatter("")
+        right.set_yticks(range(len(rows)), list(rows))
+        right.invert_yaxis()
 
 
 if __name__ == "__main__":

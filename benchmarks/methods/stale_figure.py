@@ -11,13 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
 from figure_files import publish
-from matplotlib import pyplot
 from stale import ARMS, STALENESS
 
+from verl_kernel.reporting.plots import draw_line, drawing
 from verl_kernel.study.comparisons import holm
 from verl_kernel.study.student import p_value
 from verl_kernel.study.summary import interval
@@ -44,27 +41,24 @@ def smooth(run: Sequence[float]) -> list[float]:
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    figure, axes = pyplot.subplots(2, 3, figsize=(13, 7), sharex=True, sharey="row", layout="constrained")
-    for column, staleness in enumerate(STALENESS):
-        for line, key in enumerate(("reward", "entropy")):
-            axis = axes[line, column]
-            for number, (arm, (title, _)) in enumerate(ARMS.items()):
-                runs = [smooth(run) for run in curves(rows, arm, staleness, key)]
-                if not runs:
-                    continue
-                found = [interval(values) for values in zip(*runs, strict=True)]
-                steps = range(1, len(found) + 1)
-                label = f"{title}, no clip, TIS" if staleness == 0 and arm == "ppo_clip" else title
-                axis.plot(steps, [point.mean for point in found], color=f"C{number}", label=label)
-                low, high = ([p.mean + sign * (p.half or 0.0) for p in found] for sign in (-1, 1))
-                axis.fill_between(steps, low, high, color=f"C{number}", alpha=0.12, linewidth=0)
-            axis.grid(alpha=0.3)
-            axis.set_ylabel(key if column == 0 else "")
-        axes[0, column].set_title(f"staleness {staleness}")
-        axes[1, column].set_xlabel("step")
-        axes[0, column].legend(fontsize=8)
-    figure.suptitle("Reward and entropy of the samples (entropy in nats per token); bands: 95 % over seeds")
-    figure.savefig(path)
+    with drawing(path, 2, 3, figsize=(13, 7), sharex=True, sharey="row") as (figure, axes):
+        for column, staleness in enumerate(STALENESS):
+            for line, key in enumerate(("reward", "entropy")):
+                axis = axes[line, column]
+                for number, (arm, (title, _)) in enumerate(ARMS.items()):
+                    runs = [smooth(run) for run in curves(rows, arm, staleness, key)]
+                    if not runs:
+                        continue
+                    found = [interval(values) for values in zip(*runs, strict=True)]
+                    steps = range(1, len(found) + 1)
+                    label = f"{title}, no clip, TIS" if staleness == 0 and arm == "ppo_clip" else title
+                    low, high = ([p.mean + sign * (p.half or 0.0) for p in found] for sign in (-1, 1))
+                    draw_line(axis, steps, [p.mean for p in found], (low, high), colour=f"C{number}", label=label)
+                axis.set_ylabel(key if column == 0 else "")
+            axes[0, column].set_title(f"staleness {staleness}")
+            axes[1, column].set_xlabel("step")
+            axes[0, column].legend(fontsize=8)
+        figure.suptitle("Reward and entropy of the samples (entropy in nats per token); bands: 95 % over seeds")
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:

@@ -13,11 +13,11 @@ from verl_kernel.bench.attempts import score_run
 from verl_kernel.bench.clock import clock
 from verl_kernel.bench.run_files import read_run, read_tasks
 from verl_kernel.bench.score_tables import cell
-from verl_kernel.scores.record import Scores, View
+from verl_kernel.figures.record import Scores, View
 
 KEPT = Path(__file__).parent / "quickstart"
 VIEWS: tuple[View, ...] = ("last turn", "best of history")
-FIGURES = ("correct", "fast@1.2 (>=)", "speedup (all)")
+FIGURES = ("correct", "fast@1.2", "speedup (all)")
 _RESULT = {
     *("task_id", "status", "compiled", "correctness", "decoy_kernel", "speedup", "speedup_low", "timing_source"),
     *("time_coverage", "task_flags"),
@@ -59,7 +59,7 @@ def table() -> str:
 
 
 def _rows(scores: Scores) -> list[str]:
-    rows = ["| turn | view | correct | fast@1.2 (>=) | speedup (all) | tokens |", "|---|---|---|---|---|---|"]
+    rows = ["| turn | view | correct | fast@1.2 | speedup (all) | tokens |", "|---|---|---|---|---|---|"]
     for number, views in enumerate(scores.by_turn, 1):
         for view in VIEWS if number > 1 else VIEWS[:1]:
             cells = [cell(name, views.view(view).values[name]) for name in FIGURES]

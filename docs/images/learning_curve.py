@@ -6,11 +6,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import matplotlib
 import pandas as pd
 
-matplotlib.use("svg")
-from matplotlib import pyplot
+from verl_kernel.reporting.plots import drawing
 
 ROOT = Path(__file__).parents[2]
 SMOOTH = 3
@@ -24,18 +22,15 @@ CURVES = {
 def draw(path: Path) -> None:
     """Each step as a dot, the mean of `SMOOTH` steps as a line."""
     steps = pd.read_json(ROOT / "recipes/cpu_quickstart/steps.jsonl", lines=True).set_index("step")
-    matplotlib.rcParams["svg.hashsalt"] = "verl-kernel"
-    figure, axis = pyplot.subplots(figsize=(7, 2.9), layout="constrained")
-    for (key, title), colour in zip(CURVES.items(), ("C0", "C2", "C3"), strict=True):
-        share = steps[key] * 100
-        axis.plot(share.index, share.rolling(SMOOTH, min_periods=1).mean(), color=colour, label=title)
-        axis.plot(share.index, share, ".", color=colour, alpha=0.3)
-    axis.set(
-        xlabel="training step (128 kernels each)", ylabel="% of kernels", xlim=(1, steps.index.max()), ylim=(0, 100)
-    )
-    axis.grid(alpha=0.3)
-    axis.legend(loc="center right", frameon=False, bbox_to_anchor=(1, 0.38))
-    figure.savefig(path, metadata={"Date": None})
+    with drawing(path, figsize=(7, 2.9)) as (_, axis):
+        for (key, title), colour in zip(CURVES.items(), ("C0", "C2", "C3"), strict=True):
+            share = steps[key] * 100
+            axis.plot(share.index, share.rolling(SMOOTH, min_periods=1).mean(), color=colour, label=title)
+            axis.plot(share.index, share, ".", color=colour, alpha=0.3)
+        axis.set(
+            xlabel="training step (128 kernels each)", ylabel="% of kernels", xlim=(1, steps.index.max()), ylim=(0, 100)
+        )
+        axis.legend(loc="center right", frameon=False, bbox_to_anchor=(1, 0.38))
 
 
 if __name__ == "__main__":

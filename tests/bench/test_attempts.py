@@ -8,8 +8,8 @@ from verl_kernel.bench.attempts import asked_of, attempt, score_run
 from verl_kernel.bench.records import SuiteTask
 from verl_kernel.bench.run_files import read_run
 from verl_kernel.errors import DataError
-from verl_kernel.scores.asked import AskedTask
-from verl_kernel.scores.attempts import Attempt
+from verl_kernel.figures.asked import AskedTask
+from verl_kernel.figures.attempts import Attempt
 
 
 def test_a_correct_answer():

@@ -12,7 +12,7 @@ from verl_kernel.bench.score_tables import cell
 
 DOCS = Path(__file__).parents[2] / "docs"
 KEPT = DOCS / "evaluation" / "quickstart"
-FAST = "fast@1.2 (>=)"
+FAST = "fast@1.2"
 
 
 @pytest.fixture

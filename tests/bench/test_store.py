@@ -14,6 +14,7 @@ from verl_kernel.bench.run_files import HEADER, TURNS, read_header, read_run, re
 from verl_kernel.bench.store import Store
 from verl_kernel.env import GymOptions
 from verl_kernel.errors import ConfigError, DataError, StorageError
+from verl_kernel.reward.profiling import ProfilingReward
 
 SUITE = suite_of("a", "b")
 
@@ -87,6 +88,8 @@ def test_what_changes_no_verdict_may_change():
     assert plain.model_copy(update={"started": ""}) == more.model_copy(update={"started": ""})
     from verl_kernel.bench.header import _chosen
 
+    assert _chosen(ProfilingReward(speedup="point")) == {"speedup": "point"}
+    assert _chosen(ProfilingReward()) == {}
     assert _chosen(GymOptions(num_judges=4, device="cpu", memory_checks="refuse")) == {"memory_checks": "refuse"}
 
 

@@ -14,19 +14,19 @@ from verl_kernel.bench.run_files import TURNS, read_run
 from verl_kernel.bench.store import Store
 from verl_kernel.env import EvalError, EvalStatus
 from verl_kernel.errors import EndpointError, TaskError
-from verl_kernel.reward.profiling import profiling_reward
+from verl_kernel.reward.profiling import ProfilingReward, profiling_reward
 from verl_kernel.rollout.feedback import format_feedback
 
 WRONG, LOST = judged(EvalStatus.INCORRECT, correctness=False), judged(EvalStatus.INFRA_ERROR)
 FULL = Answer(failure="context_overflow")
 
 
-async def played(folder, suite, model, judges, num_judges=1, **options):
+async def played(folder, suite, model, judges, num_judges=1, reward=None, **options):
     options = BenchOptions(**options)
     progress = Counted()
     with Store(folder, header_of(suite, options), suite) as store:
         jobs = [(item, sample) for item in suite.tasks for sample in range(options.samples)]
-        await play_all(jobs, model, judges, store, options, num_judges, progress)
+        await play_all(jobs, model, judges, store, options, num_judges, progress, reward)
     return read_run(folder)[1], progress
 
 
@@ -42,6 +42,26 @@ async def test_turns_see_what_was_said_before_and_earn_what_training_pays(tmp_pa
     assert [turn.shown for turn in turns] == [(), (1,), (1, 2)]
     assert (turns[2].prompt_tokens, turns[2].completion_tokens) == (10, 5)
     assert progress.notes == [False, True, True] and progress.shortened == 0
+
+
+async def test_a_bench_pays_by_the_reward_that_it_is_given(tmp_path):
+    coverage_only = ProfilingReward(correct_weight=0.0, speedup_weight=0.0)
+    verdicts = [judged(speedup=3.0, time_coverage=0.1), judged(speedup=1.0, time_coverage=0.9), judged(), judged()]
+    shown = {}
+    for name, reward in (("default", None), ("coverage", coverage_only)):
+        turns, _ = await played(
+            tmp_path / name,
+            suite_of("a"),
+            Scripted(),
+            Judges(verdicts),
+            reward=reward,
+            turns=3,
+            context="top_w",
+            window=1,
+        )
+        assert [turn.reward for turn in turns] == [profiling_reward(turn.result, reward) for turn in turns]
+        shown[name] = turns[2].shown
+    assert shown == {"default": (1,), "coverage": (2,)}
 
 
 async def test_every_answer_has_a_seed_of_its_own_that_a_second_run_repeats(tmp_path):

@@ -3,11 +3,14 @@
 
 import hashlib
 import json
+from collections import defaultdict
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from tests.exploits.tasks import TASKS
+from verl_kernel.bench.attempts import score_run
+from verl_kernel.bench.run_files import read_turns
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import time_ms
@@ -15,9 +18,13 @@ from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import dump_events
 from verl_kernel.quickstart.worlds import Name, make_world
+from verl_kernel.reward.record import TurnRecord
+from verl_kernel.rollout.trajectory import summarise
+from verl_kernel.sampler.kernel_metrics import kernel_metrics
 
 RECORDED = Path(__file__).parent / "recorded.json"
 WORLDS: tuple[Name, ...] = ("easy", "hard")
+RUNS = sorted((Path(__file__).parents[2] / "docs/evaluation/quickstart").glob("*/"))
 _TASKS, _TALKS = 300, 100
 
 
@@ -37,9 +44,33 @@ def prices(name: str) -> dict[str, Any]:
     return {"ms": time_ms(events, Machine.of("h100")), "events": _hash(dump_events(events))}
 
 
+def figures(run: Path) -> dict[str, dict[str, float | None]]:
+    """Return what the bench, a validation and the sampler say of the answers of a kept run."""
+    trajectories = _trajectories(run)
+    validations = [summarise(turns) for turns in trajectories]
+    _, scores = score_run(run)
+    views = {"last turn": scores.overall.last_turn, "best of history": scores.overall.best_of_history}
+    return {
+        "bench": {f"{view}, {name}": one.value for view, found in views.items() for name, one in found.values.items()},
+        "validation": {key: sum(one[key] for one in validations) / len(validations) for key in validations[0]},
+        "sampler": kernel_metrics(trajectories),
+    }
+
+
+def _trajectories(run: Path) -> list[list[TurnRecord]]:
+    played: defaultdict[tuple[str, int], list[TurnRecord]] = defaultdict(list)
+    for one in sorted(read_turns(run), key=lambda one: one.turn):
+        played[one.task_id, one.sample].append(TurnRecord(start=0, stop=1, reward=one.reward, result=one.result))
+    return list(played.values())
+
+
 def recorded() -> dict[str, Any]:
     """Return the values as they are now."""
-    return {"worlds": {name: world_hashes(name) for name in WORLDS}, "prices": {name: prices(name) for name in TASKS}}
+    return {
+        "worlds": {name: world_hashes(name) for name in WORLDS},
+        "prices": {name: prices(name) for name in TASKS},
+        "figures": {run.name: figures(run) for run in RUNS},
+    }
 
 
 def _hash(value: Any) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.exploits.tasks import TASKS
-from tests.golden.record import RECORDED, WORLDS, prices, world_hashes
+from tests.golden.record import RECORDED, RUNS, WORLDS, figures, prices, world_hashes
 
 ROOT = Path(__file__).parents[2]
 KEPT = json.loads(RECORDED.read_text())
@@ -27,6 +27,11 @@ def test_a_world_draws_the_same_tasks_and_talks(world):
 @pytest.mark.parametrize("task", TASKS)
 def test_a_task_has_the_same_price(task):
     assert prices(task) == KEPT["prices"][task]
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
+def test_a_kept_run_has_the_same_figures(run):
+    assert figures(run) == KEPT["figures"][run.name]
 
 
 def test_every_price_that_is_kept_is_of_a_task():

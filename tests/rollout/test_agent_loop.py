@@ -73,7 +73,7 @@ async def test_every_turn_gets_an_even_share_of_what_is_left(monkeypatch, tokeni
 async def test_an_answer_cut_off_by_its_budget_earns_nothing_and_the_next_turn_follows(monkeypatch, tokenizer):
     loop, policy, gym = play(monkeypatch, tokenizer, [ANSWER, ANSWER], [OK], max_turns=2, turn_tokens=5)
     output = await loop.run({}, **ROW)
-    turns = load_turns(output.extra_fields["kernel_turns"])
+    turns = output.turns
     assert [turn.result.status for turn in turns] == [EvalStatus.REJECTED_STATIC] * 2 and not gym.sources
     assert "no closed ```python block" in tokenizer.decode(policy.prompts[1])
 
@@ -171,7 +171,7 @@ async def test_the_second_prompt_is_what_the_chat_template_makes_of_the_conversa
     talk.append({"role": "user", "content": feedback})
     assert second == trained.apply_chat_template(talk, tokenize=False, add_generation_prompt=True)
     assert "Verdict: incorrect" in feedback
-    turns = load_turns(output.extra_fields["kernel_turns"])
+    turns = output.turns
     assert output.as_dict()["rm_scores"].nonzero().flatten().tolist() == [turn.stop - 1 for turn in turns]
     assert len(output.response_mask) == len(output.response_ids) == len(output.response_logprobs)
 
@@ -220,5 +220,5 @@ async def test_a_turn_says_whether_decoys_earn(monkeypatch, tokenizer, pay):
     loop, _, _ = play(
         monkeypatch, tokenizer, [ANSWER], [decoy], max_turns=1, decoys="record", reward={"pay_decoys": pay}
     )
-    (turn,) = load_turns((await loop.run({}, **ROW)).extra_fields["kernel_turns"])
+    (turn,) = (await loop.run({}, **ROW)).turns
     assert (turn.pay_decoys, turn.earns, turn.reward > 0) == (pay, pay, pay)

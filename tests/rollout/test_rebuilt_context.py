@@ -157,7 +157,7 @@ async def test_a_validation_in_one_row_has_the_same_figures(monkeypatch, tokeniz
     lengths = {"response_length": 4000, "max_turns": 8}
     loop, policy, _ = play(monkeypatch, tokenizer, ANSWERS, RESULTS, **lengths, val_only=True)
     output = await loop.run({}, **HELD_OUT)
-    info, turns = output.extra_fields["reward_extra_info"], load_turns(output.extra_fields["kernel_turns"])
+    info, turns = output.extra_fields["reward_extra_info"], output.turns
     assert load_turns(info["kernel_turns"]) == turns
     assert [turn.prompt_tokens for turn in turns] == list(map(len, policy.prompts))
     assert [turn.shown for turn in turns] == [tuple(range(1, number)) for number in range(1, 9)]

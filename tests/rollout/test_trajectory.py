@@ -4,6 +4,7 @@ from verl.trainer.ppo.metric_utils import process_validation_metrics
 
 from verl_kernel.advantage.turns import find_turns
 from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.reward.judging import Judged
 from verl_kernel.reward.record import load_turns
 from verl_kernel.rollout.trajectory import Trajectory, summarise
 from verl_kernel.rollout.turn_end import TurnEnd
@@ -20,11 +21,11 @@ def two_turns(first: float, second: float) -> Trajectory:
     trajectory = Trajectory(prompt_length=3, ids=[1, 1, 1], logprobs=[])
     trajectory.ids += [5, END]
     trajectory.mask += [1, 1]
-    trajectory.record_turn(0, 2, first, BAD)
+    trajectory.record_turn(0, 2, Judged(None, BAD, first))
     trajectory.ids += [7, 7, 7, 5, 6, END, 7, 7]
     trajectory.mask += [0, 0, 0, 1, 1, 1, 0, 0]
     trajectory.logprobs = [-0.5] * len(trajectory.mask)
-    trajectory.record_turn(5, 8, second, OK)
+    trajectory.record_turn(5, 8, Judged(None, OK, second))
     return trajectory
 
 
@@ -80,9 +81,9 @@ def test_only_a_correct_turn_has_a_speedup():
     for turn in (fast, unknown):
         figures = summarise([turn])
         assert (figures["last_turn_speedup"], figures["best_turn_speedup"]) == (0.0, 0.0)
-    exact = wrong.model_copy(update={"result": OK.model_copy(update={"speedup": 1.2})})
-    assert summarise([exact, fast])["best_turn_fast@1.2"] == 1.0
-    assert summarise([exact, fast])["last_turn_fast@1.2"] == 0.0
+    right = wrong.model_copy(update={"result": OK.model_copy(update={"speedup": 1.3})})
+    assert summarise([right, fast])["best_turn_fast@1.2"] == 1.0
+    assert summarise([right, fast])["last_turn_fast@1.2"] == 0.0
 
 
 def test_what_is_sure_has_figures_of_its_own():

@@ -14,6 +14,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 
 from tests.reward.results import correct, failed
 from verl_kernel.env.result import EvalResult
+from verl_kernel.reward.judging import Judged
 from verl_kernel.rollout.adaptive_worker import AdaptiveWorker
 from verl_kernel.rollout.trajectory import KernelAgentOutput, Trajectory
 
@@ -52,7 +53,7 @@ class ScriptedLoop(AgentLoopBase):
             merged = SimpleNamespace(token_ids=[*trajectory.ids, 3 + row["session_id"], 3])
             trajectory.take_tokens(merged, [*trajectory.mask, 1, 1], [*(trajectory.logprobs or []), -0.5, -0.5])
             reward = (result.speedup or 0.0) if result.rewarded else 0.0
-            trajectory.record_turn(start, start + 2, reward, result, code="x = 1")
+            trajectory.record_turn(start, start + 2, Judged("x = 1", result, reward))
         trajectory.extra = {"min_global_steps": 0, "max_global_steps": 0}
         return trajectory.output(AgentLoopMetrics().model_dump())
 

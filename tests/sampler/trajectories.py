@@ -20,7 +20,7 @@ import verl_kernel.plugin  # noqa: F401  registers the estimators
 from tests.reward.results import turn
 from verl_kernel.env.result import EvalResult
 from verl_kernel.reward.manager import extra_info
-from verl_kernel.reward.record import TurnRecord, dump_turns
+from verl_kernel.reward.record import TurnRecord
 from verl_kernel.rollout.trajectory import KernelAgentOutput, summarise
 from verl_kernel.sampler.prs import PRSReplayBuffer
 
@@ -63,10 +63,12 @@ def put(
     """Store a prompt and its rollouts; without turns, as another agent loop does, with a reward of 1 at their ends."""
     fields = []
     for mask, turns in rows:
-        ours = {"kernel_turns": dump_turns(turns), "kernel_gym_seconds": 3.0, "kernel_generate_seconds": 1.0}
+        ours = {"kernel_gym_seconds": 3.0, "kernel_generate_seconds": 1.0}
         ours |= {"reward_extra_info": summarise(turns)}
         extra = ours if with_turns else {"reward_extra_info": extra_info(turns[-1].result)}
+        own = {"turns": tuple(turns)} if with_turns else {}
         output = (KernelAgentOutput if with_turns else AgentLoopOutput)(
+            **own,
             prompt_ids=list(prompt),
             response_ids=[3] * len(mask),
             response_mask=mask,

@@ -1,35 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the judged answers of a bench to what the scores need of them."""
+"""From the judged answers of a bench to its scores."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from verl_kernel.bench.records import BenchTurn, RunHeader, SuiteTask
 from verl_kernel.bench.run_files import read_run, read_tasks
-from verl_kernel.env import EvalResult, EvalStatus
 from verl_kernel.errors import DataError
-from verl_kernel.scores.asked import Asked, AskedTask
-from verl_kernel.scores.attempts import Attempt
-from verl_kernel.scores.bootstrap import Bootstrap
-from verl_kernel.scores.record import Scores
-from verl_kernel.scores.scoring import score
-from verl_kernel.scores.speed_of_light import roofline_share, sol_score
+from verl_kernel.figures.asked import Asked, AskedTask
+from verl_kernel.figures.attempts import Attempt, attempt_of
+from verl_kernel.figures.bootstrap import Bootstrap
+from verl_kernel.figures.record import Scores
+from verl_kernel.figures.scoring import score
 
 
 def attempt(turn: BenchTurn) -> Attempt:
-    """What the scores need of an answer; a decoy that the gym only recorded is none of its kernels' work either."""
-    result, tokens = turn.result, (turn.prompt_tokens, turn.completion_tokens)
-    share, sol = _nearness(result) if result.rewarded else (None, None)
-    return Attempt(
-        task=turn.task_id, sample=turn.sample, turn=turn.turn, status=_status(result), correct=result.rewarded,
-        compiled=bool(result.compiled),
-        speedup=_positive(result.speedup) if result.rewarded else None,
-        sure_speedup=_positive(result.sure_speedup) if result.rewarded else None,
-        roofline=share, sol=sol, tokens=None if tokens[0] is None or tokens[1] is None else tokens[0] + tokens[1],
-        level=turn.level, family=turn.family,
+    """What figures need of an answer."""
+    tokens = (turn.prompt_tokens, turn.completion_tokens)
+    return attempt_of(
+        turn.result, task=turn.task_id, sample=turn.sample, turn=turn.turn, level=turn.level, family=turn.family,
+        tokens=None if tokens[0] is None or tokens[1] is None else tokens[0] + tokens[1],
     )  # fmt: skip
 
 
@@ -61,22 +53,3 @@ def score_run(folder: Path, bootstrap: Bootstrap | None = None) -> tuple[RunHead
     header, turns = read_run(folder)
     asked = asked_of(header, read_tasks(folder), turns)
     return header, score([attempt(one) for one in turns], asked, bootstrap)
-
-
-def _status(result: EvalResult) -> str:
-    is_decoy = result.status is EvalStatus.OK and bool(result.decoy_kernel)
-    return (EvalStatus.DECOY if is_decoy else result.status).value
-
-
-def _nearness(result: EvalResult) -> tuple[float | None, float | None]:
-    """Share of the roofline and SOL score."""
-    medians = [None if one is None else _positive(one.median) for one in (result.kernel_ms, result.reference_ms)]
-    (kernel, reference), roofline = medians, _positive(result.roofline_ms)
-    if kernel is None or roofline is None:
-        return None, None
-    sol = None if reference is None else sol_score(kernel, reference, roofline)
-    return roofline_share(kernel, roofline), sol
-
-
-def _positive(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) and value > 0 else None

@@ -10,9 +10,9 @@ from verl_kernel.bench.clock import clock, timing_sources
 from verl_kernel.bench.records import BenchTurn, RunHeader, SuiteTask
 from verl_kernel.bench.run_files import read_answers, read_tasks
 from verl_kernel.errors import DataError
-from verl_kernel.scores.bootstrap import Bootstrap
-from verl_kernel.scores.comparison import Comparison, Side, compare
-from verl_kernel.scores.record import Record
+from verl_kernel.figures.bootstrap import Bootstrap
+from verl_kernel.figures.comparison import Comparison, Side, compare
+from verl_kernel.figures.record import Record
 
 _ALIKE = ("format", "suite", "suite_hash", "tasks", "started")
 """Fields of a header that need no mention."""

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from verl_kernel.scores.asked import Asked
-from verl_kernel.scores.attempts import Attempt
-from verl_kernel.scores.bootstrap import Bootstrap
-from verl_kernel.scores.figures import ratio
-from verl_kernel.scores.record import Estimate, Record
-from verl_kernel.scores.views import Samples, best_of_history, last_turn, samples_of
+from verl_kernel.figures.asked import Asked
+from verl_kernel.figures.attempts import Attempt
+from verl_kernel.figures.bootstrap import Bootstrap
+from verl_kernel.figures.figures import ratio
+from verl_kernel.figures.record import Estimate, Record
+from verl_kernel.figures.views import Samples, best_of_history, last_turn, samples_of
 
-FIGURE = "fast@1.2 (>=)"
+FIGURE = "fast@1.2"
 BUDGETS = 64
 """Token budgets in a curve."""
 
@@ -36,7 +36,7 @@ class Curves(Record):
 
     name: str
     figure: str
-    """Of `scores.figures.FIGURES`."""
+    """Of `figures.figures.FIGURES`."""
     times: str = ""
     """Where the times come from, in two or three words; empty where nobody said."""
     tasks: int
@@ -63,7 +63,7 @@ def curves(
         name: label of the run.
         attempts: its answers, each once.
         asked: what it was asked for.
-        figure: a name in `scores.figures.FIGURES`.
+        figure: a name in `figures.figures.FIGURES`.
         budgets: of tokens, ascending; null for evenly spaced ones up to what the dearest sample spent.
         bootstrap: how intervals are drawn.
 

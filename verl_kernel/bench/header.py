@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Mapping
-from dataclasses import fields
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,6 +17,8 @@ from verl_kernel.bench.options import BenchOptions
 from verl_kernel.bench.records import RunHeader
 from verl_kernel.bench.suites import Suite
 from verl_kernel.env import GymOptions
+from verl_kernel.option_group import OptionGroup, option_names
+from verl_kernel.reward.profiling import ProfilingReward
 
 _WITHOUT_EFFECT = (
     *("device", "reference_mode", "num_judges", "cpus_per_judge", "gpus_per_judge", "judge_resources", "lock_dir"),
@@ -38,6 +39,7 @@ _EDGE = 1 << 20
 def make_header(
     suite: Suite, options: BenchOptions, sampling: Sampling, gym: GymOptions, model: str,
     source: Literal["endpoint", "vllm", "kernels"], device: str, versions: Mapping[str, str],
+    reward: ProfilingReward | None = None,
 ) -> RunHeader:  # fmt: skip
     """The header of a run that begins now."""
     return RunHeader(
@@ -47,7 +49,8 @@ def make_header(
         total_tokens=options.total_tokens, total_seconds=options.total_seconds,
         temperature=sampling.temperature, top_p=sampling.top_p, max_tokens=sampling.max_tokens,
         feedback=options.feedback, feedback_chars=options.feedback_chars, seed=options.seed,
-        device=device, baseline=gym.reference_mode, gym=_chosen(gym), versions=dict(versions),
+        device=device, baseline=gym.reference_mode, gym=_chosen(gym),
+        reward=_chosen(reward or ProfilingReward()), versions=dict(versions),
         started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
     )  # fmt: skip
 
@@ -76,9 +79,9 @@ def folder_digest(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _chosen(gym: GymOptions) -> dict[str, object]:
+def _chosen(group: OptionGroup) -> dict[str, object]:
     """Options that differ from their defaults, as JSON has them."""
-    named = {field.name: (getattr(gym, field.name), field.default) for field in fields(gym)}
+    named = {key: (getattr(group, key), getattr(type(group)(), key)) for key in option_names(type(group))}
     return {
         key: list(value) if isinstance(value, tuple) else value
         for key, (value, default) in named.items()

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from verl_kernel.bench.records import Record
 from verl_kernel.errors import DataError
-from verl_kernel.reporting.kernels import Rank, rank
+from verl_kernel.figures.best import Rank, rank
 
 _TITLE = "# A Triton kernel that verl-kernel has verified."
 _ORIGIN = "# Where it comes from:"

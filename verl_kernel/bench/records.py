@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from verl_kernel.env import EvalResult
+from verl_kernel.reward.record import Turn
 
 FORMAT = 1
 """Of the files; raised whenever an older file could be misread."""
@@ -49,13 +49,15 @@ class RunHeader(Record):
     """Of a trajectory: once it has spent as many, prompts included, no further turn begins."""
     total_seconds: float | None = None
     feedback: str = "short"
-    """Form of the message after a turn: `short` or `full`."""
+    """Form of the message after a turn: `short`, `full` or `none`."""
     feedback_chars: int = 800
     seed: int
     device: str
     baseline: Literal["eager", "compile"]
     gym: dict[str, object]
     """Options of the gym that differ from their defaults."""
+    reward: dict[str, object] = {}
+    """Options of the reward that differ from their defaults."""
     versions: dict[str, str]
     started: str
     """Date and time, UTC, ISO 8601."""
@@ -72,7 +74,7 @@ class SuiteTask(Record):
     """Text of the program; null in runs of before it was kept."""
 
 
-class BenchTurn(Record):
+class BenchTurn(Turn):
     """One answer of a model, with its verdict."""
 
     task_id: str
@@ -80,15 +82,8 @@ class BenchTurn(Record):
     """`env.Task.text_hash`: of the reference's text without comments and white space."""
     sample: Annotated[int, Field(ge=0)]
     turn: Annotated[int, Field(ge=1)]
-    result: EvalResult
-    """Always there: an answer without a program is a verdict too."""
-    reward: float
     completion: str | None = None
-    code: str | None = None
     failure: Failure | None = None
-    shown: tuple[int, ...] = ()
-    """Earlier turns that its prompt showed."""
-    prompt_tokens: int | None = None
     completion_tokens: int | None = None
     generate_s: float = 0.0
     judge_s: float = 0.0

@@ -16,8 +16,8 @@ from verl_kernel.bench.records import BenchTurn, RunHeader
 from verl_kernel.bench.run_files import read_turns
 from verl_kernel.bench.score_tables import all_tables, conventions, main_table, notes
 from verl_kernel.errors import StorageError
+from verl_kernel.figures.record import Scores
 from verl_kernel.reporting.screen import screen
-from verl_kernel.scores.record import Scores
 
 
 def report_run(folder: Path, out: IO[str], as_json: bool = False, everything: bool = False) -> int:

@@ -12,6 +12,7 @@ from verl_kernel.bench.options import BenchOptions
 from verl_kernel.bench.store import Store
 from verl_kernel.bench.suites import SuiteItem
 from verl_kernel.bench.trajectories import Judges, Progress, Trajectories
+from verl_kernel.reward.profiling import ProfilingReward
 
 _WAITING = 2
 """Trajectories under way for each judge besides those at the model, so that no judge waits for an answer."""
@@ -21,7 +22,7 @@ Job = tuple[SuiteItem, int]
 
 async def play_all(
     jobs: Sequence[Job], model: Model, judges: Judges, store: Store, options: BenchOptions, num_judges: int,
-    progress: Progress,
+    progress: Progress, reward: ProfilingReward | None = None,
 ) -> None:  # fmt: skip
     """Play all trajectories to their ends; the first error ends the run, and what is written down stays.
 
@@ -31,7 +32,7 @@ async def play_all(
     slots = asyncio.Semaphore(options.requests + _WAITING * num_judges)
     requests, judging = asyncio.Semaphore(options.requests), asyncio.Semaphore(num_judges)
     first_answers = FirstAnswers(store, options.requests)
-    trajectories = Trajectories(model, judges, store, options, requests, judging, progress, first_answers)
+    trajectories = Trajectories(model, judges, store, options, requests, judging, progress, first_answers, reward)
 
     async def play(job: Job) -> None:
         async with slots:

@@ -20,6 +20,7 @@ from verl_kernel.bench.suites import Suite
 from verl_kernel.bench.trajectories import goes_on
 from verl_kernel.env import GymOptions
 from verl_kernel.errors import ConfigError
+from verl_kernel.reward.profiling import ProfilingReward
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Request:
     options: BenchOptions = field(default_factory=BenchOptions)
     sampling: Sampling = field(default_factory=Sampling)
     gym: GymOptions = field(default_factory=GymOptions)
+    reward: ProfilingReward = field(default_factory=ProfilingReward)
 
 
 def run_bench(request: Request, say: Callable[[str], None]) -> None:
@@ -47,14 +49,16 @@ def run_bench(request: Request, say: Callable[[str], None]) -> None:
     gym = on_device(request.gym)
     choice = request.model.checked(request.suite, say)
     suite, options = choice.suite, choice.adapted(request.options)
-    header = make_header(suite, options, request.sampling, gym, choice.name, choice.source, gym.device, choice.versions)
+    header = make_header(
+        suite, options, request.sampling, gym, choice.name, choice.source, gym.device, choice.versions, request.reward
+    )
     with Store(request.out, header, suite) as store:
         jobs = [job for job in choice.jobs(options) if goes_on(store.history(job), options)]
         if not jobs:
             say(f"{request.out} is complete: nothing to do.")
             return
         with choice.opened(request.sampling, request.out, options) as opened:
-            asyncio.run(_play(jobs, opened, store, options, gym))
+            asyncio.run(_play(jobs, opened, store, replace(request, options=options, gym=gym)))
 
 
 def run_self_check(suite: Suite, gym: GymOptions, seed: int, out: Path) -> SelfCheck:
@@ -95,9 +99,10 @@ def refuse_compiled_baseline(gym: GymOptions) -> None:
         )
 
 
-async def _play(jobs: list[Job], opened: OpenedModel, store: Store, options: BenchOptions, gym: GymOptions) -> None:
+async def _play(jobs: list[Job], opened: OpenedModel, store: Store, request: Request) -> None:
     from verl_kernel.env import LocalPool
 
+    options, gym = request.options, request.gym
     done = sum(len(store.history(job)) for job in jobs)
     try:
         with opened.explained():
@@ -107,6 +112,6 @@ async def _play(jobs: list[Job], opened: OpenedModel, store: Store, options: Ben
             RunProgress("turns", len(jobs) * options.turns, done) as progress,
             opened.explained(),
         ):
-            await play_all(jobs, opened.model, pool, store, options, gym.num_judges, progress)
+            await play_all(jobs, opened.model, pool, store, options, gym.num_judges, progress, request.reward)
     finally:
         await opened.model.close()

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One trajectory after another: ask, extract the program, have it judged, write it down, ask again.
 
-Prompts, extraction, feedback and rewards are those of the agent loop (`rollout`, `reward`), so a bench and a trainer's
-validation say the same of the same answers. A trajectory ends with its turns, with its budget, with a prompt that has
-no room, or at a turn that the gym could not judge.
+Prompts, extraction, judging, feedback and rewards are those of the agent loop (`rollout`, `reward`), so a bench and a
+trainer's validation say the same of the same answers where their options of the gym and of the reward are the same. A
+trajectory ends with its turns, with its budget, with a prompt that has no room, or at a turn that the gym could not
+judge.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from verl_kernel.bench.store import Store
 from verl_kernel.bench.suites import SuiteItem
 from verl_kernel.env import EvalError, EvalResult, EvalStatus, Task
 from verl_kernel.errors import TaskError
-from verl_kernel.reward.extract import extract_code, no_program
-from verl_kernel.reward.profiling import profiling_reward
+from verl_kernel.reward.extract import extract_code
+from verl_kernel.reward.judging import Judged, judge_program
+from verl_kernel.reward.profiling import ProfilingReward
 from verl_kernel.rollout.context import PastTurn, rebuilt_messages, shown_turns
-from verl_kernel.rollout.feedback import format_feedback
+from verl_kernel.rollout.feedback import feedback_on
 from verl_kernel.rollout.turn_budget import Spent, TurnBudget
 
 History = list[BenchTurn]
@@ -66,6 +68,8 @@ class Trajectories:
     """As many candidates may be with the judges."""
     progress: Progress
     first_answers: FirstAnswers
+    reward: ProfilingReward | None = None
+    """What a verdict earns; None for the default reward."""
     _unfit: dict[str, EvalResult] = field(default_factory=dict)
     """Tasks that cannot be judged, which nobody is asked about again."""
 
@@ -89,11 +93,11 @@ class Trajectories:
         else:
             answer, shown, generate_s = await self._ask(item, sample, history)
         started = time.perf_counter()
-        code, result, failure = await self._judged(item.task, answer)
+        judged, failure = await self._judged(item.task, answer)
         return BenchTurn(
             task_id=item.task.task_id, task_hash=item.task.text_hash, sample=sample, turn=len(history) + 1,
-            result=result, reward=0.0 if result.status is EvalStatus.INFRA_ERROR else profiling_reward(result),
-            completion=answer.text, code=code, failure=failure, shown=shown,
+            result=judged.result, reward=judged.reward, code=judged.code,
+            completion=answer.text, failure=failure, shown=shown,
             prompt_tokens=answer.prompt_tokens, completion_tokens=answer.completion_tokens,
             generate_s=generate_s, judge_s=time.perf_counter() - started, level=item.level, family=item.family,
         )  # fmt: skip
@@ -114,26 +118,27 @@ class Trajectories:
                 return answer, shown, time.perf_counter() - started
             window = len(shown) - 1
 
-    async def _judged(self, task: Task, answer: Answer) -> tuple[str | None, EvalResult, Failure | None]:
-        """The program of an answer, its verdict, and why there is no program."""
+    async def _judged(self, task: Task, answer: Answer) -> tuple[Judged, Failure | None]:
+        """The program of an answer with its verdict and reward, and why there is no program."""
         if answer.verdict is not None:
-            return None, answer.verdict, None
+            return Judged.of(None, answer.verdict, self.reward), None
         code = answer.code or extract_code(answer.text or "", task.candidate_class)
-        if code is None:
-            return None, no_program(task), answer.failure or ("too_long" if answer.is_cut else "no_code")
+        judged = await judge_program(task, code, self._evaluate, self.reward)
+        if code is not None:
+            return judged, None
+        return judged, answer.failure or ("too_long" if answer.is_cut else "no_code")
+
+    async def _evaluate(self, task: Task, code: str) -> EvalResult:
+        """The verdict on a program; a task that cannot be judged is remembered."""
         async with self.judging:
             try:
-                return code, await self.judges.evaluate(task, code), None
+                return await self.judges.evaluate(task, code)
             except TaskError as exc:
                 self._unfit[task.task_id] = unfit_task(task, exc)
-                return code, self._unfit[task.task_id], None
+                return self._unfit[task.task_id]
 
     def _past(self, task: Task, turn: BenchTurn) -> PastTurn:
-        options = self.options
-        feedback = format_feedback(
-            turn.result, options.feedback_chars, candidate_class=task.candidate_class, form=options.feedback,
-            clean=self.model.clean,
-        )  # fmt: skip
+        feedback = feedback_on(task, turn.result, self.options, self.model.clean)
         return PastTurn(turn.completion or "", feedback, turn.reward)
 
     def _seed(self, task: Task, sample: int, history: Sequence[BenchTurn]) -> int:

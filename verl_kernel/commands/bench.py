@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from verl_kernel.bench.model_choice import ModelChoice
     from verl_kernel.bench.session import Request
     from verl_kernel.bench.suites import Suite
+    from verl_kernel.reward.profiling import ProfilingReward
 
 CHECK_FAILED = 1
 
@@ -77,6 +78,9 @@ def command(
     compile_for: Annotated[str, typer.Option(help="On a CPU, compile launches for this GPU too, or off.")] = "sm_90",
     memory_checks: Annotated[str, typer.Option(help="Faults in memory: refuse, record or off.")] = "refuse",
     true_size: Annotated[str, typer.Option(help="auto: judge what is too large at reduced sizes; or off.")] = "auto",
+    reward: Annotated[
+        list[str] | None, typer.Option(help="An option of kernelgym.reward, as variant=weighted; may be repeated.")
+    ] = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds for the reference, and for each kernel's run.")] = None,
     self_check: Annotated[
         bool, typer.Option("--self-check", help="Only judge the references against themselves.")
@@ -136,7 +140,8 @@ def _request(given: dict[str, Any]) -> Request:
     from verl_kernel.option_group import option_names
 
     chosen = {key: given[key] for key in option_names(BenchOptions) if given[key] is not None}
-    options, gym, levels, model = BenchOptions(**chosen), _gym(given), _levels(given), _model(given)
+    options, gym = BenchOptions(**chosen), _gym(given)
+    reward, levels, model = _reward(given["reward"] or [], gym), _levels(given), _model(given)
     if given["out"] is not None:
         make_folder(given["out"])
     suite = _suite(given, levels)
@@ -147,7 +152,7 @@ def _request(given: dict[str, Any]) -> Request:
         given["retries"],
     )  # fmt: skip
     name = given["model"] or (given["vllm"] or given["kernels"] or Path("model")).resolve().name
-    return Request(suite, model, given["out"] or _folder(suite.name, name), options, sampling, gym)
+    return Request(suite, model, given["out"] or _folder(suite.name, name), options, sampling, gym, reward)
 
 
 def _model(given: dict[str, Any]) -> ModelChoice:
@@ -190,6 +195,20 @@ def _gym(given: dict[str, Any]) -> GymOptions:
     if gym.device == "cpu":
         refuse_compiled_baseline(gym)  # for other devices once torch is there, which knows them
     return gym
+
+
+def _reward(given: list[str], gym: GymOptions) -> ProfilingReward:
+    """The reward that a command line asks for, in the words of a recipe."""
+    from omegaconf import OmegaConf
+
+    from verl_kernel.reward.options import KernelGymOptions
+    from verl_kernel.reward.profiling import ProfilingReward
+
+    if bare := next((one for one in given if "=" not in one), None):
+        raise ConfigError(f"--reward is {bare!r}; it must be an option with its value, as in variant=weighted")
+    node = OmegaConf.to_container(OmegaConf.from_dotlist(given))
+    reward = ProfilingReward.from_node({str(key): value for key, value in dict(node or {}).items()})
+    return KernelGymOptions(env=gym, reward=reward).reward
 
 
 def _folder(suite: str, model: str) -> Path:

@@ -19,10 +19,10 @@ from verl_kernel.bench.run_files import read_answers, read_tasks
 from verl_kernel.bench.validation import read_validation
 from verl_kernel.data.files import check_file, writing
 from verl_kernel.errors import DataError
+from verl_kernel.figures.asked import Asked
+from verl_kernel.figures.figures import FIGURES
+from verl_kernel.figures.record import Estimate
 from verl_kernel.reporting.screen import screen
-from verl_kernel.scores.asked import Asked
-from verl_kernel.scores.figures import FIGURES
-from verl_kernel.scores.record import Estimate
 
 SUFFIXES = (".svg", ".png", ".pdf")
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from verl_kernel.figures.best import Rank, rank
+
 Kernel = dict[str, Any]
-Rank = tuple[bool, float, float]
 _NEEDED: dict[str, type | tuple[type, ...]] = {
     "step": int,
     "task_id": str,
@@ -34,13 +35,8 @@ def read_kernels(path: Path) -> list[Kernel]:
     return kernels
 
 
-def rank(sure_speedup: float | None, speedup: float | None) -> Rank:
-    """Return a key that grows with how good a kernel is: by its sure speedup if that is known, then by its speedup."""
-    return sure_speedup is not None, sure_speedup or 0.0, speedup or 0.0
-
-
 def rank_of(kernel: Kernel) -> Rank:
-    """Return `rank` of a logged kernel."""
+    """Return `figures.best.rank` of a logged kernel."""
     return rank(sure_speedup_of(kernel), kernel["speedup"])
 
 

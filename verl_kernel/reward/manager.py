@@ -14,11 +14,11 @@ from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from verl_kernel.data.rows import task_from_row
-from verl_kernel.env import EvalResult, EvalStatus, KernelGym
-from verl_kernel.reward.extract import extract_code, no_program
+from verl_kernel.env import EvalResult, KernelGym
+from verl_kernel.figures.attempts import attempt_of
+from verl_kernel.reward.judging import judge_row
 from verl_kernel.reward.options import parse_options
-from verl_kernel.reward.profiling import profiling_reward
-from verl_kernel.reward.unjudged import UNJUDGED, is_validation, note_loss, step_of
+from verl_kernel.reward.unjudged import UNJUDGED
 
 
 @register("kernelgym")
@@ -40,15 +40,9 @@ class KernelGymRewardManager(RewardManagerBase):  # type: ignore[misc]
         item = data[-1:][0]
         row = item.non_tensor_batch
         task = task_from_row(row)
-        code = extract_code(await self.loop.run_in_executor(None, self._answer, item), task.candidate_class)
-        if code is None:
-            result = no_program(task)
-        else:
-            result = await self.gym.evaluate(task, code, validate=is_validation(row), step=step_of(row))
-        if result.status is EvalStatus.INFRA_ERROR:
-            note_loss(result, row, self.config)
-            return {"reward_score": 0.0, "reward_extra_info": extra_info(result)}
-        return {"reward_score": profiling_reward(result, self.options.reward), "reward_extra_info": extra_info(result)}
+        answer = await self.loop.run_in_executor(None, self._answer, item)
+        judged = await judge_row(task, answer, row, self.gym, self.options.reward, self.config)
+        return {"reward_score": judged.reward, "reward_extra_info": extra_info(judged.result)}
 
     def _answer(self, item: Any) -> str:
         response = item.batch["responses"]
@@ -58,9 +52,10 @@ class KernelGymRewardManager(RewardManagerBase):  # type: ignore[misc]
 
 def extra_info(result: EvalResult) -> dict[str, float]:
     """Return verl's per-sample figures."""
+    one = attempt_of(result)
     return {
-        "acc": float(result.rewarded),
-        "speedup": (result.speedup or 0.0) if result.rewarded else 0.0,
-        "time_coverage": (result.time_coverage or 0.0) if result.rewarded else 0.0,
-        UNJUDGED: float(result.status is EvalStatus.INFRA_ERROR),
+        "acc": float(one.correct),
+        "speedup": one.speedup or 0.0,
+        "time_coverage": one.time_coverage or 0.0,
+        UNJUDGED: float(one.lost),
     }

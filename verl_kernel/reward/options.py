@@ -22,9 +22,34 @@ from verl_kernel.reward.profiling import ProfilingReward
 _TokenId = Annotated[int, Interval(ge=0)]
 
 
+Context = Literal["concat", "last", "best_window", "top_w"]
+
+
 @dataclass(frozen=True)
-class RolloutOptions(OptionGroup):
-    """How a trajectory unfolds.
+class ConversationOptions(OptionGroup):
+    """What a policy is told and shown from turn to turn, in a trainer and in a bench.
+
+    Raises:
+        ConfigError: a value is out of its range; the message names the key.
+    """
+
+    feedback: Literal["short", "full", "none"] = "short"
+    """What the policy is told after a turn: `short` (a few lines), `full` (the report as JSON) or `none`."""
+    feedback_chars: Annotated[int, Interval(ge=100)] = 800
+    """Longest feedback message."""
+    context: Context = "concat"
+    """Which earlier turns a prompt shows (`rollout.context`): all, or a few in a prompt of its own for every turn."""
+    window: Annotated[int, Interval(ge=1)] = 4
+    """How many, where not all."""
+    total_tokens: Annotated[int, Interval(ge=1)] | None = None
+    """Tokens of a trajectory, prompts and answers of all turns; once spent, no further turn begins."""
+    total_seconds: Annotated[float, Interval(gt=0, lt=math.inf)] | None = None
+    """Seconds of generating and judging after which no further turn of a trajectory begins."""
+
+
+@dataclass(frozen=True)
+class RolloutOptions(ConversationOptions):
+    """How a trajectory unfolds; only a validation may have another context than `concat`, or limits of a trajectory.
 
     Raises:
         ConfigError: a value is out of its range; the message names `kernelgym.<key>`.
@@ -36,21 +61,8 @@ class RolloutOptions(OptionGroup):
     """Turns of every trajectory; a policy cannot stop earlier."""
     turn_tokens: Annotated[int, Interval(ge=1)] | None = None
     """Token budget of one turn; an even share of what is left of `data.max_response_length` when null."""
-    feedback: Literal["short", "full", "none"] = "short"
-    """What the policy is told after a turn: `short` (a few lines), `full` (the report as JSON) or `none`."""
-    feedback_chars: Annotated[int, Interval(ge=100)] = 800
-    """Longest feedback message."""
     stop_token_ids: Annotated[tuple[_TokenId, ...], "a list of token ids, as in [872, 77091]"] = ()
     """Tokens at which generation stops, besides the chat template's end of turn and the model's own."""
-    context: Literal["concat", "last", "best_window", "top_w"] = "concat"
-    """Which earlier turns a validation's prompt shows (`rollout.context`): all in one row, or a few in a prompt of
-    its own for every turn."""
-    window: Annotated[int, Interval(ge=1)] = 4
-    """How many, where not all."""
-    total_tokens: Annotated[int, Interval(ge=1)] | None = None
-    """Tokens of a validation's trajectory, prompts and answers of all turns; once spent, no further turn begins."""
-    total_seconds: Annotated[float, Interval(gt=0, lt=math.inf)] | None = None
-    """Seconds of generating and judging after which no further turn of a validation's trajectory begins."""
 
     def refuse_training(self) -> None:
         """Check that trajectories of this kind can be trained on.

@@ -14,26 +14,33 @@ TURNS_COLUMN, HASH_COLUMN = "kernel_turns", "task_hash"
 """Columns of verl's validation files: all turns of a trajectory as JSON, and its task's `Task.text_hash`."""
 
 
-class TurnRecord(BaseModel):
-    """One turn of a trajectory; travels through TransferQueue as JSON in the field `kernel_turns`."""
+class Turn(BaseModel):
+    """One judged turn, as a trainer and a bench know it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    result: EvalResult
+    """Always there: an answer without a program is a verdict too."""
+    reward: float
+    """What it earned, before the marker rule of `advantage.turns` is applied; 0 where it could not be judged."""
+    code: str | None = None
+    """The candidate's source; null where the answer held none."""
+    shown: tuple[int, ...] = ()
+    """Earlier turns, from 1, that its prompt showed."""
+    prompt_tokens: int | None = None
+    """Tokens that it was generated from; null where they are unknown."""
+
+
+class TurnRecord(Turn):
+    """One turn of a trainer's trajectory; travels through TransferQueue as JSON in the field `kernel_turns`."""
 
     start: int
     """Index in the response of the turn's first model token; 0 where every turn has a row of its own."""
     stop: int
     """One past the turn's last model token."""
-    reward: float
-    """The turn's reward before the marker rule of `advantage.turns` is applied."""
-    result: EvalResult
     pay_decoys: bool = False
     """Whether decoys earned what kernels earn in the run (`kernelgym.reward.pay_decoys`)."""
-    code: str | None = None
-    """The candidate's source; `None` where the answer held none."""
     prompt_tokens: int = 0
-    """Tokens that the turn was generated from."""
-    shown: tuple[int, ...] = ()
-    """Earlier turns, from 1, among them."""
 
     @property
     def earns(self) -> bool:

@@ -22,8 +22,9 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 
 from verl_kernel.adaptive import AdaOptions, Pool, PoolStatistics
 from verl_kernel.adaptive.statistics import TAG
-from verl_kernel.reward.record import TurnRecord, judging_cost, load_turns
+from verl_kernel.reward.record import TurnRecord, judging_cost
 from verl_kernel.reward.unjudged import UNJUDGED
+from verl_kernel.rollout.trajectory import KernelAgentOutput
 
 logger = logging.getLogger(__name__)
 # Ray allows no inheritance from an actor's class, but from the class behind it.
@@ -46,8 +47,8 @@ class Draw:
     @property
     def turns(self) -> tuple[TurnRecord, ...]:
         """Its turns; none where another agent loop played it."""
-        text = self.outputs[-1].extra_fields.get("kernel_turns")
-        return load_turns(text) if text else ()
+        last = self.outputs[-1]
+        return last.turns if isinstance(last, KernelAgentOutput) else ()
 
     @property
     def rewards(self) -> list[float]:

@@ -23,14 +23,13 @@ from verl.utils.profiler import simple_timer
 from verl.utils.rollout_trace import rollout_trace_op
 
 from verl_kernel.data.rows import task_from_row
-from verl_kernel.env import EvalResult, EvalStatus, GymOptions, KernelGym, Task
+from verl_kernel.env import EvalResult, GymOptions, KernelGym, Task
 from verl_kernel.errors import ConfigError
-from verl_kernel.reward.extract import extract_code, no_program
+from verl_kernel.reward.judging import Judged, judge_row
 from verl_kernel.reward.options import parse_options
-from verl_kernel.reward.profiling import profiling_reward
 from verl_kernel.reward.record import TurnRecord
-from verl_kernel.reward.unjudged import is_validation, note_loss, step_of
-from verl_kernel.rollout.feedback import format_feedback
+from verl_kernel.reward.unjudged import is_validation
+from verl_kernel.rollout.feedback import feedback_on
 from verl_kernel.rollout.rebuilt_trajectory import RebuiltTrajectory
 from verl_kernel.rollout.special_tokens import neutraliser
 from verl_kernel.rollout.trajectory import KernelAgentOutput, Trajectory
@@ -90,12 +89,14 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
                 break
             limited = {**sampling_params, "max_tokens": budget}
             answer, start = await self._generate(trajectory, request_id, limited, metrics)
-            code, result, reward = await self._judge(task, answer, row, metrics)
-            trajectory.record_turn(start, len(trajectory.mask), reward, result, code)
-            if result.status is EvalStatus.INFRA_ERROR:
+            judged = await self._judge(task, answer, row, metrics)
+            trajectory.record_turn(start, len(trajectory.mask), judged)
+            if judged.lost:
                 break
             if turn + 1 < self.options.rollout.max_turns:
-                messages = await self._append_feedback(trajectory, messages, answer, self._feedback(task, result))
+                messages = await self._append_feedback(
+                    trajectory, messages, answer, self._feedback(task, judged.result)
+                )
         if not trajectory.turns:
             raise ConfigError(
                 f"data.max_response_length is {self.response_length}, which leaves no token for the first turn: raise "
@@ -120,11 +121,11 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
             ids, shown = await self._rebuilt_prompt(played)
             own_row = Trajectory(len(ids), ids, self.options.reward.pay_decoys)
             answer, _ = await self._generate(own_row, request_id, limited, metrics)
-            code, result, reward = await self._judge(task, answer, row, metrics)
-            played.record(own_row, shown, reward, result, code)
-            if result.status is EvalStatus.INFRA_ERROR:
+            judged = await self._judge(task, answer, row, metrics)
+            played.record(own_row, shown, judged)
+            if judged.lost:
                 break
-            played.remember(answer, self._feedback(task, result))
+            played.remember(answer, self._feedback(task, judged.result))
         return played.outputs(metrics, options.max_turns)
 
     async def _rebuilt_prompt(self, played: RebuiltTrajectory) -> tuple[list[int], tuple[int, ...]]:
@@ -144,20 +145,9 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
         seconds = sum(metrics.get(name, 0.0) for name in ("generate_sequences", "tool_calls"))
         return budget.exhausted(Spent(len(turns), sum(turn.tokens for turn in turns), seconds)) is not None
 
-    async def _judge(
-        self, task: Task, answer: str, row: dict[str, Any], metrics: dict[str, Any]
-    ) -> tuple[str | None, EvalResult, float]:
-        """The program of an answer, None where it holds none, its verdict and its reward."""
-        code = extract_code(answer, task.candidate_class)
+    async def _judge(self, task: Task, answer: str, row: dict[str, Any], metrics: dict[str, Any]) -> Judged:
         with simple_timer("tool_calls", metrics):
-            if code is None:
-                result = no_program(task)
-            else:
-                result = await self.gym.evaluate(task, code, validate=is_validation(row), step=step_of(row))
-        if result.status is EvalStatus.INFRA_ERROR:
-            note_loss(result, row, self.config)
-            return code, result, 0.0
-        return code, result, profiling_reward(result, self.options.reward)
+            return await judge_row(task, answer, row, self.gym, self.options.reward, self.config)
 
     def _budget(self, trajectory: Trajectory, turn: int) -> int:
         left = self.response_length - len(trajectory.mask)
@@ -165,10 +155,7 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
         return min(left, self.options.rollout.turn_tokens or share)
 
     def _feedback(self, task: Task, result: EvalResult) -> str:
-        options, clean = self.options.rollout, neutraliser(self.tokenizer)
-        return format_feedback(
-            result, options.feedback_chars, candidate_class=task.candidate_class, form=options.feedback, clean=clean
-        )
+        return feedback_on(task, result, self.options.rollout, neutraliser(self.tokenizer))
 
     async def _generate(
         self, trajectory: Trajectory, request_id: str, sampling_params: dict[str, Any], metrics: dict[str, Any]

@@ -15,9 +15,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-Context = Literal["concat", "last", "best_window", "top_w"]
+from verl_kernel.reward.options import Context
+
 Message = dict[str, str]
 
 

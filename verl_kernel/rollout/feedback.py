@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from verl_kernel.env import EvalResult, EvalStatus
+from verl_kernel.env import EvalResult, EvalStatus, Task
+from verl_kernel.reward.options import ConversationOptions
 
 _ADVICE = {
     EvalStatus.OK: "Make it faster: do more of the work in fewer Triton kernels.",
@@ -28,6 +29,13 @@ _REPORT = (
     *("top_kernels", "launches", "fallback_ops", "trials", "true_size", "error"),
 )
 """Fields of a full report; whatever else a result holds is the judge's business."""
+
+
+def feedback_on(task: Task, result: EvalResult, options: ConversationOptions, clean: Callable[[str], str]) -> str:
+    """Describe a verdict as the options of a conversation say."""
+    return format_feedback(
+        result, options.feedback_chars, candidate_class=task.candidate_class, form=options.feedback, clean=clean
+    )
 
 
 def format_feedback(

@@ -13,9 +13,11 @@ from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 
-from verl_kernel.env import EvalResult, Task
+from verl_kernel.env import Task
+from verl_kernel.reward.judging import Judged
+from verl_kernel.reward.options import Context
 from verl_kernel.reward.record import TurnRecord
-from verl_kernel.rollout.context import Context, Message, PastTurn, rebuilt_messages, shown_turns
+from verl_kernel.rollout.context import Message, PastTurn, rebuilt_messages, shown_turns
 from verl_kernel.rollout.trajectory import Trajectory, summarise
 from verl_kernel.rollout.validation import texts, turn_figures
 
@@ -40,11 +42,9 @@ class RebuiltTrajectory:
         """The messages of a prompt that shows these turns."""
         return rebuilt_messages(self.messages, self._past, shown)
 
-    def record(
-        self, row: Trajectory, shown: tuple[int, ...], reward: float, result: EvalResult, code: str | None
-    ) -> None:
+    def record(self, row: Trajectory, shown: tuple[int, ...], judged: Judged) -> None:
         """Add a judged turn with the row of its prompt and answer."""
-        row.record_turn(0, len(row.mask), reward, result, code)
+        row.record_turn(0, len(row.mask), judged)
         self.turns.append(row.turns[0].model_copy(update={"shown": shown}))
         self._rows.append(row)
 

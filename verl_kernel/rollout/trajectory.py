@@ -9,13 +9,16 @@ token in the mask at all.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 
 from verl_kernel.advantage.turns import place_turn_rewards
-from verl_kernel.env import EvalResult, EvalStatus
-from verl_kernel.reward.record import TurnRecord, dump_turns, load_turns
+from verl_kernel.figures.attempts import attempt_of
+from verl_kernel.figures.best import best
+from verl_kernel.reward.judging import Judged
+from verl_kernel.reward.record import TURNS_COLUMN, TurnRecord, dump_turns
 from verl_kernel.reward.unjudged import UNJUDGED
 from verl_kernel.rollout.turn_end import TurnEnd
 
@@ -55,16 +58,16 @@ class Trajectory:
         if self.logprobs is not None:
             self.logprobs += [0.0] * len(closing)
 
-    def record_turn(self, start: int, stop: int, reward: float, result: EvalResult, code: str | None = None) -> None:
+    def record_turn(self, start: int, stop: int, judged: Judged) -> None:
         """Add a judged turn whose model tokens are `[start, stop)` of the response, and whose prompt is all before."""
         self.turns.append(
             TurnRecord(
                 start=start,
                 stop=stop,
-                reward=reward,
-                result=result,
+                reward=judged.reward,
+                result=judged.result,
                 pay_decoys=self.pay_decoys,
-                code=code,
+                code=judged.code,
                 prompt_tokens=self.prompt_length + start,
                 shown=tuple(range(1, len(self.turns) + 1)),
             )
@@ -86,9 +89,9 @@ class Trajectory:
             reward_score=sum(turn.reward for turn in self.turns),
             num_turns=2 * len(self.turns),
             metrics=metrics,
+            turns=tuple(self.turns),
             extra_fields={
                 **self.extra,
-                "kernel_turns": dump_turns(self.turns),
                 "kernel_gym_seconds": float(metrics.get("tool_calls", 0.0)),
                 "kernel_generate_seconds": float(metrics.get("generate_sequences", 0.0)),
                 "reward_extra_info": figures | (validation or {}),
@@ -99,12 +102,17 @@ class Trajectory:
 class KernelAgentOutput(AgentLoopOutput):  # type: ignore[misc]
     """verl's agent loop output with a reward on every turn instead of one on the last token."""
 
+    turns: Annotated[tuple[TurnRecord, ...], Field(exclude=True)]
+    """Become text only where the row is written to TransferQueue."""
+
     def as_dict(self) -> dict[str, Any]:
-        """Return verl's row with `rm_scores` of shape (response length,) in float32."""
+        """Return verl's row with `rm_scores` of shape (response length,) in float32, and its turns as JSON."""
         row: dict[str, Any] = super().as_dict()
-        turns = load_turns(self.extra_fields["kernel_turns"])
+        # A validation has written them already, for verl's files.
+        written = row["extra_fields"]["reward_extra_info"].get(TURNS_COLUMN)
+        row["extra_fields"][TURNS_COLUMN] = written or dump_turns(self.turns)
         row["rm_scores"] = place_turn_rewards(
-            len(row["response_mask"]), [turn.stop for turn in turns], [turn.reward for turn in turns]
+            len(row["response_mask"]), [turn.stop for turn in self.turns], [turn.reward for turn in self.turns]
         )
         return row
 
@@ -115,12 +123,11 @@ def summarise(turns: list[TurnRecord]) -> dict[str, float]:
     All of them are numbers in every trajectory: verl drops a sample with a `None`, which would inflate the mean. So a
     candidate that is not correct, or was not judged, has a speedup of 0.
     """
-    correct = [turn.result.rewarded for turn in turns]
-    speedups = [turn.result.speedup or 0.0 if turn.result.rewarded else 0.0 for turn in turns]
-    sure = [turn.result.sure_speedup or 0.0 if turn.result.rewarded else 0.0 for turn in turns]
-    lost = any(turn.result.status is EvalStatus.INFRA_ERROR for turn in turns)
-    figures = {"acc": float(correct[-1]), "best_turn_acc": float(any(correct)), UNJUDGED: float(lost)}
-    for name, best in (("last_turn", lambda values: values[-1]), ("best_turn", max)):
-        figures |= {f"{name}_fast@1.2": float(best(speedups) >= 1.2), f"{name}_speedup": best(speedups)}
-        figures[f"{name}_fast@1.2_sure"] = float(best(sure) >= 1.2)
+    attempts = [attempt_of(turn.result) for turn in turns]
+    last, top = attempts[-1], best(attempts)
+    lost = any(one.lost for one in attempts)
+    figures = {"acc": float(last.correct), "best_turn_acc": float(top.correct), UNJUDGED: float(lost)}
+    for name, one in (("last_turn", last), ("best_turn", top)):
+        figures |= {f"{name}_fast@1.2": float(one.is_fast(1.2)), f"{name}_speedup": one.speedup or 0.0}
+        figures[f"{name}_fast@1.2_sure"] = float(one.is_surely_fast(1.2))
     return figures

@@ -7,6 +7,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 
+from verl_kernel.figures.attempts import attempt_of
 from verl_kernel.sampler.groups import has_zero_variance, prompt_of
 from verl_kernel.sampler.kernel_metrics import maximum, mean, quality
 from verl_kernel.sampler.rejection import Verdict
@@ -20,7 +21,7 @@ def selection_metrics(rows: Sequence[Row], verdicts: Sequence[Sequence[Verdict]]
     for name, kept in (("kept", True), ("rejected", False)):
         turns = [turn for turn, verdict in judged if verdict.kept is kept]
         if turns:
-            metrics |= quality(f"prs/{name}", [turn.result for turn in turns], len(turns))
+            metrics |= quality(f"prs/{name}", [attempt_of(turn.result) for turn in turns], len(turns))
             metrics |= mean(f"prs/{name}/reward/mean", (turn.reward for turn in turns))
     return metrics
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import transfer_queue as tq
 
-from verl_kernel.reporting.kernels import Rank, rank, rank_of, read_kernels
+from verl_kernel.figures.best import Rank, rank
+from verl_kernel.reporting.kernels import rank_of, read_kernels
 from verl_kernel.reward.record import TurnRecord
 from verl_kernel.sampler.rows import Row, fields_of
 
@@ -33,7 +34,7 @@ class KernelLog:
         self._best: dict[str, Rank] | None = None
 
     def update(self, step: int, partition_id: str, rows: Sequence[Row]) -> None:
-        """Append the kernels of a batch that are the best of their tasks so far (`reporting.kernels.rank`).
+        """Append the kernels of a batch that are the best of their tasks so far (`figures.best.rank`).
 
         Args:
             step: the training step.

@@ -3,11 +3,11 @@
 
 Conventions:
     A sample is one candidate. `kernel/...` is over the candidates of all turns, `kernel/turn_k/...` over the k-th
-    candidate of each trajectory (k from 1), `kernel/best/...` over each trajectory's fastest correct candidate.
+    candidate of each trajectory (k from 1), `kernel/best/...` over each trajectory's best one (`figures.best`).
     Rates divide by ALL samples: a candidate that failed, was not reached or could not be judged (`infra_error`)
     lowers a rate, so nothing is gained by failing to be measured. `fast@p` is the share of samples that are
-    correct and at least p times as fast as the reference (>=); `fast@p_sure` asks that of the lower end of the
-    speedup's confidence interval, so that noise does not count.
+    correct and more than p times as fast as the reference; `fast@p_sure` asks that of the lower end of the
+    speedup's confidence interval, so that noise does not count (`figures.attempts`).
     Means and maxima are over the correct samples whose value is known. A value over no sample is left
     out, never 0.
     `hack_rate` is the share of decoys and hacks together, a sample that is both counted once.
@@ -20,12 +20,15 @@ Conventions:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from verl_kernel.env import EvalResult, EvalStatus
+from verl_kernel.figures.attempts import Attempt, attempt_of
+from verl_kernel.figures.best import best
+from verl_kernel.figures.figures import THRESHOLDS
 from verl_kernel.reward.record import TurnRecord
 
 INFRA_ERROR = EvalStatus.INFRA_ERROR
-FAST_THRESHOLDS = (1.0, 1.2, 1.5, 2.0)
 
 
 def kernel_metrics(trajectories: Sequence[Sequence[TurnRecord]]) -> dict[str, float]:
@@ -41,47 +44,39 @@ def kernel_metrics(trajectories: Sequence[Sequence[TurnRecord]]) -> dict[str, fl
     results = [turn.result for turns in trajectories for turn in turns]
     if not results:
         return {}
-    metrics = _summary("kernel", results, len(results)) | _statuses(results) | _seconds(results)
-    metrics["kernel/coverage_unknown"] = sum(r.rewarded and r.time_coverage is None for r in results) / len(results)
+    attempts = [[attempt_of(turn.result) for turn in turns] for turns in trajectories]
+    every = list(chain.from_iterable(attempts))
+    metrics = _summary("kernel", every, len(every)) | _statuses(results) | _seconds(results)
+    metrics["kernel/coverage_unknown"] = sum(one.correct and one.time_coverage is None for one in every) / len(every)
     metrics |= mean("kernel/simulated_clock", (r.timing_source == "simulated" for r in results if r.kernel_ms))
     for number in range(max(map(len, trajectories))):
-        reached = [turns[number] for turns in trajectories if len(turns) > number]
         prefix = f"kernel/turn_{number + 1}"
-        metrics |= _summary(prefix, [turn.result for turn in reached], len(trajectories))
+        metrics |= _summary(prefix, [own[number] for own in attempts if len(own) > number], len(trajectories))
+        reached = (turns[number] for turns in trajectories if len(turns) > number)
         metrics |= mean(f"{prefix}/reward/mean", (t.reward for t in reached if t.result.status is not INFRA_ERROR))
-    return metrics | quality("kernel/best", [_best(turns) for turns in trajectories], len(trajectories))
+    return metrics | quality("kernel/best", [best(own) for own in attempts], len(attempts))
 
 
-def _best(turns: Sequence[TurnRecord]) -> EvalResult:
-    """The fastest correct candidate, else the last one."""
-    correct = [turn.result for turn in turns if turn.result.rewarded]
-    return max(correct, key=lambda result: result.speedup or 0.0, default=turns[-1].result)
-
-
-def _summary(prefix: str, results: Sequence[EvalResult], samples: int) -> dict[str, float]:
-    decoys = [bool(result.decoy_kernel) or result.status is EvalStatus.DECOY for result in results]
-    hacked = [result.status is EvalStatus.HACKING for result in results]
+def _summary(prefix: str, attempts: Sequence[Attempt], samples: int) -> dict[str, float]:
     counts = {
-        "compiled_rate": sum(bool(result.compiled) for result in results),
-        "decoy_rate": sum(decoys),
-        "hacked_rate": sum(hacked),
-        "hack_rate": sum(a or b for a, b in zip(decoys, hacked, strict=True)),
-        "infra_error_rate": sum(result.status is INFRA_ERROR for result in results),
+        "compiled_rate": sum(one.compiled for one in attempts),
+        "decoy_rate": sum(one.is_decoy for one in attempts),
+        "hacked_rate": sum(one.status == "hacking" for one in attempts),
+        "hack_rate": sum(one.is_hack for one in attempts),
+        "infra_error_rate": sum(one.lost for one in attempts),
     }
-    return {f"{prefix}/{name}": count / samples for name, count in counts.items()} | quality(prefix, results, samples)
+    return {f"{prefix}/{name}": count / samples for name, count in counts.items()} | quality(prefix, attempts, samples)
 
 
-def quality(prefix: str, results: Sequence[EvalResult], samples: int) -> dict[str, float]:
+def quality(prefix: str, attempts: Sequence[Attempt], samples: int) -> dict[str, float]:
     """Correct rate, `fast@p`, speedup and coverage of some candidates; `samples` is what the rates divide by."""
-    correct = [result for result in results if result.rewarded]
-    speedups = [result.speedup for result in correct if result.speedup is not None]
-    metrics = {f"{prefix}/correct_rate": len(correct) / samples}
-    sure = [result.sure_speedup for result in correct if result.sure_speedup is not None]
-    for suffix, values in (("", speedups), ("_sure", sure)):
-        metrics |= {f"{prefix}/fast@{p:g}{suffix}": sum(v >= p for v in values) / samples for p in FAST_THRESHOLDS}
+    metrics = {f"{prefix}/correct_rate": sum(one.correct for one in attempts) / samples}
+    for suffix, test in (("", Attempt.is_fast), ("_sure", Attempt.is_surely_fast)):
+        metrics |= {f"{prefix}/fast@{p:g}{suffix}": sum(test(one, p) for one in attempts) / samples for p in THRESHOLDS}
+    speedups = [one.speedup for one in attempts]
     metrics |= mean(f"{prefix}/speedup/mean", speedups) | maximum(f"{prefix}/speedup/max", speedups)
     for key in ("time_coverage", "number_coverage"):
-        metrics |= mean(f"{prefix}/{key}/mean", (getattr(result, key) for result in correct))
+        metrics |= mean(f"{prefix}/{key}/mean", (getattr(one, key) for one in attempts))
     return metrics
 
 

@@ -15,11 +15,10 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from verl_kernel.advantage.turns import marked_stops
 from verl_kernel.errors import DataError
-from verl_kernel.reward.record import TurnRecord, load_turns
+from verl_kernel.reward.record import TURNS_COLUMN, TurnRecord, load_turns
 from verl_kernel.reward.unjudged import UNJUDGED
 from verl_kernel.sampler.rejection import Verdict, trajectory_name
 
-TURNS_FIELD = "kernel_turns"
 SECONDS_FIELDS = ("kernel_gym_seconds", "kernel_generate_seconds")
 
 
@@ -106,7 +105,7 @@ def is_unjudged(entry: Any) -> bool:
 
 def turns_of(entry: Any) -> tuple[TurnRecord, ...]:
     """The turns in a trajectory's `extra_fields`; none where another agent loop made it."""
-    text = fields_of(entry).get(TURNS_FIELD)
+    text = fields_of(entry).get(TURNS_COLUMN)
     return load_turns(text) if text else ()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from verl_kernel.reporting.plots import draw_line, drawing
 from verl_kernel.study.comparisons import effect
 from verl_kernel.study.plan import Comparison
 from verl_kernel.study.summary import MEASURES, Row, curve
@@ -30,25 +31,17 @@ def plot(rows: Sequence[Row], titles: Mapping[str, str], path: Path, heading: st
     Raises:
         ModuleNotFoundError: matplotlib is not installed (extra `plot`).
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(2, 3, figsize=(13, 7.5), layout="constrained")
-    for axis, measure in zip(axes.flat, MEASURES, strict=False):
-        for number, (arm, title) in enumerate(titles.items()):
-            _line(axis, rows, arm, measure, title, number)
-        _look_at_lines(axis)
-        axis.set_title(measure)
-        axis.set_xlabel("step")
-        axis.grid(alpha=0.3)
-    legend = axes.flat[len(MEASURES)]
-    legend.axis("off")
-    legend.legend(*axes.flat[0].get_legend_handles_labels(), loc="center", frameon=False)
-    figure.suptitle(f"{heading}; mean of {_SMOOTH} steps, band: 95 % interval over seeds")
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    with drawing(path, 2, 3, figsize=(13, 7.5)) as (figure, axes):
+        for axis, measure in zip(axes.flat, MEASURES, strict=False):
+            for number, (arm, title) in enumerate(titles.items()):
+                _line(axis, rows, arm, measure, title, number)
+            _look_at_lines(axis)
+            axis.set_title(measure)
+            axis.set_xlabel("step")
+        legend = axes.flat[len(MEASURES)]
+        legend.axis("off")
+        legend.legend(*axes.flat[0].get_legend_handles_labels(), loc="center", frameon=False)
+        figure.suptitle(f"{heading}; mean of {_SMOOTH} steps, band: 95 % interval over seeds")
 
 
 def plot_effects(rows: Sequence[Row], comparisons: Sequence[Comparison], path: Path, heading: str) -> None:
@@ -64,29 +57,21 @@ def plot_effects(rows: Sequence[Row], comparisons: Sequence[Comparison], path: P
     Raises:
         ModuleNotFoundError: matplotlib is not installed (extra `plot`).
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     known = [(one, found) for one in comparisons if (found := effect(rows, one.arms, one.figure)) is not None]
     if not known:
         return
-    figure, axis = pyplot.subplots(figsize=(10, 1.4 + 0.45 * len(known)), layout="constrained")
-    for place, (one, found) in enumerate(known):
-        seeds, mean, half = len(found.differences), found.seen.mean, found.seen.half or 0.0
-        axis.plot([mean - half, mean + half], [place, place], color="C0", label="" if place else "95 % interval")
-        axis.plot(found.differences, [place] * seeds, ".", color="C0", alpha=0.4, label="" if place else "a seed")
-        axis.plot(mean, place, "o", color="C0", label="" if place else "mean")
-        axis.plot(one.expected, place, "D", color="C1", fillstyle="none", label="" if place else "expected")
-    axis.set_yticks(range(len(known)), [f"{one.title}: {one.figure}" for one, _ in known])
-    axis.invert_yaxis()
-    axis.axvline(0.0, color="grey", linewidth=0.8)
-    axis.grid(alpha=0.3, axis="x")
-    axis.legend(frameon=False)
-    axis.set_title(f"{heading}: differences on the validation's tasks")
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    with drawing(path, figsize=(10, 1.4 + 0.45 * len(known)), grid="x") as (_, axis):
+        for place, (one, found) in enumerate(known):
+            seeds, mean, half = len(found.differences), found.seen.mean, found.seen.half or 0.0
+            axis.plot([mean - half, mean + half], [place, place], color="C0", label="" if place else "95 % interval")
+            axis.plot(found.differences, [place] * seeds, ".", color="C0", alpha=0.4, label="" if place else "a seed")
+            axis.plot(mean, place, "o", color="C0", label="" if place else "mean")
+            axis.plot(one.expected, place, "D", color="C1", fillstyle="none", label="" if place else "expected")
+        axis.set_yticks(range(len(known)), [f"{one.title}: {one.figure}" for one, _ in known])
+        axis.invert_yaxis()
+        axis.axvline(0.0, color="grey", linewidth=0.8)
+        axis.legend(frameon=False)
+        axis.set_title(f"{heading}: differences on the validation's tasks")
 
 
 def _line(axis: Any, rows: Sequence[Row], arm: str, measure: str, title: str, number: int) -> None:
@@ -97,9 +82,8 @@ def _line(axis: Any, rows: Sequence[Row], arm: str, measure: str, title: str, nu
     means = _smooth([found.mean for found in intervals])
     halves = _smooth([found.half or 0.0 for found in intervals])
     colour, style = f"C{number % _COLOURS}", _STYLES[number // _COLOURS % len(_STYLES)]
-    axis.plot(steps, means, style, color=colour, label=title)
     low, high = ([m + sign * h for m, h in zip(means, halves, strict=True)] for sign in (-1, 1))
-    axis.fill_between(steps, low, high, color=colour, alpha=0.1, linewidth=0)
+    draw_line(axis, steps, means, (low, high), colour=colour, style=style, label=title)
 
 
 def _look_at_lines(axis: Any) -> None:

@@ -7,44 +7,35 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from verl_kernel.env import EvalResult, EvalStatus
 from verl_kernel.errors import DataError
+from verl_kernel.figures.attempts import Attempt, attempt_of
 from verl_kernel.reward.record import TURNS_COLUMN, load_turns
 
-Trajectory = tuple[EvalResult, ...]
+Trajectory = tuple[Attempt, ...]
 Figure = Callable[[Sequence[Trajectory]], float]
 _FAST, _CAP = 1.2, 3.0
 
 
-def _share(test: Callable[[EvalResult], bool], turn: int) -> Figure:
-    return lambda found: sum(test(results[turn]) for results in found) / len(found)
-
-
-def _is_decoy(result: EvalResult) -> bool:
-    return bool(result.decoy_kernel) or result.status in (EvalStatus.DECOY, EvalStatus.HACKING)
-
-
-def _is_fast(result: EvalResult) -> bool:
-    return result.rewarded and (result.speedup or 0.0) >= _FAST
+def _share(test: Callable[[Attempt], bool], turn: int) -> Figure:
+    return lambda found: sum(test(attempts[turn]) for attempts in found) / len(found)
 
 
 def _coverage(found: Sequence[Trajectory]) -> float:
-    known = [results[-1].time_coverage or 0.0 for results in found if results[-1].rewarded]
+    known = [attempts[-1].time_coverage or 0.0 for attempts in found if attempts[-1].correct]
     return sum(known) / len(known) if known else 0.0
 
 
 def _useful(found: Sequence[Trajectory]) -> float:
-    worth = [min(results[-1].speedup or 0.0, _CAP) if results[-1].rewarded else 0.0 for results in found]
-    return sum(worth) / len(worth)
+    return sum(min(attempts[-1].speedup or 0.0, _CAP) for attempts in found) / len(found)
 
 
 FIGURES: dict[str, Figure] = {
-    "correct": _share(lambda result: result.rewarded, -1),
-    "correct, first turn": _share(lambda result: result.rewarded, 0),
-    "fast@1.2": _share(_is_fast, -1),
+    "correct": _share(lambda one: one.correct, -1),
+    "correct, first turn": _share(lambda one: one.correct, 0),
+    "fast@1.2": _share(lambda one: one.is_fast(_FAST), -1),
     "coverage": _coverage,
     "useful speedup": _useful,
-    "decoys": _share(_is_decoy, -1),
+    "decoys": _share(lambda one: one.is_hack, -1),
 }
 """Of the last turn unless said otherwise. `coverage`: mean share of device time in Triton kernels, of right answers, 0
 where there are none. `useful speedup`: mean speedup, at most 3, 0 for a wrong answer. `decoys`: right or not."""
@@ -61,7 +52,7 @@ def held_out(path: Path) -> dict[str, float]:
     """
     try:
         lines = [json.loads(line)[TURNS_COLUMN] for line in path.read_text(encoding="utf-8").splitlines()]
-        found = [tuple(turn.result for turn in load_turns(line)) for line in lines]
+        found = [tuple(attempt_of(turn.result) for turn in load_turns(line)) for line in lines]
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise DataError(f"{path} is no validation with the agent loop kernel_agent ({exc!r:.200})") from exc
     if not found:

@@ -4,9 +4,9 @@ import pytest
 from tests.bench.page.runs import answer, right
 from verl_kernel.bench.attempts import attempt
 from verl_kernel.bench.page.charts import charts
+from verl_kernel.figures.asked import Asked
+from verl_kernel.figures.scoring import score
 from verl_kernel.reporting.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
-from verl_kernel.scores.asked import Asked
-from verl_kernel.scores.scoring import score
 
 
 def scored(*turns):
@@ -16,7 +16,7 @@ def scored(*turns):
 
 def test_lines_go_through_the_figures_of_each_turn():
     correct, fast = charts(scored(right("t1"), answer("t1", turn=2), answer("t2"), right("t2", turn=2, speedup=1.0)))
-    assert (correct.title, fast.title) == ("correct, over turns", "fast@1.2 (>=), over turns")
+    assert (correct.title, fast.title) == ("correct, over turns", "fast@1.2, over turns")
     last, best = correct.lines
     assert [dot.text.partition(" (")[0] for dot in last.dots] == ["last turn: 50%"] * 2
     assert [dot.text.partition(" (")[0] for dot in best.dots] == ["best of history: 50%", "best of history: 100%"]
@@ -43,7 +43,7 @@ def test_tokens_have_a_curve_where_all_are_known():
         right("t1", turn=2, prompt_tokens=300, completion_tokens=20),
     ]
     *_, tokens = charts(scored(*turns))
-    assert tokens.title == "fast@1.2 (>=), over tokens" and [mark.text for mark in tokens.x_marks] == [
+    assert tokens.title == "fast@1.2, over tokens" and [mark.text for mark in tokens.x_marks] == [
         "0",
         "200",
         "400",

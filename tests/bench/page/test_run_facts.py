@@ -4,7 +4,7 @@ from verl_kernel.bench.attempts import asked_of, attempt
 from verl_kernel.bench.clock import clock
 from verl_kernel.bench.page.run_facts import run_facts
 from verl_kernel.env import EvalStatus
-from verl_kernel.scores.scoring import score
+from verl_kernel.figures.scoring import score
 
 
 def facts(turns, head):

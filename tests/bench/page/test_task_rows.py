@@ -2,7 +2,7 @@
 from tests.bench.page.runs import answer, right
 from verl_kernel.bench.page.task_rows import task_rows
 from verl_kernel.env import EvalStatus
-from verl_kernel.scores.asked import Asked, AskedTask
+from verl_kernel.figures.asked import Asked, AskedTask
 
 ASKED = Asked((AskedTask("t1", 2, "softmax"), AskedTask("t2")), samples=2, turns=2)
 
@@ -15,9 +15,9 @@ def test_a_row_tells_the_best_answer_and_counts_the_others():
         answer(sample=1, turn=1, status=EvalStatus.UNSAFE),
     ]
     row, _ = task_rows(ASKED, turns)
-    assert (row.level, row.family, row.status, row.chosen) == (2, "softmax", "ok", (0, 2))
-    assert (row.speedup, row.sure, row.right, row.samples, row.first_right) == (1.5, 1.1, 2, 2, 2)
-    assert (row.kernel_ms, row.reference_ms, row.coverage) == (0.01, 0.015, None)
+    assert (row.level, row.family, row.status, row.chosen) == (2, "softmax", "ok", (1, 2))
+    assert (row.speedup, row.sure, row.right, row.samples, row.first_right) == (1.25, 1.1, 2, 2, 2)
+    assert (row.kernel_ms, row.reference_ms, row.coverage) == (0.01, 0.0125, 0.5)
     assert row.counts == {"ok": 2, "incorrect": 1, "unsafe": 1}
     assert [(one.sample, one.turn) for one in row.answers] == [(0, 1), (0, 2), (1, 1), (1, 2)]
 

@@ -3,7 +3,7 @@ import pytest
 
 from verl_kernel.bench.page.texts import UNKNOWN, VERDICTS, estimate, factor, milliseconds, percent
 from verl_kernel.env import EvalStatus
-from verl_kernel.scores.record import Estimate
+from verl_kernel.figures.record import Estimate
 
 
 @pytest.mark.parametrize(

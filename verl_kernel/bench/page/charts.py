@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from verl_kernel.bench.page.texts import estimate, known
+from verl_kernel.figures.record import Estimate, Scores, View
 from verl_kernel.reporting.axes import round_marks
 from verl_kernel.reporting.charts import Chart, Curve, Point, chart
-from verl_kernel.scores.record import Estimate, Scores, View
 
 _VIEWS: tuple[View, ...] = ("last turn", "best of history")
 _MOST_MARKS = 9
@@ -19,11 +19,11 @@ def charts(scores: Scores) -> list[Chart]:
     if len(scores.by_turn) < 2:
         return []
     turns = [float(number) for number in range(1, len(scores.by_turn) + 1)]
-    found = [_over_turns(scores, name, turns) for name in ("correct", "fast@1.2 (>=)")]
+    found = [_over_turns(scores, name, turns) for name in ("correct", "fast@1.2")]
     tokens = [known(views.tokens) for views in scores.by_turn]
     spent = [one for one in tokens if one is not None]
     if len(spent) == len(tokens) and spent[-1] > spent[0]:
-        found.append(_over_tokens(scores, "fast@1.2 (>=)", spent))
+        found.append(_over_tokens(scores, "fast@1.2", spent))
     return found
 
 

@@ -21,9 +21,9 @@ from verl_kernel.bench.page.run_facts import run_facts
 from verl_kernel.bench.page.task_rows import TaskRow, task_rows
 from verl_kernel.bench.records import BenchTurn
 from verl_kernel.bench.run_files import read_run, read_tasks
+from verl_kernel.figures.scoring import score
 from verl_kernel.reporting import pages
 from verl_kernel.reporting.pages import page_environment
-from verl_kernel.scores.scoring import score
 
 PAGE = "report.html"
 _SCRIPTS = ("elements.js", "answers.js", "opening.js", "table.js")

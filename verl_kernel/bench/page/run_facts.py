@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from verl_kernel.bench.records import BenchTurn, RunHeader
-from verl_kernel.scores.record import Scores
+from verl_kernel.figures.record import Scores
 
 _SOURCES = {"endpoint": "at an endpoint", "vllm": "served by vLLM", "kernels": "a folder of kernels"}
 _CONTEXTS = {
@@ -32,6 +32,7 @@ def run_facts(header: RunHeader, scores: Scores, turns: Sequence[BenchTurn]) -> 
             f"at most {header.max_tokens:,} tokens, seed {header.seed}"
         ),
         "gym": _pairs(header.gym) or "defaults",
+        "reward": _pairs(header.reward) or "defaults",
         "versions": _pairs(header.versions),
     }
     if header.source == "kernels":

@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from verl_kernel.bench.page.texts import UNKNOWN, estimate
-from verl_kernel.scores.figures import FIGURES
-from verl_kernel.scores.record import Estimate, Figures, Scores, View, Views
+from verl_kernel.figures.figures import FIGURES
+from verl_kernel.figures.record import Estimate, Figures, Scores, View, Views
 
 Cell = tuple[str, str]
 """A figure and its interval."""
 VIEWS: tuple[View, ...] = ("last turn", "best of history", "all answers")
 _HEADLINES: tuple[tuple[str, View], ...] = (
     ("correct", "last turn"),
-    ("fast@1.2 (>=)", "last turn"),
-    ("fast@1.2 (>=)", "best of history"),
+    ("fast@1.2", "last turn"),
+    ("fast@1.2", "best of history"),
     ("fast@1.2 (sure)", "best of history"),
     ("speedup (all)", "best of history"),
 )
-_BY_GROUP = ("correct", "fast@1 (>=)", "fast@1.2 (>=)", "fast@1.2 (sure)", "speedup (correct)", "speedup (all)")
+_BY_GROUP = ("correct", "fast@1", "fast@1.2", "fast@1.2 (sure)", "speedup (correct)", "speedup (all)")
 
 
 @dataclass(frozen=True)

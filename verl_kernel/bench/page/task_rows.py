@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from verl_kernel.bench.attempts import attempt
 from verl_kernel.bench.records import BenchTurn
-from verl_kernel.scores.asked import Asked, AskedTask
-from verl_kernel.scores.attempts import Attempt
-from verl_kernel.scores.views import MISSING, best
+from verl_kernel.figures.asked import Asked, AskedTask
+from verl_kernel.figures.attempts import Attempt
+from verl_kernel.figures.best import best
+from verl_kernel.figures.views import MISSING
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from __future__ import annotations
 import math
 
 from verl_kernel.env import EvalStatus
-from verl_kernel.scores.record import Estimate
-from verl_kernel.scores.views import MISSING
+from verl_kernel.figures.record import Estimate
+from verl_kernel.figures.views import MISSING
 
 UNKNOWN = "-"
 VERDICTS = {

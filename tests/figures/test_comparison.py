@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.scores import naive
-from tests.scores.test_scoring import last
+from tests.figures import naive
+from tests.figures.test_scoring import last
 from verl_kernel.errors import DataError
-from verl_kernel.scores.asked import Asked, AskedTask
-from verl_kernel.scores.attempts import Attempt
-from verl_kernel.scores.bootstrap import Bootstrap
-from verl_kernel.scores.comparison import Side, compare
+from verl_kernel.figures.asked import Asked, AskedTask
+from verl_kernel.figures.attempts import Attempt
+from verl_kernel.figures.bootstrap import Bootstrap
+from verl_kernel.figures.comparison import Side, compare
 
 FEW = Bootstrap(resamples=20, confidence=0.8, seed=2)
 
@@ -57,7 +57,7 @@ def test_who_changed_sides(pair):
     a, b = pair
     found = {(one.task, one.criterion): one for one in compare(a, b, FEW).changes if one.view == "last turn"}
     for task in (one.task for one in a.asked.tasks):
-        for criterion in ("correct", "fast@1.2 (>=)", "fast@1.5 (sure)"):
+        for criterion in ("correct", "fast@1.2", "fast@1.5 (sure)"):
             sides = [
                 [naive.figure(criterion, [one]) for one in last(side.attempts, side.asked, [task], 3) if not one.lost]
                 for side in (a, b)

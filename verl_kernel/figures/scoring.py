@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from verl_kernel.scores.asked import Asked, AskedTask
-from verl_kernel.scores.attempts import Attempt
-from verl_kernel.scores.bootstrap import Bootstrap
-from verl_kernel.scores.figures import FIGURES, Ratio, ratio
-from verl_kernel.scores.passing import passes
-from verl_kernel.scores.record import Estimate, Figures, Scores, Views
-from verl_kernel.scores.views import MISSING, Samples, all_answers, best_of_history, last_turn, samples_of
+from verl_kernel.figures.asked import Asked, AskedTask
+from verl_kernel.figures.attempts import Attempt
+from verl_kernel.figures.bootstrap import Bootstrap
+from verl_kernel.figures.figures import FIGURES, Ratio, ratio
+from verl_kernel.figures.passing import passes
+from verl_kernel.figures.record import Estimate, Figures, Scores, Views
+from verl_kernel.figures.views import MISSING, Samples, all_answers, best_of_history, last_turn, samples_of
 
 
 def score(attempts: Sequence[Attempt], asked: Asked, bootstrap: Bootstrap | None = None) -> Scores:

@@ -13,8 +13,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from verl_kernel.scores.figures import Floats, Ratio
-from verl_kernel.scores.record import Estimate
+from verl_kernel.figures.figures import Floats, Ratio
+from verl_kernel.figures.record import Estimate
 
 RESAMPLES, CONFIDENCE, SEED = 2000, 0.95, 0
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-FORMAT = 1
+FORMAT = 2
 """Of the record; raised whenever an older one could be misread."""
 
 View = Literal["all answers", "last turn", "best of history"]
@@ -51,7 +51,7 @@ class Views(Record):
     last_turn: Figures
     """Of each sample the last answer until then."""
     best_of_history: Figures
-    """Of each sample the best answer until then (`views.best`)."""
+    """Of each sample the best answer until then (`best.best`)."""
     tokens: float | None = None
     """Mean tokens of a sample until then, prompts and answers of all turns; null where one is unknown."""
 
@@ -66,7 +66,7 @@ class PassAtK(Record):
 
     k: int
     criterion: str
-    """Name of the figure that a sample must score: `correct`, `fast@1.2 (>=)` ..."""
+    """Name of the figure that a sample must score: `correct`, `fast@1.2` ..."""
     view: View
     estimate: Estimate
     tasks: int

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from verl_kernel.scores.attempts import Attempt
+from verl_kernel.figures.attempts import Attempt
 
 THRESHOLDS = (1.0, 1.2, 1.5, 2.0)
 Floats = NDArray[np.float64]
@@ -30,29 +30,20 @@ class Figure:
     is_geometric: bool = False
 
 
-def _at_least(threshold: float, one: Attempt) -> float:
-    return float(one.correct and one.speedup is not None and one.speedup >= threshold)
-
-
-def _above(threshold: float, one: Attempt) -> float:
-    return float(one.correct and one.speedup is not None and one.speedup > threshold)
-
-
-def _surely_above(threshold: float, one: Attempt) -> float:
-    return float(one.correct and one.sure_speedup is not None and one.sure_speedup > threshold)
-
-
 def _fast() -> dict[str, Figure]:
     kinds = (
-        (">=", "are correct and at least {p:g} times as fast as the reference", _at_least),
-        (">", "are correct and more than {p:g} times as fast as the reference (KernelBench's fast_p)", _above),
-        ("sure", "are correct and whose speedup's interval lies above {p:g}", _surely_above),
+        ("", "are correct and more than {p:g} times as fast as the reference (KernelBench's fast_p)", Attempt.is_fast),
+        (" (sure)", "are correct and whose speedup's interval lies above {p:g}", Attempt.is_surely_fast),
     )
     return {
-        f"fast@{p:g} ({kind})": Figure(f"share of answers that {meaning.format(p=p)}", partial(part, p))
-        for kind, meaning, part in kinds
+        f"fast@{p:g}{suffix}": Figure(f"share of answers that {meaning.format(p=p)}", partial(_holds, test, p))
+        for suffix, meaning, test in kinds
         for p in THRESHOLDS
     }
+
+
+def _holds(test: Callable[[Attempt, float], bool], p: float, one: Attempt) -> float:
+    return float(test(one, p))
 
 
 def _speedup(one: Attempt) -> float | None:
@@ -71,9 +62,7 @@ FIGURES = {
     "correct": Figure("share of answers that are right by kernels of their own", lambda one: float(one.correct)),
     "compiled": Figure("share of answers whose kernels compiled", lambda one: float(one.compiled)),
     "unsafe": Figure("share of answers refused for faults in memory", lambda one: float(one.status == "unsafe")),
-    "hacking": Figure(
-        "share of answers refused as hacks or decoys", lambda one: float(one.status in ("hacking", "decoy"))
-    ),
+    "hacking": Figure("share of answers refused as hacks or decoys", lambda one: float(one.is_hack)),
     **_fast(),
     "speedup (correct)": Figure("geometric mean over correct answers of known speedup", _speedup, is_geometric=True),
     "speedup (all)": Figure(

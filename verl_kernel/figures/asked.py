@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from verl_kernel.errors import DataError
-from verl_kernel.scores.attempts import Attempt
+from verl_kernel.figures.attempts import Attempt
 
 
 @dataclass(frozen=True)

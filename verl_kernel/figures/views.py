@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
-from verl_kernel.scores.asked import Asked
-from verl_kernel.scores.attempts import Attempt
+from verl_kernel.figures.asked import Asked
+from verl_kernel.figures.attempts import Attempt
+from verl_kernel.figures.best import best
 
 MISSING = "missing"
 """Status of what stands for a sample without any answer."""
@@ -39,18 +39,6 @@ def last_turn(samples: Samples, until: int) -> list[Attempt]:
 def best_of_history(samples: Samples, until: int) -> list[Attempt]:
     """Of each sample the best answer until a turn."""
     return _one_each(samples, until, best)
-
-
-def best(history: Sequence[Attempt]) -> Attempt:
-    """The fastest correct answer, else one that compiled, else the first; lost ones only where there are no others.
-
-    Of equals the earliest. Its `sure_speedup` is the highest of all turns: who keeps the kernel with the highest sure
-    speedup has that one.
-    """
-    judged = [one for one in history if not one.lost] or list(history)
-    chosen = max(judged, key=lambda one: (one.correct, (one.correct and one.speedup) or 0.0, one.compiled))
-    sure = [one.sure_speedup for one in judged if one.correct and one.sure_speedup is not None]
-    return replace(chosen, sure_speedup=max(sure, default=None))
 
 
 def missing(task: str, sample: int) -> Attempt:

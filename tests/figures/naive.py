@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from verl_kernel.scores.asked import Asked, AskedTask
-from verl_kernel.scores.attempts import Attempt
+from verl_kernel.figures.asked import Asked, AskedTask
+from verl_kernel.figures.attempts import Attempt
 
 STATUSES = ("ok", "incorrect", "unsafe", "hacking", "decoy", "compile_error", "infra_error")
 SPEEDUPS = (0.25, 0.5, 1.0, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0, 3.0)
@@ -64,12 +64,10 @@ def figure(name: str, answers: Sequence[Attempt]) -> float | None:
     """One figure by its name, from the words of its definition."""
     judged = [one for one in answers if not one.lost]
     if name.startswith("fast@"):
-        threshold, kind = float(name.split()[0].removeprefix("fast@")), name.split("(")[1].rstrip(")")
-        if kind == "sure":
+        threshold = float(name.split()[0].removeprefix("fast@"))
+        if name.endswith("(sure)"):
             return share(answers, lambda one: one.correct and (one.sure_speedup or 0.0) > threshold)
-        if kind == ">":
-            return share(answers, lambda one: one.correct and (one.speedup or 0.0) > threshold)
-        return share(answers, lambda one: one.correct and (one.speedup or 0.0) >= threshold)
+        return share(answers, lambda one: one.correct and (one.speedup or 0.0) > threshold)
     return {
         "correct": lambda: share(answers, lambda one: one.correct),
         "compiled": lambda: share(answers, lambda one: one.compiled),

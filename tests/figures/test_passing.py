@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.scores import naive
-from verl_kernel.scores.asked import Asked, AskedTask
-from verl_kernel.scores.attempts import Attempt
-from verl_kernel.scores.bootstrap import Bootstrap
-from verl_kernel.scores.passing import pass_at_k
-from verl_kernel.scores.scoring import score
+from tests.figures import naive
+from verl_kernel.figures.asked import Asked, AskedTask
+from verl_kernel.figures.attempts import Attempt
+from verl_kernel.figures.bootstrap import Bootstrap
+from verl_kernel.figures.passing import pass_at_k
+from verl_kernel.figures.scoring import score
 
 FEW = Bootstrap(resamples=15, confidence=0.9, seed=1)
 

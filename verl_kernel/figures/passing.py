@@ -8,12 +8,12 @@ from math import comb
 
 import numpy as np
 
-from verl_kernel.scores.asked import Asked
-from verl_kernel.scores.attempts import Attempt
-from verl_kernel.scores.bootstrap import Bootstrap
-from verl_kernel.scores.figures import CRITERIA, Ratio, ratio
-from verl_kernel.scores.record import PassAtK, View
-from verl_kernel.scores.views import Samples, best_of_history, last_turn
+from verl_kernel.figures.asked import Asked
+from verl_kernel.figures.attempts import Attempt
+from verl_kernel.figures.bootstrap import Bootstrap
+from verl_kernel.figures.figures import CRITERIA, Ratio, ratio
+from verl_kernel.figures.record import PassAtK, View
+from verl_kernel.figures.views import Samples, best_of_history, last_turn
 
 
 def pass_at_k(samples: int, passed: int, k: int) -> float:

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from verl_kernel.errors import DataError
-from verl_kernel.scores.asked import Asked
-from verl_kernel.scores.attempts import Attempt
-from verl_kernel.scores.bootstrap import Bootstrap
-from verl_kernel.scores.figures import CRITERIA, FIGURES, Ratio, ratio
-from verl_kernel.scores.record import Estimate, Record, View
-from verl_kernel.scores.views import best_of_history, last_turn, samples_of
+from verl_kernel.figures.asked import Asked
+from verl_kernel.figures.attempts import Attempt
+from verl_kernel.figures.bootstrap import Bootstrap
+from verl_kernel.figures.figures import CRITERIA, FIGURES, Ratio, ratio
+from verl_kernel.figures.record import Estimate, Record, View
+from verl_kernel.figures.views import best_of_history, last_turn, samples_of
 
 _ROUNDING = 1e-9
 

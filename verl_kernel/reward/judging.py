@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of one answer, in training and in a bench alike: its program, the verdict on it, and what it earns."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+
+from verl_kernel.env import EvalResult, EvalStatus, Task
+from verl_kernel.reward.extract import extract_code, no_program
+from verl_kernel.reward.profiling import ProfilingReward, profiling_reward
+from verl_kernel.reward.unjudged import is_validation, note_loss, step_of
+
+if TYPE_CHECKING:
+    from verl_kernel.env import KernelGym  # Ray, which a bench does without
+
+Evaluate = Callable[[Task, str], Awaitable[EvalResult]]
+"""Judges one candidate."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An answer with its verdict."""
+
+    code: str | None
+    """The candidate's source; None where the answer holds none."""
+    result: EvalResult
+    reward: float
+    """0 where the gym could not judge it, which is never a reward."""
+
+    @classmethod
+    def of(cls, code: str | None, result: EvalResult, reward: ProfilingReward | None = None) -> Judged:
+        """Pay a verdict; None pays the default reward."""
+        lost = result.status is EvalStatus.INFRA_ERROR
+        return cls(code, result, 0.0 if lost else profiling_reward(result, reward))
+
+    @property
+    def lost(self) -> bool:
+        """Whether the gym could not judge it."""
+        return self.result.status is EvalStatus.INFRA_ERROR
+
+
+async def judge_answer(task: Task, answer: str, evaluate: Evaluate, reward: ProfilingReward | None = None) -> Judged:
+    """Take the program out of an answer, have it judged, and pay the verdict."""
+    return await judge_program(task, extract_code(answer, task.candidate_class), evaluate, reward)
+
+
+async def judge_program(
+    task: Task, code: str | None, evaluate: Evaluate, reward: ProfilingReward | None = None
+) -> Judged:
+    """Have a program judged, and pay the verdict; an answer without one has the verdict of `no_program`."""
+    result = no_program(task) if code is None else await evaluate(task, code)
+    return Judged.of(code, result, reward)
+
+
+async def judge_row(
+    task: Task, answer: str, row: Mapping[str, Any], gym: KernelGym, reward: ProfilingReward, config: DictConfig
+) -> Judged:
+    """Judge an answer to a row of verl's data.
+
+    Args:
+        task: of the row.
+        answer: the policy's text.
+        row: says the trainer's step, and whether it is validated with.
+        gym: the cluster's pool of judges.
+        reward: what a verdict earns.
+        config: the whole configuration, which names the sampler.
+
+    Raises:
+        InfraError: the answer of a training rollout could not be judged, and no sampler of ours takes it out.
+    """
+    evaluate = functools.partial(gym.evaluate, validate=is_validation(row), step=step_of(row))
+    judged = await judge_answer(task, answer, evaluate, reward)
+    if judged.lost:
+        note_loss(judged.result, row, config)
+    return judged
