@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
-from verl_kernel.advantage.trloo import trloo
+from verl_kernel.advantage.baselines import trloo
 
 SHAPES = ((1024, 8192), (4096, 4096))
 TURNS, ROLLOUTS = 3, 8

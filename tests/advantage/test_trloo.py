@@ -15,9 +15,8 @@ from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 from tests.advantage.batches import Batch, batches, build
 from tests.advantage.estimates import assert_close, estimate, per_turn
 from tests.advantage.oracle import naive_trloo, naive_turn_grpo
+from verl_kernel.advantage.baselines import trloo, turn_grpo
 from verl_kernel.advantage.options import TrlooOptions, check_algorithm
-from verl_kernel.advantage.trloo import trloo
-from verl_kernel.advantage.turn_grpo import turn_grpo
 from verl_kernel.errors import ConfigError
 
 ORACLES = {"trloo": naive_trloo, "turn_grpo": naive_turn_grpo}

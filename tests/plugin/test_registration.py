@@ -131,7 +131,7 @@ def test_a_name_that_verl_holds_is_told_with_both_owners_and_costs_no_other(run)
     assert untouched == "True"
     assert missing == "{('advantage estimator', 'trloo'): '__main__.someone_elses'}"
     (line,) = (line for line in done.stderr.splitlines() if "verl already has" in line)
-    assert "__main__.someone_elses" in line and "verl_kernel.advantage.trloo.trloo" in line
+    assert "__main__.someone_elses" in line and "verl_kernel.advantage.baselines.trloo" in line
 
 
 @pytest.mark.slow

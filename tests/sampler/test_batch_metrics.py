@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.reward.results import correct, failed, turn
-from verl_kernel.advantage.trloo import trloo
+from verl_kernel.advantage.baselines import trloo
 from verl_kernel.advantage.turns import place_turn_rewards
 from verl_kernel.reward.record import TurnRecord
 from verl_kernel.sampler.batch_metrics import gradient_metrics, selection_metrics, unjudged_metrics, waiting_metrics

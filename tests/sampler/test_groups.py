@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
-import verl_kernel.advantage.trloo
+import verl_kernel.advantage
 from tests.reward.results import correct, turn
 from verl_kernel.advantage.turns import place_turn_rewards
 from verl_kernel.sampler.groups import has_zero_variance, zero_variance_prompts
 
-assert verl_kernel.advantage.trloo
+assert verl_kernel.advantage
 REWARDS = st.lists(st.lists(st.sampled_from([0.0, 0.5, 2.0]), min_size=1, max_size=3), min_size=2, max_size=4)
 
 

@@ -1,27 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of turns and the baselines they give: what all turn-level estimators share.
+"""Returns of turns, their groups, and the baselines these give: what all turn-level estimators share.
 
 A group is one turn number of one prompt. `baseline: turn` puts the rollouts into it that reached the turn,
 `padded` all rollouts of the prompt, with return 0 for those that stopped before it. A turn is rejected when
 `response_mask` holds none of its tokens, whoever emptied it; with `count_rejected: false` it leaves its group.
 In a padded group, a rollout that stopped before the turn stays unless all its turns were rejected. With
 `mask_void_turn`, a turn that earned nothing after an earlier one had earned something leaves its group too.
+
+With `difference` a turn earns what it adds to the turn before, r[t] - r[t-1] with r[0] = 0. Its return is then
+
+    (1 - gamma) * (r[t] + ... + gamma^(T-1-t) * r[T-1]) + gamma^(T-t) * r[T] - r[t-1]
+
+over a rollout's T turns: the last reward weighs 1 where the others weigh 1 - gamma, because no later turn takes
+it back. `difference_terminal` multiplies the last reward by 1 - gamma first, so that the return is the unshaped
+one times 1 - gamma, minus r[t-1], which turn t cannot change: the same gradient, scaled, with a baseline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from verl_kernel.advantage.batch_log import log_batch
-from verl_kernel.advantage.options import TrlooOptions, check_algorithm
-from verl_kernel.advantage.returns import returns_to_go, shape_rewards
-from verl_kernel.advantage.turns import Turns, find_turns
+from verl_kernel.advantage.options import TrlooOptions
+from verl_kernel.advantage.turns import Turns
+
+
+def shape_rewards(turns: Turns, shaping: str, gamma: float) -> torch.Tensor:
+    """Rewards of turns after shaping: (B, K) float64, 0 where a row has no such turn."""
+    if shaping == "none":
+        return turns.rewards
+    nothing = torch.zeros_like(turns.rewards[:, :1])
+    before = torch.cat([nothing, turns.rewards[:, :-1]], dim=1)
+    rewards = turns.rewards
+    if shaping == "difference_terminal":
+        goes_on = torch.cat([turns.present[:, 1:], nothing.bool()], dim=1)
+        rewards = torch.where(goes_on, rewards, (1 - gamma) * rewards)
+    return (rewards - before) * turns.present
+
+
+def returns_to_go(rewards: torch.Tensor, gamma: float) -> torch.Tensor:
+    """Discounted sum of each turn's own and later rewards: (B, K) to (B, K)."""
+    returns = rewards.clone()
+    for turn in range(returns.shape[1] - 2, -1, -1):
+        returns[:, turn] += gamma * returns[:, turn + 1]
+    return returns
 
 
 def members(turns: Turns, response_mask: torch.Tensor, options: TrlooOptions) -> torch.Tensor:
@@ -121,49 +145,3 @@ class TurnBatch:
     def groups(self) -> Groups:
         """The groups of the batch."""
         return group_turns(self.returns, self.counted, self.index)
-
-
-def estimate(
-    token_level_rewards: torch.Tensor,
-    response_mask: torch.Tensor,
-    index: np.ndarray,
-    config: Mapping[str, Any] | None,
-    *,
-    leave_one_out: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Advantages of tokens, twice, against the mean of a group; see `trloo.trloo`."""
-
-    def rule(batch: TurnBatch) -> torch.Tensor:
-        return turn_advantages(
-            batch.returns, batch.counted, batch.index, batch.options.singleton, leave_one_out=leave_one_out
-        )
-
-    return estimate_by(rule, token_level_rewards, response_mask, index, config)
-
-
-def estimate_by(
-    rule: Callable[[TurnBatch], torch.Tensor],
-    token_level_rewards: torch.Tensor,
-    response_mask: torch.Tensor,
-    index: np.ndarray,
-    config: Mapping[str, Any] | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Advantages of tokens, twice, for an estimator that verl calls; see `trloo.trloo`.
-
-    Args:
-        rule: the turns' advantages, (B, K) float64, of a batch.
-        token_level_rewards: (B, T).
-        response_mask: (B, T).
-        index: (B,).
-        config: verl's `algorithm` node.
-    """
-    options = check_algorithm(config)
-    with torch.no_grad():
-        turns = find_turns(token_level_rewards)
-        returns = returns_to_go(shape_rewards(turns, options.shaping, options.gamma), options.gamma)
-        counted = members(turns, response_mask, options)
-        advantages = rule(TurnBatch(turns, response_mask, index, options, returns, counted))
-        tokens = turns.spread(advantages.float(), response_mask)
-    if options.record_dir:
-        log_batch(Path(options.record_dir), token_level_rewards, response_mask, index, tokens)
-    return tokens, tokens

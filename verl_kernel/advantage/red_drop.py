@@ -20,29 +20,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from verl_kernel.advantage.groups import Groups, TurnBatch, estimate_by, group_turns
+from verl_kernel.advantage.groups import Groups, TurnBatch, group_turns
 from verl_kernel.advantage.rec_options import RecOptions
+from verl_kernel.advantage.registry import estimator
 
 _ROUNDING = 1e-9
 """Of a return's size: closer to the mean is not below it, as with three returns of 0.1, whose mean rounds up."""
 
 
-def red_drop_balance(
-    token_level_rewards: torch.Tensor,
-    response_mask: torch.Tensor,
-    index: np.ndarray,
-    config: Mapping[str, Any] | None = None,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns minus the mean of what is kept of their group (RED-Drop); arguments and errors of `trloo.trloo`."""
-    seed = RecOptions.from_node((config or {}).get("rec", None)).red_drop_seed
-
-    def rule(batch: TurnBatch) -> torch.Tensor:
-        groups = batch.groups()
-        kept = group_turns(batch.returns, batch.counted & ~dropped(batch, groups, seed), batch.index)
-        return kept.settle(batch.returns - kept.means, batch.options.singleton)
-
-    return estimate_by(rule, token_level_rewards, response_mask, index, config)
+@estimator("red_drop_balance", grouped=True)
+def red_drop_balance(batch: TurnBatch, algorithm: Mapping[str, Any]) -> torch.Tensor:
+    """Return minus the mean of what is kept of the group (RED-Drop)."""
+    seed = RecOptions.from_node(algorithm.get("rec", None)).red_drop_seed
+    groups = batch.groups()
+    kept = group_turns(batch.returns, batch.counted & ~dropped(batch, groups, seed), batch.index)
+    return kept.settle(batch.returns - kept.means, batch.options.singleton)
 
 
 def dropped(batch: TurnBatch, groups: Groups, seed: int) -> torch.Tensor:

@@ -18,11 +18,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import torch
 from annotated_types import Interval
 
-from verl_kernel.advantage.groups import TurnBatch, estimate_by
+from verl_kernel.advantage.groups import TurnBatch
+from verl_kernel.advantage.registry import estimator
 from verl_kernel.errors import ConfigError
 from verl_kernel.option_group import OptionGroup
 
@@ -55,31 +55,22 @@ class ToprOptions(OptionGroup):
             )
 
 
-def topr_signed(
-    token_level_rewards: torch.Tensor,
-    response_mask: torch.Tensor,
-    index: np.ndarray,
-    config: Mapping[str, Any] | None = None,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Signed returns minus a constant (TOPR); arguments and errors of `trloo.trloo`.
+@estimator("topr_signed", grouped=False)
+def topr_signed(batch: TurnBatch, algorithm: Mapping[str, Any]) -> torch.Tensor:
+    """Signed returns minus a constant (TOPR).
 
     The share of positives is that of the turns with a token in `response_mask`, which are those that the loss sees:
     neither padding nor rejected turns have a say in `c`.
     """
-    options = ToprOptions.from_node((config or {}).get("topr", None))
-
-    def rule(batch: TurnBatch) -> torch.Tensor:
-        counted = batch.counted & batch.turns.present
-        positive = batch.returns > options.threshold
-        rewards = batch.returns if options.reward == "raw" else torch.where(positive, 1.0, -1.0).double()
-        c = options.c
-        if c is None:
-            trained = counted & batch.turns.touched(response_mask)
-            c = solve(float(positive[trained].double().mean()), options.positive_share) if trained.any() else 0.0
-        return (rewards - c) * counted
-
-    return estimate_by(rule, token_level_rewards, response_mask, index, config)
+    options = ToprOptions.from_node(algorithm.get("topr", None))
+    counted = batch.counted & batch.turns.present
+    positive = batch.returns > options.threshold
+    rewards = batch.returns if options.reward == "raw" else torch.where(positive, 1.0, -1.0).double()
+    c = options.c
+    if c is None:
+        trained = counted & batch.turns.touched(batch.response_mask)
+        c = solve(float(positive[trained].double().mean()), options.positive_share) if trained.any() else 0.0
+    return (rewards - c) * counted
 
 
 def solve(share: float, wanted: float) -> float:

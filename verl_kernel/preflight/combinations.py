@@ -17,9 +17,6 @@ LOSS = "actor_rollout_ref.actor.policy_loss.loss_mode"
 ROLLOUTS = "actor_rollout_ref.rollout.n"
 SINGLETON = "algorithm.trloo.singleton"
 
-GROUPED = ("trloo", "turn_grpo", "rec_group_mean", "asymre_shift", "opmd_baseline", "red_drop_balance", "ada_est")
-"""Estimators that compare the rollouts of a prompt."""
-
 TWICE = {
     ("asymre_shift", "asymre_kl"): "the lowered baseline and the pull towards the sampler are one term, counted twice",
 }
@@ -32,6 +29,8 @@ def check_combination(config: DictConfig) -> None:
     Raises:
         ConfigError: they do, or it has not; the message names the keys and the remedy.
     """
+    from verl_kernel.advantage import GROUPED
+
     estimator, loss = (read(config, key) for key in (ESTIMATOR, LOSS))
     if (estimator, loss) in TWICE:
         raise ConfigError(

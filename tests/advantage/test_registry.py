@@ -7,7 +7,7 @@ import numpy as np
 
 from tests.advantage.batches import build
 from tests.advantage.oracle import naive_trloo
-from verl_kernel.advantage.trloo import trloo
+from verl_kernel.advantage.baselines import trloo
 
 
 def test_every_call_is_recorded_so_that_its_advantages_can_be_recomputed(tmp_path: Path) -> None:

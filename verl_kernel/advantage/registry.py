@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes verl's advantage estimators of rules about turns, and keeps them by the names they register under."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from verl_kernel.advantage.groups import TurnBatch, members, returns_to_go, shape_rewards
+from verl_kernel.advantage.options import check_algorithm
+from verl_kernel.advantage.turns import find_turns
+
+Rule = Callable[[TurnBatch, Mapping[str, Any]], torch.Tensor]
+"""From a batch and verl's `algorithm` node to the advantages of its turns: (B, K) float64, 0 where a row has none."""
+Estimator = Callable[..., tuple[torch.Tensor, torch.Tensor]]
+
+ESTIMATORS: dict[str, Estimator] = {}
+"""All of them, by name; `estimator` fills it."""
+GROUPED: list[str] = []
+"""Names of those that compare the rollouts of a prompt, and so have nothing to learn from a single one."""
+
+
+def estimator(*names: str, grouped: bool) -> Callable[[Rule], Estimator]:
+    """Make an estimator, as verl calls one, of the rule that follows, and register it under `names`.
+
+    It takes `token_level_rewards` (B, T), placed by `turns.place_turn_rewards`, `response_mask` (B, T), 1 on the tokens
+    that enter the loss, `index` (B,), the `uid` of each row's prompt, and `config`, verl's `algorithm` node. Every
+    token of a turn carries the turn's advantage, times `response_mask`: (B, T) float32, twice, since verl's own outcome
+    estimators return the advantages as `returns` too. It raises ConfigError where `check_algorithm` or the rule does.
+
+    Args:
+        names: values of `algorithm.adv_estimator`.
+        grouped: whether the rule compares the rollouts of a prompt.
+    """
+
+    def register(rule: Rule) -> Estimator:
+        @functools.wraps(rule)
+        def estimate(
+            token_level_rewards: torch.Tensor,
+            response_mask: torch.Tensor,
+            index: np.ndarray,
+            config: Mapping[str, Any] | None = None,
+            **kwargs: Any,
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            tokens = _estimate_by(rule, token_level_rewards, response_mask, index, config)
+            return tokens, tokens
+
+        ESTIMATORS.update(dict.fromkeys(names, estimate))
+        GROUPED.extend(names if grouped else ())
+        return estimate
+
+    return register
+
+
+def _estimate_by(
+    rule: Rule, rewards: torch.Tensor, mask: torch.Tensor, index: np.ndarray, config: Mapping[str, Any] | None
+) -> torch.Tensor:
+    options = check_algorithm(config)
+    with torch.no_grad():
+        turns = find_turns(rewards)
+        returns = returns_to_go(shape_rewards(turns, options.shaping, options.gamma), options.gamma)
+        counted = members(turns, mask, options)
+        advantages = rule(TurnBatch(turns, mask, index, options, returns, counted), {} if config is None else config)
+        tokens = turns.spread(advantages.float(), mask)
+    if options.record_dir:
+        _write_call(Path(options.record_dir), rewards, mask, index, tokens)
+    return tokens
+
+
+def _write_call(
+    folder: Path, rewards: torch.Tensor, mask: torch.Tensor, index: np.ndarray, advantages: torch.Tensor
+) -> None:
+    """Write one call's tensors for audits: `<call>.npz`, under the next free number, counted from 000001.
+
+    It holds `rewards`, `mask` and `advantages` (B, T) float32, and `uid` (B,) text.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{len(list(folder.glob('*.npz'))) + 1:06d}.npz"
+    columns = {"rewards": rewards, "mask": mask, "advantages": advantages}
+    arrays: dict[str, Any] = {name: tensor.detach().float().cpu().numpy() for name, tensor in columns.items()}
+    np.savez_compressed(path, uid=index.astype(str), **arrays)
