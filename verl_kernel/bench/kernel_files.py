@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from verl_kernel.bench.records import Record
 from verl_kernel.errors import DataError
 from verl_kernel.figures.best import Rank, rank
+from verl_kernel.figures.record import Record
 
 _TITLE = "# A Triton kernel that verl-kernel has verified."
 _ORIGIN = "# Where it comes from:"

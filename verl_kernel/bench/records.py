@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from verl_kernel.figures.record import Record
 from verl_kernel.reward.record import Turn
 
 FORMAT = 1
@@ -14,12 +15,6 @@ FORMAT = 1
 
 Failure = Literal["no_code", "too_long", "context_overflow", "malformed"]
 """Why an answer holds no program: none in it, cut at the token limit, no room for a prompt, no text at all."""
-
-
-class Record(BaseModel):
-    """What cannot be changed and has no fields but its own."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class RunHeader(Record):
@@ -56,7 +51,7 @@ class RunHeader(Record):
     baseline: Literal["eager", "compile"]
     gym: dict[str, object]
     """Options of the gym that differ from their defaults."""
-    reward: dict[str, object] = {}
+    reward: dict[str, object] = Field(default_factory=dict)
     """Options of the reward that differ from their defaults."""
     versions: dict[str, str]
     started: str

@@ -21,6 +21,7 @@ from verl_kernel.bench.page.run_facts import run_facts
 from verl_kernel.bench.page.task_rows import TaskRow, task_rows
 from verl_kernel.bench.records import BenchTurn
 from verl_kernel.bench.run_files import read_run, read_tasks
+from verl_kernel.bench.score_tables import VIEWS
 from verl_kernel.figures.scoring import score
 from verl_kernel.reporting import pages
 from verl_kernel.reporting.pages import page_environment
@@ -53,7 +54,7 @@ def write_page(folder: Path) -> Path:
             clock=clock(turns),
             scores=scores,
             headlines=score_tables.headlines(scores),
-            views=score_tables.VIEWS,
+            views=VIEWS,
             figures=score_tables.all_figures(scores),
             groups=score_tables.by_group(scores),
             passes=score_tables.pass_at_k(scores),

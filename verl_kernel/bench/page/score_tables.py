@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from verl_kernel.bench.page.texts import UNKNOWN, estimate
+from verl_kernel.bench.score_tables import VIEWS
 from verl_kernel.figures.figures import FIGURES
 from verl_kernel.figures.record import Estimate, Figures, Scores, View, Views
 
 Cell = tuple[str, str]
 """A figure and its interval."""
-VIEWS: tuple[View, ...] = ("last turn", "best of history", "all answers")
 _HEADLINES: tuple[tuple[str, View], ...] = (
     ("correct", "last turn"),
     ("fast@1.2", "last turn"),
