@@ -31,7 +31,8 @@ class AdaOptions(OptionGroup):
     sampling: Literal["none", "est", "seq_pos", "seq_balance"] = "none"
     """`none`: as verl; `est`: a budget per prompt; `seq_pos`, `seq_balance`: rounds until a prompt has enough."""
     positive: str = "best_turn_speedup"
-    """Key of verl's `reward_extra_info` by which a rollout is positive, as `best_turn_acc` or `acc`."""
+    """Key of verl's `reward_extra_info` by which a rollout is positive: `best_turn_speedup` from 1.0 on is a correct
+    kernel that is as fast as its reference in some turn; `best_turn_acc` takes slow ones too."""
     positive_from: Annotated[float, Interval(gt=0, lt=math.inf)] = 1.0
     """The value of that key from which it is positive."""
     round_size: _Count = 8
@@ -55,7 +56,8 @@ class AdaOptions(OptionGroup):
     epsilon: Annotated[float, Interval(gt=0, lt=math.inf)] = 0.01
     """Added to the pass rate in `est`'s budgets, and under `ada_est`'s root."""
     root: Literal["pass_rate", "mean_return"] = "pass_rate"
-    """What stands under `ada_est`'s root: the prompt's share of positives, or the mean return of the group."""
+    """What stands under `ada_est`'s root: the prompt's share of positives, or the mean return of the group, which
+    depends on the rewards' scale."""
     counts_file: str | None = None
     """File of `est`'s counts, a line per step, which a resumed run reads; null keeps them in memory."""
     weight: Literal["none", "inverse_p"] = "none"

@@ -2,8 +2,8 @@
 """One trajectory after another: ask, extract the program, have it judged, write it down, ask again.
 
 Prompts, extraction, feedback and rewards are those of the agent loop (`rollout`, `reward`), so a bench and a trainer's
-validation say the same of the same answers. A trajectory ends with its turns, with its budget, with a prompt that has
-no room, or at a turn that the gym could not judge.
+validation say the same of the same answers where their gyms are the same (a bench's is `gym=strict`). A trajectory ends
+with its turns, with its budget, with a prompt that has no room, or at a turn that the gym could not judge.
 """
 
 from __future__ import annotations
