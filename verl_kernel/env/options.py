@@ -21,7 +21,8 @@ _CLOCK_BUDGETS = 16
 STRICT: Mapping[str, Any] = {"memory_checks": "refuse", "compile_for": "sm_90", "true_size": "auto"}
 """What `gym=strict` sets; the commands `eval`, `bench` and `data coldstart` have these defaults."""
 
-_FILES = ("trial_choice", "reference_cache", "verdict_cache")
+FILES = ("trial_choice", "reference_cache", "verdict_cache")
+"""Keys whose value is a path."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class GymOptions(OptionGroup):
                 f"kernelgym.prefilter is {self.prefilter!r} and kernelgym.device is {self.device!r}: a prefilter "
                 "spares GPUs; set the device to cuda, or the prefilter to off"
             )
-        for key in _FILES:  # a judge works in another folder than whoever wrote the recipe
+        for key in FILES:  # a judge works in another folder than whoever wrote the recipe
             if (path := getattr(self, key)) is not None:
                 object.__setattr__(self, key, str(Path(path).absolute()))
         object.__setattr__(self, "judge_resources", parse_groups(self.judge_resources, self.num_judges))
