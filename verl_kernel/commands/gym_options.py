@@ -12,7 +12,6 @@ from verl_kernel.env.options import STRICT, GymOptions
 from verl_kernel.option_group import option_names
 
 _RENAMED = {"trials": "correctness_trials", "baseline": "reference_mode"}
-_LIMITS = ("reference_timeout_s", "load_timeout_s", "run_timeout_s")
 _HINTS = get_type_hints(GymOptions)
 
 
@@ -48,5 +47,5 @@ def chosen(given: Mapping[str, Any]) -> GymOptions:
     named = {_RENAMED.get(key, key): value for key, value in given.items()}
     values = {**STRICT, **{key: named[key] for key in option_names(GymOptions) if key in named}}
     if given.get("timeout") is not None:
-        values |= dict.fromkeys(_LIMITS, given["timeout"])
+        values |= dict.fromkeys(("reference_timeout_s", "load_timeout_s", "run_timeout_s"), given["timeout"])
     return GymOptions(**values)
