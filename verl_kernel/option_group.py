@@ -34,6 +34,8 @@ class OptionGroup:
     """Full name of the node, as in `algorithm.trloo`."""
     LEFT_OPEN: ClassVar[tuple[str, ...]] = ()
     """Keys that our recipes hold as null: what they are then is decided where the node is read."""
+    CONSTANTS: ClassVar[Mapping[str, float]] = {}
+    """Keys of earlier releases that nobody could choose better, and what they are for good."""
 
     def __post_init__(self) -> None:
         for key, value in list(vars(self).items()):
@@ -46,6 +48,8 @@ class OptionGroup:
     def from_node(cls, node: Mapping[str, Any] | None) -> Self:
         """Read the node of a composed configuration, refusing keys it does not know; None means the defaults."""
         given = as_mapping(cls.NODE, node, option_names(cls))
+        for key in cls.CONSTANTS.keys() & given:
+            raise ConfigError(f"{cls.NODE}.{key} {is_constant(cls.CONSTANTS[key])}")
         refuse_unknown(cls.NODE, given, option_names(cls))
         return cls(**given)
 
@@ -121,6 +125,11 @@ def _rule(hint: Any) -> tuple[Any, str, tuple[str, ...]]:
 
     words = next((get_args(arm) for arm in (hint, *get_args(hint)) if get_origin(arm) is Literal), ())
     return TypeAdapter(hint, config=ConfigDict(strict=True, allow_inf_nan=False)), wanted(hint), words
+
+
+def is_constant(value: float) -> str:
+    """Say of a key that it is none any more."""
+    return f"is a constant now, {value:g}: remove the key"
 
 
 def option_names(kind: type[OptionGroup]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ REFUSED = {
     "kernelgym.max_turnz=3": "kernelgym.max_turnz is no key of kernel_trloo; did you mean kernelgym.max_turns?",
     "algorithm.adv_estimatr=x": "algorithm.adv_estimatr is no key of kernel_trloo; did you mean algorithm.adv_",
     "trainer.adv_estimator=x": "trainer.adv_estimator is no key of kernel_trloo; did you mean algorithm.adv_estimator?",
+    "algorithm.ada.prior_positive=2": "it is a constant now, 1: remove the key",
     "+kernelgym.compile_for=off": "has the key kernelgym.compile_for already: write kernelgym.",
     "kernelgym.nothing_like_it=1": "kernelgym holds max_turns, ",
     "trainer.nothing_like_it=1": "a key that it lacks is added with a plus, as in +trainer.nothing_like_it=1",

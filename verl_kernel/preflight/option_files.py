@@ -77,7 +77,7 @@ def sentences(kind: type[OptionGroup]) -> dict[str, str]:
     """Return what stands below each field of a class of options."""
     (body,) = (node.body for node in ast.parse(inspect.getsource(kind)).body if isinstance(node, ast.ClassDef))
     return {
-        field.target.id: inspect.cleandoc(text.value.value).replace("\n", " ")
+        field.target.id: inspect.cleandoc(str(text.value.value)).replace("\n", " ")
         for field, text in pairwise(body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)

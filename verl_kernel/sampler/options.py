@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Interval
 
@@ -12,6 +13,8 @@ from verl_kernel.errors import ConfigError
 from verl_kernel.option_group import OptionGroup
 
 NODE = "trainer.v1.sampler.sampler_kwargs"
+GROUP_STD = 1e-3
+"""Standard deviation of a turn's rewards within a prompt up to which they are the same."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,7 @@ class PRSOptions(OptionGroup):
     """
 
     NODE = NODE
+    CONSTANTS: ClassVar[Mapping[str, float]] = {"group_std": GROUP_STD}
 
     enabled: bool = True
     """Whether turns are rejected (profiling-based rejection sampling): a correct one is kept with probability
@@ -44,8 +48,6 @@ class PRSOptions(OptionGroup):
     out of the batch, `refill` replaces them (in sync with data.gen_batch_size=1)."""
     group_spread: Literal["turns", "last_turn"] = "turns"
     """Which rewards of a prompt's rollouts must differ: those of some turn (`turns`), or of the `last_turn`."""
-    group_std: Annotated[float, Interval(ge=0, le=1e6)] = 1e-3
-    """Standard deviation of a turn's rewards within a prompt up to which they are the same."""
     group_refills: Annotated[int, Interval(ge=1)] = 3
     """Prompts that `refill` may replace in a step, in batches; later ones stay, so that a step ends."""
     group_carry_over: bool = False
