@@ -41,10 +41,10 @@ define steps
 step() { local what=$$1 start=$$SECONDS; shift; printf '==> %s\n' "$$what"; "$$@"; printf '==> %s: %ds\n' "$$what" $$((SECONDS - start)); }
 endef
 
-.PHONY: help env train test test-fast test-next verl-checkout test-smollm2 test-triton test-tutorials test-numba test-published test-gpu gpu-wheels check-install dist lock check clean
+.PHONY: help env train test test-fast test-next verl-checkout test-smollm2 test-triton test-tutorials test-numba test-published test-gpu gpu-wheels check-install dist lock options check clean
 
 help:
-	@echo "make train | test | test-fast | test-next | test-smollm2 | test-gpu | test-triton | test-tutorials | test-numba | test-published | gpu-wheels | env | check-install | dist | lock | check | clean"
+	@echo "make train | test | test-fast | test-next | test-smollm2 | test-gpu | test-triton | test-tutorials | test-numba | test-published | gpu-wheels | env | check-install | dist | lock | options | check | clean"
 
 env:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 8))' || \
@@ -142,6 +142,10 @@ dist: env
 # Writes the lock files from pyproject.toml.
 lock: env
 	@requirements/lock.sh
+
+# Writes the files of our recipes that hold every option with its default.
+options: env
+	@python -m verl_kernel.preflight.option_files
 
 # What is checked before the tests: style, which package may import which, types.
 check: env

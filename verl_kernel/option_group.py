@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from annotated_types import Interval
@@ -32,6 +32,10 @@ class OptionGroup:
 
     NODE: ClassVar[str]
     """Full name of the node, as in `algorithm.trloo`."""
+    LEFT_OPEN: ClassVar[tuple[str, ...]] = ()
+    """Keys that our recipes hold as null: what they are then is decided where the node is read."""
+    CONSTANTS: ClassVar[Mapping[str, float]] = {}
+    """Keys of earlier releases that nobody could choose better, and what they are for good."""
 
     def __post_init__(self) -> None:
         for key, value in list(vars(self).items()):
@@ -44,8 +48,24 @@ class OptionGroup:
     def from_node(cls, node: Mapping[str, Any] | None) -> Self:
         """Read the node of a composed configuration, refusing keys it does not know; None means the defaults."""
         given = as_mapping(cls.NODE, node, option_names(cls))
+        for key in cls.CONSTANTS.keys() & given:
+            raise ConfigError(f"{cls.NODE}.{key} {is_constant(cls.CONSTANTS[key])}")
         refuse_unknown(cls.NODE, given, option_names(cls))
         return cls(**given)
+
+    @classmethod
+    def in_recipes(cls) -> dict[str, Any]:
+        """Return the value that every key has in our recipes unless one of them sets it."""
+        defaults = {each.name: each.default for each in fields(cls) if each.default_factory is MISSING}
+        made = {each.name: each.default_factory() for each in fields(cls) if each.default_factory is not MISSING}
+        values = {name: {**defaults, **made}[name] for name in option_names(cls)}
+        return {**values, **dict.fromkeys(cls.LEFT_OPEN)}
+
+    @classmethod
+    def is_set(cls, node: Mapping[str, Any] | None) -> bool:
+        """Say whether a node holds anything that our recipes do not hold unless one of them sets it."""
+        usual = cls.in_recipes()
+        return any(key not in usual or value != usual[key] for key, value in as_mapping(cls.NODE, node, usual).items())
 
     @classmethod
     @functools.cache
@@ -61,11 +81,11 @@ def checked(key: str, value: Any, hint: Any) -> Any:
     """
     from pydantic import ValidationError
 
-    adapter, wanted, words = _rule(hint)
+    adapter, rule, words = _rule(hint)
     try:
         return adapter.validate_python(tuple(value) if isinstance(value, list) else value)
     except ValidationError:
-        raise ConfigError(f"{key} is {in_words(value)}; {nearest(value, words)}it must be {wanted}") from None
+        raise ConfigError(f"{key} is {in_words(value)}; {nearest(value, words)}it must be {rule}") from None
 
 
 def as_mapping(name: str, node: Any, known: Iterable[str]) -> dict[str, Any]:
@@ -104,7 +124,12 @@ def _rule(hint: Any) -> tuple[Any, str, tuple[str, ...]]:
     from pydantic import ConfigDict, TypeAdapter
 
     words = next((get_args(arm) for arm in (hint, *get_args(hint)) if get_origin(arm) is Literal), ())
-    return TypeAdapter(hint, config=ConfigDict(strict=True, allow_inf_nan=False)), _wanted(hint), words
+    return TypeAdapter(hint, config=ConfigDict(strict=True, allow_inf_nan=False)), wanted(hint), words
+
+
+def is_constant(value: float) -> str:
+    """Say of a key that it is none any more."""
+    return f"is a constant now, {value:g}: remove the key"
 
 
 def option_names(kind: type[OptionGroup]) -> tuple[str, ...]:
@@ -120,10 +145,11 @@ def refuse_unknown(node: str, given: Iterable[Any], known: Iterable[str]) -> Non
             raise ConfigError(f"{node}.{key} is not an option; {nearest(key, known)}known keys are {', '.join(known)}")
 
 
-def _wanted(hint: Any) -> str:
+def wanted(hint: Any) -> str:
+    """Say what a value must be by its annotation, in words."""
     if type(None) in get_args(hint):
         (hint,) = (arm for arm in get_args(hint) if arm is not type(None))
-        return f"{_wanted(hint)}, or null"
+        return f"{wanted(hint)}, or null"
     kind, *rules = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     for rule in rules:
         if isinstance(rule, str):

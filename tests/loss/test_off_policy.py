@@ -18,6 +18,7 @@ from verl_kernel.loss import PRESETS
 from verl_kernel.loss.config import KernelPolicyLossConfig
 from verl_kernel.loss.off_policy import CLASS, check_off_policy
 from verl_kernel.loss.preflight import check_mismatch
+from verl_kernel.loss.topr_options import ToprOptions
 
 ACTOR = "actor_rollout_ref.actor"
 LOSS = f"{ACTOR}.policy_loss"
@@ -204,4 +205,7 @@ def test_the_node_reaches_the_loss_as_its_class(recipes: dict[str, DictConfig]) 
     config = with_loss(recipes["stale_clip"], "rec_custom", rec={"clip": "ring", "eps_low": 0.3})
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
     assert isinstance(actor.policy_loss, KernelPolicyLossConfig)
-    assert dict(actor.policy_loss.rec) == {"clip": "ring", "eps_low": 0.3} and actor.policy_loss.topr == {}
+    assert (
+        dict(actor.policy_loss.rec) == {"clip": "ring", "eps_low": 0.3}
+        and actor.policy_loss.topr == ToprOptions.in_recipes()
+    )

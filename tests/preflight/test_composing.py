@@ -16,7 +16,8 @@ REFUSED = {
     "kernelgym.max_turnz=3": "kernelgym.max_turnz is no key of kernel_trloo; did you mean kernelgym.max_turns?",
     "algorithm.adv_estimatr=x": "algorithm.adv_estimatr is no key of kernel_trloo; did you mean algorithm.adv_",
     "trainer.adv_estimator=x": "trainer.adv_estimator is no key of kernel_trloo; did you mean algorithm.adv_estimator?",
-    "kernelgym.compile_for=off": "it is an option that this recipe does not set: write +kernelgym.compile_for=off",
+    "algorithm.ada.prior_positive=2": "it is a constant now, 1: remove the key",
+    "+kernelgym.compile_for=off": "has the key kernelgym.compile_for already: write kernelgym.",
     "kernelgym.nothing_like_it=1": "kernelgym holds max_turns, ",
     "trainer.nothing_like_it=1": "a key that it lacks is added with a plus, as in +trainer.nothing_like_it=1",
     "~trainer.save_frek": "trainer.save_frek is no key of kernel_trloo; did you mean trainer.save_freq?",
@@ -52,6 +53,9 @@ def test_a_choice_that_verls_own_configuration_does_not_make_is_added():
 def test_a_recipe_of_ones_own_may_build_on_ours_and_is_named_where_it_does_not_exist(tmp_path: Path):
     (tmp_path / "mine.yaml").write_text("defaults: [kernel_trloo, _self_]\nkernelgym: {num_judges: 5}\n")
     assert compose("mine", [], tmp_path).kernelgym.num_judges == 5
+    (tmp_path / "bare.yaml").write_text("kernelgym: {num_judges: 5}\n")
+    with pytest.raises(ConfigError, match=r"this recipe does not set: write \+kernelgym.compile_for=off"):
+        compose("bare", ["kernelgym.compile_for=off"], tmp_path)
     with pytest.raises(ConfigError, match="--config-name is 'mein'; .*it must be one of .*mine"):
         compose("mein", [], tmp_path)
     (tmp_path / "torn.yaml").write_text("defaults: [mismatch: tiss]\n")

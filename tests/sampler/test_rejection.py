@@ -117,7 +117,7 @@ def test_metrics_say_what_was_rejected() -> None:
         ("speedup_threshold", "fast"),
         ("speedup_threshold", -1.0),
         ("group_filter", True),
-        ("group_std", -0.1),
+        ("group_std", 0.1),
         ("group_refills", 0),
         ("group_spread", "turn"),
         ("group_carry_over", 1),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Interval
 
@@ -15,6 +15,8 @@ from verl_kernel.errors import ConfigError
 from verl_kernel.option_group import OptionGroup, in_words, nearest
 
 NODE = "algorithm.ada"
+PRIOR = 1.0
+"""Positives, and negatives, that every prompt is taken to have had: both numbers of the Beta prior of its pass rate."""
 _Count = Annotated[int, Interval(ge=1)]
 
 
@@ -27,11 +29,13 @@ class AdaOptions(OptionGroup):
     """
 
     NODE = NODE
+    CONSTANTS: ClassVar[Mapping[str, float]] = {"prior_positive": PRIOR, "prior_negative": PRIOR}
 
     sampling: Literal["none", "est", "seq_pos", "seq_balance"] = "none"
     """`none`: as verl; `est`: a budget per prompt; `seq_pos`, `seq_balance`: rounds until a prompt has enough."""
     positive: str = "best_turn_speedup"
-    """Key of verl's `reward_extra_info` by which a rollout is positive, as `best_turn_acc` or `acc`."""
+    """Key of verl's `reward_extra_info` by which a rollout is positive: `best_turn_speedup` from 1.0 on is a correct
+    kernel that is as fast as its reference in some turn; `best_turn_acc` takes slow ones too."""
     positive_from: Annotated[float, Interval(gt=0, lt=math.inf)] = 1.0
     """The value of that key from which it is positive."""
     round_size: _Count = 8
@@ -48,14 +52,11 @@ class AdaOptions(OptionGroup):
     """Largest budget of a prompt in `est`."""
     decay: Annotated[float, Interval(ge=0, le=1)] = 0.9
     """What is left of a prompt's earlier counts when new ones come in (lambda)."""
-    prior_positive: Annotated[float, Interval(gt=0, lt=math.inf)] = 1.0
-    """Positives that every prompt is taken to have had (alpha of the Beta prior)."""
-    prior_negative: Annotated[float, Interval(gt=0, lt=math.inf)] = 1.0
-    """Negatives that every prompt is taken to have had (beta of the Beta prior)."""
     epsilon: Annotated[float, Interval(gt=0, lt=math.inf)] = 0.01
     """Added to the pass rate in `est`'s budgets, and under `ada_est`'s root."""
     root: Literal["pass_rate", "mean_return"] = "pass_rate"
-    """What stands under `ada_est`'s root: the prompt's share of positives, or the mean return of the group."""
+    """What stands under `ada_est`'s root: the prompt's share of positives, or the mean return of the group, which
+    depends on the rewards' scale."""
     counts_file: str | None = None
     """File of `est`'s counts, a line per step, which a resumed run reads; null keeps them in memory."""
     weight: Literal["none", "inverse_p"] = "none"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from verl_kernel.adaptive.count_log import CountLog
 from verl_kernel.adaptive.counts import Counts
-from verl_kernel.adaptive.options import AdaOptions
+from verl_kernel.adaptive.options import PRIOR, AdaOptions
 from verl_kernel.adaptive.statistics import PoolStatistics
 
 
@@ -47,7 +47,7 @@ _states: list[RunState] = []
 
 def begin(options: AdaOptions) -> RunState:
     """Make the state of a run that begins in this process."""
-    counts = Counts(options.decay, options.prior_positive, options.prior_negative)
+    counts = Counts(options.decay, PRIOR, PRIOR)
     log = CountLog(Path(options.counts_file)) if options.sampling == "est" and options.counts_file else None
     _states[:] = [RunState(options, counts, log)]
     return _states[0]

@@ -26,21 +26,23 @@ class TrlooOptions(OptionGroup):
     """
 
     NODE = NODE
+    LEFT_OPEN = ("gamma",)
 
     gamma: _Gamma = 1.0
-    """Discount between turns, in [0, 1]; `algorithm.gamma` where the node says nothing, or null."""
+    """Discount between turns; `algorithm.gamma` where the node says nothing, or null."""
     singleton: Literal["zero", "raw"] = "zero"
     """Advantage of a turn that is alone in its group: `zero`, or `raw` (its return, no baseline)."""
     count_rejected: bool = True
     """Whether a turn without a token in `response_mask` counts in the size and the mean of its group."""
     shaping: Literal["none", "difference", "difference_terminal"] = "none"
-    """Reward of a turn: its own (`none`), minus the one before (`difference`), or that with the terminal correction."""
+    """Reward of a turn: its own (`none`), minus that of the turn before (`difference`), or the same with the last one
+    times 1 - gamma first (`difference_terminal`, which needs gamma below 1)."""
     baseline: Literal["turn", "padded"] = "turn"
     """Group of a turn: rollouts that reached it (`turn`), or all, those that stopped with return 0 (`padded`)."""
     mask_void_turn: bool = False
     """Whether a turn that earned nothing after an earlier one earned something leaves its group and the gradient."""
     record_dir: str | None = None
-    """Folder for the tensors of every call, a file each; nothing is written when null."""
+    """Folder for what the estimator saw and returned, a file per step; null writes nothing."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -23,7 +23,8 @@ class RecOptions(OptionGroup):
     NODE = "algorithm.rec"
 
     asymre_shift: Annotated[float, Interval(gt=-math.inf, lt=math.inf), "a finite number"] = -0.1
-    """Added to the mean that `asymre_shift` takes off; below 0, answers are learned from a little more than avoided."""
+    """Added to the mean that `asymre_shift` takes off; below 0, answers are learned from a little more than avoided.
+    Above 0 bad answers count more than good ones, with which policies collapse on old data."""
     opmd_baseline: Literal["mean", "logavgexp"] = "mean"
     """Baseline of `opmd_baseline`: the group's `mean`, or `logavgexp`, between the mean and the largest return."""
     opmd_tau: Annotated[float, Interval(gt=0, lt=math.inf)] = 1.0

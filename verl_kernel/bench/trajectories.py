@@ -2,9 +2,9 @@
 """One trajectory after another: ask, extract the program, have it judged, write it down, ask again.
 
 Prompts, extraction, judging, feedback and rewards are those of the agent loop (`rollout`, `reward`), so a bench and a
-trainer's validation say the same of the same answers where their options of the gym and of the reward are the same. A
-trajectory ends with its turns, with its budget, with a prompt that has no room, or at a turn that the gym could not
-judge.
+trainer's validation say the same of the same answers where their options of the gym (a bench's are `gym=strict`) and
+of the reward are the same. A trajectory ends with its turns, with its budget, with a prompt that has no room, or at a
+turn that the gym could not judge.
 """
 
 from __future__ import annotations

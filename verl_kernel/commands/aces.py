@@ -19,6 +19,7 @@ import typer
 
 from verl_kernel.aces import outcome_table, report, weights
 from verl_kernel.aces.allocation import allocate, expected_rejections
+from verl_kernel.commands import gym_options
 from verl_kernel.data.files import check_file, writing
 from verl_kernel.data.rows import read_tasks
 from verl_kernel.env import GymOptions, Task
@@ -35,7 +36,7 @@ def command(
     trials: Annotated[int, typer.Option(min=5, max=64, help="Trials of one evaluation.")] = 5,
     inputs: Annotated[int, typer.Option(min=1, max=64, help="Inputs of each kind that candidates are run on.")] = 8,
     method: Annotated[str, typer.Option(help="c (closed form) or o (optimised).")] = "c",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: gym_options.Device = gym_options.USUAL["device"],
     seed: Annotated[int | None, typer.Option(help="Draw the same inputs in every run.")] = None,
 ) -> None:
     """Choose kinds of trials for `kernelgym.trial_choice`."""

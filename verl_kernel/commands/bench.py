@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from verl_kernel.commands import gym_options
 from verl_kernel.commands.sentences import INFRA_ERROR, INTERRUPTED
 from verl_kernel.env import GymOptions
 from verl_kernel.errors import ConfigError
@@ -67,21 +68,21 @@ def command(
     requests: Annotated[int, typer.Option(help="Requests in flight at a time.")] = 16,
     retries: Annotated[int, typer.Option(min=0, help="Further attempts at a request, with growing pauses.")] = 6,
     request_timeout: Annotated[float, typer.Option(min=1.0, help="Seconds for one answer.")] = 600.0,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: gym_options.Device = gym_options.USUAL["device"],
     baseline: Annotated[str, typer.Option(help="What times are compared with: eager, or compile on a GPU.")] = "eager",
-    num_judges: Annotated[int, typer.Option(help="Kernels judged at a time.")] = 1,
-    static_check: Annotated[str, typer.Option(help="Static gate: strict, coverage or off.")] = "coverage",
-    tolerance: Annotated[str, typer.Option(help="scaled (per dtype) or parity (allclose 1e-2).")] = "scaled",
-    float32: Annotated[str, typer.Option(help="ieee, or tf32: accept products with TF32's precision.")] = "ieee",
-    trials: Annotated[int, typer.Option(help="Correctness trials on fresh inputs.")] = 5,
-    gpu_profile: Annotated[str, typer.Option(help="Nominal GPU of the simulated clock: h100 or a100.")] = "h100",
-    compile_for: Annotated[str, typer.Option(help="On a CPU, compile launches for this GPU too, or off.")] = "sm_90",
-    memory_checks: Annotated[str, typer.Option(help="Faults in memory: refuse, record or off.")] = "refuse",
-    true_size: Annotated[str, typer.Option(help="auto: judge what is too large at reduced sizes; or off.")] = "auto",
+    num_judges: gym_options.NumJudges = gym_options.USUAL["num_judges"],
+    static_check: gym_options.StaticCheck = gym_options.USUAL["static_check"],
+    tolerance: gym_options.Tolerance = gym_options.USUAL["tolerance"],
+    float32: gym_options.Float32 = gym_options.USUAL["float32"],
+    trials: gym_options.Trials = gym_options.USUAL["correctness_trials"],
+    gpu_profile: gym_options.GpuProfile = gym_options.USUAL["gpu_profile"],
+    compile_for: gym_options.CompileFor = gym_options.USUAL["compile_for"],
+    memory_checks: gym_options.MemoryChecks = gym_options.USUAL["memory_checks"],
+    true_size: gym_options.TrueSize = gym_options.USUAL["true_size"],
     reward: Annotated[
         list[str] | None, typer.Option(help="An option of kernelgym.reward, as variant=weighted; may be repeated.")
     ] = None,
-    timeout: Annotated[float | None, typer.Option(help="Seconds for the reference, and for each kernel's run.")] = None,
+    timeout: gym_options.Timeout = None,
     self_check: Annotated[
         bool, typer.Option("--self-check", help="Only judge the references against themselves.")
     ] = False,
@@ -183,15 +184,7 @@ def _suite(given: dict[str, Any], levels: tuple[int, ...]) -> Suite:
 def _gym(given: dict[str, Any]) -> GymOptions:
     from verl_kernel.bench.session import refuse_compiled_baseline
 
-    same = (
-        *("device", "num_judges", "static_check", "tolerance", "float32", "gpu_profile", "compile_for"),
-        *("memory_checks", "true_size"),
-    )
-    chosen: dict[str, Any] = {key: given[key] for key in same}
-    chosen |= {"correctness_trials": given["trials"], "reference_mode": given["baseline"]}
-    if given["timeout"] is not None:
-        chosen |= dict.fromkeys(("reference_timeout_s", "load_timeout_s", "run_timeout_s"), given["timeout"])
-    gym = GymOptions(**chosen)
+    gym = gym_options.chosen(given)
     if gym.device == "cpu":
         refuse_compiled_baseline(gym)  # for other devices once torch is there, which knows them
     return gym

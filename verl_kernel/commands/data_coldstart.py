@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from verl_kernel.commands import gym_options
 from verl_kernel.commands.data_sources import read_levels
 from verl_kernel.commands.sentences import INTERRUPTED
 from verl_kernel.errors import ConfigError, DataError
@@ -42,10 +43,10 @@ def command(
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Of one answer; the suite's own unless given.")] = None,
     seed: Annotated[int, typer.Option(help="Of answers and of judges' inputs.")] = 0,
     requests: Annotated[int, typer.Option(help="Requests in flight at a time.")] = 16,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    num_judges: Annotated[int, typer.Option(help="Kernels judged at a time.")] = 1,
-    compile_for: Annotated[str, typer.Option(help="On a CPU, compile launches for this GPU too, or off.")] = "sm_90",
-    memory_checks: Annotated[str, typer.Option(help="Faults in memory: refuse, record or off.")] = "refuse",
+    device: gym_options.Device = gym_options.USUAL["device"],
+    num_judges: gym_options.NumJudges = gym_options.USUAL["num_judges"],
+    compile_for: gym_options.CompileFor = gym_options.USUAL["compile_for"],
+    memory_checks: gym_options.MemoryChecks = gym_options.USUAL["memory_checks"],
     keep: Annotated[str, typer.Option(help="End with the best turn (the rest is cut), or with the last.")] = "best",
     min_speedup: Annotated[float, typer.Option(min=0.0, help="Of the turn that a conversation ends with.")] = 0.0,
     per_task: Annotated[int | None, typer.Option(min=1, help="Conversations of a task at most, fastest first.")] = None,
@@ -90,15 +91,12 @@ def _run(suite: Suite, given: dict[str, Any]) -> None:
     from verl_kernel.bench.models.endpoint import Sampling
     from verl_kernel.bench.options import BenchOptions
     from verl_kernel.bench.session import Request, run_bench
-    from verl_kernel.env import GymOptions
 
     chosen = {key: given[key] for key in ("samples", "turns", "seed", "requests")}
     sampling = Sampling(given["temperature"], given["top_p"], given["max_tokens"] or suite.max_tokens)
-    gym = {key: given[key] for key in ("device", "num_judges", "compile_for", "memory_checks")}
-    true_size: Literal["auto"] = "auto"
     request = Request(
         suite, ModelChoice(given["base_url"], given["model"], given["key_variable"], given["vllm"]), given["run"],
         BenchOptions(**chosen, feedback_chars=suite.feedback_chars), sampling,
-        GymOptions(**gym, true_size=true_size),
+        gym_options.chosen(given),
     )  # fmt: skip
     run_bench(request, lambda text: typer.echo(text, err=True))

@@ -14,10 +14,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Annotated
 
 import typer
 
+from verl_kernel.commands import gym_options
 from verl_kernel.commands.sentences import INFRA_ERROR, INTERRUPTED
 from verl_kernel.commands.verdict_table import print_verdicts
 from verl_kernel.data.source_files import NotText, read_source
@@ -29,28 +30,23 @@ from verl_kernel.reporting.screen import counted, screen, with_bar
 def command(
     reference: Annotated[str, typer.Argument(metavar="REFERENCE.py", help="Program that defines the task.")],
     kernels: Annotated[list[str], typer.Argument(metavar="KERNEL.py...", help="Candidates to judge.")],
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: gym_options.Device = gym_options.USUAL["device"],
     json: Annotated[bool, typer.Option("--json", help="One EvalResult per line instead of a table.")] = False,
     seed: Annotated[int | None, typer.Option(help="Draw the same inputs in every run.")] = None,
-    static_check: Annotated[str, typer.Option(help="Static gate: strict, coverage or off.")] = "coverage",
-    tolerance: Annotated[str, typer.Option(help="scaled (per dtype) or parity (allclose 1e-2).")] = "scaled",
-    float32: Annotated[str, typer.Option(help="ieee, or tf32: accept products with TF32's precision.")] = "ieee",
-    trials: Annotated[int, typer.Option(help="Correctness trials on fresh inputs.")] = 5,
-    gpu_profile: Annotated[str, typer.Option(help="Nominal GPU of the simulated clock: h100 or a100.")] = "h100",
-    compile_for: Annotated[
-        str, typer.Option(help="On a CPU, compile launches for this GPU too: sm_90, ... or off.")
-    ] = ("sm_90"),
-    memory_checks: Annotated[str, typer.Option(help="Faults in memory: refuse, record or off.")] = "refuse",
-    num_judges: Annotated[int, typer.Option(help="Kernels judged at a time.")] = 1,
-    true_size: Annotated[str, typer.Option(help="auto: judge what is too large at reduced sizes; or off.")] = "auto",
-    timeout: Annotated[float | None, typer.Option(help="Seconds for the reference, and for each kernel's run.")] = None,
+    static_check: gym_options.StaticCheck = gym_options.USUAL["static_check"],
+    tolerance: gym_options.Tolerance = gym_options.USUAL["tolerance"],
+    float32: gym_options.Float32 = gym_options.USUAL["float32"],
+    trials: gym_options.Trials = gym_options.USUAL["correctness_trials"],
+    gpu_profile: gym_options.GpuProfile = gym_options.USUAL["gpu_profile"],
+    compile_for: gym_options.CompileFor = gym_options.USUAL["compile_for"],
+    memory_checks: gym_options.MemoryChecks = gym_options.USUAL["memory_checks"],
+    num_judges: gym_options.NumJudges = gym_options.USUAL["num_judges"],
+    true_size: gym_options.TrueSize = gym_options.USUAL["true_size"],
+    timeout: gym_options.Timeout = None,
     choose: Annotated[int, typer.Option(min=0, max=64, help="Name the kernel to keep, by so many further inputs.")] = 0,
 ) -> None:
     """Judge kernels against a reference program."""
-    options = _options(
-        *(device, static_check, tolerance, float32, trials, gpu_profile, compile_for, memory_checks),
-        *(num_judges, true_size, timeout),
-    )
+    options = gym_options.chosen(locals())
     results: list[EvalResult] = []
     logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # what matters is in the results or the error
     with _own_stdout() as out:
@@ -79,29 +75,6 @@ def _show(reference: str, results: list[EvalResult], out: IO[str], json: bool) -
     """The table, where results were not already written as lines."""
     if results and not json:
         print_verdicts(reference, results, screen(out))
-
-
-def _options(
-    device: str,
-    gate: str,
-    tolerance: str,
-    float32: str,
-    trials: int,
-    gpu_profile: str,
-    compile_for: str,
-    memory_checks: str,
-    num_judges: int,
-    true_size: str,
-    timeout: float | None,
-) -> GymOptions:
-    chosen: dict[str, Any] = {
-        "device": device, "static_check": gate, "tolerance": tolerance, "float32": float32,
-        "correctness_trials": trials, "gpu_profile": gpu_profile, "compile_for": compile_for,
-        "memory_checks": memory_checks, "num_judges": num_judges, "true_size": true_size,
-    }  # fmt: skip
-    if timeout is not None:
-        chosen |= dict.fromkeys(("reference_timeout_s", "load_timeout_s", "run_timeout_s"), timeout)
-    return GymOptions(**chosen)
 
 
 def _sentence(exc: VerlKernelError, reference: str) -> str:

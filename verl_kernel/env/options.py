@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,7 +18,11 @@ from verl_kernel.option_group import OptionGroup
 _CLOCK_BUDGETS = 16
 """How many times `run_timeout_s` the trials, ablation and clock of an ordinary evaluation take together at most."""
 
-_FILES = ("trial_choice", "reference_cache", "verdict_cache")
+STRICT: Mapping[str, Any] = {"memory_checks": "refuse", "compile_for": "sm_90", "true_size": "auto"}
+"""What `gym=strict` sets; the commands `eval`, `bench` and `data coldstart` have these defaults."""
+
+FILES = ("trial_choice", "reference_cache", "verdict_cache")
+"""Keys whose value is a path."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +38,11 @@ class GymOptions(OptionGroup):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`cpu` (docs/executor.md, simulated clock), `cuda`, or `auto`: CUDA where there is one."""
     num_judges: Annotated[int, Interval(ge=1)] = 1
+    """Judges of the pool, each of which judges one candidate at a time."""
     cpus_per_judge: Annotated[float, Interval(ge=0)] = 1.0
+    """CPUs that a judge asks Ray for."""
     gpus_per_judge: Annotated[float, Interval(ge=0)] = 0.0
+    """Share of a GPU that a judge holds, where judges are on GPUs."""
     judge_resources: Any = None
     """Further Ray resources of each judge, as in `{rack_a: 1}`, or groups of judges, as in
     `[{resources: {rack_a: 1}, num_judges: 4}, ...]`; held as `JudgeGroup`s."""
@@ -47,7 +55,7 @@ class GymOptions(OptionGroup):
     ] = "/tmp"
     """Folder where all judges of a machine lock its GPUs, whoever runs them."""
     static_check: Literal["strict", "coverage", "off"] = "coverage"
-    """`strict`, `coverage` or `off`."""
+    """How much the gate refuses by a candidate's text alone (docs/environment.md)."""
     tolerance: Literal["scaled", "parity"] = "scaled"
     """`scaled` (per dtype, relative to the reference's scale) or `parity` (allclose 1e-2, as published)."""
     strides: Literal["any", "equal"] = "any"
@@ -57,6 +65,7 @@ class GymOptions(OptionGroup):
     """`ieee`: products of float32 must be exact to float32. `tf32`: rounding errors of TF32 factors are accepted too,
     and reference and candidate run with TF32 on when timed. Expected outputs are IEEE's in either case."""
     correctness_trials: Annotated[int, Interval(ge=1)] = 5
+    """Correctness trials of a candidate, each on fresh inputs."""
     trial_choice: str | None = None
     """File of `verl-kernel aces` with numbers of trials by kind, for training on the tasks it names; null for none."""
     compile_for: Literal["off", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"] = "off"
@@ -76,6 +85,7 @@ class GymOptions(OptionGroup):
     """`auto`: a task too large to be run whole is judged at reduced sizes and timed at its own (docs/true_size.md).
     `off`: every task is run as it is. A GPU always does that."""
     reference_mode: Literal["eager", "compile"] = "eager"
+    """How the reference is timed on a GPU: as it is written, or through `torch.compile`."""
     timing: Literal["device", "latency", "kernelgym"] = "device"
     """Which of a GPU's times `speedup` and its like come from: `device` (host work hidden behind the flush of L2),
     `latency` (a cold call, host work included) or `kernelgym` (as published: warm L2). A simulated clock has one time
@@ -91,6 +101,7 @@ class GymOptions(OptionGroup):
     run_timeout_s: Annotated[float, Interval(ge=0.1)] = 20.0
     """Budget of all forwards of a candidate together."""
     reference_timeout_s: Annotated[float, Interval(ge=0.1)] = 60.0
+    """Budget of the reference: its import and all its forwards."""
     queue_size: Annotated[int, Interval(ge=1)] = 1024
     """Requests that may wait for a judge; further ones wait with their callers."""
     quarantine_after: Annotated[int, Interval(ge=1)] = 3
@@ -107,9 +118,11 @@ class GymOptions(OptionGroup):
     prefilter_judges: Annotated[int, Interval(ge=1)] = 4
     """How many such workers there are, each with `cpus_per_judge`."""
     memory_mb: Annotated[int, Interval(ge=1)] = 4096
+    """Memory that a candidate's process may take."""
     disk_mb: Annotated[int, Interval(ge=1)] = 256
     """What a candidate may write to its directory and print; a file counts as 16 kB or more."""
     max_source_kb: Annotated[int, Interval(ge=1)] = 100
+    """Longest source of a candidate."""
     require_isolation: Annotated[tuple[str, ...], "a list of names, as in [seccomp]"] = ()
     """Mechanisms without which nothing is evaluated (fails closed)."""
 
@@ -120,7 +133,7 @@ class GymOptions(OptionGroup):
                 f"kernelgym.prefilter is {self.prefilter!r} and kernelgym.device is {self.device!r}: a prefilter "
                 "spares GPUs; set the device to cuda, or the prefilter to off"
             )
-        for key in _FILES:  # a judge works in another folder than whoever wrote the recipe
+        for key in FILES:  # a judge works in another folder than whoever wrote the recipe
             if (path := getattr(self, key)) is not None:
                 object.__setattr__(self, key, str(Path(path).absolute()))
         object.__setattr__(self, "judge_resources", parse_groups(self.judge_resources, self.num_judges))

@@ -11,11 +11,12 @@ from omegaconf import DictConfig
 
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss.rec import with_eps
-from verl_kernel.loss.rec_options import CUSTOM, MODE, PRESETS, compares, options_of
+from verl_kernel.loss.rec_options import CUSTOM, MODE, PRESETS, RecOptions, compares, options_of
 from verl_kernel.loss.rec_options import NODE as REC
 from verl_kernel.loss.staleness import CORRECTION, cause_of_staleness
 from verl_kernel.loss.topr_options import NODE as NODE_OF_TOPR
 from verl_kernel.loss.topr_options import TOPR, ToprOptions
+from verl_kernel.option_group import OptionGroup
 from verl_kernel.verl_keys import find, read
 
 logger = logging.getLogger(__name__)
@@ -32,8 +33,8 @@ def check_off_policy(config: DictConfig) -> None:
         ConfigError: they do not; the message names the key and the remedy.
     """
     mode = read(config, MODE)
-    _check_node(config, REC, mode, PRESETS, CUSTOM)
-    _check_node(config, NODE_OF_TOPR, mode, [TOPR], TOPR)
+    _check_node(config, RecOptions, mode, PRESETS, CUSTOM)
+    _check_node(config, ToprOptions, mode, [TOPR], TOPR)
     if mode == TOPR:
         _check_topr(config)
     if mode in PRESETS:
@@ -53,13 +54,13 @@ def unread(node: str, mode: str, reader: str) -> ConfigError:
     )
 
 
-def _check_node(config: DictConfig, node: str, mode: str, readers: Collection[str], reader: str) -> None:
-    if find(config, node) in (None, {}):
+def _check_node(config: DictConfig, kind: type[OptionGroup], mode: str, readers: Collection[str], reader: str) -> None:
+    if not kind.is_set(find(config, kind.NODE)):
         return
     if mode not in readers:
-        raise unread(node, mode, reader)
+        raise unread(kind.NODE, mode, reader)
     if read(config, TARGET) != CLASS:
-        raise ConfigError(f"{node} is set and {TARGET} is a class that does not know it: set it to {CLASS}")
+        raise ConfigError(f"{kind.NODE} is set and {TARGET} is a class that does not know it: set it to {CLASS}")
 
 
 def _check_topr(config: DictConfig) -> None:

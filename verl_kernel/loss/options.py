@@ -27,7 +27,8 @@ class TurnCorrectionOptions(OptionGroup):
     NODE = NODE
 
     level: Literal["turn", "trajectory"] = "turn"
-    """What is rejected or weighted as a whole: a `turn` or a `trajectory`."""
+    """What is rejected or weighted as a whole: a `turn` or a `trajectory` (Eq. 6 itself, with a veto that knows its
+    sign)."""
     low: _Ratio | None = None
     """Smallest geometric mean ratio that stays; null for no bound."""
     high: _Ratio | None = None

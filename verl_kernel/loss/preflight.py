@@ -69,7 +69,7 @@ def _check_turn_corrected(config: DictConfig) -> None:
     node = find(config, NODE)
     mode = read(config, "actor_rollout_ref.actor.policy_loss.loss_mode")
     if mode != "turn_corrected":
-        if node:
+        if TurnCorrectionOptions.is_set(node):
             raise unread(NODE, mode, "turn_corrected")
         return
     options = TurnCorrectionOptions.from_node(node)

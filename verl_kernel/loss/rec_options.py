@@ -32,6 +32,19 @@ class RecOptions(OptionGroup):
     """
 
     NODE = NODE
+    LEFT_OPEN = (
+        "clip",
+        "weights",
+        "regulariser",
+        "coef",
+        "temperature",
+        "cap",
+        "eps_low",
+        "eps_high",
+        "eps_low_prime",
+        "eps_high_prime",
+        "tau",
+    )
 
     clip: Literal["none", "one_side", "two_side", "ring", "sequence"] = "none"
     """Rule by which tokens leave the loss, by their ratio; `sequence` is `one_side` by the row's geometric mean."""

@@ -28,7 +28,8 @@ class ToprOptions(OptionGroup):
     NODE = NODE
 
     ratio: Literal["sequence", "geometric", "token", "turn"] = "sequence"
-    """Whose ratio: the row's, as product (the paper's) or as geometric mean, the token's, the turn's geometric mean."""
+    """Whose ratio: the row's, as product (the paper's) or as geometric mean (which hardly ever tapers), the token's,
+    the turn's geometric mean."""
     sign: Literal["token", "turn"] = "token"
     """Whose advantage says which limits hold: the token's, or the mean over the turn (a run of ones in the mask)."""
     neg_low: _Size = 0.0

@@ -8,16 +8,19 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from verl_kernel.adaptive import AdaOptions
 from verl_kernel.env import GymOptions
-from verl_kernel.option_group import nearest, option_names
+from verl_kernel.option_group import is_constant, nearest, option_names
 from verl_kernel.reward.options import RolloutOptions
 from verl_kernel.reward.profiling import ProfilingReward
+from verl_kernel.sampler.options import PRSOptions
 
 _OPTIONS = {
     "kernelgym": (*option_names(RolloutOptions), *option_names(GymOptions)),
     "kernelgym.reward": option_names(ProfilingReward),
 }
 """Keys of nodes of ours that a recipe need not set."""
+_CONSTANTS = {f"{kind.NODE}.{key}": value for kind in (AdaOptions, PRSOptions) for key, value in kind.CONSTANTS.items()}
 
 
 def remedy(config: DictConfig, key: str, word: str) -> str:
@@ -28,6 +31,8 @@ def remedy(config: DictConfig, key: str, word: str) -> str:
         key: its full name.
         word: the override that names it.
     """
+    if key in _CONSTANTS:
+        return f"it {is_constant(_CONSTANTS[key])}"
     node, name = _deepest(config, key)
     if name in _OPTIONS.get(node, ()):
         return f"it is an option that this recipe does not set: write +{word}"

@@ -51,17 +51,23 @@ class ProfilingReward(OptionGroup):
     NODE = "kernelgym.reward"
 
     variant: Literal["sum", "weighted", "milestone"] = "sum"
-    """What a speedup is worth: `sum`, `weighted` or `milestone`."""
+    """f, what a speedup is worth: `sum` (min(speedup, speedup_cap)), `weighted` (1 where speedup >= 1 + margin) or
+    `milestone` (0.2 at 1x to 1 at 3x)."""
     speedup: Literal["point", "low"] = "low"
     """Which speedup: `low` (the lower end of its interval; unknown in a measured record without one) or `point`."""
     scale: _Amount = 0.5
+    """Factor of the sum r = scale * (correct_weight + speedup_weight * f(speedup) + coverage_weight * coverage), which
+    a correct kernel earns: 0.5 in the released recipe, 1.0 in the paper's Eq. 8."""
     speedup_cap: _Amount = 3.0
     """Speedup beyond which `sum` earns nothing more."""
     margin: _Amount = 0.01
     """By how much a candidate must beat the reference for `weighted` to count it as faster."""
     correct_weight: _Amount = 1.0
+    """What it is worth that a kernel is correct."""
     speedup_weight: _Amount = 1.0
+    """Factor of f(speedup)."""
     coverage_weight: _Amount = 1.0
+    """Factor of the coverage."""
     coverage: Literal["time", "number"] = "time"
     """`time` (share of device time in the candidate's own kernels) or `number` (share of launches)."""
     decoy_penalty: _Amount = 0.0
@@ -69,6 +75,7 @@ class ProfilingReward(OptionGroup):
     uncompiled_penalty: _Amount = 0.0
     """Taken where there was no program, or the gate, the import or Triton refused it."""
     incorrect_penalty: _Amount = 0.0
+    """Taken from wrong answers."""
     failure_penalty: _Amount = 0.0
     """Taken from candidates that raised, crashed, timed out or ran out of memory."""
     slow_penalty: _Amount = 0.0

@@ -20,6 +20,7 @@ from verl_kernel.reward.record import TurnRecord, judging_cost
 from verl_kernel.rollout.prompt_names import PROMPT_NAME
 from verl_kernel.sampler.groups import has_zero_variance, prompt_of
 from verl_kernel.sampler.kernel_metrics import maximum, mean
+from verl_kernel.sampler.options import GROUP_STD
 from verl_kernel.sampler.refill import RefillingReplayBuffer
 from verl_kernel.sampler.rows import Row, fields_of
 
@@ -45,7 +46,7 @@ class AdaptiveReplayBuffer(RefillingReplayBuffer):
             return {}
         if state.options.in_rounds:
             missing = {prompt_of(row.key) for row in rows} - state.pools.keys()
-            metrics = pool_metrics(list(state.pools.values()), self.options.group_std)
+            metrics = pool_metrics(list(state.pools.values()), GROUP_STD)
             return metrics | {"ada/missing_pools": float(len(missing))}
         return _count(batch, rows, step, state) | _cost([turn for row in rows for turn in row.turns], len(rows))
 

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Interval
 
@@ -12,6 +13,8 @@ from verl_kernel.errors import ConfigError
 from verl_kernel.option_group import OptionGroup
 
 NODE = "trainer.v1.sampler.sampler_kwargs"
+GROUP_STD = 1e-3
+"""Standard deviation of a turn's rewards within a prompt up to which they are the same."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +26,15 @@ class PRSOptions(OptionGroup):
     """
 
     NODE = NODE
+    CONSTANTS: ClassVar[Mapping[str, float]] = {"group_std": GROUP_STD}
 
     enabled: bool = True
-    """Whether turns are rejected; the kernel metrics are reported either way."""
+    """Whether turns are rejected (profiling-based rejection sampling): a correct one is kept with probability
+    clip((coverage - threshold) / width, 0, 1). The kernel metrics are reported either way."""
     level: Literal["turn", "trajectory"] = "turn"
     """`turn`: each turn has its own draw; `trajectory`: all turns of a trajectory share one."""
     key: Literal["time_coverage", "number_coverage"] = "time_coverage"
-    """`time_coverage` or `number_coverage`."""
+    """Which coverage decides."""
     threshold: Annotated[float, Interval(ge=0, le=1)] = 0.3
     """Coverage at and below which a correct turn is rejected for certain."""
     width: Annotated[float, Interval(ge=0, le=1)] = 0.1
@@ -37,24 +42,24 @@ class PRSOptions(OptionGroup):
     speedup_threshold: Annotated[float, Interval(ge=0, le=1e6)] | None = None
     """Sure speedup (the lower end of its interval) from which a turn is kept whatever its coverage; null: none."""
     seed: int = 0
+    """Seed of the draws."""
     group_filter: Literal["none", "drop", "refill"] = "none"
-    """What becomes of prompts whose rollouts all earned the same: `none`, `drop`, or `refill` with other prompts."""
+    """What becomes of prompts whose rollouts all earned the same in every turn: `none` keeps them, `drop` takes them
+    out of the batch, `refill` replaces them (in sync with data.gen_batch_size=1)."""
     group_spread: Literal["turns", "last_turn"] = "turns"
     """Which rewards of a prompt's rollouts must differ: those of some turn (`turns`), or of the `last_turn`."""
-    group_std: Annotated[float, Interval(ge=0, le=1e6)] = 1e-3
-    """Standard deviation of a turn's rewards within a prompt up to which they are the same."""
     group_refills: Annotated[int, Interval(ge=1)] = 3
     """Prompts that `refill` may replace in a step, in batches; later ones stay, so that a step ends."""
     group_carry_over: bool = False
-    """Whether prompts that `refill` made beyond the batch are kept for the next step instead of thrown away."""
+    """Whether prompts that `refill` made beyond the batch are kept for the next step, one update old (in sync)."""
     allow_narrow_band: bool = False
     """Whether a mismatch band within 1 % of 1 may judge samples of older weights; read before the start."""
     poll_interval_s: Annotated[float, Interval(ge=0.01, le=60)] = 2.0
     """How long the trainer sleeps between two looks for finished rollouts."""
     record_dir: str | None = None
-    """Folder for `sample_log`, a file per step; nothing is written when null."""
+    """Folder for the sampled trajectories with every turn's verdict, a file per step; null writes nothing."""
     best_kernels: str | None = None
-    """File for `kernel_log`; nothing is written when null."""
+    """File for the best kernels of the run, a line for each that beats its task's earlier ones; null writes nothing."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

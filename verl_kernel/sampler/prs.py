@@ -32,7 +32,7 @@ from verl_kernel.sampler.batch_metrics import gradient_metrics, selection_metric
 from verl_kernel.sampler.groups import prompt_of, zero_variance_prompts
 from verl_kernel.sampler.kernel_log import KernelLog
 from verl_kernel.sampler.kernel_metrics import kernel_metrics
-from verl_kernel.sampler.options import PRSOptions
+from verl_kernel.sampler.options import GROUP_STD, PRSOptions
 from verl_kernel.sampler.rejection import Verdict, judge_turns, prs_metrics
 from verl_kernel.sampler.rows import Row, check_markers, keep_rows, punched_mask, read_rows, write_masks, write_neutral
 from verl_kernel.sampler.sample_log import SampleLog
@@ -112,7 +112,7 @@ class PRSReplayBuffer(AdaptiveReplayBuffer):
     ) -> tuple[tq.KVBatchMeta, list[Row], dict[str, float]]:
         """Report the share of zero-variance groups and drop them where asked to, unless none would be left."""
         options = self.options
-        flat = zero_variance_prompts(((row.key, row.turns) for row in rows), options.group_std, options.group_spread)
+        flat = zero_variance_prompts(((row.key, row.turns) for row in rows), GROUP_STD, options.group_spread)
         metrics = {"groups/flat_fraction": sum(flat.values()) / len(flat)} if any(row.turns for row in rows) else {}
         if options.group_filter != "drop":
             return batch, rows, metrics
@@ -137,7 +137,7 @@ class PRSReplayBuffer(AdaptiveReplayBuffer):
         if self._sample_log is not None:
             before = [row.mask for row in rows]
             self._sample_log.write(step, batch, [row.turns for row in rows], verdicts, (before, masks))
-        return metrics | gradient_metrics(rows, verdicts, self.options.group_std)
+        return metrics | gradient_metrics(rows, verdicts, GROUP_STD)
 
     def _neutralise(
         self,

@@ -17,7 +17,7 @@ import transfer_queue as tq
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from verl_kernel.sampler.groups import compared_rewards, prompt_of, zero_variance_prompts
-from verl_kernel.sampler.options import PRSOptions
+from verl_kernel.sampler.options import GROUP_STD, PRSOptions
 from verl_kernel.sampler.rows import is_unjudged, turns_of
 
 
@@ -81,7 +81,7 @@ class RefillingReplayBuffer(ReplayBuffer):  # type: ignore[misc]
         turns = {key: turns_of(entry) for key, entry in entries if not is_unjudged(entry)}
         spread = self.options.group_spread
         earned = {prompt_of(key): sum(compared_rewards(row, spread)) for key, row in turns.items()}
-        flat = zero_variance_prompts(turns.items(), self.options.group_std, spread)
+        flat = zero_variance_prompts(turns.items(), GROUP_STD, spread)
         return {uid: earned[uid] if flat.get(uid) else None for uid in map(prompt_of, keys)}
 
     def _evict_terminal_groups(self, *args: Any, **kwargs: Any) -> tuple[set[str], int, int, dict[str, Any]]:

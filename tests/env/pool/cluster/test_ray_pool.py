@@ -18,15 +18,17 @@ from verl_kernel.env.pool.local import LocalPool
 from verl_kernel.env.pool.stats import PoolStats
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
+from verl_kernel.errors import ConfigError
 
 pytestmark = pytest.mark.ray
+MADE_FROM = replace(OPTIONS, queue_size=3)
 SLEEPER = candidate("import time; time.sleep(0.5)\nreturn self.right(x, y)")
 
 
 @pytest.fixture(scope="module")
 def gym():
     pytest.importorskip("ray")
-    with ray_gym(replace(OPTIONS, queue_size=3), "test", seed=5) as gym:
+    with ray_gym(MADE_FROM, "test", seed=5) as gym:
         yield gym
 
 
@@ -58,9 +60,26 @@ def test_one_name_is_one_pool_and_handles_travel(gym):
 
     copy = pickle.loads(pickle.dumps(gym))
     before = copy.stats().evaluations
-    answers = ray.get([elsewhere.remote(gym), elsewhere.remote(KernelGym.connect(OPTIONS, name="test"))])
+    answers = ray.get([elsewhere.remote(gym), elsewhere.remote(KernelGym.connect(MADE_FROM, name="test"))])
     assert answers == [("there", 2)] * 2
     assert gym.stats().evaluations - before <= 1  # the same source for the same task is judged once
+
+
+def test_a_pool_refuses_a_caller_with_other_options(gym):
+    text = r"'test' was made from other options \(kernelgym.memory_checks is 'off' there and 'refuse' here\): connect"
+    with pytest.raises(ConfigError, match=text):
+        KernelGym.connect(replace(MADE_FROM, memory_checks="refuse"), name="test")
+
+
+def test_a_pool_refuses_a_caller_with_another_seed(gym):
+    with pytest.raises(ConfigError, match="seed is 5 there and 6 here"):
+        KernelGym.connect(MADE_FROM, name="test", seed=6)
+
+
+def test_a_relative_path_is_the_same_from_every_folder(gym, tmp_path, monkeypatch):
+    with KernelGym.connect(replace(MADE_FROM, num_judges=1, reference_cache="kept"), name="folder"):
+        monkeypatch.chdir(tmp_path)
+        KernelGym.connect(replace(MADE_FROM, num_judges=1, reference_cache="kept"), name="folder")
 
 
 def test_a_full_queue_makes_callers_wait(gym):

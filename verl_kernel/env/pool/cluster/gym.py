@@ -35,8 +35,14 @@ class KernelGym:
 
     @classmethod
     def connect(cls, options: GymOptions, name: str = "kernelgym", seed: int | None = None) -> KernelGym:
-        """The pool called `name`, made from `options` if there is none yet."""
-        return cls(options, name, seed)
+        """Return a handle on the pool called `name`, made from `options` if there is none yet.
+
+        Raises:
+            ConfigError: the pool was made from other options, or with another seed than a `seed` that is given.
+        """
+        gym = cls(options, name, seed)
+        gym._agree()
+        return gym
 
     def __reduce__(self) -> tuple[Callable[..., KernelGym], tuple[Any, ...]]:
         return KernelGym, (self._options, self._name, self._seed)
@@ -143,6 +149,21 @@ class KernelGym:
             return ray.get(getattr(self._router, method).options(concurrency_group=CONTROL).remote(*args))
         except ray.exceptions.RayTaskError as exc:
             raise cause_of(exc) from None
+
+    def _agree(self) -> None:
+        """Ask the pool whether it was made from these options; one that is gone is made from them by the first call."""
+        from ray.exceptions import ActorUnschedulableError, RayActorError, RayTaskError
+
+        from verl_kernel.env.pool.cluster.judge import cause_of
+        from verl_kernel.env.pool.cluster.router import CONTROL
+
+        asked = self._router.agree.options(concurrency_group=CONTROL).remote(self._options, self._seed)
+        try:
+            asked.future().result()  # ray.get warns in the actors in which verl makes its agent loops
+        except RayTaskError as exc:
+            raise cause_of(exc) from None
+        except (RayActorError, ActorUnschedulableError):
+            pass
 
     async def _come_back(self) -> None:
         """Wait until Ray has restarted the router, or make a new one."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -16,7 +17,7 @@ from ray.util.metrics import Counter, Gauge, Histogram
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from verl_kernel.env.judge_groups import JudgeGroup
-from verl_kernel.env.options import GymOptions
+from verl_kernel.env.options import FILES, GymOptions
 from verl_kernel.env.pool.cluster.judge import RemoteJudge
 from verl_kernel.env.pool.dispatcher import Dispatcher, Observer, Prefilter, prefilter_options
 from verl_kernel.env.pool.event_loop import LoopThread
@@ -24,6 +25,7 @@ from verl_kernel.env.pool.stats import Outcome, PoolStats
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult
 from verl_kernel.errors import ConfigError
+from verl_kernel.option_group import option_names
 
 # A pool's figures for Ray's metrics endpoint (Prometheus), tagged with the pool's name.
 
@@ -126,6 +128,7 @@ class Router:
     def __init__(self, options: GymOptions, seed: int | None, name: str) -> None:
         if ray.get_runtime_context().was_current_actor_reconstructed:
             _LOG.warning("the pool %s was lost and begins again with new judges and an empty memory", name)
+        self._options, self._seed, self._name = options, seed, name
         self._judges = _make_judges(options, seed)
         prefilter = None
         if options.prefilter != "off":
@@ -136,6 +139,22 @@ class Router:
     async def start(self) -> None:
         """Let the judges start."""
         await self._loop.run(self._dispatcher.start())
+
+    async def agree(self, options: GymOptions, seed: int | None) -> None:
+        """Refuse a caller whose options are not those that the pool was made from.
+
+        Raises:
+            ConfigError: they are not; names the keys.
+        """
+        there, here = _compared(self._options), _compared(options)
+        if seed is not None:
+            there["seed"], here["seed"] = self._seed, seed
+        others = [f"{key} is {there[key]!r} there and {here[key]!r} here" for key in here if here[key] != there[key]]
+        if others:
+            raise ConfigError(
+                f"the pool {self._name!r} was made from other options ({'; '.join(others)}): connect with the same "
+                "ones, or give the pool another name"
+            )
 
     async def judge(self, request: EvalRequest, lost: int) -> EvalResult:
         """Judge one candidate; `lost` attempts at it went down with a router before."""
@@ -163,6 +182,13 @@ class Router:
         nodes = () if node is None else find_nodes(node)
         judges = () if judge is None else find_judge(judge, len(self._judges))
         return await self._loop.run(self._dispatcher.drain(nodes, judges, on))
+
+
+def _compared(options: GymOptions) -> dict[str, Any]:
+    """What callers must agree on, by key: files by their names alone, as every process has a folder of its own."""
+    values = {key: getattr(options, key) for key in option_names(GymOptions)}
+    files = {key: Path(values[key]).name for key in FILES if values[key] is not None}
+    return {f"{options.NODE}.{key}": value for key, value in {**values, **files}.items()}
 
 
 def _make_judges(options: GymOptions, seed: int | None) -> list[RemoteJudge]:

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of commands that are options of the gym: names, words and defaults are those of its class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, get_args, get_type_hints
+
+import typer
+
+from verl_kernel.env.options import STRICT, GymOptions
+from verl_kernel.option_group import option_names
+
+_RENAMED = {"trials": "correctness_trials", "baseline": "reference_mode"}
+_HINTS = get_type_hints(GymOptions)
+
+
+USUAL: Mapping[str, Any] = {**GymOptions.in_recipes(), **STRICT}
+"""What each option of the gym is unless it is given: what `gym=strict` says."""
+
+
+def _words(key: str, text: str) -> Any:
+    """An option with its words; `off` comes last."""
+    words = sorted(get_args(_HINTS[key]), key="off".__eq__)
+    return typer.Option(help=text.format(f"{', '.join(words[:-1])} or {words[-1]}"))
+
+
+Device = Annotated[str, _words("device", "Where kernels run: {}.")]
+StaticCheck = Annotated[str, _words("static_check", "Static gate: {}.")]
+Tolerance = Annotated[str, typer.Option(help="scaled (per dtype) or parity (allclose 1e-2).")]
+Float32 = Annotated[str, typer.Option(help="ieee, or tf32: accept products with TF32's precision.")]
+Trials = Annotated[int, typer.Option(help="Correctness trials on fresh inputs.")]
+GpuProfile = Annotated[str, _words("gpu_profile", "Nominal GPU of the simulated clock: {}.")]
+CompileFor = Annotated[str, _words("compile_for", "On a CPU, compile launches for this GPU too: {}.")]
+MemoryChecks = Annotated[str, _words("memory_checks", "Faults in memory: {}.")]
+NumJudges = Annotated[int, typer.Option(help="Kernels judged at a time.")]
+TrueSize = Annotated[str, typer.Option(help="auto: judge what is too large at reduced sizes; or off.")]
+Timeout = Annotated[float | None, typer.Option(help="Seconds for the reference, and for each kernel's run.")]
+
+
+def chosen(given: Mapping[str, Any]) -> GymOptions:
+    """Return the gym that a command's arguments ask for; what it has no argument for is as in `gym=strict`.
+
+    Raises:
+        ConfigError: a value is out of its range.
+    """
+    named = {_RENAMED.get(key, key): value for key, value in given.items()}
+    values = {**STRICT, **{key: named[key] for key in option_names(GymOptions) if key in named}}
+    if given.get("timeout") is not None:
+        values |= dict.fromkeys(("reference_timeout_s", "load_timeout_s", "run_timeout_s"), given["timeout"])
+    return GymOptions(**values)
