@@ -46,7 +46,7 @@ _HOMES = {
     "PoolStats": "pool.stats",
     "Task": "task",
     "Timing": "result",
-    "TrialChoice": "judge.trials.choice",
+    "TrialChoice": "judge.trials.plan",
     "Trials": "result",
     "TrueSize": "result",
     "check": "static_check",
