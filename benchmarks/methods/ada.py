@@ -27,6 +27,7 @@ from quickstart_play import CachedPool, Prompt, Rollouts, joined, load_model, lo
 from recipe_update import Learner, composed, repeated
 
 from verl_kernel.adaptive import AdaOptions, Counts, Pool, budgets, run_state
+from verl_kernel.adaptive.options import PRIOR
 from verl_kernel.env import EvalResult
 from verl_kernel.sampler.groups import has_zero_variance
 
@@ -35,7 +36,7 @@ CALLS, EVALUATIONS = 640, 4
 PROMPTS, GROUP = 8, 8
 SEEDS = (0, 1, 2)
 FLAT = 1e-3
-"""Standard deviation of rewards up to which a group has no gradient, as `sampler_kwargs.group_std`."""
+"""Standard deviation of rewards up to which a group has no gradient, as `sampler.options.GROUP_STD`."""
 REFILLS = 3
 """Batches of fresh prompts that `refill` asks for in a step."""
 
@@ -182,7 +183,7 @@ def run(arm: str, seed: int, folder: Path, prompts: list[Prompt], judges: Cached
     learner = Learner(load_model(folder), recipe)
     order = list(prompts)
     random.Random(seed).shuffle(order)
-    counts = Counts(options.decay, options.prior_positive, options.prior_negative)
+    counts = Counts(options.decay, PRIOR, PRIOR)
     scene = Scene(
         learner.model, judges, tokenizer.eos_token_id, order, torch.Generator().manual_seed(seed), random.Random(seed),
         options, counts,
