@@ -40,7 +40,7 @@ class TrlooOptions(OptionGroup):
     mask_void_turn: bool = False
     """Whether a turn that earned nothing after an earlier one earned something leaves its group and the gradient."""
     record_dir: str | None = None
-    """Folder for the tensors of every call, a file each; nothing is written when null."""
+    """Folder for `batch_log`, a file per call; nothing is written when null."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
