@@ -11,8 +11,9 @@ from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.workers.config import ActorConfig
 
 import verl_kernel.plugin  # noqa: F401  registers the losses
-from verl_kernel.loss import PRESETS, TOPR
 from verl_kernel.loss.config import KernelPolicyLossConfig
+from verl_kernel.loss.rec_options import PRESETS
+from verl_kernel.loss.topr_options import TOPR
 
 OURS = [*PRESETS, TOPR]
 

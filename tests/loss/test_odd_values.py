@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
 
 from tests.loss.cases import OURS, Batch, actor, random_batch
-from tests.loss.test_pairwise import INDEX
 from verl_kernel.loss.options import TurnCorrectionOptions
-from verl_kernel.loss.pairwise import pairwise_advantages, pairwise_loss
-from verl_kernel.loss.turn_ratios import judge
+from verl_kernel.loss.turn_corrected import judge
 
 SEEDS = st.integers(0, 10**6)
 ODD = st.sampled_from([math.nan, math.inf, -math.inf])
@@ -96,21 +94,3 @@ def test_a_turn_whose_ratio_is_no_number_is_rejected_and_weighs_nothing(weights:
     found = judge(ratios, mask, TurnCorrectionOptions(low=0.9, high=1.1, weights=weights))
     assert found.kept.tolist() == [False, True]
     assert found.weights.tolist() == [[0.0, 0.0, 0.0, 1.0]]
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@given(seed=SEEDS, value=ODD)
-def test_pairwise_opmd_bears_half_precision_and_what_stands_outside(
-    dtype: torch.dtype, seed: int, value: float
-) -> None:
-    batch = random_batch(seed, spread=60.0)
-    log_prob, old, advantages, _ = tensors_of(batch, dtype)
-    odd, scores = (torch.where(batch.mask, one, value) for one in (log_prob, old)), advantages[:, 0]
-    policy, behaviour = (one.requires_grad_() for one in odd)
-    loss = pairwise_loss(policy, behaviour, scores, batch.mask, INDEX, 0.5)
-    (gradient,) = torch.autograd.grad(loss, policy)
-    clean = tuple(torch.where(batch.mask, one.float(), 0) for one in (log_prob, old))
-    expected = pairwise_loss(*clean, scores.float(), batch.mask, INDEX, 0.5)
-    assert loss.isfinite() and loss.item() == pytest.approx(expected.item())
-    assert gradient.isfinite().all() and not gradient[~batch.mask].any()
-    assert pairwise_advantages(policy, behaviour, scores, batch.mask, INDEX, 0.5).isfinite().all()

@@ -15,7 +15,7 @@ from verl.protocol import DataProto
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 
 from verl_kernel.loss.options import TurnCorrectionOptions
-from verl_kernel.loss.turn_ratios import judge
+from verl_kernel.loss.turn_corrected import judge
 
 GENERATED = torch.tensor([[1, 1, 0, 1, 1, 1, 0, 1]])
 TURNS = ((0, 2), (3, 6), (7, 8))

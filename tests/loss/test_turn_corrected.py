@@ -20,8 +20,7 @@ import verl_kernel.plugin  # noqa: F401  registers the loss
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss.options import TurnCorrectionOptions
 from verl_kernel.loss.preflight import check_mismatch
-from verl_kernel.loss.turn_corrected import correction_metrics
-from verl_kernel.loss.turn_ratios import judge
+from verl_kernel.loss.turn_corrected import correction_metrics, judge
 
 MASK = torch.tensor([[1, 1, 0, 1, 1], [1, 1, 0, 1, 0]])
 FINE = torch.zeros(2, 5)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss.options import NODE, TurnCorrectionOptions
-from verl_kernel.loss.turn_corrected import correction_metrics
-from verl_kernel.loss.turn_ratios import judge
+from verl_kernel.loss.turn_corrected import correction_metrics, judge
 
 MRS = {"low": 0.999, "high": 1.001, "veto": 1e-4}
 

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from verl_kernel.errors import DataError
 from verl_kernel.figures.best import Rank, rank
 from verl_kernel.figures.record import Record
+from verl_kernel.files import replacing
 
 _TITLE = "# A Triton kernel that verl-kernel has verified."
 _ORIGIN = "# Where it comes from:"
@@ -105,9 +106,8 @@ def _write(path: Path, provenance: Provenance, code: str) -> tuple[Written, str]
     what, why = _decide(_text(path), provenance)
     if what in ("written", "replaced"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_bytes(text)
-        part.replace(path)
+        with replacing(path) as part:
+            part.write_bytes(text)
     return what, why
 
 

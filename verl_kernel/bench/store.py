@@ -24,6 +24,7 @@ from verl_kernel.bench.run_files import HEADER, TASKS, TURNS, read_header, read_
 from verl_kernel.bench.suites import Suite, SuiteItem
 from verl_kernel.env import EvalStatus
 from verl_kernel.errors import ConfigError, DataError, StorageError
+from verl_kernel.files import replacing
 
 _SYNC_S = 5.0
 Place = tuple[str, int]
@@ -176,15 +177,10 @@ def as_written(turn: BenchTurn) -> BenchTurn:
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file that is never seen in part; raises OSError."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(path) as part, part.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _by_place(turns: Iterable[BenchTurn]) -> tuple[dict[Place, list[BenchTurn]], dict[Place, BenchTurn]]:

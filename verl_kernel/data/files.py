@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from verl_kernel.errors import ConfigError, DataError, StorageError, VerlKernelError
+from verl_kernel.files import replacing
 
 _MAGIC = b"PAR1"
 """The first and the last four bytes of a parquet file."""
@@ -78,16 +79,12 @@ def writing(path: Path, option: str = "--out") -> Iterator[Path]:
         raise ConfigError(f"{option} {path} is a folder: name a file in it, as in {path / 'tasks.parquet'}")
     if file := _file_at(path.parent):
         raise ConfigError(f"{option} {path} cannot be written, {file} is a file: name another folder")
-    part = path.with_name(f"{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield part
-        part.replace(path)
+        with replacing(path) as part:
+            yield part
     except OSError as exc:
         raise _told(exc, path, option) from exc
-    finally:
-        with suppress(OSError):
-            part.unlink()
 
 
 def check_file(path: Path, option: str = "--out") -> None:

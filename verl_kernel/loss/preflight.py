@@ -1,21 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the switches of mismatch correction and policy loss fit each other, asked before anything starts."""
+"""Whether the switches of mismatch correction and policy loss fit each other, asked before anything starts.
+
+Three questions: a correction has log-probabilities to compare; a loss for off-policy data gets the policy it compares
+with, and its options the loss they are for; and no rejection takes staleness for mismatch. The last: verl computes
+log pi_train once, by the weights of the step that trains on a sample. Where those are newer than the weights that
+generated it, pi_train / pi_rollout holds the updates in between, and a band as narrow as MRS's rejects rows for them.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Collection, Iterator
+from types import SimpleNamespace
 
 from omegaconf import DictConfig
 
 from verl_kernel.errors import ConfigError
-from verl_kernel.loss.off_policy import check_off_policy, unread
 from verl_kernel.loss.options import NODE, TurnCorrectionOptions
-from verl_kernel.loss.staleness import CORRECTION, check_staleness
-from verl_kernel.option_group import in_words
+from verl_kernel.loss.rec import with_eps
+from verl_kernel.loss.rec_options import CUSTOM, MODE, PRESETS, RecOptions, compares, options_of
+from verl_kernel.loss.rec_options import NODE as REC
+from verl_kernel.loss.topr_options import NODE as NODE_OF_TOPR
+from verl_kernel.loss.topr_options import TOPR, ToprOptions
+from verl_kernel.option_group import OptionGroup, in_words
 from verl_kernel.verl_keys import find, read
 
+logger = logging.getLogger(__name__)
+_ACTOR = "actor_rollout_ref.actor"
+TARGET = "actor_rollout_ref.actor.policy_loss._target_"
+CLASS = "verl_kernel.loss.config.KernelPolicyLossConfig"
+CORRECTION = "algorithm.rollout_correction"
+SAMPLER = "trainer.v1.sampler.sampler_kwargs"
+REMEDY = f"set {CORRECTION}.bypass_mode=true and no other correction, as mismatch=bypass does"
 UNCUT = math.exp(20)
 """verl cuts token ratios here itself."""
+NARROW = 0.01
+"""Distance from 1 within which a bound on a mean ratio rejects rows for an update alone."""
 
 
 def check_mismatch(config: DictConfig) -> None:
@@ -67,10 +88,10 @@ def _ask_verl(config: DictConfig, key: str) -> None:
 
 def _check_turn_corrected(config: DictConfig) -> None:
     node = find(config, NODE)
-    mode = read(config, "actor_rollout_ref.actor.policy_loss.loss_mode")
+    mode = read(config, MODE)
     if mode != "turn_corrected":
         if TurnCorrectionOptions.is_set(node):
-            raise unread(NODE, mode, "turn_corrected")
+            raise _unread(NODE, mode, "turn_corrected")
         return
     options = TurnCorrectionOptions.from_node(node)
     if options.level == "turn" and find(config, "kernelgym.max_turns") == 1:
@@ -104,3 +125,126 @@ def _check_ratios(config: DictConfig) -> None:
             f"{CORRECTION}.rollout_rs holds {tokens[0].strip()}, which cuts turns into pieces that turn_corrected "
             f"would take for turns: leave it out, or use {NODE}.veto"
         )
+
+
+def check_off_policy(config: DictConfig) -> None:
+    """Options belong to the chosen loss and parse, and `old_log_prob` is the policy that the loss needs.
+
+    Raises:
+        ConfigError: they do not; the message names the key and the remedy.
+    """
+    mode = read(config, MODE)
+    _check_node(config, RecOptions, mode, PRESETS, CUSTOM)
+    _check_node(config, ToprOptions, mode, [TOPR], TOPR)
+    if mode == TOPR:
+        _check_topr(config)
+    if mode in PRESETS:
+        options = with_eps(options_of(mode, find(config, REC)), SimpleNamespace(**_clip_range(config)))
+        if compares(options):
+            _check_rec(config, mode)
+        if options.regulariser in ("k2", "k2_sequence"):
+            _warn_of_no_pull(config, mode)
+
+
+def _unread(node: str, mode: str, reader: str) -> ConfigError:
+    """The error for options of a loss that is not chosen, `reader`; most often two presets choose one each."""
+    return ConfigError(
+        f"{node} is set and {MODE} is {mode}, which does not read it: where a method=... and mismatch=turn_mrs (or "
+        "turn_tis) choose a loss each, keep one, with mismatch=bypass or with method=dr_kernel; otherwise set the loss "
+        f"to {reader}, or remove the node (on the command line with ~{node})"
+    )
+
+
+def _check_node(config: DictConfig, kind: type[OptionGroup], mode: str, readers: Collection[str], reader: str) -> None:
+    if not kind.is_set(find(config, kind.NODE)):
+        return
+    if mode not in readers:
+        raise _unread(kind.NODE, mode, reader)
+    if read(config, TARGET) != CLASS:
+        raise ConfigError(f"{kind.NODE} is set and {TARGET} is a class that does not know it: set it to {CLASS}")
+
+
+def _check_topr(config: DictConfig) -> None:
+    ToprOptions.from_node(find(config, NODE_OF_TOPR))
+    if not _bypassed(config):
+        raise ConfigError(
+            f"{CORRECTION}.bypass_mode is not true and {MODE} is {TOPR}, which weighs answers by the policy that "
+            f"generated them: {REMEDY}"
+        )
+
+
+def _check_rec(config: DictConfig, mode: str) -> None:
+    """On fresh samples the trainer's own old_log_prob is as good; on older ones it hides how far the policy went."""
+    cause = cause_of_staleness(config)
+    if cause is not None and not _bypassed(config):
+        raise ConfigError(
+            f"{CORRECTION}.bypass_mode is not true, {MODE} is {mode}, and {cause}: samples of older weights would be "
+            f"compared with the newest ones instead of those that generated them, so {REMEDY}"
+        )
+
+
+def _warn_of_no_pull(config: DictConfig, mode: str) -> None:
+    """Old log-probabilities that the trainer makes itself are those of its first update: the ratio is 1 there."""
+    batch, mini, epochs = (
+        read(config, key) for key in ("data.train_batch_size", f"{_ACTOR}.ppo_mini_batch_size", f"{_ACTOR}.ppo_epochs")
+    )
+    if not _bypassed(config) and cause_of_staleness(config) is None and batch <= mini and epochs == 1:
+        logger.warning(
+            "%s is %s, whose pull towards the old policy is 0 here: a batch is one mini-batch (%s.ppo_mini_batch_size "
+            "is %s), so every ratio is 1; set mismatch=bypass, or make mini-batches smaller",
+            *(MODE, mode, _ACTOR, mini),
+        )
+
+
+def _clip_range(config: DictConfig) -> dict[str, float | None]:
+    return {key: find(config, f"{_ACTOR}.{key}") for key in ("clip_ratio", "clip_ratio_low", "clip_ratio_high")}
+
+
+def _bypassed(config: DictConfig) -> bool:
+    return bool(read(config, f"{CORRECTION}.bypass_mode"))
+
+
+def check_staleness(config: DictConfig) -> None:
+    """Samples of older weights are not judged by a narrow band, unless that is asked for.
+
+    Raises:
+        ConfigError: they would be; the message names the preset to use.
+    """
+    cause = cause_of_staleness(config)
+    if cause is None or find(config, f"{SAMPLER}.allow_narrow_band"):
+        return
+    for key, bound in (*_row_bounds(config), *_turn_bounds(config)):
+        if abs(bound - 1) < NARROW:
+            raise ConfigError(
+                f"{key} holds the bound {bound:.6g} and {cause}, so samples of older weights are trained on and every "
+                "update would count as mismatch: set mismatch=stale_tis (or stale_clip), or "
+                f"{SAMPLER}.allow_narrow_band=true to reject them nevertheless"
+            )
+
+
+def cause_of_staleness(config: DictConfig) -> str | None:
+    """The switch by which samples may be older than the weights they train, in words; None where they cannot be."""
+    mode = read(config, "trainer.v1.trainer_mode")
+    if find(config, f"{SAMPLER}.group_carry_over"):
+        return f"{SAMPLER}.group_carry_over is true"
+    ahead = find(config, f"trainer.v1.{mode}.num_warmup_batches")
+    if mode != "sync" and ahead:
+        return f"trainer.v1.{mode}.num_warmup_batches is {ahead}"
+    return None
+
+
+def _row_bounds(config: DictConfig) -> Iterator[tuple[str, float]]:
+    """Bounds of verl's rules on mean ratios."""
+    rule = find(config, CORRECTION) or {}
+    names = [name.strip() for name in str(rule.get("rollout_rs") or "").split(",")]
+    specs = [spec.strip() for spec in str(rule.get("rollout_rs_threshold")).split(",")]
+    # verl shares a single threshold among all rules.
+    for name, spec in zip(names, specs * len(names) if len(specs) == 1 else specs, strict=False):
+        if name == "seq_mean_k1":
+            yield from ((f"{CORRECTION}.rollout_rs_threshold", float(bound)) for bound in spec.split("_"))
+
+
+def _turn_bounds(config: DictConfig) -> Iterator[tuple[str, float]]:
+    """Bounds of `turn_corrected`."""
+    node = find(config, NODE) or {}
+    yield from ((f"{NODE}.{key}", float(node[key])) for key in ("low", "high") if node.get(key) is not None)

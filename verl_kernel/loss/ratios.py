@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import torch
 
-from verl_kernel.loss.turn_ratios import number_segments
-
 LIMIT = 20.0
 """Log-ratios are cut here on both sides before the exponential, as in verl's own losses."""
 
@@ -37,6 +35,20 @@ def log_ratio_at(level: str, log_ratio: torch.Tensor, mask: torch.Tensor) -> tor
     if level != "sequence":
         whole = whole / segment_sum(torch.ones_like(log_ratio), mask, level).clamp_min(1)
     return whole.clamp(-LIMIT, LIMIT)
+
+
+def number_segments(mask: torch.Tensor, level: str) -> tuple[torch.Tensor, int]:
+    """Number the turns or trajectories that have tokens: (B, T) bool to (B, T) int64, and how many there are.
+
+    The number of a token outside the mask means nothing.
+    """
+    if level == "turn":
+        starts = mask.clone()
+        starts[:, 1:] &= ~mask[:, :-1]
+    else:
+        starts = mask & (mask.cumsum(dim=1) == 1)
+    numbers = starts.reshape(-1).cumsum(0).view_as(mask) - 1
+    return numbers.clamp_min(0), int(starts.sum())
 
 
 def segment_sum(values: torch.Tensor, mask: torch.Tensor, level: str) -> torch.Tensor:

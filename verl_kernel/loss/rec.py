@@ -30,8 +30,9 @@ from typing import Any
 
 import torch
 
+from verl_kernel.loss.policy_loss import LossBatch, counted, policy_loss
 from verl_kernel.loss.ratios import log_ratio_at, segment_sum, within
-from verl_kernel.loss.rec_options import EPS, RecOptions, options_of
+from verl_kernel.loss.rec_options import EPS, PRESETS, RecOptions, options_of
 from verl_kernel.option_group import checked
 
 _LEVELS = {"sequence": "geometric", "sequence_is": "geometric"}
@@ -51,40 +52,17 @@ class RecTerms:
     """(B, T): log rho."""
 
 
-def rec(
-    old_log_prob: torch.Tensor,
-    log_prob: torch.Tensor,
-    advantages: torch.Tensor,
-    response_mask: torch.Tensor,
-    loss_agg_mode: str = "token-mean",
-    config: Any = None,
-    rollout_is_weights: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Loss of the REC family that `policy_loss.loss_mode` names, as verl calls a policy loss.
-
-    Args:
-        old_log_prob: (B, T) log-probabilities of the policy that the one in training is compared with.
-        log_prob: (B, T) log-probabilities of the policy in training.
-        advantages: (B, T).
-        response_mask: (B, T), 1 on the tokens that enter the loss.
-        loss_agg_mode: verl's way to sum up.
-        config: verl's actor config; `policy_loss.rec` holds the options.
-        rollout_is_weights: (B, T) weights that verl's rollout correction gives to the tokens' losses, or None.
-
-    Returns:
-        The loss, and metrics `rec/*`.
+# One function: it looks up the preset by the name under which verl was told to call it.
+@policy_loss(*PRESETS)
+def rec(batch: LossBatch) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Loss of the REC family that `policy_loss.loss_mode` names, by the options of `policy_loss.rec`, with `rec/*`.
 
     Raises:
         ConfigError: the options are bad or do not fit the loss.
     """
-    from verl.trainer.ppo.core_algos import agg_loss
-
-    mask = response_mask.bool()
-    options = with_eps(options_of(config.policy_loss.get("loss_mode"), config.policy_loss.get("rec", None)), config)
-    terms = rec_terms(log_prob, old_log_prob, advantages, mask, options)
-    matrix = terms.loss if rollout_is_weights is None else terms.loss * within(mask, rollout_is_weights)[0]
-    loss = agg_loss(loss_mat=matrix, loss_mask=mask, loss_agg_mode=loss_agg_mode, **config.global_batch_info)
-    return loss, rec_metrics(terms, advantages, mask, options)
+    options = with_eps(options_of(batch.node("loss_mode"), batch.node("rec")), batch.config)
+    terms = rec_terms(batch.log_prob, batch.old_log_prob, batch.advantages, batch.mask, options)
+    return batch.total(terms.loss), rec_metrics(terms, batch.advantages, batch.mask, options)
 
 
 def with_eps(options: RecOptions, config: Any) -> RecOptions:
@@ -170,15 +148,15 @@ def token_weights(
 
 
 def rec_metrics(terms: RecTerms, advantages: torch.Tensor, mask: torch.Tensor, options: RecOptions) -> dict[str, float]:
-    """Metrics `rec/*` of a micro-batch, counts and sums over tokens: see `turn_corrected.correction_metrics`."""
+    """Metrics `rec/*` of a micro-batch, counts and sums over tokens: see `counted`."""
     limit = math.log(options.cap) if options.weights == "advantage" else math.inf
-    sums = {
-        "tokens": mask.sum(),
-        "clipped": (mask & ~terms.kept).sum(),
-        "weight": torch.where(mask & terms.kept, terms.weights, 0).sum(),
-        "capped": (mask & (advantages / options.temperature > limit)).sum(),
-        "log_ratio": torch.where(mask, terms.log_ratio, 0).sum(),
-    }
-    # One transfer from the device.
-    values = torch.stack([value.double() for value in sums.values()]).tolist()
-    return {f"rec/{name}": value for name, value in zip(sums, values, strict=True)}
+    return counted(
+        "rec",
+        {
+            "tokens": mask.sum(),
+            "clipped": (mask & ~terms.kept).sum(),
+            "weight": torch.where(mask & terms.kept, terms.weights, 0).sum(),
+            "capped": (mask & (advantages / options.temperature > limit)).sum(),
+            "log_ratio": torch.where(mask, terms.log_ratio, 0).sum(),
+        },
+    )

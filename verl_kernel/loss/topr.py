@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
-from verl_kernel.loss.ratios import log_ratio_at, segment_sum, within
-from verl_kernel.loss.topr_options import ToprOptions
+from verl_kernel.loss.policy_loss import LossBatch, counted, policy_loss
+from verl_kernel.loss.ratios import log_ratio_at, segment_sum
+from verl_kernel.loss.topr_options import TOPR, ToprOptions
 
 
 @dataclass(frozen=True)
@@ -32,43 +33,20 @@ class ToprWeights:
     """(B, T): log rho of what the token belongs to."""
 
 
-def topr_taper(
-    old_log_prob: torch.Tensor,
-    log_prob: torch.Tensor,
-    advantages: torch.Tensor,
-    response_mask: torch.Tensor,
-    loss_agg_mode: str = "token-mean",
-    config: Any = None,
-    rollout_is_weights: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Tapered off-policy REINFORCE, as verl calls a policy loss.
+@policy_loss(TOPR)
+def topr_taper(batch: LossBatch) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Tapered off-policy REINFORCE by the options of `policy_loss.topr`, with metrics `topr/*`.
 
-    Args:
-        old_log_prob: (B, T) log-probabilities of the policy that generated.
-        log_prob: (B, T) log-probabilities of the policy in training.
-        advantages: (B, T).
-        response_mask: (B, T), 1 on the tokens that enter the loss.
-        loss_agg_mode: verl's way to sum up; the paper's is seq-mean-token-mean.
-        config: verl's actor config; `policy_loss.topr` holds the options.
-        rollout_is_weights: (B, T) weights that verl's rollout correction gives to the tokens' losses, or None.
-
-    Returns:
-        The loss, and metrics `topr/*`.
+    The paper's `loss_agg_mode` is seq-mean-token-mean.
 
     Raises:
         ConfigError: the options are bad.
     """
-    from verl.trainer.ppo.core_algos import agg_loss
-
-    mask = response_mask.bool()
-    log_prob, old_log_prob, advantages = within(mask, log_prob, old_log_prob, advantages)
-    options = ToprOptions.from_node(config.policy_loss.get("topr", None))
-    weights = topr_weights((log_prob - old_log_prob).detach(), advantages, mask, options)
-    matrix = -weights.alpha * advantages * log_prob
-    if rollout_is_weights is not None:
-        matrix = matrix * within(mask, rollout_is_weights)[0]
-    loss = agg_loss(loss_mat=matrix, loss_mask=mask, loss_agg_mode=loss_agg_mode, **config.global_batch_info)
-    return loss, topr_metrics(weights, mask, options)
+    options = ToprOptions.from_node(batch.node("topr"))
+    log_ratio = (batch.log_prob - batch.old_log_prob).detach()
+    weights = topr_weights(log_ratio, batch.advantages, batch.mask, options)
+    loss = batch.total(-weights.alpha * batch.advantages * batch.log_prob)
+    return loss, topr_metrics(weights, batch.mask, options)
 
 
 def topr_weights(
@@ -91,15 +69,15 @@ def topr_weights(
 
 
 def topr_metrics(weights: ToprWeights, mask: torch.Tensor, options: ToprOptions) -> dict[str, float]:
-    """Metrics `topr/*` of a micro-batch, counts and sums over tokens: see `turn_corrected.correction_metrics`."""
+    """Metrics `topr/*` of a micro-batch, counts and sums over tokens: see `counted`."""
     negative = mask & weights.negative
-    sums = {
-        "tokens": mask.sum(),
-        "negative": negative.sum(),
-        "negative_weight": torch.where(negative, weights.alpha, 0).sum(),
-        "negative_cut": (negative & (weights.log_ratio.exp() > options.neg_high)).sum(),
-        "log_ratio": torch.where(mask, weights.log_ratio, 0).sum(),
-    }
-    # One transfer from the device.
-    values = torch.stack([value.double() for value in sums.values()]).tolist()
-    return {f"topr/{name}": value for name, value in zip(sums, values, strict=True)}
+    return counted(
+        "topr",
+        {
+            "tokens": mask.sum(),
+            "negative": negative.sum(),
+            "negative_weight": torch.where(negative, weights.alpha, 0).sum(),
+            "negative_cut": (negative & (weights.log_ratio.exp() > options.neg_high)).sum(),
+            "log_ratio": torch.where(mask, weights.log_ratio, 0).sum(),
+        },
+    )

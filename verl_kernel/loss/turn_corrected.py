@@ -3,90 +3,114 @@
 
 verl's rollout correction knows tokens and rows, and a row of ours holds all turns of a trajectory. Its seam for
 anything between is the policy loss, which it hands `rollout_is_weights`: with `rollout_is: token` and a threshold
-that never cuts, these are the ratios pi_train / pi_rollout themselves. The loss reads them, decides by `turn_ratios`,
-and gives verl's own loss the weights that follow, 0 for what is rejected. Denominators stay those of the whole batch:
+that never cuts, these are the ratios pi_train / pi_rollout themselves. The loss reads them, decides by `judge`, and
+gives verl's own loss the weights that follow, 0 for what is rejected. Denominators stay those of the whole batch:
 a rejected turn is one of gradient 0, and a batch of nothing but rejected turns has loss 0.
+
+Within `response_mask`, a run of ones is a turn: feedback lies between two turns, and rejection takes whole turns. For
+the tokens of a turn (or of a trajectory), with r their ratios (Dr. Kernel, Eq. 6, per turn),
+
+    w = exp(mean log r);    it stays where low <= w <= high and no r is below `veto`
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss.options import TurnCorrectionOptions
-from verl_kernel.loss.ratios import within
-from verl_kernel.loss.turn_ratios import Verdicts, judge
+from verl_kernel.loss.policy_loss import LossBatch, counted, policy_loss
+from verl_kernel.loss.ratios import number_segments
 
 
-def turn_corrected(
-    old_log_prob: torch.Tensor,
-    log_prob: torch.Tensor,
-    advantages: torch.Tensor,
-    response_mask: torch.Tensor,
-    loss_agg_mode: str = "token-mean",
-    config: Any = None,
-    rollout_is_weights: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Clipped policy loss of what stays, as verl calls a policy loss.
+@dataclass(frozen=True)
+class Verdicts:
+    """What became of the M segments (turns or trajectories) of a batch."""
 
-    Args:
-        old_log_prob: (B, T) log-probabilities of the trainer's policy before the step.
-        log_prob: (B, T) log-probabilities of the policy in training.
-        advantages: (B, T).
-        response_mask: (B, T), 1 on the tokens that enter the loss.
-        loss_agg_mode: verl's way to sum up.
-        config: verl's actor config; `policy_loss.turn_correction` holds the options.
-        rollout_is_weights: (B, T) uncut token ratios pi_train / pi_rollout.
+    weights: torch.Tensor
+    """(B, T) float32: weight of each token in the loss; 0 where it is masked or rejected."""
+    kept: torch.Tensor
+    """(M,) bool."""
+    vetoed: torch.Tensor
+    """(M,) bool."""
+    log_ratio: torch.Tensor
+    """(M,) float64: log w."""
 
-    Returns:
-        The loss, and verl's metrics joined by `turn_corr/*`.
+
+@policy_loss("turn_corrected")
+def turn_corrected(batch: LossBatch) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Clipped policy loss of what stays by `policy_loss.turn_correction`, with verl's metrics and `turn_corr/*`.
 
     Raises:
         ConfigError: the options are bad, or there are no ratios.
     """
     from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla
 
-    verdicts = _verdicts(rollout_is_weights, response_mask, config)
-    old_log_prob, log_prob, advantages = within(response_mask.bool(), old_log_prob, log_prob, advantages)
+    verdicts = _verdicts(batch)
     loss, metrics = compute_policy_loss_vanilla(
-        old_log_prob=old_log_prob,
-        log_prob=log_prob,
-        advantages=advantages,
-        response_mask=response_mask,
-        loss_agg_mode=loss_agg_mode,
-        config=config,
+        old_log_prob=batch.old_log_prob,
+        log_prob=batch.log_prob,
+        advantages=batch.advantages,
+        response_mask=batch.response_mask,
+        loss_agg_mode=batch.loss_agg_mode,
+        config=batch.config,
         rollout_is_weights=verdicts.weights,
     )
     return loss, metrics | correction_metrics(verdicts)
 
 
-def _verdicts(ratios: torch.Tensor | None, response_mask: torch.Tensor, config: Any) -> Verdicts:
-    if ratios is None:
+def _verdicts(batch: LossBatch) -> Verdicts:
+    if batch.rollout_is_weights is None:
         raise ConfigError(
             "policy_loss.loss_mode is turn_corrected and there are no ratios: set "
             "algorithm.rollout_correction.rollout_is to token (as mismatch=turn_mrs does)"
         )
-    options = TurnCorrectionOptions.from_node(config.policy_loss.get("turn_correction", None))
+    options = TurnCorrectionOptions.from_node(batch.node("turn_correction"))
     with torch.no_grad():
-        return judge(ratios, response_mask.bool(), options)
+        return judge(batch.rollout_is_weights, batch.mask, options)
+
+
+def judge(ratios: torch.Tensor, mask: torch.Tensor, options: TurnCorrectionOptions) -> Verdicts:
+    """Decide about every turn or trajectory.
+
+    Args:
+        ratios: (B, T) pi_train / pi_rollout of the tokens; whatever outside the mask.
+        mask: (B, T) bool.
+        options: the rule.
+    """
+    numbers, count = number_segments(mask, options.level)
+    tokens, whole = ratios[mask].double(), numbers[mask]
+    logs = tokens.clamp_min(torch.finfo(torch.float32).tiny).log()
+    sums = logs.new_zeros(count).index_add_(0, whole, logs)
+    sizes = logs.new_zeros(count).index_add_(0, whole, torch.ones_like(logs))
+    lowest = logs.new_full((count,), math.inf).scatter_reduce_(0, whole, logs, "amin")
+    means = sums / sizes
+    vetoed = lowest < math.log(options.veto) if options.veto else torch.zeros_like(means, dtype=torch.bool)
+    low = math.log(options.low) if options.low else -math.inf
+    high = math.log(options.high) if options.high else math.inf
+    kept = (means >= low) & (means <= high) & ~vetoed
+    segments = {"token": logs, "geometric": means[whole], "product": sums[whole]}.get(options.weights)
+    # Cut before the exponential: products of long turns overflow.
+    values = torch.ones_like(logs) if segments is None else segments.clamp_max(math.log(options.cap)).exp()
+    weights = torch.zeros_like(ratios, dtype=torch.float32)
+    weights[mask] = torch.where(kept[whole], values, 0).float()
+    return Verdicts(weights, kept, vetoed, means)
 
 
 def correction_metrics(verdicts: Verdicts) -> dict[str, float]:
-    """Metrics `turn_corr/*` of a micro-batch, counts and sums.
-
-    verl averages them over micro-batches of any content, padding alone included, and wants the same metrics from each:
-    what is a share must be divided after that.
-    """
-    sums = {
-        "judged": torch.ones_like(verdicts.kept).sum(),
-        "rejected": (~verdicts.kept).sum(),
-        "vetoed": verdicts.vetoed.sum(),
-        "log_ratio": verdicts.log_ratio.sum(),
-        "tokens": verdicts.weights.count_nonzero(),
-        "weight": verdicts.weights.sum(),
-    }
-    # One transfer from the device.
-    values = torch.stack([value.double() for value in sums.values()]).tolist()
-    return {f"turn_corr/{name}": value for name, value in zip(sums, values, strict=True)}
+    """Metrics `turn_corr/*` of a micro-batch, counts and sums: see `counted`."""
+    return counted(
+        "turn_corr",
+        {
+            "judged": torch.ones_like(verdicts.kept).sum(),
+            "rejected": (~verdicts.kept).sum(),
+            "vetoed": verdicts.vetoed.sum(),
+            "log_ratio": verdicts.log_ratio.sum(),
+            "tokens": verdicts.weights.count_nonzero(),
+            "weight": verdicts.weights.sum(),
+        },
+    )

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from verl_kernel.errors import ConfigError
+from verl_kernel.files import replacing
 from verl_kernel.remix.routing import Routing
 
 LOSSES = "losses.jsonl"
@@ -24,9 +25,9 @@ def save(routing: Routing, optimizer: torch.optim.Optimizer, fixed: Mapping[str,
         name: {key: weight.detach().cpu() for key, weight in layer.named_parameters(recurse=False)}
         for name, layer in routing.layers.items()
     }
-    new = folder / f"{STATE}.new"
-    torch.save({"fixed": dict(fixed), "step": step, "layers": layers, "optimizer": optimizer.state_dict()}, new)
-    new.replace(folder / STATE)
+    state = {"fixed": dict(fixed), "step": step, "layers": layers, "optimizer": optimizer.state_dict()}
+    with replacing(folder / STATE) as part:
+        torch.save(state, part)
 
 
 def resume(routing: Routing, optimizer: torch.optim.Optimizer, fixed: Mapping[str, Any], folder: Path) -> int:
@@ -54,9 +55,8 @@ def loss_log(folder: Path, done: int) -> Iterator[Callable[[dict[str, Any]], Non
     """Open losses.jsonl, cut back to the first `done` steps, for lines that are on disk when the call returns."""
     path = folder / LOSSES
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    new = folder / f"{LOSSES}.new"
-    new.write_text("".join(f"{line}\n" for line in lines[:done]), encoding="utf-8")
-    new.replace(path)
+    with replacing(path) as part:
+        part.write_text("".join(f"{line}\n" for line in lines[:done]), encoding="utf-8")
     with path.open("a", encoding="utf-8") as file:
 
         def log(line: dict[str, Any]) -> None:

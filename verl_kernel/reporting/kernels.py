@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from verl_kernel.figures.best import Rank, rank
+from verl_kernel.files import read_objects
 
 Kernel = dict[str, Any]
 _NEEDED: dict[str, type | tuple[type, ...]] = {
@@ -24,15 +24,11 @@ def read_kernels(path: Path) -> list[Kernel]:
     """Return the kernels in a file, in order; none without a file. What is no whole line of the log is left out."""
     if not path.is_file():
         return []
-    kernels = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            kernel = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if isinstance(kernel, dict) and all(isinstance(kernel.get(key), kind) for key, kind in _NEEDED.items()):
-            kernels.append(kernel)
-    return kernels
+    return [
+        kernel
+        for kernel in read_objects(path)
+        if all(isinstance(kernel.get(key), kind) for key, kind in _NEEDED.items())
+    ]
 
 
 def rank_of(kernel: Kernel) -> Rank:

@@ -12,6 +12,7 @@ from pathlib import Path
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from verl_kernel.files import replacing
 from verl_kernel.reporting import charts
 
 _PACKAGE = "verl_kernel.reporting"
@@ -38,12 +39,9 @@ def page_environment(package: str, styles: Sequence[str] = (), scripts: Sequence
 
 def write_page(path: Path, page: str) -> Path:
     """Put a page in the place of an older one, which stays where there is no room for both; raises OSError."""
-    new = path.with_suffix(".tmp")
-    try:
-        new.write_text(page, encoding="utf-8", errors="backslashreplace")  # A name may hold lone surrogates.
-        return new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
+    with replacing(path) as part:
+        part.write_text(page, encoding="utf-8", errors="backslashreplace")  # A name may hold lone surrogates.
+    return path
 
 
 def _static(package: str, name: str) -> str:

@@ -7,7 +7,6 @@ begins the file anew when it resumes a run; `verl-kernel watch --resume` puts th
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 from rich.table import Table
 
 from verl_kernel.errors import DataError
+from verl_kernel.files import read_objects
 
 COLUMNS = {
     "reward": "critic/score/mean",
@@ -106,10 +106,6 @@ def _records(path: Path) -> Iterator[Step]:
             f"{path} does not exist: run the trainer with `file` in trainer.logger and VERL_FILE_LOGGER_PATH"
         )
     files = [file for file in (earlier(path), path) if file.is_file()]
-    for line in (line for file in files for line in file.read_text(encoding="utf-8", errors="replace").splitlines()):
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if isinstance(record, dict) and isinstance(record.get("step"), int) and isinstance(record.get("data"), dict):
+    for record in (record for file in files for record in read_objects(file)):
+        if isinstance(record.get("step"), int) and isinstance(record.get("data"), dict):
             yield {**record["data"], "step": record["step"]}

@@ -114,7 +114,7 @@ def test_an_older_page_outlives_a_full_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "write_text", half)
     with pytest.raises(OSError, match="No space left"):
         write_page(tmp_path)
-    assert path.read_text() == older and not list(tmp_path.glob("*.tmp"))
+    assert path.read_text() == older and not list(tmp_path.glob("*.part"))
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):

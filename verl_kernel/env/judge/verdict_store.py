@@ -26,6 +26,7 @@ from verl_kernel.env.reference.disk_cache import code_hash
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.errors import ConfigError
+from verl_kernel.files import replacing
 
 _LOG = logging.getLogger(__name__)
 _UNSURE = frozenset({EvalStatus.TIMEOUT, EvalStatus.OOM, EvalStatus.CRASH, EvalStatus.INFRA_ERROR})
@@ -85,9 +86,8 @@ class VerdictStore:
         path = self._path(request, is_compiled)
         try:
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=self._folder, delete=False, encoding="utf-8") as file:
-                file.write(result.model_copy(update={"stage_seconds": {}}).model_dump_json())
-            Path(file.name).replace(path)
+            with replacing(path, is_shared=True) as part:
+                part.write_text(result.model_copy(update={"stage_seconds": {}}).model_dump_json(), encoding="utf-8")
         except OSError as exc:
             _LOG.warning("%s cannot be stored: %s", path, exc)
 

@@ -32,6 +32,7 @@ from verl_kernel.env.reference.value import Value
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import dump_events, load_events
 from verl_kernel.errors import ConfigError
+from verl_kernel.files import replacing
 
 _LOG = logging.getLogger(__name__)
 _PACKAGE = Path(verl_kernel.__file__).parent / "env"
@@ -91,9 +92,8 @@ class ReferenceCache:
             _LOG.warning("%s cannot be stored: %s", path, exc)
 
     def _write(self, name: str, data: bytes) -> None:
-        with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
-            file.write(data)
-        Path(file.name).replace(self._folder / name)
+        with replacing(self._folder / name, is_shared=True) as part:
+            part.write_bytes(data)
 
     def _index(self, task: Task) -> Path:
         versions = (platform.python_version(), torch.__version__, version("triton"), code_hash())
