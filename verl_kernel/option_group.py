@@ -56,9 +56,10 @@ class OptionGroup:
     @classmethod
     def in_recipes(cls) -> dict[str, Any]:
         """Return the value that every key has in our recipes unless one of them sets it."""
-        defaults = {each.name: each.default for each in fields(cls) if each.default_factory is MISSING}
-        made = {each.name: each.default_factory() for each in fields(cls) if each.default_factory is not MISSING}
-        values = {name: {**defaults, **made}[name] for name in option_names(cls)}
+        values = {
+            each.name: each.default if each.default_factory is MISSING else each.default_factory()
+            for each in fields(cls)
+        }
         return {**values, **dict.fromkeys(cls.LEFT_OPEN)}
 
     @classmethod
