@@ -6,7 +6,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
 
 from verl_kernel.errors import ConfigError
-from verl_kernel.preflight.verls_own import check_verls_own
+from verl_kernel.preflight.checks import check_verls_own
 
 MICRO = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8"
 LOG_PROB = "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=8"

@@ -1,18 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The published data sets that can be read: where each is, and what makes rows or conversations of it."""
+"""The published data sets that can be read: where each is, and what makes rows or conversations of it.
+
+By the columns of their cards:
+
+- Dr. Kernel (arXiv 2602.05885): RL and validation rows have verl's form: `data_source`, `prompt` [{role, content}],
+  `ability`, `reward_model` {ground_truth, style}, `extra_info`. The cold start has `messages`, five rounds of user and
+  assistant, beside what is known of the trajectory (`final_speedup`, `best_round`, `original_python_code`, ...).
+- KernelBook: modules of public repositories; `python_code` is the reference, `entry_point` its class.
+- Kernel-Smith: RL rows have `message` where verl has `prompt`, and `reward_model.ground_truth` is JSON text with
+  `reference_code`; the program to start from stays in `extra_info.source`. SFT rows have `_id` and `messages`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
 
-from verl_kernel.data import drkernel, kernelbench_rows, kernelbook, kernelsmith, rows, talks
+from verl_kernel.data import kernelbench_rows, rows, talks
+from verl_kernel.data.foreign_rows import asked_row, row_of_verl
+from verl_kernel.data.prompts import task_prompt
 from verl_kernel.data.published import Convert, Record, Written, convert, files_of, records_of
-from verl_kernel.errors import ConfigError
+from verl_kernel.errors import ConfigError, DataError
 
 
 @dataclass(frozen=True)
@@ -46,21 +59,51 @@ class Source:
         return rows.SCHEMA if self.kind == "rows" else talks.SCHEMA
 
 
+def _kernelbook_row(record: Record, number: int) -> rows.Row:
+    """A row of KernelBook, whose prompt is ours (raises DataError).
+
+    What Inductor made of the module is left out: it calls Inductor's runtime, which no candidate may.
+    """
+    reference, entry = record.get("python_code"), record.get("entry_point") or "Model"
+    if not isinstance(reference, str) or not reference.strip():
+        raise DataError("there is no reference: the column python_code is empty")
+    used = {"python_code", "entry_point", "triton_code", "original_triton_code"}
+    identity = record.get("uuid")
+    return asked_row(
+        task_prompt(reference, str(entry)),
+        reference,
+        str(entry),
+        number,
+        source="kernelbook",
+        task_id="" if identity is None else f"kernelbook-{identity}",
+        data_source="kernelbook",
+        level=None,
+        left={name: value for name, value in record.items() if name not in used},
+    )
+
+
 SOURCES = {
     "kernelbench": Source("rows", kernelbench_rows.REPOSITORY, kernelbench_rows.task_row),
     "drkernel-rl": Source(
-        "rows", "hkust-nlp/drkernel-rl-data", drkernel.rl_row, file="cuda_llm_rl_thinking_1025.parquet"
+        "rows",
+        "hkust-nlp/drkernel-rl-data",
+        partial(row_of_verl, source="drkernel-rl"),
+        file="cuda_llm_rl_thinking_1025.parquet",
     ),
+    # The validation set is level 2 of KernelBench.
     "drkernel-validation": Source(
-        "rows", "hkust-nlp/drkernel-validation-data", drkernel.validation_row, file="validation_data_thinking.parquet"
+        "rows",
+        "hkust-nlp/drkernel-validation-data",
+        partial(row_of_verl, source="drkernel-validation", level=2),
+        file="validation_data_thinking.parquet",
     ),
-    "drkernel-coldstart": Source("talks", "hkust-nlp/drkernel-coldstart-8k", drkernel.coldstart_talk),
+    "drkernel-coldstart": Source("talks", "hkust-nlp/drkernel-coldstart-8k", talks.talk_of),
     # Later revisions have another licence.
     "kernelbook": Source(
-        "rows", "GPUMODE/KernelBook", kernelbook.task_row, revision="1576375bc92745b490e1cdf2fce01eba76d9f847"
+        "rows", "GPUMODE/KernelBook", _kernelbook_row, revision="1576375bc92745b490e1cdf2fce01eba76d9f847"
     ),
-    "kernelsmith-rl": Source("rows", "CoopReason/Kernel-Smith-RL-2K", kernelsmith.rl_row),
-    "kernelsmith-sft": Source("talks", "CoopReason/Kernel-Smith-SFT-71K", kernelsmith.sft_talk),
+    "kernelsmith-rl": Source("rows", "CoopReason/Kernel-Smith-RL-2K", partial(row_of_verl, source="kernelsmith-rl")),
+    "kernelsmith-sft": Source("talks", "CoopReason/Kernel-Smith-SFT-71K", talks.talk_of),
 }
 """By the name that the command line takes."""
 

@@ -3,19 +3,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
+from verl_kernel.adaptive import AdaOptions
+from verl_kernel.adaptive.options import NODE as ADA
+from verl_kernel.env import EvalResult, EvalStatus
 from verl_kernel.errors import ConfigError, DataError
 from verl_kernel.preflight.attention import check_shards
 from verl_kernel.preflight.combinations import check_combination
-from verl_kernel.preflight.names import LOOP, agent_loops, check_names, check_registries, unknown
-from verl_kernel.preflight.positive import check_positive
+from verl_kernel.preflight.names import LOOP, NAMES, agent_loops, check_names, check_registries, unknown
 from verl_kernel.preflight.trainer_mode import check_asynchronous
-from verl_kernel.preflight.verls_own import check_verls_own
 from verl_kernel.verl_keys import check_keys, find, read
 
 logger = logging.getLogger(__name__)
@@ -129,6 +133,49 @@ def check_context(config: DictConfig) -> None:
 
     if _plays_ours(config):
         rollout.check_context(config)
+
+
+def check_positive(config: DictConfig) -> None:
+    """`algorithm.ada.positive` is a figure of our agent loop or reward manager; others may report anything.
+
+    Raises:
+        ConfigError: it is not; a run would know only when its first rollouts are judged.
+    """
+    from verl_kernel.plugin import AGENT_LOOP, REWARD_MANAGER
+    from verl_kernel.reward.manager import extra_info
+    from verl_kernel.reward.record import TurnRecord
+    from verl_kernel.rollout.trajectory import summarise
+
+    lost = EvalResult(task_id="", status=EvalStatus.INFRA_ERROR)
+    options = AdaOptions.from_node(find(config, ADA))
+    if options.sampling == "none":
+        return
+    if read(config, LOOP) == AGENT_LOOP:
+        options.is_positive(summarise([TurnRecord(start=0, stop=0, reward=0.0, result=lost)]))
+    elif read(config, NAMES["reward manager"]) == REWARD_MANAGER:
+        options.is_positive(extra_info(lost))
+
+
+def check_verls_own(config: DictConfig) -> None:
+    """`validate_config` of verl, and its classes of the nodes for actor and rollout, accept the configuration.
+
+    Raises:
+        ConfigError: they do not; the message is verl's own.
+    """
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import omega_conf_to_dataclass, validate_config
+
+    plain = {str(key): value for key, value in config.items() if key != "hydra"}
+    resolved = OmegaConf.create(OmegaConf.to_container(OmegaConf.create(plain), resolve=True))
+    try:
+        # It prints that all is well, and warns of what our estimators do without (a critic).
+        with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            validate_config(resolved, need_reference_policy(resolved), need_critic(resolved))
+            omega_conf_to_dataclass(resolved.actor_rollout_ref.rollout)
+    except Exception as exc:  # whatever verl raises here would end the run later
+        text = " ".join(str(exc).split()) or type(exc).__name__
+        raise ConfigError(f"verl refuses this configuration: {text}") from exc
 
 
 CHECKS: tuple[Callable[[DictConfig], None], ...] = (
