@@ -74,7 +74,15 @@ def _node(kind: type[OptionGroup], indent: str) -> Iterable[str]:
 
 
 def sentences(kind: type[OptionGroup]) -> dict[str, str]:
-    """Return what stands below each field of a class of options."""
+    """Return what stands below each field of a class of options, its own and inherited ones."""
+    found: dict[str, str] = {}
+    for owner in reversed(kind.__mro__):
+        if issubclass(owner, OptionGroup):
+            found |= _own_sentences(owner)
+    return found
+
+
+def _own_sentences(kind: type[OptionGroup]) -> dict[str, str]:
     (body,) = (node.body for node in ast.parse(inspect.getsource(kind)).body if isinstance(node, ast.ClassDef))
     return {
         field.target.id: inspect.cleandoc(str(text.value.value)).replace("\n", " ")
