@@ -39,7 +39,8 @@ def helps(tmp_path_factory):
 
 def test_every_command_answers_help_with_its_own_name(helps):
     for done in helps:
-        assert done.status == 0 and f"verl-kernel {' '.join(done.words[:-1])} " in done.out, done
+        assert done.status == 0, done
+        assert f"verl-kernel {' '.join(done.words[:-1])} " in done.out, done
 
 
 def test_help_imports_nothing_heavy(helps):
@@ -64,7 +65,7 @@ def test_a_usage_error_of_a_command_exits_with_2():
         (["data", "quickstart", "--out", "OUT"], 1),
     ],
 )
-def test_a_damaged_torch_is_one_sentence_in_whichever_process_it_is_met(tmp_path, words, status):
+def test_a_damaged_torch_is_one_sentence_in_any_process(tmp_path, words, status):
     root = Path(__file__).parents[1]
     (tmp_path / "torch.py").write_text("raise ImportError('libcudnn.so.9: cannot open shared object file')\n")
     done = subprocess.run(
@@ -77,10 +78,11 @@ def test_a_damaged_torch_is_one_sentence_in_whichever_process_it_is_met(tmp_path
     )
     assert done.returncode == status, done.stdout + done.stderr
     assert "(libcudnn.so.9: cannot open shared object file): `make env` mends" in done.stderr
-    assert "Traceback" not in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
 
 
-def test_a_hole_in_our_own_package_is_not_blamed_on_the_environment(monkeypatch):
+def test_our_own_missing_module_is_not_blamed_on_others(monkeypatch):
     monkeypatch.setitem(sys.modules, "verl_kernel.commands.doctor", None)
     result = CliRunner().invoke(app, ["doctor"])
     assert isinstance(result.exception, ModuleNotFoundError)

@@ -90,15 +90,16 @@ def test_what_a_long_block_names_exists(page, line):
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.M)
     elif words[0] == "pip":
-        assert words[1] == "install" and installable(words[2:])
+        assert words[1] == "install"
+        assert installable(words[2:])
     elif words[0] == "verl-kernel":
         assert words[1] in COMMANDS
     elif words[0] == "hf":
-        assert words[1] == "download" and words[2:] in [fetched(source) for source in SOURCES.values()], line
+        assert words[1] == "download", line
+        assert words[2:] in [fetched(source) for source in SOURCES.values()], line
     elif words[:3] == ["python", "-m", "verl.model_merger"]:
-        assert find_spec("verl.model_merger.__main__") and {"merge", "--backend", "--local_dir", "--target_dir"} <= {
-            *words
-        }
+        assert find_spec("verl.model_merger.__main__")
+        assert {"merge", "--backend", "--local_dir", "--target_dir"} <= {*words}
     elif words[:2] == ["python", "-m"]:
         assert words[2] == "verl.trainer.main_ppo"
         if not any(word.startswith("--config-dir") for word in words):
@@ -109,14 +110,15 @@ def test_what_a_long_block_names_exists(page, line):
         suffix = Path(words[0]).stem.removeprefix("run")
         overrides_compose([f"--config-name={recipe}{suffix}", *words[1:]])
     else:
-        assert words[0] == "python" and (ROOT / words[1]).is_file()
+        assert words[0] == "python"
+        assert (ROOT / words[1]).is_file()
 
 
 GPU_RUNS = [(page, line) for page, line in commands("gpu") if training(line) is not None]
 
 
 @pytest.mark.parametrize(("page", "line"), GPU_RUNS)
-def test_a_training_on_gpus_passes_preflight_on_a_described_machine(page, line, tmp_path, monkeypatch):
+def test_a_gpu_command_passes_preflight_on_a_described_machine(page, line, tmp_path, monkeypatch):
     monkeypatch.chdir(files_of_a_gpu_page(tmp_path))
     words = training(line)
     # With a cluster named there are two nodes.
@@ -129,7 +131,7 @@ def test_the_pages_have_trainings_on_gpus():
     assert {"README.md", "docs/train_on_gpus.md", "recipes/drkernel_8b/README.md"} <= {page for page, _ in GPU_RUNS}
 
 
-def test_the_data_walk_ends_with_the_files_that_the_recipes_read():
+def test_the_data_walk_ends_with_the_recipes_files():
     walk = [line for page, line in commands("long") if page == "docs/data.md" and " --out data/drkernel/" in line]
     with initialize_config_module("verl.trainer.config", version_base=None):
         rl, sft = compose("drkernel_8b").data, compose("drkernel_8b_sft").data
@@ -143,7 +145,8 @@ def test_the_keys_of_a_gpu_page_compose(page):
     node = r"\+?(?:kernelgym|algorithm|data|actor_rollout_ref|trainer|mismatch|gpus|cold_start_model)"
     settings = [word for word in inline if re.fullmatch(rf"{node}[\w.]*=(?!\.)\S+", word)]
     keys = [word for word in inline if re.fullmatch(r"(?:algorithm|data|actor_rollout_ref|trainer)\.[\w.]+", word)]
-    assert settings and keys
+    assert settings
+    assert keys
     with initialize_config_module("verl.trainer.config", version_base=None):
         for setting in settings:
             compose("drkernel_8b", overrides=[setting])

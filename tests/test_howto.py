@@ -48,7 +48,9 @@ def test_the_linter_looks_at_what_a_page_saves(tmp_path):
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "saved.py").write_text("import os\n")
     done = subprocess.run([RUFF, "check", "saved.py"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 1 and "F401" in done.stdout and "D100" in done.stdout
+    assert done.returncode == 1
+    assert "F401" in done.stdout
+    assert "D100" in done.stdout
 
 
 @pytest.mark.slow

@@ -63,7 +63,8 @@ def test_every_number_of_the_readme_has_an_entry():
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["words"][:40])
 def test_the_words_of_an_entry_stand_in_the_readme(entry):
     assert prose(entry["words"]) in readme()
-    assert len(KINDS & entry.keys()) == 1 and entry.keys() <= KINDS | {"words", "file"}
+    assert len(KINDS & entry.keys()) == 1
+    assert entry.keys() <= KINDS | {"words", "file"}
     assert values(prose(entry["words"])), "an entry holds a number"
 
 
@@ -113,7 +114,7 @@ def test_the_quickstarts_page_has_the_means_of_its_steps(file):
         assert f"| {first:.2f} | {last:.2f} |" in page
 
 
-def test_the_quickstarts_page_has_the_validation_of_its_second_run():
+def test_the_quickstarts_page_has_its_second_validation():
     folder = ROOT / "recipes/cpu_quickstart"
     before, after = (json.loads(line) for line in (folder / "validation_second.jsonl").read_text().splitlines())
     page = (folder / "README.md").read_text()
@@ -125,7 +126,8 @@ def test_the_studys_page_has_the_lines_of_its_table():
     made = [folded(line) for line in (DATA / "table.md").read_text().splitlines() if " → " in line or "| 5 |" in line]
     page = [folded(line) for line in (ROOT / "docs/study.md").read_text().splitlines()]
     shown = [line for line in made if line.startswith("| ") and re.search(r"to [+-][\d.]+ \| 5 \|", line)]
-    assert len(shown) == 14 and not [line for line in shown if line not in page]
+    assert len(shown) == 14
+    assert not [line for line in shown if line not in page]
 
 
 def test_what_the_studys_page_says_of_its_rows():
@@ -146,7 +148,7 @@ def test_what_the_studys_page_says_of_its_rows():
     assert [one for one in said if one not in page] == []
 
 
-def test_every_effect_that_was_seen_has_its_expected_sign_after_holm_over_the_whole_plan():
+def test_every_seen_effect_has_its_expected_sign():
     found = [(one, effect(ROWS, one.arms, one.figure)) for one in STUDY.comparisons]
     run = [(one, known) for one, known in found if known is not None]
     ps = holm([known.p for _, known in run] + [1.0] * (len(found) - len(run)))
@@ -169,7 +171,7 @@ def both(found):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["stale", "ada"])
-def test_tables_of_the_methods_page_are_made_again_of_their_rows(name, tmp_path):
+def test_the_methods_tables_are_made_of_their_rows(name, tmp_path):
     methods = ROOT / "docs" / "methods"
     shutil.copy(methods / f"{name}.jsonl", tmp_path)
     script = ROOT / "benchmarks" / "methods" / f"{name}_figure.py"

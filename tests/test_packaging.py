@@ -28,7 +28,7 @@ def wheel(tmp_path_factory) -> Path:
     return path
 
 
-def test_the_wheel_holds_every_module_and_recipe_and_nothing_else(wheel):
+def test_the_wheel_holds_every_module_and_recipe(wheel):
     tracked = subprocess.run(
         ["git", "ls-files", "verl_kernel", "hydra_plugins"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
@@ -44,7 +44,7 @@ def test_the_wheel_holds_every_module_and_recipe_and_nothing_else(wheel):
 
 
 @pytest.mark.slow
-def test_an_installed_wheel_is_found_by_verl_hydra_and_the_shell(wheel, tmp_path):
+def test_an_installed_wheel_is_found_by_everyone(wheel, tmp_path):
     site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
     elsewhere.mkdir()
     pip("install", "--quiet", "--no-deps", "--target", str(site), str(wheel))
@@ -68,7 +68,8 @@ def test_an_installed_wheel_is_found_by_verl_hydra_and_the_shell(wheel, tmp_path
         text=True,
         timeout=300,
     )
-    assert "kernelgym:" in done.stdout and "experiment_name: cpu_quickstart" in done.stdout, done.stderr[-2000:]
+    assert "kernelgym:" in done.stdout, done.stderr[-2000:]
+    assert "experiment_name: cpu_quickstart" in done.stdout, done.stderr[-2000:]
 
 
 def test_the_version_is_one():

@@ -59,7 +59,8 @@ def test_the_objective_is_that_of_all_pairs(seed, masked):
 def test_no_accepted_step_lowers_the_objective(seed, init):
     found = weights(planted(seed, n=12, m=6)[0], "o", init=init)
     assert all(after > before for before, after in zip(found.objective, found.objective[1:], strict=False))
-    assert found.values.sum() == pytest.approx(1) and (found.values >= 0).all()
+    assert found.values.sum() == pytest.approx(1)
+    assert (found.values >= 0).all()
 
 
 def test_it_climbs_from_every_start_and_the_start_matters():
@@ -72,7 +73,8 @@ def test_it_climbs_from_every_start_and_the_start_matters():
 @pytest.mark.parametrize("table", [[[1], [0]], [[1, 0]], [[1]], [[1, 1], [1, 1]]])
 def test_one_test_or_one_candidate_is_no_error(table):
     found = weights(np.array(table), "o")
-    assert found.degenerate and found.values.sum() == pytest.approx(1)
+    assert found.degenerate
+    assert found.values.sum() == pytest.approx(1)
 
 
 def test_a_single_test_keeps_its_weight():

@@ -69,7 +69,7 @@ def true_auc(right, wrong, weight):
 
 
 @pytest.mark.parametrize(("right", "wrong"), [((0.9, 0.8, 0.6), (0.3, 0.5, 0.7)), ((1.0, 0.55, 0.7), (0.2, 0.95, 0.1))])
-def test_expected_quality_is_the_tests_own_times_that_of_the_others(right, wrong):
+def test_expected_quality_is_a_product_of_both_tests(right, wrong):
     right, wrong, weight = np.array(right), np.array(wrong), np.ones(3)
     chance = np.array([right, wrong, wrong, wrong])  # one right candidate, three wrong ones
     expected = np.zeros(3)
@@ -83,7 +83,7 @@ def test_expected_quality_is_the_tests_own_times_that_of_the_others(right, wrong
 
 
 @given(TABLES, st.integers(0, 2**32 - 1), st.sampled_from("co"))
-def test_order_of_candidates_does_not_matter_and_weights_move_with_their_tests(table, seed, method):
+def test_candidates_order_does_not_matter(table, seed, method):
     rng = np.random.default_rng(seed)
     rows, columns = rng.permutation(table.shape[0]), rng.permutation(table.shape[1])
     plain = weights(table, method)
@@ -103,12 +103,13 @@ def test_the_opposite_test_has_the_opposite_quality(table, data):
 
 
 @given(TABLES, st.integers(0, 1))
-def test_a_test_that_all_pass_or_all_fail_has_no_weight_and_changes_no_other(table, value):
+def test_a_test_that_separates_nothing_has_no_weight(table, value):
     longer = np.column_stack([table, np.full(len(table), value)])
     plain, found = weights(table), weights(longer)
     assert found.degenerate == plain.degenerate
     if not found.degenerate:
-        assert found.values[-1] == 0 and found.values[:-1] == pytest.approx(plain.values, abs=1e-12)
+        assert found.values[-1] == 0
+        assert found.values[:-1] == pytest.approx(plain.values, abs=1e-12)
 
 
 @given(TABLES, st.data())
@@ -129,10 +130,11 @@ def test_without_grouping_a_repeated_test_would_gain():
     assert twice > alone
 
 
-def test_where_no_test_agrees_with_the_others_the_answer_is_uniform_and_says_so():
+def test_tests_that_disagree_give_a_uniform_answer():
     for method in "co":
         found = weights(COLLUDERS, method)
-        assert found.degenerate and found.values == pytest.approx(np.full(16, 1 / 16))
+        assert found.degenerate
+        assert found.values == pytest.approx(np.full(16, 1 / 16))
     assert report(COLLUDERS)["degenerate"] is True
     assert not weights(np.array([[1, 1], [1, 1], [0, 1], [0, 0]])).degenerate
 
@@ -141,7 +143,8 @@ def test_where_no_test_agrees_with_the_others_the_answer_is_uniform_and_says_so(
 def test_weights_are_a_point_of_the_simplex_whatever_was_run(case, method):
     table, ran = case
     found = weights(table, method, ran)
-    assert found.values.shape == table.shape[1:] and (found.values >= 0).all()
+    assert found.values.shape == table.shape[1:]
+    assert (found.values >= 0).all()
     assert found.values.sum() == pytest.approx(1, abs=1e-12)
 
 
@@ -193,6 +196,7 @@ def test_the_report_names_what_kind_of_test_each_is():
     kinds = [column["kind"] for column in found["columns"]]
     assert kinds == ["all_pass", "agrees", "agrees", "agrees", "all_fail", "backwards", "agrees"]
     assert [column["same_as"] for column in found["columns"]] == [None] * 6 + [1]
-    assert found["distinct_tests"] == 6 and 1 <= found["effective_tests"] <= 3
+    assert found["distinct_tests"] == 6
+    assert 1 <= found["effective_tests"] <= 3
     assert found["columns"][1]["weight"] == found["columns"][6]["weight"]
     assert sum(column["weight"] for column in found["columns"]) == pytest.approx(1)

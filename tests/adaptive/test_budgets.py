@@ -27,7 +27,7 @@ def test_the_total_is_exact_and_harder_prompts_get_no_less(shares: list[float], 
         assert a >= b - is_tie if p <= q else a <= b + is_tie
 
 
-def test_rates_that_differ_by_less_than_a_float_can_hold_share_like_equal_ones() -> None:
+def test_nearly_equal_rates_share_like_equal_ones() -> None:
     assert sorted(budgets([0.0, 1e-121, 0.0], 2, 0, 1, 0.01)) == [0, 1, 1]
 
 

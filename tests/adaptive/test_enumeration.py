@@ -61,7 +61,7 @@ def walk(rule: ExitRule, p: float) -> dict[tuple[int, int], float]:
 
 
 @pytest.mark.parametrize(("p", "variant"), list(itertools.product([0.1, 0.5, 0.9], SAMPLING)))
-def test_every_final_pool_of_the_implementation_has_its_exact_probability(p: float, variant: str) -> None:
+def test_every_final_pool_has_its_exact_probability(p: float, variant: str) -> None:
     rule = AdaOptions(sampling=SAMPLING[variant], round_size=4, max_draws=16).exit_rule(4)
     oracle = finals(p, 4, 4, 4, rule.k_pos, rule.k_neg)
     assert walk(rule, p) == pytest.approx(oracle, abs=1e-12)
@@ -89,7 +89,7 @@ def test_simulated_groups_agree_with_the_enumeration(p: float, variant: str) -> 
         assert statistics.fmean(values) == pytest.approx(wanted, abs=4 * error)
 
 
-def test_one_by_one_until_the_first_positive_takes_1_over_p_draws() -> None:
+def test_a_first_positive_takes_1_over_p_draws() -> None:
     for p in (0.1, 0.5):
         chances = finals(p, 1, 1, 500, 1, 0)
         assert sum(sum(state) * mass for state, mass in chances.items()) == pytest.approx(1 / p, rel=1e-9)

@@ -44,12 +44,15 @@ def test_a_finished_pool_never_draws_again(data: st.DataObject) -> None:
     rule = ExitRule(*(data.draw(st.integers(0, 6)) for _ in range(3)), data.draw(st.integers(1, 9)), 20)
     pool, ended = Pool(rule), False
     while count := pool.next_round():
-        assert not ended and count <= rule.round_size
+        assert not ended
+        assert count <= rule.round_size
         marks = data.draw(st.lists(st.booleans(), max_size=count))
         pool.add([(float(mark),) for mark in marks], marks)
         ended = pool.done()
         assert pool.draws <= rule.max_draws
-    assert pool.done() and pool.next_round() == 0 and pool.draws <= rule.max_draws
+    assert pool.done()
+    assert pool.next_round() == 0
+    assert pool.draws <= rule.max_draws
 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(1, 9), st.integers(0, 99))
@@ -65,7 +68,7 @@ def test_kept_rollouts(hits: int, misses: int, n: int, seed: int) -> None:
         assert positives == n // 2
 
 
-def test_the_choice_is_random_within_a_class_and_repeats_with_its_seed() -> None:
+def test_the_choice_within_a_class_repeats_with_its_seed() -> None:
     pool = filled(6, 6, ExitRule(1, 1, 4, 8, 64))
     chosen = {tuple(pool.select(4, random.Random(seed))) for seed in range(40)}
     assert len(chosen) > 20
@@ -76,7 +79,8 @@ def test_a_round_that_brings_nothing_ends_the_rounds() -> None:
     pool = Pool(ExitRule(1, 1, 4, 8, 64))
     assert pool.next_round() == 8
     pool.add([], [])
-    assert pool.next_round() == 0 and pool.statistics().reason == "stalled"
+    assert pool.next_round() == 0
+    assert pool.statistics().reason == "stalled"
 
 
 def test_statistics_travel_as_plain_values() -> None:
@@ -85,5 +89,7 @@ def test_statistics_travel_as_plain_values() -> None:
     assert statistics == PoolStatistics(4, ((1.0,), (0.0,), (0.0,), (0.0,)), 1, "met")
     assert PoolStatistics.from_tag(statistics.tag()) == statistics
     assert all(isinstance(value, int | float | str | list) for value in statistics.tag().values())
-    assert statistics.share == 0.25 and statistics.weight(10) == 4 and statistics.weight(3) == 3
+    assert statistics.share == 0.25
+    assert statistics.weight(10) == 4
+    assert statistics.weight(3) == 3
     assert PoolStatistics(8, (), 0, "stalled").weight(7) == 7

@@ -42,7 +42,9 @@ def test_without_a_file_nothing_is_written(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     own = run_state.begin(AdaOptions(sampling="est"))
     own.count(1, {"a": (8, 1)})
-    assert own.counts.seen == {"a": (8.0, 1.0)} and run_state.current() is own and not list(tmp_path.iterdir())
+    assert own.counts.seen == {"a": (8.0, 1.0)}
+    assert run_state.current() is own
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,8 @@ def test_a_prompt_must_be_allowed_what_it_is_asked_for() -> None:
 def test_what_is_positive_is_named_by_a_key() -> None:
     info = {"best_turn_speedup": 1.0, "best_turn_acc": 1.0, "acc": 0.0}
     assert AdaOptions().is_positive(info)
-    assert not AdaOptions(positive="acc").is_positive(info) and AdaOptions(positive="best_turn_acc").is_positive(info)
+    assert not AdaOptions(positive="acc").is_positive(info)
+    assert AdaOptions(positive="best_turn_acc").is_positive(info)
     # A right but slow kernel is negative, so that negatives stay common.
     assert not AdaOptions().is_positive(info | {"best_turn_speedup": 0.9})
     with pytest.raises(ConfigError, match=r"is .speedup., .*must be one of acc, best_turn_acc, best_turn_speedup$"):

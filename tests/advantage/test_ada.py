@@ -70,7 +70,7 @@ def test_with_rewards_of_0_and_1_ada_est_is_the_papers(rewards: list[float], is_
 
 
 @given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.5]), min_size=2, max_size=9), st.sampled_from([0.25, 2.0, 8.0]))
-def test_the_weight_of_a_prompt_does_not_depend_on_the_scale_of_rewards(rewards: list[float], scale: float) -> None:
+def test_a_prompts_weight_ignores_the_scale_of_rewards(rewards: list[float], scale: float) -> None:
     uids = ["a"] * len(rewards)
     plain = estimate("ada_est", single_turns(rewards, uids))
     scaled = estimate("ada_est", single_turns([scale * reward for reward in rewards], uids))
@@ -135,7 +135,7 @@ def test_ada_seq_per_turn(batch: Batch, data: st.DataObject) -> None:
     assert_close(estimate("ada_seq", batch, gamma=0.5), expected)
 
 
-def test_one_round_of_n_without_an_exit_is_grpo_without_its_deviation(own_state: run_state.RunState) -> None:
+def test_one_round_without_exit_is_grpo_without_deviation(own_state: run_state.RunState) -> None:
     from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 
     rng = random.Random(1)
@@ -145,7 +145,9 @@ def test_one_round_of_n_without_an_exit_is_grpo_without_its_deviation(own_state:
         pool = Pool(ExitRule(9, 9, 4, 4, 4), 4)
         own = [(reward,) for reward, name in zip(rewards, uids, strict=True) if name == uid]
         pool.add(own, [reward > 0 for (reward,) in own])
-        assert pool.done() and not pool.met() and pool.select(4, rng) == [0, 1, 2, 3]
+        assert pool.done()
+        assert not pool.met()
+        assert pool.select(4, rng) == [0, 1, 2, 3]
         own_state.pools[uid] = pool.statistics()
     batch = single_turns(rewards, uids)
     theirs, _ = compute_grpo_outcome_advantage(

@@ -86,7 +86,7 @@ def test_a_padded_baseline_stays_so_where_the_policy_stops(rollouts: int) -> Non
 
 
 @pytest.mark.parametrize("rollouts", [2, 3])
-def test_a_turns_own_group_weakens_late_turns_where_the_policy_stops(rollouts: int) -> None:
+def test_turn_groups_weaken_late_turns_where_policies_stop(rollouts: int) -> None:
     bandit = Bandit(may_stop=True)
     first, second = bandit.true_gradient()
     goes_on = 1 - bandit.probability((STOP,)).detach()
@@ -101,7 +101,7 @@ def test_a_turns_own_group_weakens_late_turns_where_the_policy_stops(rollouts: i
 
 
 @pytest.mark.parametrize("may_stop", [False, True])
-def test_the_terminal_correction_leaves_the_direction_and_the_plain_difference_does_not(may_stop: bool) -> None:
+def test_the_terminal_correction_keeps_the_direction(may_stop: bool) -> None:
     bandit = Bandit(may_stop)
     switches = {"gamma": 0.5, "baseline": "padded"}
     plain = bandit.expected_gradient("trloo", 2, **switches)

@@ -20,17 +20,17 @@ every = pytest.mark.parametrize("name", ESTIMATORS)
 
 @every
 @given(drawn=rejected_batches())
-def test_all_tokens_of_a_turn_carry_one_finite_value_and_masked_ones_0(
-    name: str, drawn: tuple[Batch, list[list[bool]]]
-) -> None:
+def test_a_turns_tokens_share_one_finite_value(name: str, drawn: tuple[Batch, list[list[bool]]]) -> None:
     batch, kept = drawn
     before = batch.rewards.clone(), batch.mask.clone()
     for baseline in CHOICES["baseline"]:
         advantages = estimate(name, batch, baseline=baseline)
-        assert advantages.isfinite().all() and advantages.dtype is torch.float32
+        assert advantages.isfinite().all()
+        assert advantages.dtype is torch.float32
         assert (advantages[batch.mask == 0] == 0).all()
         assert len(per_turn(batch, advantages)) == len(kept)
-    assert torch.equal(batch.rewards, before[0]) and torch.equal(batch.mask, before[1])
+    assert torch.equal(batch.rewards, before[0])
+    assert torch.equal(batch.mask, before[1])
 
 
 @every
@@ -39,7 +39,8 @@ def test_padding_rows_change_nothing_and_stay_zero(name: str) -> None:
     pad = torch.zeros(2, batch.rewards.shape[1])
     index = np.array([*batch.uids, "pad0", "pad1"], dtype=object)
     padded = ESTIMATORS[name](torch.cat([batch.rewards, pad]), torch.cat([batch.mask, pad.long()]), index=index)[0]
-    assert torch.equal(padded[:3], estimate(name, batch)) and (padded[3:] == 0).all()
+    assert torch.equal(padded[:3], estimate(name, batch))
+    assert (padded[3:] == 0).all()
 
 
 @every

@@ -71,7 +71,7 @@ def test_rec_group_mean_is_turn_grpo_by_another_name() -> None:
 
 
 @given(batches(max_turns=1))
-def test_the_group_mean_of_single_turns_is_verls_grpo_without_the_deviation(batch: Batch) -> None:
+def test_the_mean_of_single_turns_is_grpo_without_deviation(batch: Batch) -> None:
     grpo = get_adv_estimator_fn("grpo")
     expected, _ = grpo(batch.rewards.clone(), batch.mask, index=batch.index, norm_adv_by_std_in_grpo=False)
     # verl leaves a group of one its raw score.
@@ -81,7 +81,7 @@ def test_the_group_mean_of_single_turns_is_verls_grpo_without_the_deviation(batc
 
 
 @given(batch=batches(), shift=st.sampled_from([-0.1, 0.0, 0.5]))
-def test_asymre_adds_one_number_to_every_advantage_that_has_a_group(batch: Batch, shift: float) -> None:
+def test_asymre_adds_one_number_to_grouped_advantages(batch: Batch, shift: float) -> None:
     plain = per_turn(batch, estimate("rec_group_mean", batch))
     moved = per_turn(batch, estimate("asymre_shift", batch, rec={"asymre_shift": shift}))
     for row, (uid, values) in enumerate(zip(batch.uids, plain, strict=True)):
@@ -91,7 +91,7 @@ def test_asymre_adds_one_number_to_every_advantage_that_has_a_group(batch: Batch
 
 
 @given(batch=batches(min_turns=2, max_turns=2))
-def test_the_log_average_exp_goes_from_the_mean_to_the_largest_return(batch: Batch) -> None:
+def test_log_average_exp_goes_from_mean_to_maximum(batch: Batch) -> None:
     hot, cold = ({"opmd_baseline": "logavgexp", "opmd_tau": tau} for tau in (1e6, 1e-3))
     mean = per_turn(batch, estimate("opmd_baseline", batch))
     for found, expected in zip(per_turn(batch, estimate("opmd_baseline", batch, rec=hot)), mean, strict=True):

@@ -60,7 +60,8 @@ def test_kept_turns_are_balanced_and_centred_and_the_rest_is_0(batch: Batch, see
 
 def test_as_many_negatives_stay_as_there_are_positives() -> None:
     values = [value for (value,) in drop(rollouts([1.0, 0.0, 0.0, 0.0, 0.5, 0.0]))]
-    assert values[0] == 0.625 and values[4] == 0.125
+    assert values[0] == 0.625
+    assert values[4] == 0.125
     assert Counter(values) == {0.625: 1, 0.125: 1, -0.375: 2, 0.0: 2}
 
 
@@ -103,7 +104,8 @@ def test_company_from_other_prompts_and_padding_change_nothing() -> None:
 def test_every_negative_is_dropped_as_often_as_the_others() -> None:
     batch = rollouts([1.0, 0.0, 0.0, 0.0, 0.0])
     dropped = Counter(row for seed in range(200) for row, (value,) in enumerate(drop(batch, seed)) if value == 0)
-    assert set(dropped) == {1, 2, 3, 4} and sum(dropped.values()) == 3 * 200
+    assert set(dropped) == {1, 2, 3, 4}
+    assert sum(dropped.values()) == 3 * 200
     # 150 each, with a deviation of 6.
     assert all(125 < count < 175 for count in dropped.values())
 
@@ -117,9 +119,7 @@ def test_a_seed_gives_one_draw_and_turns_are_drawn_apart() -> None:
 
 
 @given(drawn=rejected_batches(), padded=st.sampled_from(["turn", "padded"]))
-def test_rejected_turns_leave_the_balance_where_they_do_not_count(
-    drawn: tuple[Batch, list[list[bool]]], padded: str
-) -> None:
+def test_rejected_turns_may_leave_the_balance(drawn: tuple[Batch, list[list[bool]]], padded: str) -> None:
     batch, kept = drawn
     values = drop(batch, count_rejected=False, baseline=padded)
     assert all(

@@ -10,7 +10,7 @@ from tests.advantage.oracle import naive_trloo
 from verl_kernel.advantage.baselines import trloo
 
 
-def test_every_call_is_recorded_so_that_its_advantages_can_be_recomputed(tmp_path: Path) -> None:
+def test_a_recorded_call_can_be_recomputed(tmp_path: Path) -> None:
     batch = build([[1.0, 0.5], [0.0, 2.0]], [[(0, 2), (3, 5)], [(0, 1), (2, 6)]], ["a", "a"])
     config = {"trloo": {"record_dir": str(tmp_path / "calls")}}
     for _ in range(2):

@@ -62,7 +62,8 @@ def test_every_combination_matches_the_naive_sums(drawn: tuple[Batch, list[list[
     )
     masked = [[v * on for v, on in zip(*row, strict=True)] for row in zip(expected, kept, strict=True)]
     assert_close(per_turn(batch, advantages), masked)
-    assert advantages.isfinite().all() and (advantages[batch.mask == 0] == 0).all()
+    assert advantages.isfinite().all()
+    assert (advantages[batch.mask == 0] == 0).all()
 
 
 def test_all_combinations_are_there() -> None:
@@ -77,7 +78,7 @@ def test_every_combination_bears_rejection_of_all(combination: tuple) -> None:
 
 
 @given(rejected_batches())
-def test_kept_turns_sum_to_zero_where_rejected_ones_do_not_count(drawn: tuple[Batch, list[list[bool]]]) -> None:
+def test_kept_turns_sum_to_zero(drawn: tuple[Batch, list[list[bool]]]) -> None:
     batch, _ = drawn
     values = per_turn(batch, estimate("trloo", batch, count_rejected=False))
     for uid in set(batch.uids):
@@ -97,7 +98,8 @@ def test_one_token_left_is_a_turn_that_counts() -> None:
     batch = build([[1.0], [3.0]], [[(0, 4)]] * 2, ["a"] * 2)
     batch.mask[1, :3] = 0
     values = estimate("trloo", batch, count_rejected=False)
-    assert values[0, :4].tolist() == [-2.0] * 4 and values[1, :4].tolist() == [0, 0, 0, 2.0]
+    assert values[0, :4].tolist() == [-2.0] * 4
+    assert values[1, :4].tolist() == [0, 0, 0, 2.0]
 
 
 def test_padded_groups_hold_rollouts_that_stopped() -> None:
@@ -109,7 +111,7 @@ def test_padded_groups_hold_rollouts_that_stopped() -> None:
     assert per_turn(alone, estimate("trloo", alone, baseline="padded"))[0][1] == 3.0
 
 
-def test_a_rollout_that_stopped_leaves_padded_groups_only_if_nothing_of_it_is_kept() -> None:
+def test_padded_groups_lose_only_wholly_rejected_rollouts() -> None:
     spans = [[(0, 1), (2, 3), (4, 5)], [(0, 1), (2, 3)], [(0, 1)]]
     batch = build([[0.0, 0.0, 3.0], [0.0, 0.0], [0.0]], spans, ["a"] * 3)
     switches = {"baseline": "padded", "count_rejected": False, "gamma": 0.0, "singleton": "zero"}
@@ -122,12 +124,12 @@ def test_a_rollout_that_stopped_leaves_padded_groups_only_if_nothing_of_it_is_ke
 
 
 @given(batches(min_turns=3, max_turns=3))
-def test_padding_changes_nothing_where_all_rollouts_have_as_many_turns(batch: Batch) -> None:
+def test_padding_changes_nothing_for_equal_lengths(batch: Batch) -> None:
     assert torch.equal(estimate("trloo", batch), estimate("trloo", batch, baseline="padded"))
 
 
 @given(batches(min_turns=4, max_turns=4))
-def test_a_constant_on_any_turn_of_rollouts_of_equal_length_changes_no_advantage(batch: Batch) -> None:
+def test_a_constant_on_any_turn_changes_no_advantage(batch: Batch) -> None:
     lifted = build([[r + 0.5 * t for t, r in enumerate(row)] for row in batch.turn_rewards], batch.spans, batch.uids)
     # A group of one has advantage 0 both times.
     for name in NAMES:
@@ -137,7 +139,7 @@ def test_a_constant_on_any_turn_of_rollouts_of_equal_length_changes_no_advantage
 
 
 @given(batches())
-def test_the_difference_telescopes_to_the_last_reward_minus_the_one_before(batch: Batch) -> None:
+def test_the_difference_telescopes_to_the_last_two_rewards(batch: Batch) -> None:
     gains = [[row[-1] - before for before in [0.0, *row[:-1]]] for row in batch.turn_rewards]
     # gamma 0 keeps the oracle from summing again what is a return already.
     assert_close(per_turn(batch, estimate("trloo", batch, shaping="difference")), naive_trloo(gains, batch.uids, 0.0))
@@ -184,7 +186,7 @@ def test_void_turns_leave_groups_and_gradient(
     assert_close(found, [[v * on for v, on in zip(*row, strict=True)] for row in zip(expected, kept, strict=True)])
 
 
-def test_a_turn_that_breaks_a_working_kernel_is_punished_unless_void_turns_are_masked() -> None:
+def test_breaking_a_working_kernel_is_punished() -> None:
     spans = [[(0, 2), (3, 5)]] * 3
     batch = build([[1.0, 0.0], [1.0, 2.0], [0.0, 0.0]], spans, ["a"] * 3)
     assert [row[1] for row in per_turn(batch, estimate("trloo", batch))] == [-1.0, 2.0, -1.0]

@@ -43,7 +43,7 @@ def test_advantages_of_a_group_sum_to_zero(batch: Batch, gamma: float) -> None:
 
 
 @given(batches())
-def test_leave_one_out_is_the_group_mean_times_n_over_n_minus_one(batch: Batch) -> None:
+def test_leave_one_out_is_a_scaled_group_mean(batch: Batch) -> None:
     loo, mean = per_turn(batch, estimate("trloo", batch)), per_turn(batch, estimate("turn_grpo", batch))
     for i, uid in enumerate(batch.uids):
         for t in range(len(loo[i])):
@@ -69,7 +69,7 @@ def test_one_turn_is_verls_rloo(batch: Batch) -> None:
 
 
 @given(batches(min_turns=2))
-def test_no_discount_looks_at_the_turn_alone_and_full_discount_at_all_later_ones(batch: Batch) -> None:
+def test_discounts_reach_from_this_turn_to_all_later_ones(batch: Batch) -> None:
     alone = [[value] for row in batch.turn_rewards for value in row[:1]]
     total = [[sum(row)] for row in batch.turn_rewards]
     for gamma, rewards in ((0.0, alone), (1.0, total)):

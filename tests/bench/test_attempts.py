@@ -46,7 +46,8 @@ def test_what_earns_nothing_has_neither_speedup_nor_roofline(verdict, status):
 @pytest.mark.parametrize("broken", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_broken_number_is_unknown(broken):
     found = attempt(turn("a", 0, 1, {**OK, "speedup": broken, "roofline_ms": broken}))
-    assert found.correct and found.speedup is found.sure_speedup is found.roofline is None
+    assert found.correct
+    assert found.speedup is found.sure_speedup is found.roofline is None
 
 
 def test_tasks_without_any_answer_were_asked_for_too(tmp_path):
@@ -56,6 +57,7 @@ def test_tasks_without_any_answer_were_asked_for_too(tmp_path):
     assert asked.tasks == (AskedTask("a", 2), AskedTask("b", 2), AskedTask("unanswered task 1"))
     assert (asked.samples, asked.turns) == (2, 2)
     _, scores = score_run(tmp_path)
-    assert scores.missing == 5 and scores.overall.last_turn.values["correct"].value == pytest.approx(1 / 6)
+    assert scores.missing == 5
+    assert scores.overall.last_turn.values["correct"].value == pytest.approx(1 / 6)
     with pytest.raises(DataError, match="counts 3 tasks and its answers are to 4"):
         asked_of(header, [SuiteTask(task_id=t, task_hash="h") for t in "bcd"], turns)

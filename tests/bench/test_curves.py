@@ -50,7 +50,7 @@ def test_over_turns_the_points_are_the_scores_of_each_turn(run):
 
 
 @given(runs(), st.integers(1, 40))
-def test_over_tokens_an_answer_counts_once_its_sample_has_paid_for_it(run, budget):
+def test_an_answer_counts_once_its_sample_has_paid(run, budget):
     attempts, asked = run
     (point,) = curves("a", attempts, asked, budgets=[budget], bootstrap=QUICK).by_tokens
     last, best = [], []
@@ -97,7 +97,9 @@ def test_a_worse_last_answer_lowers_one_curve_and_not_the_other():
 def test_without_tokens_there_is_no_curve_over_them():
     attempts = [answer("t", 0, 1, 2.0), answer("t", 0, 2, 2.0, tokens=None)]
     found = curves("a", attempts, Asked.of(attempts))
-    assert found.by_tokens == () and found.mean_tokens is None and len(found.by_turn) == 2
+    assert found.by_tokens == ()
+    assert found.mean_tokens is None
+    assert len(found.by_turn) == 2
 
 
 def test_an_answer_that_was_not_asked_for_is_refused():

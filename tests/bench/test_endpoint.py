@@ -37,7 +37,8 @@ async def test_an_answer_and_what_was_sent():
     assert (answer.text, answer.failure, answer.is_cut) == ("I do not know this task.", None, False)
     assert (answer.prompt_tokens, answer.completion_tokens) == (50, 20)
     (body,) = stub.asked
-    assert body["messages"] == list(MESSAGES) and body["model"] == "stub"
+    assert body["messages"] == list(MESSAGES)
+    assert body["model"] == "stub"
     assert (body["temperature"], body["top_p"], body["max_tokens"], body["seed"]) == (0.0, 0.5, 33, 7)
 
 
@@ -115,20 +116,20 @@ async def checked(stub):
         await model.close()
 
 
-async def test_a_server_that_lists_its_models_is_asked_nothing_at_the_start():
+async def test_a_server_with_a_model_list_is_not_probed():
     with StubEndpoint() as stub:
         await checked(stub)
     assert not stub.asked
 
 
 @pytest.mark.parametrize("models", [b"<html>", b'{"hello": "world"}', b"", b"null", b'{"data": {}}', b"\xff\x00"])
-async def test_a_server_without_a_list_of_models_may_answer_all_the_same(models):
+async def test_a_server_without_a_model_list_may_answer(models):
     with StubEndpoint(models=models) as stub:
         await checked(stub)
     assert [body["messages"] for body in stub.asked] == [[{"role": "user", "content": "Say yes."}]]
 
 
-async def test_a_server_with_neither_models_nor_a_chat_is_refused_at_the_start():
+async def test_a_server_without_models_and_chat_is_refused():
     said = "sent a page of HTML .* and no chat completion to 1 question: see that --base-url"
     with StubEndpoint(["malformed"], models=b"<html>") as stub, pytest.raises(EndpointError, match=said):
         await checked(stub)
@@ -148,7 +149,9 @@ async def test_a_body_that_is_cut_off_ends_the_run():
 async def test_an_endless_body_is_cut_and_counted():
     with StubEndpoint(["endless"]) as stub:
         answer = await asked(stub)
-    assert answer.failure == "too_long" and answer.is_cut and answer.text is None
+    assert answer.failure == "too_long"
+    assert answer.is_cut
+    assert answer.text is None
 
 
 @pytest.mark.parametrize("status", [400, 422])
@@ -157,7 +160,7 @@ async def test_a_prompt_without_room_is_counted(status):
         assert (await asked(stub)).failure == "context_overflow"
 
 
-async def test_a_request_that_is_refused_at_first_is_the_users_and_later_the_answers():
+async def test_a_refused_request_is_the_users_only_at_first():
     refusal = (400, {"error": {"message": "temperature must be 1"}})
     with (
         StubEndpoint([refusal]) as stub,
@@ -172,13 +175,15 @@ async def test_a_newer_name_of_the_limit_is_taken_up():
     refusal = (400, {"error": {"message": "Use 'max_completion_tokens' instead."}})
     with StubEndpoint([refusal]) as stub:
         assert (await asked(stub, max_tokens=5)).text
-    assert "max_tokens" in stub.asked[0] and stub.asked[1]["max_completion_tokens"] == 5
+    assert "max_tokens" in stub.asked[0]
+    assert stub.asked[1]["max_completion_tokens"] == 5
 
 
 async def test_an_answer_cut_at_its_limit_says_so():
     with StubEndpoint([(200, completion("```python\nx =", finish_reason="length"))]) as stub:
         answer = await asked(stub)
-    assert answer.is_cut and answer.failure is None
+    assert answer.is_cut
+    assert answer.failure is None
 
 
 def test_tokens_of_chat_templates_are_parted():

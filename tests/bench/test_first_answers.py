@@ -47,7 +47,7 @@ def scripted(**answers):
 
 
 @pytest.mark.parametrize(("body", "what"), WRONG.items())
-async def test_an_endpoint_that_only_sends_what_is_no_completion_ends_the_run(tmp_path, body, what):
+async def test_an_endpoint_without_completions_ends_the_run(tmp_path, body, what):
     with StubEndpoint(always=body) as stub:
         model = Endpoint(stub.url, "stub", "k", Sampling(retries=0), own=True)
         with pytest.raises(EndpointError) as ended:
@@ -56,7 +56,8 @@ async def test_an_endpoint_that_only_sends_what_is_no_completion_ends_the_run(tm
     assert str(ended.value).startswith(f"{stub.url} sent {what}")
     assert "and no chat completion to 3 questions: see that --base-url" in str(ended.value)
     assert len(stub.asked) == 9
-    assert not (tmp_path / HEADER).exists() and not (tmp_path / TURNS).read_bytes()
+    assert not (tmp_path / HEADER).exists()
+    assert not (tmp_path / TURNS).read_bytes()
 
 
 JSON = st.recursive(
@@ -71,7 +72,7 @@ BODIES = st.binary(max_size=40) | st.text(max_size=40).map(str.encode) | JSON.ma
 
 @settings(max_examples=30, deadline=None)
 @given(body=BODIES.filter(lambda body: parse_reply(body).failure == "malformed"))
-async def test_whatever_else_an_endpoint_sends_it_is_one_sentence_with_its_address(tmp_path_factory, body):
+async def test_any_other_answer_is_one_sentence_with_the_address(tmp_path_factory, body):
     with StubEndpoint(always=body, models=body, answers={}) as stub:
         model = Endpoint(stub.url, "stub", "k", Sampling(retries=0), own=True)
         with pytest.raises(EndpointError) as at_once:
@@ -80,7 +81,8 @@ async def test_whatever_else_an_endpoint_sends_it_is_one_sentence_with_its_addre
             await played(tmp_path_factory.mktemp("run"), model)
         await model.close()
     for sentence in map(str, (at_once.value, ended.value)):
-        assert sentence.startswith(f"{stub.url} sent ") and "see that --base-url" in sentence
+        assert sentence.startswith(f"{stub.url} sent ")
+        assert "see that --base-url" in sentence
         assert sentence.isprintable()
 
 
@@ -100,7 +102,7 @@ async def test_malformed_answers_after_a_good_one_are_data(tmp_path):
     assert [turn.failure for turn in turns] == ["no_code"] + ["malformed"] * 7
 
 
-async def test_a_question_that_was_malformed_and_then_answered_keeps_both_turns(tmp_path):
+async def test_a_malformed_then_answered_question_keeps_both_turns(tmp_path):
     turns = await played(tmp_path, scripted(t0=MALFORMED), names=["t0"], turns=2)
     assert [(turn.turn, turn.failure) for turn in turns] == [(1, "malformed"), (2, None)]
 
@@ -108,10 +110,11 @@ async def test_a_question_that_was_malformed_and_then_answered_keeps_both_turns(
 async def test_as_many_as_are_in_flight_may_be_malformed(tmp_path):
     model = scripted(**dict.fromkeys(NAMES[:5], MALFORMED))
     turns = await played(tmp_path, model, requests=6)
-    assert sum(turn.failure == "malformed" for turn in turns) == 5 and len(turns) == 8
+    assert sum(turn.failure == "malformed" for turn in turns) == 5
+    assert len(turns) == 8
 
 
-async def test_the_last_question_of_a_run_that_had_answers_may_be_malformed(tmp_path):
+async def test_the_last_question_of_a_good_run_may_be_malformed(tmp_path):
     with pytest.raises(EndpointError):
         await played(tmp_path, Scripted({"t1": [down]}), names=["t0", "t1"])
     turns = await played(tmp_path, scripted(t1=MALFORMED), names=["t0", "t1"])

@@ -36,9 +36,8 @@ def test_what_is_kept_gives_the_figures_of_the_run(kept_runs, tmp_path, monkeypa
         assert [one.last_turn.values[name] for one in whole.by_turn] == [
             one.last_turn.values[name] for one in short.by_turn
         ]
-    assert whole.passes == short.passes and [one.tokens for one in whole.by_turn] == [
-        one.tokens for one in short.by_turn
-    ]
+    assert whole.passes == short.passes
+    assert [one.tokens for one in whole.by_turn] == [one.tokens for one in short.by_turn]
     sizes = [(folder / "turns.jsonl").stat().st_size for folder in (run, tmp_path / "kept" / "short")]
     assert sizes[1] < sizes[0] / 5
 
@@ -51,7 +50,8 @@ def test_the_page_on_evaluation_has_the_rows_of_its_runs():
         for part in parts
     }
     rows = [row for name in PAGES for row in by_run[name]]
-    assert len(rows) == 5 * len(PAGES) and [row for row in rows if row not in page] == []
+    assert len(rows) == 5 * len(PAGES)
+    assert [row for row in rows if row not in page] == []
 
 
 PAGES = ("three_turns", "three_turns_trained")
@@ -59,7 +59,7 @@ PAGES = ("three_turns", "three_turns_trained")
 
 
 @pytest.mark.parametrize(("turn", "k"), [(1, 1), (2, 4), (4, 8), (8, 16)])
-def test_the_page_on_more_turns_compares_them_with_as_many_tokens_of_first_answers(turn, k):
+def test_the_page_compares_turns_with_first_answers_by_tokens(turn, k):
     _, turns = score_run(KEPT / "eight_turns")
     _, first = score_run(KEPT / "first_answers")
     views, tokens = turns.by_turn[turn - 1], first.by_turn[0].tokens

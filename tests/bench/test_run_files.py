@@ -16,7 +16,8 @@ TURNS = [turn("a", 0, 1, OK), turn("a", 0, 2, WRONG), turn("b", 1, 1, OK)]
 def test_what_was_written_is_read(tmp_path):
     tasks = [SuiteTask(task_id="a", task_hash="h", level=1, family="map"), SuiteTask(task_id="b", task_hash="i")]
     folder = write_run(tmp_path / "run", TURNS, tasks)
-    assert read_run(folder) == (RunHeader(**HEADER), TURNS) and read_tasks(folder) == tasks
+    assert read_run(folder) == (RunHeader(**HEADER), TURNS)
+    assert read_tasks(folder) == tasks
     assert read_tasks(write_run(tmp_path / "other", TURNS)) == []
 
 

@@ -54,5 +54,6 @@ async def test_a_file_is_an_answer_and_one_that_is_no_text_a_verdict(tmp_path):
     model = SavedKernels(find_kernels(tmp_path, SUITE)[0])
     right, wrong = [await model.answer(Question(SUITE.tasks[2], sample, 1, (), 0)) for sample in (0, 1)]
     assert (right.code, right.text, right.verdict) == ("x = 1\n", None, None)
-    assert wrong.verdict.status is EvalStatus.LOAD_ERROR and "binary" in wrong.verdict.error.message
+    assert wrong.verdict.status is EvalStatus.LOAD_ERROR
+    assert "binary" in wrong.verdict.error.message
     assert wrong.verdict.task_hash

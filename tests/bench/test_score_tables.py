@@ -30,9 +30,14 @@ def answers(tasks=3, samples=2, turns=2, **fields):
 
 def test_every_figure_is_shown_with_its_convention():
     text, beside = shown(answers())
-    assert "run [1]" in text and all(name in text for name in FIGURES)
-    assert "by turn" in text and "by level" in text and "by family" not in text and "pass@2" in text
-    assert "0.667 [0.000, 1.000]" in text and "1.500x [1.500, 1.500]" in text
+    assert "run [1]" in text
+    assert all(name in text for name in FIGURES)
+    assert "by turn" in text
+    assert "by level" in text
+    assert "by family" not in text
+    assert "pass@2" in text
+    assert "0.667 [0.000, 1.000]" in text
+    assert "1.500x [1.500, 1.500]" in text
     assert any("KernelBench's fast_p" in note for note in beside)
     assert any("2000 resamples, seed 0" in note for note in beside)
 
@@ -41,7 +46,9 @@ def test_five_figures_are_shown_where_nobody_asks_for_all():
     attempts = answers(turns=1)
     table = main_table(score(attempts, Asked.of(attempts)), "run")
     assert [column.header for column in table.columns] == ["figure", "score"]
-    assert list(table.columns[0].cells) == list(MAIN) and len(MAIN) == 5 and set(MAIN) <= set(FIGURES)
+    assert list(table.columns[0].cells) == list(MAIN)
+    assert len(MAIN) == 5
+    assert set(MAIN) <= set(FIGURES)
     attempts = answers()
     table = main_table(score(attempts, Asked.of(attempts)), "run")
     assert [column.header for column in table.columns] == ["figure", "last turn", "best of history"]
@@ -51,7 +58,8 @@ def test_five_figures_are_shown_where_nobody_asks_for_all():
 def test_what_did_not_happen_is_not_mentioned():
     attempts = answers()
     counts, brackets = notes(score(attempts, Asked.of(attempts)))
-    assert counts == "3 tasks x 2 samples x 2 turns: 12 answers" and brackets.startswith("brackets: ")
+    assert counts == "3 tasks x 2 samples x 2 turns: 12 answers"
+    assert brackets.startswith("brackets: ")
 
 
 def test_one_task_turn_and_sample_leave_out_what_says_nothing():
@@ -65,7 +73,8 @@ def test_what_is_missing_and_lost_is_said():
     text, beside = shown(attempts, Asked(Asked.of(attempts).tasks, samples=3))
     assert "2 (1, 1)" in text
     assert beside[0].startswith("1 tasks x 3 samples x 1 turns: 2 answers; 1 samples have none and count as failures")
-    assert beside[1].startswith("1 answers were lost") and "0.333 of all samples" in beside[1]
+    assert beside[1].startswith("1 answers were lost")
+    assert "0.333 of all samples" in beside[1]
 
 
 def test_cells():

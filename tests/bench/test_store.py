@@ -32,7 +32,8 @@ def test_a_run_is_made_and_goes_on(tmp_path):
         store.append(turn())
     assert [task.task_id for task in read_tasks(tmp_path / "new" / "run")] == ["a", "b"]
     with opened(tmp_path / "new" / "run", started="later") as store:
-        assert store.history((SUITE.tasks[0], 0)) == [turn()] and not store.history((SUITE.tasks[1], 0))
+        assert store.history((SUITE.tasks[0], 0)) == [turn()]
+        assert not store.history((SUITE.tasks[1], 0))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_a_run_is_made_and_goes_on(tmp_path):
         ({"total_tokens": 9}, "total_tokens"),
     ],
 )
-def test_another_run_is_refused_in_a_sentence_that_names_the_difference(tmp_path, changes, words):
+def test_another_run_is_refused_with_the_difference(tmp_path, changes, words):
     with opened(tmp_path) as store:
         store.append(turn())
     with pytest.raises(ConfigError, match=rf"holds a run whose .*{words}.*repeat the command.*--out"):

@@ -34,14 +34,15 @@ def test_the_built_in_suite_is_the_validation_of_the_quickstart():
     sizes = Quickstart()
     assert (sizes.seed, sizes.train_tasks, sizes.val_tasks) == (built_in.SEED, built_in.TRAINING_TASKS, built_in.TASKS)
     suite = load_suite("cpu")
-    assert len(suite.tasks) == 32 and {item.family for item in suite.tasks} == {
+    assert len(suite.tasks) == 32
+    assert {item.family for item in suite.tasks} == {
         *("elementwise", "matmul", "normalisation", "reduction", "softmax")
     }
     assert suite.hash == load_suite("cpu").hash
     assert suite.feedback_chars == 360
 
 
-def test_the_built_in_suite_is_what_the_quickstarts_validation_file_holds(tmp_path):
+def test_the_built_in_suite_is_the_quickstarts_validation(tmp_path):
     from random import Random
 
     from verl_kernel.quickstart.build import _rows
@@ -117,7 +118,8 @@ def test_a_file_that_does_not_parse_is_named(tmp_path, problems):
 def test_a_folder_of_references_is_named_after_its_files(tmp_path):
     checkout(tmp_path / "mine", {f"{name}.py": REFERENCE.format(n=name) for name in "ba"})
     suite = load_suite(str(tmp_path / "mine"))
-    assert suite.name == "mine" and [item.task.task_id for item in suite.tasks] == ["a", "b"]
+    assert suite.name == "mine"
+    assert [item.task.task_id for item in suite.tasks] == ["a", "b"]
 
 
 def rows_file(path, names, prompt="Write ModelNew."):
@@ -135,7 +137,8 @@ def test_rows_keep_their_prompts(tmp_path):
     assert suite.tasks[0].messages == ({"role": "user", "content": "Write ModelNew."},)
     assert (suite.tasks[0].level, suite.tasks[0].family) == (2, None)
     other = load_suite(rows_file(tmp_path / "val2.parquet", "ab", prompt="Make ModelNew."))
-    assert other.hash == suite.hash and other.prompt_hash != suite.prompt_hash
+    assert other.hash == suite.hash
+    assert other.prompt_hash != suite.prompt_hash
 
 
 def test_two_tasks_of_one_name_are_refused(tmp_path):
@@ -145,7 +148,8 @@ def test_two_tasks_of_one_name_are_refused(tmp_path):
 
 def test_the_first_tasks_only():
     suite = load_suite("cpu")
-    assert suite.first(2).tasks == suite.tasks[:2] and suite.first(2).hash != suite.hash
+    assert suite.first(2).tasks == suite.tasks[:2]
+    assert suite.first(2).hash != suite.hash
     with pytest.raises(ConfigError, match="--tasks is 0"):
         suite.first(0)
 

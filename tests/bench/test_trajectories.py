@@ -30,7 +30,7 @@ async def played(folder, suite, model, judges, num_judges=1, reward=None, **opti
     return read_run(folder)[1], progress
 
 
-async def test_turns_see_what_was_said_before_and_earn_what_training_pays(tmp_path):
+async def test_turns_see_the_talk_and_earn_what_training_pays(tmp_path):
     model, judges = Scripted(), Judges([WRONG, judged(speedup=1.5)])
     turns, progress = await played(tmp_path, suite_of("a"), model, judges, turns=3, feedback_chars=360)
     _, second, third = model.asked
@@ -38,10 +38,13 @@ async def test_turns_see_what_was_said_before_and_earn_what_training_pays(tmp_pa
     assert third.messages[1]["content"] == program("a = (0, 1)")
     assert third.messages[2]["content"] == second.messages[2]["content"] == format_feedback(turns[0].result, 360)
     assert [turn.reward for turn in turns] == [0.0, *(profiling_reward(turn.result) for turn in turns[1:])]
-    assert turns[1].reward > 0 and turns[1].code == "a = (0, 2)\n" and turns[1].completion == program("a = (0, 2)")
+    assert turns[1].reward > 0
+    assert turns[1].code == "a = (0, 2)\n"
+    assert turns[1].completion == program("a = (0, 2)")
     assert [turn.shown for turn in turns] == [(), (1,), (1, 2)]
     assert (turns[2].prompt_tokens, turns[2].completion_tokens) == (10, 5)
-    assert progress.notes == [False, True, True] and progress.shortened == 0
+    assert progress.notes == [False, True, True]
+    assert progress.shortened == 0
 
 
 async def test_a_bench_pays_by_the_reward_that_it_is_given(tmp_path):
@@ -64,13 +67,14 @@ async def test_a_bench_pays_by_the_reward_that_it_is_given(tmp_path):
     assert shown == {"default": (1,), "coverage": (2,)}
 
 
-async def test_every_answer_has_a_seed_of_its_own_that_a_second_run_repeats(tmp_path):
+async def test_every_answer_has_a_seed_that_repeats(tmp_path):
     seeds = []
     for name in ("one", "two"):
         model = Scripted()
         await played(tmp_path / name, suite_of("a", "b"), model, Judges(), samples=2, turns=2)
         seeds.append({(q.item.task.task_id, q.sample, q.turn): q.seed for q in model.asked})
-    assert seeds[0] == seeds[1] and len(set(seeds[0].values())) == 8
+    assert seeds[0] == seeds[1]
+    assert len(set(seeds[0].values())) == 8
     other = Scripted()
     await played(tmp_path / "three", suite_of("a", "b"), other, Judges(), samples=2, turns=2, seed=1)
     assert not {q.seed for q in other.asked} & set(seeds[0].values())
@@ -85,18 +89,20 @@ async def test_every_answer_has_a_seed_of_its_own_that_a_second_run_repeats(tmp_
         (Answer(failure="too_long", is_cut=True), "too_long"),
     ],
 )
-async def test_an_answer_without_a_program_is_counted_and_the_next_turn_is_asked(tmp_path, answer, failure):
+async def test_an_answer_without_a_program_is_counted(tmp_path, answer, failure):
     judges = Judges()
     turns, _ = await played(tmp_path, suite_of("a"), Scripted({"a": [answer]}), judges, turns=2)
     assert [turn.failure for turn in turns] == [failure, None]
-    assert turns[0].result.status is EvalStatus.REJECTED_STATIC and turns[0].result.error.stage == "extract"
+    assert turns[0].result.status is EvalStatus.REJECTED_STATIC
+    assert turns[0].result.error.stage == "extract"
     assert sum(judges.sources.values()) == 1
 
 
 async def test_a_program_in_an_answer_that_was_cut_is_judged(tmp_path):
     answer = Answer(program("x = 1") + " and more", is_cut=True)
     (turn,), _ = await played(tmp_path, suite_of("a"), Scripted({"a": [answer]}), Judges())
-    assert turn.failure is None and turn.code == "x = 1\n"
+    assert turn.failure is None
+    assert turn.code == "x = 1\n"
 
 
 async def test_a_prompt_without_room_ends_the_trajectory_and_no_other(tmp_path):
@@ -131,14 +137,16 @@ async def test_a_window_decides_what_is_shown(tmp_path):
 
 async def test_no_turn_begins_once_the_tokens_are_spent(tmp_path):
     turns, progress = await played(tmp_path, suite_of("a"), Scripted(), Judges(), turns=5, total_tokens=30)
-    assert len(turns) == 2 and progress.shortened == 3
+    assert len(turns) == 2
+    assert progress.shortened == 3
 
 
-async def test_a_turn_that_the_gym_lost_is_judged_again_by_the_next_run_and_not_asked_again(tmp_path):
+async def test_a_lost_turn_is_judged_again_but_not_asked_again(tmp_path):
     suite, model = suite_of("a"), Scripted()
     turns, progress = await played(tmp_path, suite, model, Judges([judged(), LOST]), turns=3)
     assert [turn.result.status.value for turn in turns] == ["ok", "infra_error"]
-    assert turns[1].reward == 0.0 and progress.shortened == 1
+    assert turns[1].reward == 0.0
+    assert progress.shortened == 1
     judges, second = Judges(), Scripted()
     turns, _ = await played(tmp_path, suite, second, judges, turns=3)
     assert [turn.result.status.value for turn in turns] == ["ok"] * 3
@@ -146,7 +154,7 @@ async def test_a_turn_that_the_gym_lost_is_judged_again_by_the_next_run_and_not_
     assert [question.turn for question in second.asked] == [3]
 
 
-async def test_a_task_that_cannot_be_judged_is_lost_and_nobody_is_asked_about_it_again(tmp_path):
+async def test_an_unjudgeable_task_is_lost_without_asking(tmp_path):
     model, unfit = Scripted(), TaskError("reference a cannot serve as a task: it raises")
     turns, _ = await played(tmp_path, suite_of("a"), model, Judges([unfit] * 9), samples=9, turns=2, requests=1)
     said = EvalError(stage="reference", type="TaskError", message="reference a cannot serve as a task: it raises")
@@ -160,10 +168,11 @@ async def test_requests_and_judges_overlap_and_both_are_bounded(tmp_path):
     model, judges = Scripted(pause=0.01), Judges(pause=0.01)
     names = [f"t{number}" for number in range(12)]
     turns, _ = await played(tmp_path, suite_of(*names), model, judges, num_judges=2, turns=2, requests=3)
-    assert len(turns) == 24 and (model.most, judges.most) == (3, 2)
+    assert len(turns) == 24
+    assert (model.most, judges.most) == (3, 2)
 
 
-async def test_an_endpoint_that_fails_ends_the_run_and_what_was_finished_stays(tmp_path):
+async def test_a_failing_endpoint_ends_the_run_and_keeps_results(tmp_path):
     def down(question):
         raise EndpointError("it does not answer")
 
@@ -174,11 +183,12 @@ async def test_an_endpoint_that_fails_ends_the_run_and_what_was_finished_stays(t
     assert 0 < len(before) < 6
     model = Scripted()
     turns, _ = await played(tmp_path, suite, model, Judges(), turns=2)
-    assert turns[: len(before)] == before and len(turns) == 6
+    assert turns[: len(before)] == before
+    assert len(turns) == 6
     assert len(model.asked) == 6 - len(before)
 
 
-async def test_the_scores_do_not_depend_on_the_order_in_which_answers_came(tmp_path):
+async def test_scores_do_not_depend_on_the_order_of_answers(tmp_path):
     verdicts = [judged(speedup=speedup) for speedup in (1.1, 1.3, 1.7, 2.9, 0.3, 7.1)]
     await played(tmp_path, suite_of("c", "a", "b"), Scripted(), Judges(verdicts), samples=2, turns=2)
     scores, lines = score_run(tmp_path)[1], (tmp_path / TURNS).read_text().splitlines(keepends=True)

@@ -99,9 +99,11 @@ def _runs(pid):
 
 def test_a_server_answers_and_ends_with_all_that_it_started(model):
     with VllmServer(model, model / "log", ["--max-model-len", "64"], start_s=60) as server:
-        assert server.ended is None and server.model == "toy"
+        assert server.ended is None
+        assert server.model == "toy"
         found = started(model)
-        assert found["argv"][:3] == ["vllm", "serve", str(model)] and found["argv"][-2:] == ["--max-model-len", "64"]
+        assert found["argv"][:3] == ["vllm", "serve", str(model)]
+        assert found["argv"][-2:] == ["--max-model-len", "64"]
         assert all(_runs(pid) for pid in found["pids"])
     assert are_gone(found["pids"])
 
@@ -112,7 +114,7 @@ def test_an_error_in_the_block_ends_it_too(model):
     assert are_gone(started(model)["pids"])
 
 
-def test_a_server_that_ends_at_once_is_a_sentence_with_its_words(model):
+def test_a_server_that_ends_at_once_is_quoted(model):
     (model / "broken").write_text("")
     with pytest.raises(EndpointError, match="has ended; .*ValueError: the stand-in has no weights"):
         VllmServer(model, model / "log", start_s=60).__enter__()

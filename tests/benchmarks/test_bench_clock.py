@@ -52,28 +52,37 @@ def folder(tmp_path):
 def test_programs_of_gigabytes_are_predicted_from_their_shapes(folder):
     done = bench(folder, "--figure", folder / "ratios.svg")
     assert done.returncode == 0, done.stderr + done.stdout
-    assert "1_relu" in done.stdout and "2_layer" in done.stdout and "12_old" not in done.stdout
-    assert "arithmetic" in done.stdout and "met" in done.stdout
+    assert "1_relu" in done.stdout
+    assert "2_layer" in done.stdout
+    assert "12_old" not in done.stdout
+    assert "arithmetic" in done.stdout
+    assert "met" in done.stdout
     assert "<svg" in (folder / "ratios.svg").read_text()
 
 
-def test_a_program_that_reads_values_has_no_prediction_but_costs_no_other(folder):
+def test_a_program_that_reads_values_has_no_prediction(folder):
     (folder / "level1" / "1_relu.py").write_text(FAILS)
     done = bench(folder)
-    assert done.returncode == 1 and "level1/1_relu.py: no prediction" in done.stdout and "2_layer" in done.stdout
+    assert done.returncode == 1
+    assert "level1/1_relu.py: no prediction" in done.stdout
+    assert "2_layer" in done.stdout
 
 
 def test_a_missed_bar_is_told(folder):
     (folder / "times.json").write_text(json.dumps({"level1": {"1_relu.py": 0.1, "2_layer.py": 43.0}}))
     done = bench(folder)
-    assert done.returncode == 1 and "missed" in done.stdout
+    assert done.returncode == 1
+    assert "missed" in done.stdout
 
 
 def test_agreement_by_hand():
     found = Agreement.of([(1.0, 1.0), (2.0, 1.5), (3.0, 6.0), (4.0, 5.0)])
-    assert found.spearman == pytest.approx(0.8) and found.median_ratio == pytest.approx(0.9)
-    assert found.within == (0.5, 0.75, 1.0) and found.count == 4
-    assert ranks([3.0, 1.0, 3.0]) == [2.5, 1.0, 2.5] and factor(1.0, 4.0) == factor(4.0, 1.0) == 4.0
+    assert found.spearman == pytest.approx(0.8)
+    assert found.median_ratio == pytest.approx(0.9)
+    assert found.within == (0.5, 0.75, 1.0)
+    assert found.count == 4
+    assert ranks([3.0, 1.0, 3.0]) == [2.5, 1.0, 2.5]
+    assert factor(1.0, 4.0) == factor(4.0, 1.0) == 4.0
 
 
 def test_the_bias_of_a_layer_is_fused_and_nothing_is_read(folder):
@@ -89,4 +98,6 @@ def test_the_model_reaches_its_bars():
     command = [sys.executable, ROOT / "benchmarks" / "bench_clock.py", PUBLISHED, times]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("│ met ") == 2 and "missed" not in done.stdout and "no prediction" not in done.stdout
+    assert done.stdout.count("│ met ") == 2
+    assert "missed" not in done.stdout
+    assert "no prediction" not in done.stdout

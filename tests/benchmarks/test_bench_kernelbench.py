@@ -81,7 +81,8 @@ def test_verdicts_as_expected_end_with_0_and_make_a_table(folder):
     assert "2 programs for 1 tasks, 0 not as expected" in done.stdout
     lines = (folder / "table.md").read_text().splitlines()
     assert lines[0].startswith("| task | sample | verdict | expected | speedup |")
-    assert lines[2].startswith("| 1/7_add | 0 | ok | ok | ") and "| 1/7_add | 1 | incorrect | incorrect |" in lines[3]
+    assert lines[2].startswith("| 1/7_add | 0 | ok | ok | ")
+    assert "| 1/7_add | 1 | incorrect | incorrect |" in lines[3]
 
 
 @pytest.mark.processes
@@ -90,7 +91,8 @@ def test_a_verdict_that_is_not_expected_ends_with_1(folder):
     write(folder, 1, "ok", 2)
     done = bench(folder, "--runs", folder / "runs")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "20 to 30 was expected" in done.stderr and "ok was expected" in done.stderr
+    assert "20 to 30 was expected" in done.stderr
+    assert "ok was expected" in done.stderr
     assert "2 not as expected" in done.stdout
 
 
@@ -117,7 +119,7 @@ def test_a_file_that_does_not_say_what_it_expects_is_refused(folder, line, names
         read_programs(folder / "runs")
 
 
-def test_tasks_are_chosen_by_level_and_problem_and_must_be_there(folder):
+def test_tasks_are_chosen_by_level_and_problem(folder):
     assert [one.sample for one in read_programs(folder / "runs", {(1, 7)})] == [0, 1]
     with pytest.raises(DataError, match="no answers"):
         read_programs(folder / "runs", {(2, 7)})
@@ -136,7 +138,7 @@ def test_options_are_those_of_eval():
     assert OPTIONS.correctness_trials == defaults["trials"]
 
 
-def test_our_answers_cover_every_kind_and_the_gate_judges_them_as_they_say():
+def test_our_answers_cover_every_kind():
     programs = read_programs(OURS)
     assert len({(one.level, one.problem) for one in programs}) >= 22
     kinds = {"ok", "incorrect", "decoy", "unsafe", "crash", "compile_error", "rejected_static", "size_dependent"}

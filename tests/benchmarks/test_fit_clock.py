@@ -83,12 +83,14 @@ def test_a_constant_moves_the_programs_that_it_prices(programs):
 
 
 def test_the_loss_is_the_same_for_too_long_and_too_short():
-    assert loss([2.0], [1.0]) == pytest.approx(loss([1.0], [2.0])) and loss([1.0, 3.0], [1.0, 3.0]) == 0.0
+    assert loss([2.0], [1.0]) == pytest.approx(loss([1.0], [2.0]))
+    assert loss([1.0, 3.0], [1.0, 3.0]) == 0.0
 
 
 def test_constants_of_level_1_start_at_one_value_for_each_kind():
     start = starting_point(fitted_names())
-    assert set(start.values()) == {0.5, 1000.0, 50.0} and len(start) == 15
+    assert set(start.values()) == {0.5, 1000.0, 50.0}
+    assert len(start) == 15
     assert not {name for name in start if "level 3" in CONSTANTS[name].source}
 
 

@@ -14,21 +14,23 @@ def last(arm: Arm, steps: int = 400) -> float:
     return median(train(arm, seed, steps)["curve"][-1]["error"] for seed in range(3))
 
 
-def test_remix_learns_what_neither_untrained_routers_nor_one_lora_of_the_same_rank_can():
+def test_remix_learns_what_its_baselines_cannot():
     ours = last(Arm("remix", selections=2))
     assert ours < 0.5 * min(last(Arm("uniform", selections=2)), last(Arm("uniform", 1, 1, 4, 1)))
 
 
-def test_the_chosen_are_as_many_as_asked_for_at_every_step_and_softly_weighted_ones_fewer():
+def test_each_step_chooses_as_many_as_asked_for():
     for name, arm in ARMS.items():
         for run in DATA["arms"][name]:
             supports = [point["effective"] for point in run["curve"][1:]]
             if arm.kind in ("remix", "uniform"):
                 assert supports == [arm.chosen] * len(supports), name
             else:
-                assert min(supports) < 1.5 and max(supports) < 2.5 < PARTS, name
+                assert min(supports) < 1.5, name
+                assert max(supports) < 2.5 < PARTS, name
 
 
 def test_a_softmax_over_wide_inputs_begins_with_one_lora():
     found = at_initialisation(200)
-    assert found["median"] < 1.1 and found["share_at_most_two"] > 0.84
+    assert found["median"] < 1.1
+    assert found["share_at_most_two"] > 0.84

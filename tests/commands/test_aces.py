@@ -40,21 +40,28 @@ def aces(root, *options):
 
 
 @pytest.mark.processes
-def test_the_kinds_that_tell_candidates_apart_get_the_trials_and_the_gym_takes_the_file(root):
+def test_telling_kinds_get_the_trials(root):
     options = ("--candidates", str(root / "pool"), "--inputs", "2", "--seed", "1", "--trials", "6")
     done = aces(root, *options)
     assert done.exit_code == 0, done.output
-    assert "bare: left out, it has 0 candidates" in done.output and "relu: " in done.output
+    assert "bare: left out, it has 0 candidates" in done.output
+    assert "relu: " in done.output
     text = (root / "choice.json").read_text()
     (entry,) = json.loads(text)["tasks"].values()
-    assert sum(entry["kinds"].values()) == 6 and min(entry["kinds"].values()) >= 1
-    assert entry["report"]["candidates"] == 4 and len(entry["report"]["columns"]) == 2 * len(KINDS)
-    assert "large" in entry["inputs"] and entry["expected_rejections"]["own"] == pytest.approx(3)
-    assert "source" not in text and "import" not in text  # no program and no input is in the file
+    assert sum(entry["kinds"].values()) == 6
+    assert min(entry["kinds"].values()) >= 1
+    assert entry["report"]["candidates"] == 4
+    assert len(entry["report"]["columns"]) == 2 * len(KINDS)
+    assert "large" in entry["inputs"]
+    assert entry["expected_rejections"]["own"] == pytest.approx(3)
+    assert "source" not in text
+    assert "import" not in text
     task, bare = read_tasks(root / "tasks.parquet")
     choice = TrialChoice.read(GymOptions(trial_choice=str(root / "choice.json")).trial_choice)
-    assert choice.of(EvalRequest(task, GOOD)) == entry["kinds"] and choice.of(EvalRequest(bare, GOOD)) is None
-    assert aces(root, *options).exit_code == 0 and (root / "choice.json").read_text() == text
+    assert choice.of(EvalRequest(task, GOOD)) == entry["kinds"]
+    assert choice.of(EvalRequest(bare, GOOD)) is None
+    assert aces(root, *options).exit_code == 0
+    assert (root / "choice.json").read_text() == text
 
 
 @pytest.mark.parametrize(
@@ -68,7 +75,9 @@ def test_the_kinds_that_tell_candidates_apart_get_the_trials_and_the_gym_takes_t
 @pytest.mark.processes
 def test_a_mistake_is_one_sentence(root, options, words):
     done = aces(root, *(str(root / value) if value in ("pool", "nowhere") else value for value in options))
-    assert done.exit_code == 2 and done.output.splitlines()[-1].startswith("Error: ") and words in done.output
+    assert done.exit_code == 2
+    assert done.output.splitlines()[-1].startswith("Error: ")
+    assert words in done.output
 
 
 @pytest.mark.processes

@@ -142,10 +142,12 @@ def done(folder: Path) -> dict[str, Done]:
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_it_is_one_sentence_that_says_what_is_wrong_and_what_to_do(folder: Path, done: dict[str, Done], line: str):
+def test_it_is_one_sentence_with_a_remedy(folder: Path, done: dict[str, Done], line: str):
     said = done[line].error
     wanted = LINES[line].replace("{here}", str(folder))
-    assert said.startswith("Error: ") and said.count("\n") == 1 and wanted in said, said
+    assert said.startswith("Error: "), said
+    assert said.count("\n") == 1, said
+    assert wanted in said, said
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -154,7 +156,7 @@ def test_the_exit_status_is_that_of_a_usage_error(done: dict[str, Done], line: s
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_nothing_heavy_was_imported_before_the_arguments_were_checked(done: dict[str, Done], line: str):
+def test_nothing_heavy_is_imported_before_checks(done: dict[str, Done], line: str):
     assert done[line].heavy == []
 
 
@@ -179,7 +181,7 @@ def test_a_parquet_file_with_a_hole_is_told_to_be_damaged(tmp_path: Path, folder
         read_rows(tmp_path / "hole.parquet")
 
 
-def test_a_disk_without_space_is_no_usage_error_and_leaves_no_half_file(tmp_path: Path):
+def test_a_full_disk_is_no_usage_error(tmp_path: Path):
     files.write(tmp_path, "drkernel-rl", 40)
     (source,) = tmp_path.glob("*.parquet")
     words = f"verl-kernel data rows drkernel-rl {source} --out {tmp_path}/small/o.parquet"
@@ -189,4 +191,5 @@ def test_a_disk_without_space_is_no_usage_error_and_leaves_no_half_file(tmp_path
     )
     assert done.returncode == 3, done.stderr
     assert done.stderr.startswith(f"Error: {tmp_path}/small/o.parquet cannot be written (File too large): free space")
-    assert done.stderr.count("\n") == 1 and not list((tmp_path / "small").iterdir())
+    assert done.stderr.count("\n") == 1
+    assert not list((tmp_path / "small").iterdir())

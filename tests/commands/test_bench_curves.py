@@ -43,12 +43,15 @@ def test_runs_are_drawn_beside_each_other(tmp_path):
     two = write_run(tmp_path / "two", {"a": [1.0, 1.1], "b": [1.5, 1.4]})
     status, said = curves(one, two, "--out", tmp_path / "docs" / "curves.svg")
     assert status == 0, said
-    assert "0.500" in said and "1.000" in said and "84" in said
+    assert "0.500" in said
+    assert "1.000" in said
+    assert "84" in said
     found = json.loads((tmp_path / "docs" / "curves.json").read_text())
     assert [(run["name"], run["by_turn"][1]["best"]["value"]) for run in found] == [("one", 1.0), ("two", 0.5)]
     drawn = (tmp_path / "docs" / "curves.svg").read_text()
     assert "one, last turn" in drawn
-    assert "fast@1.2, simulated times" in said and "fast@1.2, simulated times" in drawn
+    assert "fast@1.2, simulated times" in said
+    assert "fast@1.2, simulated times" in drawn
 
 
 def test_intervals_do_not_depend_on_which_answer_came_first(tmp_path):
@@ -65,15 +68,19 @@ def test_intervals_do_not_depend_on_which_answer_came_first(tmp_path):
 def test_runs_of_one_name_are_told_by_their_parents(tmp_path):
     runs = [write_run(tmp_path / part / "top_w", {"a": [1.0], "b": [1.5]}) for part in ("w1", "w4")]
     status, said = curves(*runs, "--out", tmp_path / "curves.png")
-    assert status == 0 and "w1/top_w" in said and "w4/top_w" in said
+    assert status == 0
+    assert "w1/top_w" in said
+    assert "w4/top_w" in said
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_without_matplotlib_the_points_are_written(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     status, said = curves(write_run(tmp_path / "one", {"a": [1.0], "b": [1.5]}), "--out", tmp_path / "curves.svg")
-    assert status == 1 and "install the extra `plot`" in said
-    assert (tmp_path / "curves.json").is_file() and not (tmp_path / "curves.svg").exists()
+    assert status == 1
+    assert "install the extra `plot`" in said
+    assert (tmp_path / "curves.json").is_file()
+    assert not (tmp_path / "curves.svg").exists()
 
 
 def test_bad_words_are_one_sentence(tmp_path):
@@ -84,4 +91,5 @@ def test_bad_words_are_one_sentence(tmp_path):
         ((tmp_path, "--figure", "fast"), "--figure is 'fast': name one of correct"),
     ):
         status, said = curves(*words)
-        assert status == 2 and sentence in " ".join(said.split()), said
+        assert status == 2, said
+        assert sentence in " ".join(said.split()), said

@@ -43,7 +43,8 @@ def test_the_surest_kernel_of_each_task_can_be_imported(tmp_path):
         turn("b", 0, 1, WRONG, code=code(5)),
     ]
     done = best(write_run(tmp_path / "run 1", turns), tmp_path / "out")
-    assert done.exit_code == 0 and "1.50x (at least 1.30x)" in done.output, done.output
+    assert done.exit_code == 0, done.output
+    assert "1.50x (at least 1.30x)" in done.output, done.output
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.py"]
     path = tmp_path / "out" / "a.py"
     assert number_in(path) == 2
@@ -83,13 +84,18 @@ def test_a_better_file_stays_and_a_worse_one_is_replaced(tmp_path):
     assert after(1, timed(1.5))[0] == 1
     for number, verdict in ((2, timed(1.2)), (3, timed(1.5)), (4, OK)):
         kept, told = after(number, verdict)
-        assert kept == 1 and "kept: 1.50x there" in told
+        assert kept == 1
+        assert "kept: 1.50x there" in told
     kept, told = after(5, timed(2.0))
-    assert kept == 5 and "replaced: 1.50x before" in told
+    assert kept == 5
+    assert "replaced: 1.50x before" in told
     kept, told = after(6, timed(9.0), task_hash="another text")
-    assert kept == 5 and "left alone" in told and "another version of the task" in told
+    assert kept == 5
+    assert "left alone" in told
+    assert "another version of the task" in told
     kept, told = after(7, timed(9.0, timing_source="cuda_event", speedup_low=9.0))
-    assert kept == 5 and "another clock (simulated)" in told
+    assert kept == 5
+    assert "another clock (simulated)" in told
 
 
 @pytest.mark.parametrize("text", ["mine = 1\n", "", "# A Triton kernel that verl-kernel has verified.\n#   task: {\n"])
@@ -97,7 +103,8 @@ def test_a_file_of_somebody_else_is_left_alone(tmp_path, text):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a.py").write_text(text)
     done = best(write_run(tmp_path / "run", [turn("a", 0, 1, timed(2.0))]), tmp_path / "out")
-    assert done.exit_code == 0 and "none of this command's" in done.output
+    assert done.exit_code == 0
+    assert "none of this command's" in done.output
     assert (tmp_path / "out" / "a.py").read_text() == text
 
 
@@ -113,7 +120,9 @@ def test_a_training_run_gives_its_best_kernels_too(tmp_path):
     assert done.exit_code == 0, done.output
     found = Provenance.read((tmp_path / "out" / "relu.py").read_text())
     assert (found.step, found.turn, found.sample, found.device) == (2, 1, "p_0", "h100")
-    assert found.sure_speedup == 2.5 and len(found.task_hash) == 64 and number_in(tmp_path / "out" / "relu.py") == 2
+    assert found.sure_speedup == 2.5
+    assert len(found.task_hash) == 64
+    assert number_in(tmp_path / "out" / "relu.py") == 2
     measured = Provenance.read((tmp_path / "out" / "sum.py").read_text())
     assert (measured.speedup, measured.sure_speedup, measured.task_hash) == (1.5, None, None)
 
@@ -123,7 +132,9 @@ def test_a_name_that_no_file_can_have_is_changed(tmp_path, task):
     done = best(write_run(tmp_path / "run", [turn(task, 0, 1, timed(2.0))]), tmp_path / "out")
     assert done.exit_code == 0, done.output
     (path,) = (tmp_path / "out").iterdir()
-    assert path.name == file_name(task) and path.name != f"{task}.py" and imported(path).ModelNew.tau
+    assert path.name == file_name(task)
+    assert path.name != f"{task}.py"
+    assert imported(path).ModelNew.tau
     assert Provenance.read(path.read_text()).task == task
 
 
@@ -133,26 +144,33 @@ def test_tasks_whose_names_are_alike_have_files_of_their_own(tmp_path):
     run = write_run(tmp_path / "run", turns, tasks=4)
     for what in ("written", "kept: 2.00x there"):
         done = best(run, tmp_path / "out")
-        assert done.exit_code == 0 and done.output.count(what) == 4, done.output
+        assert done.exit_code == 0, done.output
+        assert done.output.count(what) == 4, done.output
     found = {Provenance.read(path.read_text()).task: number_in(path) for path in (tmp_path / "out").iterdir()}
     assert found == {name: number for number, name in enumerate(names)}
 
 
 def test_nothing_to_write_is_said(tmp_path):
     done = best(write_run(tmp_path / "run", [turn("a", 0, 1, WRONG)]), tmp_path / "out")
-    assert done.exit_code == 2 and "no verified kernel" in done.output and not (tmp_path / "out").exists()
+    assert done.exit_code == 2
+    assert "no verified kernel" in done.output
+    assert not (tmp_path / "out").exists()
     done = best(tmp_path, tmp_path / "out")
-    assert done.exit_code == 2 and "neither run.json of a bench nor kernels.jsonl" in done.output
+    assert done.exit_code == 2
+    assert "neither run.json of a bench nor kernels.jsonl" in done.output
 
 
 def test_a_text_that_is_no_unicode_stops_no_other_kernel(tmp_path):
     write_lines(tmp_path / "kernels.jsonl", kernel(1, code="x = '\ud800'"), kernel(1, "sum", code=code(1)))
     done = best(tmp_path, tmp_path / "out")
-    assert done.exit_code == 0 and "no valid Unicode" in done.output
+    assert done.exit_code == 0
+    assert "no valid Unicode" in done.output
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["sum.py"]
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "out").write_text("")
     done = best(write_run(tmp_path / "run", [turn("a", 0, 1, timed(2.0))]), tmp_path / "out")
-    assert done.exit_code == 2 and "--out" in done.output and "is a file: name another folder" in done.output
+    assert done.exit_code == 2
+    assert "--out" in done.output
+    assert "is a file: name another folder" in done.output

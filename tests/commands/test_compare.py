@@ -25,30 +25,38 @@ def runs(tmp_path):
 def test_figures_settings_and_tasks_that_changed_sides(runs):
     done = compare(*runs)
     assert done.exit_code == 0, done.output
-    assert "model: toy in A, other in B" in done.output and "temperature: 1.0 in A, 0.5 in B" in done.output
-    assert "tasks that changed sides, last turn" in done.output and "fast@1.2 (sure)" in done.output
+    assert "model: toy in A, other in B" in done.output
+    assert "temperature: 1.0 in A, 0.5 in B" in done.output
+    assert "tasks that changed sides, last turn" in done.output
+    assert "fast@1.2 (sure)" in done.output
     assert "times: simulated: a model of a GPU, no measurement" in done.output
-    assert "-0.750" in done.output and "0 of 2" in done.output
+    assert "-0.750" in done.output
+    assert "0 of 2" in done.output
 
 
 def test_output_that_is_no_terminal_is_not_squeezed(runs, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     said = CliRunner().invoke(app, ["compare", *map(str, runs)]).output
-    assert "1.000 [1.000, 1.000]" in said and max(map(len, said.splitlines())) > 80
+    assert "1.000 [1.000, 1.000]" in said
+    assert max(map(len, said.splitlines())) > 80
 
 
 def test_json_holds_all_of_it(runs):
     found = json.loads(compare(*runs, "--json", "--resamples", "200").output)
-    assert found["comparison"]["resamples"] == 200 and found["settings"]["model"] == ["toy", "other"]
+    assert found["comparison"]["resamples"] == 200
+    assert found["settings"]["model"] == ["toy", "other"]
     assert found["times"].startswith("simulated: ")
     views = {"last turn", "best of history"}
     figures = [(one["view"], one["figure"]) for one in found["comparison"]["differences"]]
-    assert set(figures) == {(view, name) for view in views for name in FIGURES} and len(figures) == len(set(figures))
+    assert set(figures) == {(view, name) for view in views for name in FIGURES}
+    assert len(figures) == len(set(figures))
     correct = next(one for one in found["comparison"]["differences"] if one["figure"] == "correct")
     assert (correct["a"]["value"], correct["b"]["value"]) == (1.0, 0.25)
     assert correct["difference"]["low"] <= correct["difference"]["value"] == -0.75 <= correct["difference"]["high"]
     changed = {(one["task"], one["criterion"]) for one in found["comparison"]["changes"] if one["view"] == "last turn"}
-    assert ("b", "correct") in changed and ("a", "fast@1.2") in changed and ("a", "correct") not in changed
+    assert ("b", "correct") in changed
+    assert ("a", "fast@1.2") in changed
+    assert ("a", "correct") not in changed
 
 
 @pytest.mark.parametrize(
@@ -61,12 +69,15 @@ def test_json_holds_all_of_it(runs):
 )
 def test_what_cannot_be_compared_is_refused_in_one_sentence(runs, tmp_path, header, verdict, named):
     done = compare(runs[0], write_run(tmp_path / "odd", [turn("a", 0, 1, verdict)], **header))
-    assert done.exit_code == 2 and named in done.output and len(done.output.splitlines()) == 1
+    assert done.exit_code == 2
+    assert named in done.output
+    assert len(done.output.splitlines()) == 1
 
 
 def test_a_run_that_is_not_there(runs, tmp_path):
     done = compare(runs[0], tmp_path / "missing")
-    assert done.exit_code == 2 and "holds no run.json" in done.output
+    assert done.exit_code == 2
+    assert "holds no run.json" in done.output
 
 
 def test_names_of_tasks_are_no_markup(tmp_path):

@@ -85,7 +85,7 @@ def tasks(tmp_path):
 
 
 @pytest.mark.processes
-def test_what_led_to_a_kernel_becomes_conversations_and_nothing_is_asked_twice(tasks, tmp_path):
+def test_talks_come_from_what_led_to_a_kernel(tasks, tmp_path):
     pytest.importorskip("openai")
     out = tmp_path / "talks.parquet"
     words = ["data", "coldstart", "--suite", str(tasks), "--run", str(tmp_path / "run"), "--out", str(out)]
@@ -95,17 +95,21 @@ def test_what_led_to_a_kernel_becomes_conversations_and_nothing_is_asked_twice(t
         done = CliRunner().invoke(app, asking)
         assert done.exit_code == 0, done.output
         asked = Endpoint.asked
-        assert asked == 6 and "1 conversations about 1 tasks; 1 left out because" in done.output
+        assert asked == 6
+        assert "1 conversations about 1 tasks; 1 left out because" in done.output
         (talk,) = pq.read_table(out).to_pylist()
-        assert CliRunner().invoke(app, asking).exit_code == 0 and Endpoint.asked == asked
+        assert CliRunner().invoke(app, asking).exit_code == 0
+        assert Endpoint.asked == asked
     assert pq.read_schema(out).equals(SCHEMA)
     texts = [message["content"] for message in talk["messages"]]
     first = task_messages(PROGRAMS[0])[0]["content"]
     assert [texts[0], texts[1], texts[3]] == [first, Endpoint.said[first, 0], Endpoint.said[first, 1]]
-    assert len(texts) == 4 and texts[2].startswith("Verdict: incorrect")
+    assert len(texts) == 4
+    assert texts[2].startswith("Verdict: incorrect")
     assert json.loads(talk["source"])["model"] == "strong"
     done = CliRunner().invoke(app, [*words, "--keep", "last"])
-    assert done.exit_code == 0 and [len(row["messages"]) for row in pq.read_table(out).to_pylist()] == [6]
+    assert done.exit_code == 0
+    assert [len(row["messages"]) for row in pq.read_table(out).to_pylist()] == [6]
 
 
 def test_bad_input_is_one_sentence(tasks, tmp_path):
@@ -126,4 +130,6 @@ def test_bad_input_is_one_sentence(tasks, tmp_path):
         (["--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--device", "cpu"], "does not answer", 3),
     ):
         done = CliRunner().invoke(app, [*words, *more])
-        assert done.exit_code == code and part in done.stderr and done.stderr.count("\n") == 1, done.output
+        assert done.exit_code == code, done.output
+        assert part in done.stderr, done.output
+        assert done.stderr.count("\n") == 1, done.output

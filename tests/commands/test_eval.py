@@ -148,17 +148,20 @@ def test_json_lines_in_order(judged):
         EvalStatus.COMPILE_ERROR,
     ]
     good, *bad = results
-    assert good.rewarded and not any(result.rewarded for result in bad)
+    assert good.rewarded
+    assert not any(result.rewarded for result in bad)
     assert [json.loads(line)["rewarded"] for line in judged.stdout.splitlines()] == [True] + 5 * [False]
-    assert good.timing_source == "simulated" and good.time_coverage == good.number_coverage == 1.0
+    assert good.timing_source == "simulated"
+    assert good.time_coverage == good.number_coverage == 1.0
     assert 2.5 < good.speedup < 3.5
     assert "Cannot make_shape_compatible" in results[2].error.message
     assert {result.status for result in results[4:]} == {EvalStatus.REJECTED_STATIC}
 
 
-def test_launches_are_compiled_for_a_gpu_unless_that_is_switched_off(files, judged):
+def test_launches_are_compiled_unless_switched_off(files, judged):
     good = EvalResult.model_validate_json(judged.stdout.splitlines()[0])
-    assert good.compiled_for == "sm_90" and all(kernel.registers for kernel in good.compiled_kernels)
+    assert good.compiled_for == "sm_90"
+    assert all(kernel.registers for kernel in good.compiled_kernels)
     done = verl_kernel(files, "reference.py", "good.py", "--json", "--compile-for", "off")
     assert EvalResult.model_validate_json(done.stdout).compiled_for is None
 
@@ -167,7 +170,8 @@ def test_what_the_compiler_refuses_is_refused_by_its_line(files):
     (files / "global.py").write_text("FACTOR = 2.0\n" + KERNEL)
     done = verl_kernel(files, "reference.py", "global.py", "--json")
     refused = EvalResult.model_validate_json(done.stdout)
-    assert refused.status is EvalStatus.COMPILE_ERROR and "global variable FACTOR" in refused.error.message
+    assert refused.status is EvalStatus.COMPILE_ERROR
+    assert "global variable FACTOR" in refused.error.message
 
 
 def test_a_seed_repeats_the_verdict(files, judged):
@@ -185,9 +189,11 @@ def test_a_kernel_that_is_no_text_does_not_stop_the_others(files):
     done = verl_kernel(files, "reference.py", *names, "--json", "--num-judges", "2", "--device", "cpu")
     assert done.returncode == 0, done.stderr
     latin, good, *binary = [EvalResult.model_validate_json(line) for line in done.stdout.splitlines()]
-    assert [result.kernel for result in (latin, good, *binary)] == names and good.status is EvalStatus.OK
+    assert [result.kernel for result in (latin, good, *binary)] == names
+    assert good.status is EvalStatus.OK
     assert {result.status for result in (latin, *binary)} == {EvalStatus.LOAD_ERROR}
-    assert len({result.task_hash for result in (latin, good, *binary)}) == 1 and good.task_hash
+    assert len({result.task_hash for result in (latin, good, *binary)}) == 1
+    assert good.task_hash
     assert "not UTF-8 text (byte 0)" in latin.error.message
     assert all("is a binary file" in result.error.message for result in binary)
 
@@ -237,9 +243,12 @@ UNFIT = {
 
 def assert_one_sentence(answer, sentence, code=2):
     returned, stdout, stderr = answer
-    assert returned == code and stdout == "", answer
-    assert stderr.startswith("Error: ") and sentence in stderr, stderr
-    assert stderr.count("\n") == 1 and "Traceback" not in stderr
+    assert returned == code, answer
+    assert stdout == "", answer
+    assert stderr.startswith("Error: "), stderr
+    assert sentence in stderr, stderr
+    assert stderr.count("\n") == 1
+    assert "Traceback" not in stderr
 
 
 def test_usage_errors_take_one_sentence(files):
@@ -282,7 +291,8 @@ def test_options_reach_the_gym(files):
     assert (good.trials.total, good.kernel_ms.n) == (2, 1)  # that of the other mode is not timed
     assert good.env["gpu_profile"] == "a100"
     assert good.env["float32"] == "tf32"
-    assert torch_only.status is EvalStatus.DECOY and imported.status is EvalStatus.COMPILE_ERROR
+    assert torch_only.status is EvalStatus.DECOY
+    assert imported.status is EvalStatus.COMPILE_ERROR
 
 
 def test_an_interrupted_run_prints_what_was_judged(files):
@@ -296,7 +306,8 @@ def test_an_interrupted_run_prints_what_was_judged(files):
         assert json.loads(process.stdout.readline())["status"] == "ok"
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=60)
-    assert process.returncode == 130 and error == "Interrupted: 1 of 2 kernels judged.\n"
+    assert process.returncode == 130
+    assert error == "Interrupted: 1 of 2 kernels judged.\n"
 
 
 def test_no_kernel_is_a_usage_error(files):
@@ -308,7 +319,8 @@ def test_a_poor_task_is_named_beside_its_kernels():
         task_id="t", status=EvalStatus.OK, correctness=True, task_flags=("constant_output",), fallback_ops={"relu": 1}
     )
     assert remarks(result) == "task: constant_output (never rewarded); torch: 1 relu"
-    assert not result.rewarded and result.model_copy(update={"task_flags": ("constant_inputs",)}).rewarded
+    assert not result.rewarded
+    assert result.model_copy(update={"task_flags": ("constant_inputs",)}).rewarded
 
 
 def test_remarks_tell_flags_missing_prices_and_what_torch_does():
@@ -322,13 +334,14 @@ def test_remarks_tell_flags_missing_prices_and_what_torch_does():
     assert "torch: 1 aten::max.dim" in said
 
 
-def test_a_narrow_terminal_cuts_names_and_figures_and_keeps_the_help():
+def test_a_narrow_terminal_cuts_figures_but_not_help():
     message = "line 9, in kernel fused: a load lies outside the tensors of the launch, at element 786240 of x: mask it"
     error = EvalError(stage="trials", type="OutOfBounds", message=message)
     result = EvalResult(task_id="t", kernel="a" * 60 + ".py", status=EvalStatus.UNSAFE, error=error)
     console = Console(width=60, record=True, file=io.StringIO(), force_terminal=True)
     print_verdicts("reference.py", [result], console)
     text = console.export_text(clear=False)
-    assert "…" in text.split("OutOfBounds")[0] and max(map(len, text.splitlines())) <= 60
+    assert "…" in text.split("OutOfBounds")[0]
+    assert max(map(len, text.splitlines())) <= 60
     assert message in " ".join(text.split())
     assert "\x1b[31munsafe" in console.export_text(styles=True)

@@ -13,7 +13,8 @@ from verl_kernel.errors import EnvironmentNotReady
 
 def test_without_a_cluster_it_is_one_sentence_and_exit_code_2():
     result = CliRunner().invoke(app, ["serve-status", "--address", "127.0.0.1:1"])
-    assert result.exit_code == 2 and result.output.count("\n") == 1
+    assert result.exit_code == 2
+    assert result.output.count("\n") == 1
     assert result.output.startswith("Error: no Ray cluster answers at 127.0.0.1:1")
 
 
@@ -34,7 +35,8 @@ def stats(monkeypatch):
 
 def test_it_shows_queue_judges_and_counts(stats):
     output = CliRunner().invoke(app, ["serve-status"]).output
-    assert "3: 1 busy, 2 alive, 1 quarantined" in output and "1 crash, 2 ok" in output
+    assert "3: 1 busy, 2 alive, 1 quarantined" in output
+    assert "1 crash, 2 ok" in output
     assert all(word in output for word in ("waiting for a judge", "aaaaaaaaaaaa", "down", "results per second"))
 
 
@@ -49,4 +51,5 @@ def test_a_pool_that_is_missing_is_named(monkeypatch):
 
     monkeypatch.setattr(serve_status, "read_stats", missing)
     result = CliRunner().invoke(app, ["serve-status", "--name", "other"])
-    assert result.exit_code == 2 and result.output == "Error: the cluster has no pool called other\n"
+    assert result.exit_code == 2
+    assert result.output == "Error: the cluster has no pool called other\n"

@@ -42,7 +42,8 @@ def test_a_stopped_study_goes_on_where_it_was(plan: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(study, "_train", train)
     stopped = run(plan)
-    assert stopped.exit_code == 3 and "1 of the study's arms failed; the first: run one-1" in stopped.output
+    assert stopped.exit_code == 3
+    assert "1 of the study's arms failed; the first: run one-1" in stopped.output
     done = run(plan)
     assert done.exit_code == 0, done.output
     assert "4 runs, 3 finished" in done.output
@@ -50,7 +51,8 @@ def test_a_stopped_study_goes_on_where_it_was(plan: Path, monkeypatch: pytest.Mo
     out = plan.parent / "out"
     assert len(out.joinpath("study.jsonl").read_text().splitlines()) == 8
     assert json.loads((out / "one-0" / "run.json").read_text())["overrides"]
-    assert "| One | 2 |" in (out / "table.md").read_text() and (out / "study.png").is_file()
+    assert "| One | 2 |" in (out / "table.md").read_text()
+    assert (out / "study.png").is_file()
 
 
 def test_an_arm_that_failed_is_left_alone(plan: Path, monkeypatch: pytest.MonkeyPatch):
@@ -62,12 +64,15 @@ def test_an_arm_that_failed_is_left_alone(plan: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(study, "_train", train)
     result = run(plan)
-    assert result.exit_code == 3 and trained == ["one-0", "two-0", "two-1"] and "| Two | 2 |" in result.output
+    assert result.exit_code == 3
+    assert trained == ["one-0", "two-0", "two-1"]
+    assert "| Two | 2 |" in result.output
 
 
 def test_a_dry_run_says_what_it_would_do_and_how_long_it_takes(plan: Path):
     result = run(plan, "--dry-run")
-    assert result.exit_code == 0 and "about 4 min left" in result.output
+    assert result.exit_code == 0
+    assert "about 4 min left" in result.output
     assert "--config-name=r trainer.total_training_steps=2 a=1 b=1" in result.output
 
 
@@ -88,7 +93,8 @@ def _below(pid: int, name: str) -> psutil.Process | None:
 
 def test_a_plan_that_is_not_there_is_a_usage_error(tmp_path: Path):
     result = RUNNER.invoke(app, ["study", str(tmp_path / "none.yaml"), "--out", str(tmp_path)])
-    assert result.exit_code == 2 and "none.yaml" in result.output
+    assert result.exit_code == 2
+    assert "none.yaml" in result.output
 
 
 def test_nothing_finished_is_nothing_to_compare(plan: Path):
@@ -104,9 +110,12 @@ def test_only_the_chosen_arms_are_trained(plan: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(study, "_train", train)
     done = run(plan, "--arms", "two")
-    assert done.exit_code == 0 and trained == ["two-0", "two-1"] and "2 runs, 0 finished" in done.output
+    assert done.exit_code == 0
+    assert trained == ["two-0", "two-1"]
+    assert "2 runs, 0 finished" in done.output
     refused = run(plan, "--arms", "two,three")
-    assert refused.exit_code == 2 and "--arms names 'three'; the study's arms are one, two" in refused.output
+    assert refused.exit_code == 2
+    assert "--arms names 'three'; the study's arms are one, two" in refused.output
 
 
 @pytest.mark.parametrize(
@@ -117,7 +126,9 @@ def test_rows_that_are_none_are_refused_in_a_sentence(plan: Path, text: str | No
     if text is not None:
         rows.write_text(text)
     result = run(plan, "--rows", str(rows))
-    assert result.exit_code == 2 and f"Error: {rows}" in result.output and sentence in result.output
+    assert result.exit_code == 2
+    assert f"Error: {rows}" in result.output
+    assert sentence in result.output
 
 
 @pytest.mark.parametrize(("plan", "folder"), [("first/study.yaml", "first"), ("study.yaml", "data")])

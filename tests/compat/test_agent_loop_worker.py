@@ -41,7 +41,7 @@ def test_the_worker_has_the_methods_that_ours_overrides() -> None:
     assert parameters(WORKER._run_agent_loop) == played
 
 
-def test_a_rollout_ends_in_the_postprocessing_that_ours_holds_back() -> None:
+def test_a_rollout_ends_in_verls_postprocessing() -> None:
     played = inspect.getsource(AgentLoopWorker._run_agent_loop)
     assert 'self._agent_loop_postprocess(output, trajectory["validate"], **kwargs)' in played
 
@@ -59,7 +59,8 @@ def test_the_worker_takes_the_number_of_rollouts_from_a_column() -> None:
 
 def test_keys_and_tags_of_rows() -> None:
     source = inspect.getsource(WORKER._agent_loop_postprocess)
-    assert 'f"{uid}_{session_id}_{i}"' in source and '"global_steps": kwargs["global_steps"]' in source
+    assert 'f"{uid}_{session_id}_{i}"' in source
+    assert '"global_steps": kwargs["global_steps"]' in source
     assert 'uid, session_id = kwargs["uid"], kwargs["session_id"]' in source
 
 
@@ -69,7 +70,7 @@ def test_the_manager_starts_workers_of_the_class_that_it_names() -> None:
     assert "self.agent_loop_workers_class.options(" in started
 
 
-def test_the_tags_of_prompts_are_cleared_where_the_batch_is_made() -> None:
+def test_prompt_tags_are_cleared_where_the_batch_is_made() -> None:
     made = replay_buffer.ReplayBuffer._materialize_batch
     assert parameters(made) == ["self", "partition_id", "selected_prompt_uids", "partition_snapshot"]
     assert "tq.kv_clear(partition_id=partition_id, keys=selected_prompt_uids)" in inspect.getsource(made)

@@ -52,7 +52,8 @@ def test_engines_register_by_a_name_that_verl_does_not_use():
     import_external_libs(ENGINE_MODULE)
     assert CheckpointEngineRegistry.get(WEIGHT_TRANSFER) is GlooCheckpointEngine
     engine = CheckpointEngineRegistry.new(WEIGHT_TRANSFER, is_master=True, bucket_size=1)
-    assert engine.is_master and engine.bucket_size == 1
+    assert engine.is_master
+    assert engine.bucket_size == 1
 
 
 def test_verls_own_backends_are_those_that_are_refused_on_a_cpu():
@@ -63,7 +64,7 @@ def test_verls_own_backends_are_those_that_are_refused_on_a_cpu():
     assert found == {"naive", *NEED_AN_ACCELERATOR}
 
 
-def test_both_ends_import_the_named_module_before_they_make_their_engine():
+def test_both_ends_import_the_named_module_first():
     for source in (ACTOR, inspect.getsource(CheckpointEngineWorker.__init__)):
         imported = source.index("import_external_libs(")
         assert "custom_backend_module" in source[imported : imported + 120]
@@ -117,22 +118,21 @@ def test_the_supported_release_flushes_its_logger_hence_our_own():
         ("actor_rollout_ref.rollout.checkpoint_engine.backend", "naive", "nccl"),
     ],
 )
-def test_the_trainer_has_rules_for_batches_and_for_the_rollouts_devices(
-    key: str, value: object, said: str, config: DictConfig
-):
+def test_the_trainer_has_rules_for_batches_and_devices(key: str, value: object, said: str, config: DictConfig):
     refused = config.copy()
     OmegaConf.update(refused, key, value)
     with pytest.raises(AssertionError, match=re.escape(said)):
         get_trainer_cls("separate_async")(refused)
 
 
-def test_the_preset_has_a_device_for_the_trainer_and_one_for_the_rollout(config: DictConfig):
+def test_the_preset_has_devices_for_trainer_and_rollout(config: DictConfig):
     rollout = config.actor_rollout_ref.rollout
-    assert rollout.nnodes == 1 and rollout.n_gpus_per_node == config.trainer.n_gpus_per_node == 1
+    assert rollout.nnodes == 1
+    assert rollout.n_gpus_per_node == config.trainer.n_gpus_per_node == 1
     assert config.actor_rollout_ref.hybrid_engine is False
 
 
-def test_a_prompts_age_counts_its_own_step_and_drop_throws_older_ones_away():
+def test_a_prompts_age_counts_its_own_step():
     source = (VERL / "trainer/ppo/v1/replay_buffer.py").read_text()
     assert "global_steps - prompt_global_steps.get(uid, global_steps) + 1 > self.max_off_policy_threshold" in source
     # With a threshold of 1, every prompt in flight has reached it: training waits for all of them.

@@ -9,7 +9,7 @@ import inspect
 from tests.compat.pins import VERL, argument_names, parameters, source_of
 
 
-def test_platforms_register_by_name_and_need_no_more_methods_than_ours_has() -> None:
+def test_a_platform_needs_no_more_methods_than_ours_has() -> None:
     from verl.plugin.platform.platform_base import PlatformBase
     from verl.plugin.platform.platform_manager import PlatformRegistry
 
@@ -40,7 +40,7 @@ def test_fsdp2_engine_is_registered_for_language_models() -> None:
     assert "cuda" in EngineRegistry._engines["language_model"]["fsdp2"]
 
 
-def test_process_groups_start_in_the_function_the_cpu_platform_patches() -> None:
+def test_process_groups_start_where_the_cpu_platform_patches() -> None:
     from verl.utils import distributed
 
     function = inspect.unwrap(distributed.initialize_global_process_group_ray)
@@ -48,7 +48,7 @@ def test_process_groups_start_in_the_function_the_cpu_platform_patches() -> None
     assert "initialize_global_process_group_ray" in (VERL / "workers/engine_workers.py").read_text()
 
 
-def test_the_sft_trainer_starts_groups_and_draws_rows_as_we_expect() -> None:
+def test_the_sft_trainer_starts_groups_as_we_expect() -> None:
     from verl.utils import distributed
 
     source = (VERL / "trainer/sft_trainer.py").read_text()
@@ -58,7 +58,7 @@ def test_the_sft_trainer_starts_groups_and_draws_rows_as_we_expect() -> None:
     assert "train_sampler.set_epoch(epoch=epoch)" in source
 
 
-def test_log_probs_have_the_two_fallbacks_the_cpu_platform_swaps() -> None:
+def test_log_probs_have_both_fallbacks_that_we_swap() -> None:
     from verl.utils import torch_functional
 
     for name in ("logprobs_from_logits_v2", "logprobs_from_logits_naive"):
@@ -73,7 +73,7 @@ def test_vllms_version_is_asked_of_importlib_metadata() -> None:
     assert "version(pkg)" in source
 
 
-def test_weights_reach_vllm_through_the_extension_method_the_cpu_overrides() -> None:
+def test_weights_reach_vllm_through_the_worker_extension() -> None:
     extension = source_of("workers/rollout/vllm_rollout/utils.py", "vLLMColocateWorkerExtension")
     methods = {node.name: node for node in ast.walk(extension) if isinstance(node, ast.FunctionDef)}
     assert argument_names(methods["update_weights_from_ipc"]) == ["self", "peft_config", "base_sync_done", "use_shm"]

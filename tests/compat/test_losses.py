@@ -20,22 +20,23 @@ def test_the_losses_that_ours_are_compared_with_are_registered(name: str) -> Non
     assert callable(core_algos.get_policy_loss_fn(name))
 
 
-def test_losses_are_summed_up_with_what_verl_says_of_the_whole_batch() -> None:
+def test_losses_are_summed_over_the_whole_batch() -> None:
     assert parameters(core_algos.agg_loss) == [
         *("loss_mat", "loss_mask", "loss_agg_mode"),
         *("dp_size", "batch_num_tokens", "global_batch_size", "loss_scale_factor"),
     ]
 
 
-def test_the_actors_config_has_a_clip_range_and_a_node_for_the_loss() -> None:
+def test_the_actors_config_has_a_clip_range_and_a_loss_node() -> None:
     names = {field.name for field in dataclasses.fields(ActorConfig)}
     assert {"clip_ratio", "clip_ratio_low", "clip_ratio_high", "policy_loss", "global_batch_info"} <= names
 
 
-def test_the_loss_node_is_closed_hence_our_class_and_answers_for_keys_it_lacks() -> None:
+def test_the_loss_node_is_closed_and_answers_for_missing_keys() -> None:
     with pytest.raises(TypeError):
         PolicyLossConfig(rec={})
-    assert PolicyLossConfig().get("rec", None) is None and PolicyLossConfig().get("loss_mode") == "vanilla"
+    assert PolicyLossConfig().get("rec", None) is None
+    assert PolicyLossConfig().get("loss_mode") == "vanilla"
 
 
 def test_verl_registers_no_loss_under_a_name_of_ours_itself() -> None:
@@ -43,7 +44,7 @@ def test_verl_registers_no_loss_under_a_name_of_ours_itself() -> None:
     assert not [name for name in OURS if f"@register_policy_loss('{name}" in source]
 
 
-def test_the_trainer_hands_over_the_rollouts_log_probs_in_bypass_mode_and_keeps_the_loss() -> None:
+def test_bypass_mode_hands_over_the_rollouts_log_probs() -> None:
     source = ast.unparse(source_of("trainer/ppo/v1/trainer_base.py"))
     assert "data['old_log_probs'] = data.pop('rollout_log_probs')" in source
     assert "loss_mode" not in source

@@ -37,7 +37,7 @@ def test_a_rollout_engine_is_looked_up_in_a_registry() -> None:
         RolloutReplicaRegistry.get("vlm")
 
 
-def test_a_weight_transfer_is_looked_up_in_a_registry_without_engines_that_cannot_be_imported() -> None:
+def test_weight_transfers_are_looked_up_in_a_lenient_registry() -> None:
     from verl.checkpoint_engine import CheckpointEngineRegistry
 
     assert "naive" in CheckpointEngineRegistry._registry

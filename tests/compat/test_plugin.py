@@ -20,7 +20,7 @@ from tests.compat.pins import VERL, parameters, source_of
 # The plugin.
 
 
-def test_the_verl_that_is_installed_is_one_that_we_claim_to_support() -> None:
+def test_the_installed_verl_is_a_supported_one() -> None:
     claims = [Requirement(line) for line in importlib.metadata.requires("verl-kernel")]
     (claim,) = (claim for claim in claims if claim.name == "verl" and not claim.extras)
     # Of the distribution: `make test-next` puts a checkout with another version in front of it.
@@ -44,7 +44,7 @@ def test_estimators_register_in_a_dict_by_name() -> None:
     assert core_algos.get_adv_estimator_fn("rloo") is core_algos.ADV_ESTIMATOR_REGISTRY["rloo"]
 
 
-def test_estimators_are_called_with_rewards_mask_config_and_uid_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_estimators_get_rewards_mask_config_and_uid(monkeypatch: pytest.MonkeyPatch) -> None:
     from verl.protocol import DataProto
     from verl.trainer.ppo import core_algos
     from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
@@ -64,10 +64,11 @@ def test_estimators_are_called_with_rewards_mask_config_and_uid_only(monkeypatch
     out = compute_advantage_for_multi_trajectories(data, ["a_0_0", "a_1_0"], adv_estimator="spy", config=algorithm)
     assert set(seen) == {"token_level_rewards", "response_mask", "config", "index"}
     assert seen["config"] is algorithm
-    assert "advantages" in out.batch and "returns" in out.batch
+    assert "advantages" in out.batch
+    assert "returns" in out.batch
 
 
-def test_policy_losses_register_in_a_dict_and_are_handed_the_rollouts_weights() -> None:
+def test_policy_losses_register_and_get_rollout_weights() -> None:
     from verl.trainer.ppo import core_algos
 
     assert isinstance(core_algos.POLICY_LOSS_REGISTRY, dict)
@@ -75,7 +76,8 @@ def test_policy_losses_register_in_a_dict_and_are_handed_the_rollouts_weights() 
         *("old_log_prob", "log_prob", "advantages", "response_mask", "loss_agg_mode", "config", "rollout_is_weights")
     ]
     loss = ast.unparse(source_of("workers/utils/losses.py", "ppo_loss"))
-    assert "get_policy_loss_fn(loss_mode)" in loss and "rollout_is_weights=rollout_is_weights" in loss
+    assert "get_policy_loss_fn(loss_mode)" in loss
+    assert "rollout_is_weights=rollout_is_weights" in loss
 
 
 def test_the_actors_nodes_become_the_classes_that_they_name(verl_config: DictConfig) -> None:
@@ -84,7 +86,7 @@ def test_the_actors_nodes_become_the_classes_that_they_name(verl_config: DictCon
     assert "omega_conf_to_dataclass(self.config.actor)" in worker
 
 
-def test_the_algorithm_node_takes_a_node_of_ours_and_has_the_keys_we_read(verl_config: DictConfig) -> None:
+def test_the_algorithm_node_takes_a_node_of_ours(verl_config: DictConfig) -> None:
     assert {"adv_estimator", "gamma", "use_kl_in_reward", "rollout_correction"} <= set(verl_config.algorithm)
     assert "use_kl_loss" in verl_config.actor_rollout_ref.actor
     with initialize_config_module("verl.trainer.config", version_base=None):
@@ -99,7 +101,8 @@ def test_the_algorithm_node_names_a_closed_class_hence_ours(verl_config: DictCon
     assert isinstance(omega_conf_to_dataclass(verl_config.algorithm), AlgoConfig)
     with pytest.raises(TypeError):
         AlgoConfig(trloo={})
-    assert AlgoConfig().get("trloo", None) is None and AlgoConfig().get("gamma") == 1.0
+    assert AlgoConfig().get("trloo", None) is None
+    assert AlgoConfig().get("gamma") == 1.0
 
 
 def test_loss_aggregation_takes_the_scale_of_the_recipe() -> None:
@@ -135,18 +138,18 @@ def test_rollout_correction_has_the_keys_our_presets_set(verl_config: DictConfig
     assert keys <= {field.name for field in dataclasses.fields(RolloutCorrectionConfig)}
 
 
-def test_rollout_correction_knows_the_statistics_our_presets_use() -> None:
+def test_rollout_correction_knows_the_presets_statistics() -> None:
     from verl.trainer.ppo.rollout_corr_helper import SUPPORTED_ROLLOUT_RS_OPTIONS
 
     assert {"seq_mean_k1", "seq_max_k2"} <= SUPPORTED_ROLLOUT_RS_OPTIONS
 
 
-def test_the_trainer_skips_the_correction_in_bypass_mode_hence_our_refusal() -> None:
+def test_bypass_mode_skips_the_correction() -> None:
     source = ast.unparse(source_of("trainer/ppo/v1/trainer_base.py", "PPOTrainer", "_compute_advantage"))
     assert "and (not bypass_recomputing_logprobs)" in source
 
 
-def test_metrics_of_micro_batches_must_be_alike_on_every_rank_hence_our_sums() -> None:
+def test_micro_batch_metrics_must_be_alike_on_every_rank() -> None:
     from verl.utils.metric import AggregationType, Metric
 
     two, one = Metric(AggregationType.MEAN, 1.0), Metric(AggregationType.MEAN, 1.0)
@@ -155,7 +158,7 @@ def test_metrics_of_micro_batches_must_be_alike_on_every_rank_hence_our_sums() -
         Metric.aggregate_dp([two, one])
 
 
-def test_rollout_correction_refuses_an_empty_mask_hence_the_samplers_neutral_step() -> None:
+def test_rollout_correction_refuses_an_empty_mask() -> None:
     from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
 
     with pytest.raises(ValueError, match="at least one valid token"):

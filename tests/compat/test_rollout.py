@@ -81,7 +81,7 @@ def test_agent_loops_extend_a_conversation_by_tokens() -> None:
     ]
 
 
-def test_agent_loops_know_the_templates_options_and_hand_stop_tokens_to_the_engine() -> None:
+def test_agent_loops_know_template_options_and_stop_tokens() -> None:
     loops = "experimental/agent_loop"
     init = ast.unparse(source_of(f"{loops}/agent_loop.py", "AgentLoopBase", "__init__"))
     assert "self.apply_chat_template_kwargs = self.data_config.get('apply_chat_template_kwargs', {})" in init
@@ -90,7 +90,7 @@ def test_agent_loops_know_the_templates_options_and_hand_stop_tokens_to_the_engi
     assert "SamplingParams(max_tokens=max_tokens, **sampling_params)" in server
 
 
-def test_a_models_tokenizer_and_chat_template_are_found_as_the_check_finds_them(verl_config: DictConfig) -> None:
+def test_tokenizers_and_templates_are_found_as_we_find_them(verl_config: DictConfig) -> None:
     from verl.utils import hf_tokenizer
 
     assert parameters(hf_tokenizer) == ["name_or_path", "correct_pad_token", "correct_gemma2", "kwargs"]
@@ -108,13 +108,13 @@ def test_agent_loops_register_as_a_target_by_name() -> None:
     assert agent_loop._agent_loop_registry["single_turn_agent"]["_target_"].endswith("SingleTurnAgentLoop")
 
 
-def test_agent_loop_worker_writes_loss_mask_as_the_twin_of_response_mask() -> None:
+def test_loss_mask_is_the_twin_of_response_mask() -> None:
     source = ast.unparse(source_of("trainer/ppo/v1/agent_loop_tq.py", "_agent_loop_postprocess"))
     assert "field['loss_mask'] = field['response_mask']" in source
     assert "f'{uid}_{session_id}_{i}'" in source
 
 
-def test_agent_loop_managers_are_chosen_by_name_and_told_of_validation(verl_config: DictConfig) -> None:
+def test_agent_loop_managers_are_chosen_by_name(verl_config: DictConfig) -> None:
     from verl.trainer.ppo.v1 import AgentLoopManagerTQ
     from verl.workers.config.rollout import AgentLoopConfig
 
@@ -126,9 +126,10 @@ def test_agent_loop_managers_are_chosen_by_name_and_told_of_validation(verl_conf
     assert "assign_non_tensor_data(batch, 'validate', True)" in validate
 
 
-def test_a_failed_rollout_leaves_its_prompt_a_failure_and_the_others_in_place() -> None:
+def test_a_failed_rollout_fails_its_prompt_alone() -> None:
     source = ast.unparse(source_of("trainer/ppo/v1/agent_loop_tq.py", "_run_prompt"))
-    assert "_settle_session_tasks(tasks)" in source and "status = 'failure'" in source
+    assert "_settle_session_tasks(tasks)" in source
+    assert "status = 'failure'" in source
 
 
 # Rewards.
@@ -150,12 +151,12 @@ def test_reward_managers_register_in_a_dict_by_name() -> None:
     assert registry.get_reward_manager_cls("naive") is registry.REWARD_MANAGER["naive"]
 
 
-def test_a_reward_already_set_by_the_agent_loop_is_not_computed_again() -> None:
+def test_a_reward_set_by_the_loop_is_not_computed_again() -> None:
     source = ast.unparse(source_of("experimental/agent_loop/agent_loop.py", "_compute_score"))
     assert "final_output.reward_score is None" in source
 
 
-def test_reward_managers_see_the_rows_fields_and_what_they_say_reaches_the_sampler() -> None:
+def test_reward_managers_see_rows_and_reach_the_sampler() -> None:
     source = ast.unparse(source_of("experimental/agent_loop/agent_loop.py", "_compute_score"))
     assert "**{k: np.array([v] * n) for (k, v) in kwargs.items()}" in source.replace("for k, v in", "for (k, v) in")
     assert "final_output.extra_fields['reward_extra_info'] = result['reward_extra_info']" in source

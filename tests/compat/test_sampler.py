@@ -32,7 +32,8 @@ def test_replay_buffer_samples_by_step_partition_and_size() -> None:
 
     for cls in (ReplayBuffer, ReplayBufferAsync):
         assert parameters(cls.sample) == ["self", "global_steps", "partition_id", "batch_size"]
-    assert hasattr(ReplayBufferAsync, "wait_for_sampleable") and hasattr(ReplayBufferAsync, "get_sampleable_count")
+    assert hasattr(ReplayBufferAsync, "wait_for_sampleable")
+    assert hasattr(ReplayBufferAsync, "get_sampleable_count")
 
 
 def test_replay_buffer_has_the_seam_of_our_group_filter() -> None:
@@ -70,7 +71,8 @@ def test_trainer_builds_a_custom_sampler_by_path_and_name(verl_config: DictConfi
     OmegaConf.set_struct(trainer.config, False)
     sampler.sampler_kwargs = {"threshold": 0.5, "poll_interval_s": 0.1}
     buffer = trainer._build_replay_buffer()
-    assert isinstance(buffer, PRSReplayBuffer) and isinstance(buffer, ReplayBufferAsync)
+    assert isinstance(buffer, PRSReplayBuffer)
+    assert isinstance(buffer, ReplayBufferAsync)
     assert buffer.options.threshold == 0.5
     assert buffer.poll_interval == 0.1
 
@@ -86,7 +88,7 @@ def test_trainer_counts_loss_tokens_in_loss_mask() -> None:
     assert "batch_num_tokens = data['loss_mask'].sum()" in source
 
 
-def test_advantages_are_computed_from_the_masks_and_rewards_in_the_queue() -> None:
+def test_advantages_come_from_the_queues_masks_and_rewards() -> None:
     source = ast.unparse(source_of("trainer/ppo/v1/trainer_base.py", "PPOTrainer", "_compute_advantage"))
     for field in ("uid", "response_mask", "rm_scores", "rollout_log_probs", "old_log_probs"):
         assert f"'{field}'" in source

@@ -21,17 +21,18 @@ def test_verl_has_one_place_for_the_variables_of_its_workers():
 
     assert "get_ppo_ray_runtime_env(config)" in (VERL / "trainer" / "main_ppo.py").read_text()
     variables = get_ppo_ray_runtime_env()["env_vars"]
-    assert variables and all(isinstance(value, str) for value in variables.values())
+    assert variables
+    assert all(isinstance(value, str) for value in variables.values())
 
 
-def test_verl_filters_prompts_in_its_own_process_where_no_number_of_workers_is_given():
+def test_verl_filters_prompts_in_process_by_default():
     source = (VERL / "utils" / "dataset" / "rl_dataset.py").read_text()
     assert 'config.get("filter_overlong_prompts_workers"' in source
     assert "if self.num_workers is not None else None" in source
     assert "num_proc=self.num_workers" in source
 
 
-def test_ray_joins_a_file_name_to_the_folder_of_the_script_that_sets_workers_up():
+def test_ray_joins_the_setup_file_to_its_folder():
     assert ray_constants.SETUP_WORKER_FILENAME == "setup_worker.py"
     assert "setup_worker_path=os.path.join(" in (RAY / "_private" / "node.py").read_text()
     assert "ray_constants.SETUP_WORKER_FILENAME," in (RAY / "_private" / "node.py").read_text()
@@ -45,16 +46,18 @@ def test_ray_joins_a_file_name_to_the_folder_of_the_script_that_sets_workers_up(
 def test_rays_script_takes_two_options_and_runs_the_rest():
     source = (RAY / "_private" / "workers" / "setup_worker.py").read_text()
     assert source.count("add_argument(") == 2
-    assert '"--serialized-runtime-env-context"' in source and '"--language"' in source
+    assert '"--serialized-runtime-env-context"' in source
+    assert '"--language"' in source
     assert (RAY / "_private" / "workers" / "default_worker.py").exists()
     fields = list(inspect.signature(RuntimeEnvContext).parameters)
     assert fields == ["command_prefix", "env_vars", "py_executable", "override_worker_entrypoint", "java_jars"]
 
 
-def test_multiprocessing_asks_for_its_command_line_where_it_spawns():
+def test_multiprocessing_reads_its_command_line_to_spawn():
     assert "spawn.get_command_line(" in inspect.getsource(multiprocessing.popen_spawn_posix)
     command = multiprocessing.spawn.get_command_line(tracker_fd=1, pipe_handle=2)
-    assert os.fsencode(command[0]) == os.fsencode(multiprocessing.spawn.get_executable()) and "-c" in command
+    assert os.fsencode(command[0]) == os.fsencode(multiprocessing.spawn.get_executable())
+    assert "-c" in command
 
 
 def test_vllm_spawns_its_engine_inside_a_ray_actor():

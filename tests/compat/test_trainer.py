@@ -17,7 +17,7 @@ from verl.trainer.ppo.v1 import get_trainer_cls
 from tests.compat.pins import VERL, source_of
 
 
-def test_bypass_mode_takes_the_samplers_log_probabilities_for_old_ones_and_corrects_nothing() -> None:
+def test_bypass_mode_takes_the_samplers_log_probabilities() -> None:
     trainer = "trainer/ppo/v1/trainer_base.py"
     source = ast.unparse(source_of(trainer, "PPOTrainer", "_compute_old_log_prob"))
     assert "data['old_log_probs'] = data.pop('rollout_log_probs')" in source
@@ -50,7 +50,7 @@ def test_asynchronous_trainers_run_ahead_by_num_warmup_batches(mode: str, traine
 
 
 @pytest.mark.parametrize(("mode", "kept"), [("sync", []), ("colocate_async", ["transfer_queue"])])
-def test_checkpoints_hold_the_queue_but_those_of_a_synchronous_trainer(
+def test_checkpoints_of_asynchronous_trainers_hold_the_queue(
     mode: str, kept: list[str], trainer: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, queues = trainer(mode), []
@@ -63,7 +63,7 @@ def test_checkpoints_hold_the_queue_but_those_of_a_synchronous_trainer(
     assert [path.relative_to(tmp_path / "global_step_3").as_posix() for path in queues] == kept
 
 
-def test_trainer_modes_are_registered_under_the_names_recipes_use(verl_config: DictConfig) -> None:
+def test_trainer_modes_have_the_names_recipes_use(verl_config: DictConfig) -> None:
     for mode in ("sync", "colocate_async", "separate_async"):
         assert get_trainer_cls(mode).__name__.startswith("PPOTrainer")
         assert mode in verl_config.trainer.v1

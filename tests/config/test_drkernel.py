@@ -72,8 +72,10 @@ def test_reinforcement_learning_passes_verls_checks_and_ours(recipe: str, mode: 
     # verl reads this node as it is; the class only knows its own keys.
     omega_conf_to_dataclass(DictConfig({key: value for key, value in config.algorithm.items() if key not in OURS}))
     assert (actor.clip_ratio_low, actor.clip_ratio_high, actor.clip_ratio_c) == (0.2, 0.28, 3.0)
-    assert actor.engine.ulysses_sequence_parallel_size == 4 and actor.engine.param_offload
-    assert actor.optim.lr == 1e-6 and actor.optim.lr_scheduler_type == "constant"
+    assert actor.engine.ulysses_sequence_parallel_size == 4
+    assert actor.engine.param_offload
+    assert actor.optim.lr == 1e-6
+    assert actor.optim.lr_scheduler_type == "constant"
     assert (rollout.n, rollout.val_kwargs.n, rollout.val_kwargs.top_p) == (16, 8, 0.95)
     assert model.hf_config.num_hidden_layers == 36
     options = parse_options(config.kernelgym)
@@ -111,7 +113,8 @@ def test_the_cold_start_passes_verls_dataclasses(recipe: str, folder: Path):
         checkpoint_config=parts["checkpoint"],
         profiler_config=parts["profiler"],
     )
-    assert parts["optim"].lr == 2e-5 and parts["optim"].lr_scheduler_type == "cosine"
+    assert parts["optim"].lr == 2e-5
+    assert parts["optim"].lr_scheduler_type == "cosine"
     assert "hf_model" in parts["checkpoint"].save_contents
     shards = parts["engine"].ulysses_sequence_parallel_size
     assert config.data.max_token_len_per_gpu * shards >= config.data.max_length
@@ -124,7 +127,8 @@ def test_14b_differs_from_8b_in_model_and_names_only(small: str, large: str):
     assert ours.keys() == theirs.keys()
     differing = {key.split(".")[-1] for key in ours if ours[key] != theirs[key]}
     names = {"path", "served_model_name", "cold_start_model", "experiment_name", "default_local_dir"}
-    assert differing and differing <= names
+    assert differing
+    assert differing <= names
 
 
 def test_every_script_names_a_recipe_there_is():

@@ -78,7 +78,7 @@ def test_the_published_recipe_fits_on_one_node(recipe: str):
     assert config.trainer.n_gpus_per_node % config.actor_rollout_ref.actor.ulysses_sequence_parallel_size == 0
 
 
-def test_the_published_recipe_keeps_the_attention_that_verl_chooses():
+def test_the_published_recipe_keeps_verls_attention():
     model = composed("sixteen", recipe="drkernel_8b").actor_rollout_ref.model
     assert model.override_config.attn_implementation == "flash_attention_2"
     assert not model.use_fused_kernels

@@ -33,7 +33,9 @@ def test_weights_come_out_as_they_went_in(specs: list, bucket_size: int):
     out = [pair for bucket in pack(weights, bucket_size) for pair in unpack(bucket.entries, bucket.payload.clone())]
     assert [name for name, _ in out] == [name for name, _ in weights]
     for (_, got), (_, sent) in zip(out, weights, strict=True):
-        assert got.shape == sent.shape and got.dtype == sent.dtype and content(got) == content(sent)
+        assert got.shape == sent.shape
+        assert got.dtype == sent.dtype
+        assert content(got) == content(sent)
 
 
 @given(st.lists(st.integers(0, 300), max_size=12), st.integers(1, 200))
@@ -60,10 +62,11 @@ def test_only_a_weight_alone_exceeds_the_size_of_a_bucket(sizes: list[int], buck
 def test_any_layout_is_packed_by_value(weight: torch.Tensor):
     (bucket,) = pack([("w", weight)], 1000)
     ((_, got),) = unpack(bucket.entries, bucket.payload)
-    assert torch.equal(got, weight.detach()) and not got.requires_grad
+    assert torch.equal(got, weight.detach())
+    assert not got.requires_grad
 
 
-def test_a_bucket_holds_copies_so_a_generator_may_reuse_its_memory():
+def test_a_bucket_holds_copies():
     memory = torch.zeros(3)
 
     def reused():

@@ -108,7 +108,8 @@ def test_all_weights_arrive_in_every_rollout_at_each_update():
             join([sender, one, other])
             expected = digest(list(model(update)))
             assert received(sender) is None
-            assert received(one) == expected and received(other) == expected
+            assert received(one) == expected
+            assert received(other) == expected
 
 
 def test_a_weight_that_cannot_be_produced_fails_on_both_sides():
@@ -116,7 +117,8 @@ def test_a_weight_that_cannot_be_produced_fails_on_both_sides():
         join([sender, rollout])
         assert received(sender) == "KeyError: 'layer.7'"
         said = str(received(rollout))
-        assert said.startswith(InfraError.__name__) and "KeyError: 'layer.7'" in said
+        assert said.startswith(InfraError.__name__)
+        assert "KeyError: 'layer.7'" in said
 
 
 def test_a_rollout_does_not_wait_for_a_trainer_that_died():
@@ -140,13 +142,13 @@ def test_a_trainer_does_not_wait_for_a_rollout_that_is_gone():
         assert str(received(sender)).startswith("RuntimeError")
 
 
-def test_workers_are_numbered_and_only_the_trainers_first_one_sends():
+def test_only_the_trainers_first_worker_sends():
     trainer, rollout = GlooCheckpointEngine.build_topology(3, 2, [("host", 7), None, None, None, None])
     assert trainer == {"rank": [0, OUTSIDE, OUTSIDE], "world_size": [3] * 3, "address": [("host", 7)] * 3}
     assert rollout == {"rank": [1, 2], "world_size": [3] * 2, "address": [("host", 7)] * 2}
 
 
-def test_a_trainers_other_workers_produce_their_share_of_every_weight():
+def test_other_workers_produce_their_share_of_weights():
     engine, seen = GlooCheckpointEngine(BUCKET), []
     engine.init_process_group(OUTSIDE, 3, ("nowhere", 1))
     asyncio.run(engine.send_weights((name, seen.append(name) or weight) for name, weight in model()))

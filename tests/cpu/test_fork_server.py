@@ -100,7 +100,8 @@ def test_a_killed_client_takes_the_process_along(server):
 def test_random_numbers_differ_from_process_to_process(server):
     code = "import random, numpy\nsaid |= {'numbers': [random.random(), numpy.random.random()]}"
     first, second = (run(server[1], code)[1]["numbers"] for _ in range(2))
-    assert first[0] != second[0] and first[1] != second[1]
+    assert first[0] != second[0]
+    assert first[1] != second[1]
 
 
 def test_spawned_processes_are_forked_too(server, tmp_path: Path):

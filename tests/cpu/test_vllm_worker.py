@@ -41,7 +41,7 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.processes
-def test_an_output_layer_that_shares_its_weight_follows_the_embedding(tmp_path):
+def test_a_tied_output_layer_follows_the_embedding(tmp_path):
     """Llama's; it went on with the dummy weights of vLLM's start, and every token was as likely as any other."""
     done = run(TIED, str(tmp_path / "store"))
     assert done.stdout.strip().endswith("same"), done.stderr[-2000:]

@@ -43,18 +43,22 @@ def folder(tmp_path):
 
 
 @pytest.mark.processes
-def test_every_task_has_a_row_and_a_second_run_asks_only_what_is_open(folder, tmp_path):
+def test_a_second_run_asks_only_what_is_open(folder, tmp_path):
     out = tmp_path / "audit.jsonl"
     done = CliRunner().invoke(app, ["data", "audit", str(folder), "--out", str(out), "--json", "--timeout", "3"])
     assert done.exit_code == 0, done.output
     audits = {audit.task_id[0]: audit for audit in map(Audit.model_validate_json, done.stdout.splitlines())}
     assert list(audits) == list("abcdefgh")
-    assert {one.defect for one in audits["a"].findings} <= {"too_small_to_time"} and audits["a"].reference_ms > 0
+    assert {one.defect for one in audits["a"].findings} <= {"too_small_to_time"}
+    assert audits["a"].reference_ms > 0
     assert "zeros_pass" in {one.defect for one in audits["b"].findings}
     assert "the judge failed" in audits["c"].unfit
-    assert "takes longer than" in audits["d"].unfit and "not valid Python" in audits["e"].unfit
-    assert "raised AttributeError" in audits["f"].unfit and "binary" in audits["h"].unfit
-    assert audits["g"].sizes and audits["g"].unfit is None
+    assert "takes longer than" in audits["d"].unfit
+    assert "not valid Python" in audits["e"].unfit
+    assert "raised AttributeError" in audits["f"].unfit
+    assert "binary" in audits["h"].unfit
+    assert audits["g"].sizes
+    assert audits["g"].unfit is None
     kept = [json.loads(line)["task_id"][0] for line in out.read_text().splitlines()]
     assert kept == list("abdfg")  # a failure of ours is tried again, and a file that is no task costs nothing
     with out.open("a") as file:
@@ -68,7 +72,8 @@ def test_every_task_has_a_row_and_a_second_run_asks_only_what_is_open(folder, tm
 def test_tasks_are_found_in_files_of_all_kinds(folder, tmp_path):
     assert [item.name[0] for item in list_tasks(folder)] == list("abcdefgh")
     (one,) = list_tasks(folder / "a_sound.py")
-    assert one.task.reference == SOUND and one.level is None
+    assert one.task.reference == SOUND
+    assert one.level is None
     found = list_tasks(files.write(tmp_path, "kernelbench", 4))
     assert [item.level for item in found] == [1, 1, 2, 2]
     assert [item.level for item in list_tasks(tmp_path / "kernelbench.parquet", [2])] == [2, 2]
@@ -78,7 +83,10 @@ def test_tasks_are_found_in_files_of_all_kinds(folder, tmp_path):
     ]
     write_rows(rows, tmp_path / "rows.parquet")
     good, bad = list_tasks(tmp_path / "rows.parquet")
-    assert good.task is not None and bad.task is None and "not valid Python" in bad.reason and bad.name == "bad"
+    assert good.task is not None
+    assert bad.task is None
+    assert "not valid Python" in bad.reason
+    assert bad.name == "bad"
 
 
 def test_a_checkout_is_read_by_its_levels(tmp_path):
@@ -100,7 +108,9 @@ def test_bad_input_is_one_sentence(tmp_path):
         ([str(tmp_path), "--true-size", "small"], "--true-size is 'small'"),
     ):
         done = CliRunner().invoke(app, ["data", "audit", *words])
-        assert done.exit_code == 2 and part in done.stderr and done.stderr.count("\n") == 1, done.output
+        assert done.exit_code == 2, done.output
+        assert part in done.stderr, done.output
+        assert done.stderr.count("\n") == 1, done.output
     (tmp_path / "other.jsonl").write_text('{"a": 1}\n')
     with pytest.raises(DataError, match=r"other\.jsonl is no file of audits"):
         AuditFile(tmp_path / "other.jsonl")
@@ -120,12 +130,14 @@ def test_the_table_names_defects_and_reasons(folder):
 @pytest.mark.processes
 def test_a_file_none_of_whose_tasks_can_be_judged_is_an_error(folder):
     done = CliRunner().invoke(app, ["data", "audit", str(folder / "e_syntax.py")])
-    assert done.exit_code == 2 and "1 task, 0 without a finding; 1 no task" in done.stdout
-    assert done.stderr.startswith("Error: ") and "holds no task that can be judged (e_syntax: " in done.stderr
+    assert done.exit_code == 2
+    assert "1 task, 0 without a finding; 1 no task" in done.stdout
+    assert done.stderr.startswith("Error: ")
+    assert "holds no task that can be judged (e_syntax: " in done.stderr
 
 
 @pytest.mark.processes
-def test_an_interrupted_audit_waits_for_no_task_and_says_what_it_keeps(folder, tmp_path):
+def test_an_interrupted_audit_says_what_it_keeps(folder, tmp_path):
     (folder / "c_crash.py").unlink()
     out = tmp_path / "audit.jsonl"
     words = [sys.executable, "-m", "verl_kernel", "data", "audit", str(folder), "--out", str(out), "--timeout", "600"]
@@ -135,6 +147,7 @@ def test_an_interrupted_audit_waits_for_no_task_and_says_what_it_keeps(folder, t
         until(lambda: out.exists() and len(out.read_text().splitlines()) == 2)  # the third hangs
         process.send_signal(signal.SIGINT)
         said, error = process.communicate(timeout=60)
-    assert process.returncode == 130 and "zeros_pass" in said
+    assert process.returncode == 130
+    assert "zeros_pass" in said
     assert f"of 7 tasks audited; {out} keeps them, and the same command goes on." in error
     assert "Traceback" not in error

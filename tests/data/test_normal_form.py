@@ -77,8 +77,11 @@ def test_what_is_computed_does(pair):
 
 def test_similarity_is_the_share_of_common_stretches():
     one, other = shingles("a b c d e".split()), shingles("a b c d f".split())
-    assert len(one) == len(other) == 2 and similarity(one, other) == pytest.approx(1 / 3)
-    assert similarity(one, one) == 1 and similarity(one, shingles(["z"])) == 0 and len(shingles([])) == 1
+    assert len(one) == len(other) == 2
+    assert similarity(one, other) == pytest.approx(1 / 3)
+    assert similarity(one, one) == 1
+    assert similarity(one, shingles(["z"])) == 0
+    assert len(shingles([])) == 1
 
 
 def test_deeply_nested_programs_have_one_too():

@@ -26,7 +26,8 @@ def made(tmp_path, name, path=None, **options):
 @pytest.mark.parametrize("name", names("rows"))
 def test_rows_of_every_source_can_be_prompted_with_and_judged(tmp_path, name):
     written, found, out = made(tmp_path, name)
-    assert (written.kept, written.refused) == (3, {}) and not list(out.parent.glob("*refused*"))
+    assert (written.kept, written.refused) == (3, {})
+    assert not list(out.parent.glob("*refused*"))
     check_rows(out)
     assert len({task.task_id for task in read_tasks(out)}) == 3
     texts = [task_from_row(row).reference for row in found]
@@ -51,16 +52,18 @@ def test_a_level_is_a_number_or_null(tmp_path, level, known):
     assert made(tmp_path, "drkernel-rl", path)[1][0]["extra_info"]["level"] == known
 
 
-def test_prompts_and_data_sources_stay_and_further_columns_are_kept(tmp_path):
+def test_prompts_and_further_columns_are_kept(tmp_path):
     _, found, _ = made(tmp_path, "drkernel-rl")
     row, program = found[1], files.programs()[1]
-    assert row["prompt"] == task_messages(program) and row["data_source"] == "cuda_llm"
+    assert row["prompt"] == task_messages(program)
+    assert row["data_source"] == "cuda_llm"
     info = json.loads(row["extra_info"]["source"])["extra_info"]
     assert (info["uuid"], info["ops"], info["repo_name"]) == ("u1", '["relu"]', "own/tasks")
     assert row["extra_info"]["task_id"] == "drkernel-rl-u1"
     _, found, _ = made(tmp_path, "kernelsmith-rl")
     kept = json.loads(found[0]["extra_info"]["source"])
-    assert kept["extra_info"] == {"parent_code": "import triton"} and kept["ground_truth"] == {"test": "none"}
+    assert kept["extra_info"] == {"parent_code": "import triton"}
+    assert kept["ground_truth"] == {"test": "none"}
 
 
 def test_another_class_gets_the_name_that_the_prompt_asks_for(tmp_path):
@@ -69,7 +72,8 @@ def test_another_class_gets_the_name_that_the_prompt_asks_for(tmp_path):
     assert found[0]["reward_model"]["ground_truth"].endswith("class Model(Block):\n    pass\n")
     _, found, _ = made(tmp_path, "kernelbook")
     assert found[0]["extra_info"]["entry_point"] == "Block"
-    assert "class `BlockNew`" in found[0]["prompt"][0]["content"] and found[0]["prompt"][0]["role"] == "user"
+    assert "class `BlockNew`" in found[0]["prompt"][0]["content"]
+    assert found[0]["prompt"][0]["role"] == "user"
 
 
 def verl_rows(tmp_path, **changes):
@@ -101,8 +105,11 @@ def test_what_cannot_be_judged_is_counted_and_listed(tmp_path, changes, reason):
     written, found, _ = made(tmp_path, "drkernel-rl", verl_rows(tmp_path, **changes))
     assert (written.kept, sum(written.refused.values()), len(found)) == (1, 1, 1)
     (line,) = [json.loads(line) for line in written.listed.read_text().splitlines()]
-    assert line["row"] == 0 and line["reason"].startswith(reason) and line["sentence"].startswith(reason)
-    assert written.refused == {line["reason"]: 1} and found[0]["extra_info"]["index"] == 0
+    assert line["row"] == 0
+    assert line["reason"].startswith(reason)
+    assert line["sentence"].startswith(reason)
+    assert written.refused == {line["reason"]: 1}
+    assert found[0]["extra_info"]["index"] == 0
 
 
 @pytest.mark.parametrize("key", ["prompt", "message", "messages"])
@@ -121,7 +128,7 @@ def test_a_reference_may_be_json_text_or_a_struct(tmp_path):
         assert found[0]["reward_model"] == {"style": "rule", "ground_truth": reference}
 
 
-def test_equal_ids_are_told_apart_and_halves_of_characters_are_replaced(tmp_path):
+def test_equal_ids_are_told_apart(tmp_path):
     path = verl_rows(tmp_path, prompt="Write ModelNew. \ud800")
     _, found, _ = made(tmp_path, "drkernel-rl", path)
     assert [row["extra_info"]["task_id"] for row in found] == ["drkernel-rl-u0", "drkernel-rl-u0-2"]
@@ -129,14 +136,15 @@ def test_equal_ids_are_told_apart_and_halves_of_characters_are_replaced(tmp_path
 
 
 @pytest.mark.parametrize("name", names("talks"))
-def test_conversations_of_every_source_are_what_the_trainer_reads(tmp_path, name):
+def test_conversations_are_what_the_trainer_reads(tmp_path, name):
     written, found, _ = made(tmp_path, name)
     assert written.kept == 3
     for row in found:
         roles = [message["role"] for message in row["messages"]]
         assert roles == ["user", "assistant"] * (5 if name == "drkernel-coldstart" else 2)
     kept = json.loads(found[2]["source"])
-    assert kept["row"] == 2 and (kept.get("best_round"), kept.get("_id")) in ((2, None), (None, "s2"))
+    assert kept["row"] == 2
+    assert (kept.get("best_round"), kept.get("_id")) in ((2, None), (None, "s2"))
 
 
 @pytest.mark.parametrize(
@@ -161,7 +169,8 @@ def test_conversations_that_teach_nothing_are_listed(tmp_path, roles, reason):
         pa.Table.from_pylist([{"_id": "1", "messages": m} for m in (bad, good)], files.KERNELSMITH_SFT), path
     )
     written, found, _ = made(tmp_path, "kernelsmith-sft", path)
-    assert written.refused == {reason: 1} and found[0]["messages"] == good
+    assert written.refused == {reason: 1}
+    assert found[0]["messages"] == good
 
 
 @pytest.mark.parametrize("name", sorted(SOURCES))
@@ -183,7 +192,9 @@ def test_bad_files_and_words_are_one_sentence(tmp_path):
         with pytest.raises(DataError, match=sentence) as caught:
             convert_source("drkernel-rl", "rows", path, out)
         assert "\n" not in str(caught.value)
-    assert (tmp_path / "out.refused.jsonl").is_file() and not out.exists() and not list(tmp_path.glob("*.part"))
+    assert (tmp_path / "out.refused.jsonl").is_file()
+    assert not out.exists()
+    assert not list(tmp_path.glob("*.part"))
     with pytest.raises(ConfigError, match="choose kernelbench, drkernel-rl"):
         convert_source("imagenet", "rows", junk, out)
     with pytest.raises(ConfigError, match="no source of rows"):

@@ -46,11 +46,13 @@ def test_no_held_out_task_has_a_near_duplicate_in_training(tasks, tmp_path):
     out = tmp_path / "split"
     found = split(tasks, out, 0.2, 0.7, seed=1)
     train, val = (pq.read_table(out / f"{side}.parquet").to_pylist() for side in ("train", "val"))
-    assert found.tasks == len(train) + len(val) == 120 and 0 < len(val) <= 24
+    assert found.tasks == len(train) + len(val) == 120
+    assert 0 < len(val) <= 24
     assert found.held_out_tasks == len(val)
     forms = [[shingles(normal_form(row["reward_model"]["ground_truth"])) for row in side] for side in (train, val)]
     closest = max(similarity(one, other) for one in forms[0] for other in forms[1])
-    assert closest == pytest.approx(found.closest) and closest < 0.7
+    assert closest == pytest.approx(found.closest)
+    assert closest < 0.7
     for side in ("train", "val"):
         check_rows(out / f"{side}.parquet")
 
@@ -75,7 +77,8 @@ def test_the_report_names_every_task_once_with_its_side(tasks, tmp_path):
     report = json.loads((tmp_path / "split" / "split.json").read_text())
     assert (report["seed"], report["val"], report["threshold"]) == (1, 0.2, 0.7)
     sides = {task: family["side"] for family in report["families"] for task in family["tasks"]}
-    assert len(sides) == 120 and list(sides.values()).count("val") == found.held_out_tasks
+    assert len(sides) == 120
+    assert list(sides.values()).count("val") == found.held_out_tasks
     assert all(sides[f"t{number}"] == sides[f"t{number + 1}"] for number in range(0, 120, 2))
 
 
@@ -88,7 +91,8 @@ def test_a_seed_decides(tasks, tmp_path):
 def test_choices_fit_and_leave_something_to_train_on(sizes, share, seed):
     chosen = choose(sizes, share, Random(seed))
     held = sum(sizes[number] for number in chosen)
-    assert 0 < len(chosen) < len(sizes) and chosen == sorted(set(chosen))
+    assert 0 < len(chosen) < len(sizes)
+    assert chosen == sorted(set(chosen))
     assert held <= max(1, round(share * sum(sizes))) or (len(chosen) == 1 and held == min(sizes))
 
 
@@ -96,7 +100,8 @@ def test_minima_find_what_comparing_all_pairs_finds(monkeypatch):
     texts = [text for program in PROGRAMS for text in (program.reference, renamed(program.reference))]
     exact = Families(texts, 0.6)
     monkeypatch.setattr(families, "EXACT", 0)
-    assert Families(texts, 0.6).members == exact.members and 1 < len(exact.members) < exact.forms
+    assert Families(texts, 0.6).members == exact.members
+    assert 1 < len(exact.members) < exact.forms
 
 
 def test_minima_agree_as_often_as_sets_are_similar():

@@ -90,7 +90,8 @@ def lose_and_kill(quickstart: Path, folder: Path) -> Killed:
 
 def wait_for_step(run: Run, trainer: subprocess.Popen, step: int) -> None:
     wait_for(lambda: (run.has_steps and len(run.steps) >= step) or trainer.poll() is not None, START_S)
-    assert trainer.poll() is None and len(run.steps) >= step, run.log[-3000:]
+    assert trainer.poll() is None, run.log[-3000:]
+    assert len(run.steps) >= step, run.log[-3000:]
 
 
 def wait_for_judge_held_at_work(folder: Path) -> psutil.Process:

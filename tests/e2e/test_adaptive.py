@@ -31,15 +31,17 @@ def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_every_prompt_keeps_n_of_its_draws(run: Run):
     for number, step in enumerate(run.steps[:3], 1):
-        assert step["ada/draws/total"] >= PROMPTS * KEPT and step["ada/draws/max"] <= 32
-        assert step["ada/missing_pools"] == 0 and step["ada/judge_calls/total"] > 0
+        assert step["ada/draws/total"] >= PROMPTS * KEPT
+        assert step["ada/draws/max"] <= 32
+        assert step["ada/missing_pools"] == 0
+        assert step["ada/judge_calls/total"] > 0
         assert sum(step[f"ada/exit/{reason}"] for reason in ("met", "limit", "stalled")) == pytest.approx(1)
         rows = run.rows(number)
         assert len(rows) == PROMPTS * KEPT
         assert sorted({row["key"].rsplit("_", 2)[1] for row in rows}) == [str(i) for i in range(KEPT)]
 
 
-def test_half_of_a_prompts_rows_are_positive_where_it_found_enough(run: Run):
+def test_half_of_a_prompts_rows_are_positive(run: Run):
     assert any(step["ada/exit/met"] > 0 for step in run.steps[:3])
     for step in run.steps[:3]:
         assert step["ada/exit/met"] / 2 <= step["kernel/best/fast@1"] <= 1 - step["ada/exit/met"] / 2

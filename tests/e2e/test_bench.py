@@ -34,7 +34,8 @@ def test_a_server_of_the_benchs_own_and_one_started_apart_agree(quickstart: Path
     with VllmServer(folder, tmp_path / "log") as server:
         bench(tmp_path / "apart", f"--base-url={server.base_url}", f"--model={server.model}", key=server.key)
     own, apart = what_counts(tmp_path / "own"), what_counts(tmp_path / "apart")
-    assert own.keys() == apart.keys() and len(own) == 8
+    assert own.keys() == apart.keys()
+    assert len(own) == 8
     same = [place for place in own if own[place]["completion"] == apart[place]["completion"]]
     assert len(same) >= 6  # the sums of a batch may round otherwise in another one
     assert [own[place] for place in same] == [apart[place] for place in same]

@@ -29,8 +29,10 @@ def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_the_second_step_trains_on_samples_of_older_weights(run: Run):
     first, second = (step for step in run.steps if "training/global_step" in step)
-    assert first[STALENESS] == 0 and second[STALENESS] == 1
-    assert first["actor/grad_norm"] > 0 and second["actor/grad_norm"] > 0
+    assert first[STALENESS] == 0
+    assert second[STALENESS] == 1
+    assert first["actor/grad_norm"] > 0
+    assert second["actor/grad_norm"] > 0
     # The update shows: the engines alone differ by far less.
     assert second["rollout_corr/log_ppl_abs_diff"] > 10 * first["rollout_corr/log_ppl_abs_diff"]
 
@@ -44,6 +46,7 @@ def test_staleness_is_weighted_and_not_taken_for_mismatch(run: Run):
 def test_the_sampler_judged_both_batches(run: Run):
     for step in (1, 2):
         rows = run.rows(step)
-        assert len(rows) == 64 and all(len(row["turns"]) == 2 for row in rows)
+        assert len(rows) == 64
+        assert all(len(row["turns"]) == 2 for row in rows)
         assert all(np.isfinite(row["rollout_log_probs"]).all() for row in rows)
         assert run.steps[step - 1]["kernel/correct_rate"] > 0

@@ -47,7 +47,8 @@ def train_on_all(quickstart: Path, folder: Path) -> Run:
 
 def test_tasks_of_every_source_are_trained_on_together(run: Run):
     (step,) = run.steps
-    assert step["training/global_step"] == 1 and step["actor/loss"] == step["actor/loss"]
+    assert step["training/global_step"] == 1
+    assert step["actor/loss"] == step["actor/loss"]
     rows = run.rows(1)
     assert len(rows) == 8 * 2
     judged = {turn["result"]["task_id"].rpartition("-")[0] or "kernelbench" for row in rows for turn in row["turns"]}
@@ -59,7 +60,8 @@ def test_conversations_of_every_source_are_trained_on_together(quickstart: Path,
     talks = ",".join(str(converted(tmp_path, name, 3)) for name in names("talks"))
     shutil.copytree(quickstart / "model", tmp_path / "sft" / "model")
     losses = train_on_talks(tmp_path, talks)
-    assert len(losses) == 1 and 0 < losses[0] < 20
+    assert len(losses) == 1
+    assert 0 < losses[0] < 20
 
 
 def train_on_talks(folder: Path, talks: str) -> list[float]:

@@ -41,7 +41,7 @@ def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train(folder, words)
 
 
-def test_all_steps_train_and_half_of_the_second_batch_is_one_update_old(run: Run):
+def test_half_of_the_second_batch_is_one_update_old(run: Run):
     first, second, third = (step for step in run.steps if "training/global_step" in step)
     assert all(step["actor/grad_norm"] > 0 for step in (first, second, third))
     assert first[f"{STALENESS}/max"] == 0

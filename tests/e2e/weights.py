@@ -26,7 +26,8 @@ def drift(one: torch.nn.Module, other: torch.nn.Module) -> float:
 def mean_gap(model: torch.nn.Module, rows: list[dict]) -> float:
     """Mean absolute difference between vLLM's log-probs of generated tokens and the model's."""
     gaps = [gap for row in rows for gap in _gaps(model, row)]
-    assert gaps and all(math.isfinite(gap) for gap in gaps)
+    assert gaps
+    assert all(math.isfinite(gap) for gap in gaps)
     return sum(gaps) / len(gaps)
 
 

@@ -29,6 +29,7 @@ def test_it_is_bounded_in_bytes_but_for_the_latest(items, most):
         order[key] = size
         while len(order) > 1 and sum(order.values()) > most:
             del order[next(iter(order))]
-    assert len(recent) == len(order) and all(recent.get(key) == key for key in order)
+    assert len(recent) == len(order)
+    assert all(recent.get(key) == key for key in order)
     recent.clear()
     assert len(recent) == 0

@@ -35,7 +35,9 @@ def test_gradients_are_recorded_and_no_value_is_kept_for_them():
     kept = big.untyped_storage()._use_count() if hasattr(big.untyped_storage(), "_use_count") else None
     with torch.no_grad(), recording_gradients():
         product = big * weight
-        assert torch.is_grad_enabled() and product.requires_grad and product.grad_fn is not None
+        assert torch.is_grad_enabled()
+        assert product.requires_grad
+        assert product.grad_fn is not None
     if kept is not None:
         assert big.untyped_storage()._use_count() == kept
     with pytest.raises(RuntimeError, match="no backward pass"):

@@ -26,7 +26,8 @@ def get_init_inputs():
     ],
 )
 def test_comments_and_white_space_do_not_change_the_hash(same):
-    assert Task(same).text_hash == Task(TEXT).text_hash and Task(same).fingerprint != Task(TEXT).fingerprint
+    assert Task(same).text_hash == Task(TEXT).text_hash
+    assert Task(same).fingerprint != Task(TEXT).fingerprint
 
 
 @pytest.mark.parametrize("other", [TEXT.replace("+ 1", "+ 2"), TEXT.replace("A # in", "A # on")])

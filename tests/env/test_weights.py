@@ -30,12 +30,15 @@ def test_constants_are_what_one_value_fills():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 @pytest.mark.parametrize("value", [0.0, 1.0, 1e-6, -2.0, 1e4, 0.02])
-def test_renewed_values_differ_everywhere_and_keep_sign_and_modest_size(value, dtype):
+def test_renewed_values_differ_and_keep_sign_and_size(value, dtype):
     old = torch.full((64,), value, dtype=dtype)
     new = renewed(old, value, torch.Generator().manual_seed(1))
-    assert new.dtype == dtype and (new != old).all() and new.unique().numel() > 50
+    assert new.dtype == dtype
+    assert (new != old).all()
+    assert new.unique().numel() > 50
     size = abs(value) if 0.01 <= abs(value) <= 100 else 1.0
-    assert (new.abs() >= 0.49 * size).all() and (new.abs() <= 1.51 * size).all()
+    assert (new.abs() >= 0.49 * size).all()
+    assert (new.abs() <= 1.51 * size).all()
     signs = set(new.sign().tolist())
     assert signs == ({-1.0, 1.0} if value == 0 else {1.0 if value > 0 else -1.0})
 

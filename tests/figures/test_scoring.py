@@ -82,7 +82,8 @@ def test_the_best_of_history_is_the_highest_of_its_turns(run):
         judged = [[one for one in history if not one.lost] for history in found]
         counted = [history for history, all_of_it in zip(judged, found, strict=True) if history or not all_of_it]
         figures = views.best_of_history
-        assert figures.lost == len(found) - len(counted) and figures.answers == len(counted)
+        assert figures.lost == len(found) - len(counted)
+        assert figures.answers == len(counted)
         if not counted:
             assert figures.values["correct"].value is None
             continue
@@ -142,7 +143,7 @@ def test_scores_survive_json_and_do_not_depend_on_the_order(run, random):
     assert again.overall.last_turn == scores.overall.last_turn
 
 
-def test_a_lost_answer_is_in_no_rate_and_a_missing_one_is_a_failure():
+def test_lost_answers_leave_rates_and_missing_ones_fail():
     tasks = (AskedTask("a"), AskedTask("b"))
     attempts = [
         Attempt("a", 0, 1, "ok", correct=True, compiled=True, speedup=2.0, sure_speedup=1.5),
@@ -154,9 +155,12 @@ def test_a_lost_answer_is_in_no_rate_and_a_missing_one_is_a_failure():
     assert (scores.answers, scores.lost, scores.missing, scores.ended_early) == (3, 1, 1, 0)
     assert (figures.answers, figures.lost, figures.missing) == (3, 1, 1)
     values = {name: estimate.value for name, estimate in figures.values.items()}
-    assert values["correct"] == pytest.approx(1 / 3) and values["hacking"] == pytest.approx(1 / 3)
-    assert values["fast@1.5"] == pytest.approx(1 / 3) and values["fast@2"] == 0.0
-    assert values["fast@1.5 (sure)"] == 0.0 and values["fast@1.2 (sure)"] == pytest.approx(1 / 3)
+    assert values["correct"] == pytest.approx(1 / 3)
+    assert values["hacking"] == pytest.approx(1 / 3)
+    assert values["fast@1.5"] == pytest.approx(1 / 3)
+    assert values["fast@2"] == 0.0
+    assert values["fast@1.5 (sure)"] == 0.0
+    assert values["fast@1.2 (sure)"] == pytest.approx(1 / 3)
     assert values["speedup (correct)"] == pytest.approx(2.0)
     assert values["speedup (all)"] == pytest.approx(2.0 ** (1 / 3))
     assert scores.verl_acc.value == 0.25
@@ -166,14 +170,16 @@ def test_tokens_are_those_of_all_turns_until_then():
     attempts = [Attempt("a", 0, turn, "ok", correct=True, tokens=10 * turn) for turn in (1, 2)]
     attempts += [Attempt("a", 1, 1, "ok", correct=True, tokens=4)]
     scores = score(attempts, Asked((AskedTask("a"),), samples=2, turns=2))
-    assert [views.tokens for views in scores.by_turn] == [7.0, 17.0] and scores.ended_early == 1
+    assert [views.tokens for views in scores.by_turn] == [7.0, 17.0]
+    assert scores.ended_early == 1
     unknown = [*attempts[:2], Attempt("a", 1, 1, "ok", correct=True)]
     assert score(unknown, Asked((AskedTask("a"),), samples=2, turns=2)).overall.tokens is None
 
 
 def test_a_run_without_tasks_has_no_figures():
     scores = score([], Asked((), 4, 2), FEW)
-    assert scores.overall.last_turn.values["correct"].value is None and scores.verl_acc.value is None
+    assert scores.overall.last_turn.values["correct"].value is None
+    assert scores.verl_acc.value is None
 
 
 ONE = Attempt("a", 0, 1, "ok", correct=True)

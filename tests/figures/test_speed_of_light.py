@@ -18,7 +18,9 @@ def test_sol(kernel, score):
 @given(times, times, times)
 def test_both_are_shares_and_fall_with_time(kernel, reference, roofline):
     score, share = sol_score(kernel, reference, roofline), roofline_share(kernel, roofline)
-    assert 0 < share <= 1 and (score is None) == (reference <= roofline)
+    assert 0 < share <= 1
+    assert (score is None) == (reference <= roofline)
     if score is not None:
-        assert 0 < score <= 1 and sol_score(2 * kernel, reference, roofline) <= score
+        assert 0 < score <= 1
+        assert sol_score(2 * kernel, reference, roofline) <= score
     assert roofline_share(2 * kernel, roofline) <= share

@@ -60,7 +60,9 @@ def test_auto_is_cuda_here():
 
 def test_facts(device):
     facts = device.facts()
-    assert facts["gpu_name"] and facts["gpu_uuid"].startswith("GPU-") and "." in facts["capability"]
+    assert facts["gpu_name"]
+    assert facts["gpu_uuid"].startswith("GPU-")
+    assert "." in facts["capability"]
 
 
 def test_the_driver_knows_the_gpu_by_this_uuid(device):
@@ -76,7 +78,9 @@ def test_the_peak_bandwidth_is_known(device):
 def test_strides_survive_the_way_to_the_device(device):
     tensor = torch.arange(12.0).view(3, 4).t()
     there = device.to_device(tensor)
-    assert there.is_cuda and there.stride() == tensor.stride() and torch.equal(there.cpu(), tensor)
+    assert there.is_cuda
+    assert there.stride() == tensor.stride()
+    assert torch.equal(there.cpu(), tensor)
     assert device.to_device(there) is there
 
 
@@ -146,7 +150,8 @@ def test_launches_and_ops_are_recorded(device, kernels):
         kernels.scaled[(1,)](x, out, 1000, 2.0, BLOCK=1024)
         torch.relu(out)
     assert [(event.kind, event.name) for event in events] == [("launch", "scaled"), ("op", "aten::relu")]
-    assert events[0].grid == (1, 1, 1) and events[0].source == kernels.__file__
+    assert events[0].grid == (1, 1, 1)
+    assert events[0].source == kernels.__file__
     assert torch.allclose(out, 2 * x)
 
 
@@ -169,6 +174,7 @@ def test_the_profiler_sees_the_hooks_name_and_the_counts(device, kernels):
             kernels.scaled[(1024,)](x, out, x.numel(), 2.0, BLOCK=1024)
         out.copy_(x)
         torch.cuda.synchronize()
-    assert seen["scaled"][0] == 3 and seen["scaled"][1] > 0
+    assert seen["scaled"][0] == 3
+    assert seen["scaled"][1] > 0
     assert sum(count for count, _ in seen.values()) == 4
     assert any("memcpy" in name.lower() for name in seen)

@@ -30,7 +30,8 @@ def next_is_fine(evaluate):
 
 def test_an_illegal_access_is_a_crash(evaluate, next_is_fine):
     result = evaluate(candidate("wild[(1,)](x, BLOCK=16)\nreturn self.right(x, y)", WILD))
-    assert result.status == "crash" and not result.rewarded
+    assert result.status == "crash"
+    assert not result.rewarded
 
 
 def test_an_assertion_on_the_device_is_a_crash(evaluate, next_is_fine):

@@ -7,19 +7,26 @@ from .programs import HONEST, MIXED, REFERENCE, SLOW, candidate
 
 
 def test_an_honest_fused_kernel(honest):
-    assert honest.status == "ok" and honest.correctness and honest.decoy_kernel is False, honest.error
-    assert honest.timing_source == "cuda_event" and honest.reference_mode == "eager"
+    assert honest.status == "ok", honest.error
+    assert honest.correctness, honest.error
+    assert honest.decoy_kernel is False, honest.error
+    assert honest.timing_source == "cuda_event"
+    assert honest.reference_mode == "eager"
     assert honest.times["device"].speedup > 1.5  # four eager kernels against one, 9 passes over memory against 3
     assert set(honest.times) == {"device", "latency"}
-    assert 10 <= honest.kernel_ms.n <= 100 and honest.kernel_ms.n == honest.reference_ms.n
+    assert 10 <= honest.kernel_ms.n <= 100
+    assert honest.kernel_ms.n == honest.reference_ms.n
     assert honest.time_coverage == honest.number_coverage == 1.0
     assert honest.num_custom_kernels == honest.num_total_kernels == 1
-    assert honest.launches[0].name == "fused" and honest.launches[0].grid == (16384, 1, 1)
-    assert honest.hack_flags == () and honest.fallback_ops == {}
+    assert honest.launches[0].name == "fused"
+    assert honest.launches[0].grid == (16384, 1, 1)
+    assert honest.hack_flags == ()
+    assert honest.fallback_ops == {}
 
 
 def test_provenance(honest):
-    assert honest.env["gpu_name"] and honest.env["gpu_uuid"].startswith("GPU-")
+    assert honest.env["gpu_name"]
+    assert honest.env["gpu_uuid"].startswith("GPU-")
     assert set(honest.env["clocks"]) == {"before", "after"}
     assert 0 < honest.env["floor_ms"] < honest.kernel_ms.median
     assert 0 < honest.env["null_ms"] < 1000
@@ -37,7 +44,8 @@ def test_coverage_of_a_mixed_program(evaluate):
     mixed = evaluate(MIXED)
     assert mixed.status == "ok", mixed.error
     assert 0.05 < mixed.time_coverage < 0.6
-    assert mixed.num_custom_kernels == 1 and mixed.num_total_kernels == 4
+    assert mixed.num_custom_kernels == 1
+    assert mixed.num_total_kernels == 4
     assert mixed.number_coverage == 0.25
     assert sum(mixed.fallback_ops.values()) == 3
     assert len(mixed.top_kernels) >= 2
@@ -63,7 +71,8 @@ return out
 """
     result = evaluate(candidate(body, before))
     assert result.status == "ok", result.error
-    assert result.time_coverage == 1.0 and result.num_total_kernels == 1
+    assert result.time_coverage == 1.0
+    assert result.num_total_kernels == 1
     assert sum(launch.count for launch in result.launches) == 1  # trials of the tuner are no launches of a forward
 
 
@@ -115,12 +124,14 @@ def test_bfloat16(evaluate):
 
 def test_a_wrong_kernel(evaluate):
     result = evaluate(HONEST.replace("* scale, mask", "* (scale + 1), mask"))
-    assert result.status == "incorrect" and result.speedup is None
+    assert result.status == "incorrect"
+    assert result.speedup is None
 
 
 def test_a_kernel_that_does_not_compile(evaluate):
     result = evaluate(HONEST.replace("tl.maximum(v, 0.0)", "tl.no_such_function(v)"))
-    assert result.status == "compile_error" and result.compiled is False
+    assert result.status == "compile_error"
+    assert result.compiled is False
 
 
 def test_a_kernel_that_asks_for_too_much_shared_memory(evaluate):
@@ -146,7 +157,8 @@ def greedy(x, M: tl.constexpr, K: tl.constexpr):
 )
 def test_torch_with_and_without_a_token_launch_is_a_decoy(evaluate, body):
     result = evaluate(candidate(body))
-    assert result.status == "decoy" and not result.rewarded
+    assert result.status == "decoy"
+    assert not result.rewarded
 
 
 def test_unwritten_output_holds_no_earlier_result(evaluate):
@@ -167,5 +179,6 @@ def test_a_compiled_reference(judge):
     options = GymOptions(device="cuda", reference_mode="compile", memory_mb=16384, load_timeout_s=60, run_timeout_s=60)
     with Judge(options, seed=1) as compiled:
         result = compiled.evaluate(Task(REFERENCE), HONEST)
-    assert result.status == "ok" and result.reference_mode == "compile"
+    assert result.status == "ok"
+    assert result.reference_mode == "compile"
     assert result.times["device"].speedup < 1.5  # the compiler fuses the chain as well

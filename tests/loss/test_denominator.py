@@ -105,13 +105,13 @@ def test_the_gradient_is_the_same_however_micro_batches_are_cut(recipe: DictConf
         torch.testing.assert_close(one, two)
 
 
-def test_every_token_of_every_turn_weighs_its_advantage_over_a_constant(recipe: DictConfig):
+def test_tokens_weigh_their_advantage_over_a_constant(recipe: DictConfig):
     _, found = gradients(recipe)
     for mask, advantages, grad in zip(MASKS, advantages_of(MASKS), found, strict=True):
         torch.testing.assert_close(grad, -advantages * torch.tensor(mask) / (GLOBAL * SCALE))
 
 
-def test_two_turns_in_a_row_weigh_what_they_weigh_in_rows_of_their_own(recipe: DictConfig):
+def test_two_turns_in_a_row_weigh_like_two_rows(recipe: DictConfig):
     both = gradients(recipe, [[1, 1, 0, 1, 1, 1]], [torch.arange(1.0, 7.0)])
     first = gradients(recipe, [[1, 1]], [torch.arange(1.0, 3.0)])
     second = gradients(recipe, [[1, 1, 1]], [torch.arange(4.0, 7.0)])

@@ -54,8 +54,10 @@ def test_what_stands_outside_the_mask_changes_nothing(mode: str, seed: int, valu
     clean = tensors_of(batch)
     odd = tuple(torch.where(batch.mask, one, value) for one, value in zip(clean, values, strict=True))
     expected, found = call(mode, clean, batch.mask, agg), call(mode, odd, batch.mask, agg)
-    assert torch.equal(found[0], expected[0]) and found[0].isfinite()
-    assert torch.equal(found[1], expected[1]) and not found[1][~batch.mask].any()
+    assert torch.equal(found[0], expected[0])
+    assert found[0].isfinite()
+    assert torch.equal(found[1], expected[1])
+    assert not found[1][~batch.mask].any()
     assert found[2] == expected[2]
 
 
@@ -69,9 +71,12 @@ def test_half_precision_is_as_good_as_its_inputs(
     halves = tensors_of(batch, dtype)
     loss, gradient, _ = call(mode, halves, batch.mask, agg)
     expected, whole, _ = call(mode, tuple(one.float() for one in halves), batch.mask, agg)
-    assert loss.isfinite() and torch.equal(loss.float(), expected)
+    assert loss.isfinite()
+    assert torch.equal(loss.float(), expected)
     # The gradient is handed back in the type of log pi: only numbers beyond its range are infinite there.
-    assert gradient.dtype is dtype and torch.equal(gradient, whole.to(dtype)) and not gradient.isnan().any()
+    assert gradient.dtype is dtype
+    assert torch.equal(gradient, whole.to(dtype))
+    assert not gradient.isnan().any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
@@ -84,12 +89,14 @@ def test_a_clipped_token_has_no_say_however_far_it_went(mode: str, dtype: torch.
     loss, gradient, metrics = call(mode, (log_prob, old, advantages, torch.ones(2, 3, dtype=dtype)), mask)
     assert metrics["rec/clipped"] == 2
     assert loss.item() == pytest.approx(0)
-    assert not gradient[:, 1].any() and gradient[:, [0, 2]].isfinite().all() and gradient[:, [0, 2]].all()
+    assert not gradient[:, 1].any()
+    assert gradient[:, [0, 2]].isfinite().all()
+    assert gradient[:, [0, 2]].all()
 
 
 @pytest.mark.parametrize("weights", ["none", "token", "geometric", "product"])
 @pytest.mark.parametrize("odd", [math.inf, math.nan])
-def test_a_turn_whose_ratio_is_no_number_is_rejected_and_weighs_nothing(weights: str, odd: float) -> None:
+def test_a_turn_without_a_ratio_is_rejected(weights: str, odd: float) -> None:
     ratios, mask = torch.tensor([[1.0, odd, 0.0, 1.0]]), torch.tensor([[1, 1, 0, 1]]).bool()
     found = judge(ratios, mask, TurnCorrectionOptions(low=0.9, high=1.1, weights=weights))
     assert found.kept.tolist() == [False, True]

@@ -66,9 +66,7 @@ def test_topr_without_the_policy_that_generated_is_refused(recipes: dict[str, Di
 
 
 @pytest.mark.parametrize("mode", PRESETS)
-def test_older_samples_are_refused_where_the_loss_would_not_see_their_age(
-    recipes: dict[str, DictConfig], mode: str
-) -> None:
+def test_older_samples_are_refused_where_age_is_unseen(recipes: dict[str, DictConfig], mode: str) -> None:
     config = with_loss(recipes["async"], mode)
     if mode not in COMPARING:
         return check_mismatch(config)
@@ -82,7 +80,7 @@ def test_a_custom_loss_is_judged_by_its_options(recipes: dict[str, DictConfig]) 
         check_off_policy(with_loss(recipes["async"], "rec_custom", rec={"weights": "is"}))
 
 
-def test_weights_of_verls_correction_beside_those_of_the_loss_are_refused(recipes: dict[str, DictConfig]) -> None:
+def test_two_sets_of_correction_weights_are_refused(recipes: dict[str, DictConfig]) -> None:
     config = with_loss(recipes["stale_clip"], "topr_taper")
     config.algorithm.rollout_correction.rollout_is = "token"
     with pytest.raises(ConfigError, match="bypass_mode is true.*rollout_is"):
@@ -106,7 +104,9 @@ def test_options_for_another_loss_or_class_are_refused(
 ) -> None:
     with pytest.raises(ConfigError) as error:
         check_mismatch(with_loss(recipes["stale_clip"], mode, **nodes))
-    assert key in str(error.value) and remedy in str(error.value) and "\n" not in str(error.value)
+    assert key in str(error.value)
+    assert remedy in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 @functools.cache
@@ -120,16 +120,17 @@ WITH_A_NODE = ("topr", "asymre_kl", "opmd", "opmd_k2", "red_weight", "rec_ring",
 
 @pytest.mark.parametrize("mismatch", ["turn_mrs", "turn_tis"])
 @pytest.mark.parametrize("method", WITH_A_NODE)
-def test_two_presets_with_a_loss_each_are_refused_with_both_ways_out(method: str, mismatch: str) -> None:
+def test_two_presets_with_losses_are_refused(method: str, mismatch: str) -> None:
     ways = ("mismatch=bypass", "method=dr_kernel")
     with pytest.raises(ConfigError) as error:
         check_mismatch(composed(f"method={method}", f"mismatch={mismatch}"))
-    assert all(way in str(error.value) for way in ways) and "\n" not in str(error.value)
+    assert all(way in str(error.value) for way in ways)
+    assert "\n" not in str(error.value)
     check_mismatch(composed(f"method={method}", ways[0]))
     check_mismatch(composed(ways[1], f"mismatch={mismatch}"))
 
 
-def test_the_node_of_another_loss_can_be_removed_as_the_sentence_says() -> None:
+def test_another_losses_node_can_be_removed_as_told() -> None:
     turns = ("mismatch=turn_mrs", f"{LOSS}.loss_mode=vanilla")
     with pytest.raises(ConfigError, match=re.escape(f"remove the node (on the command line with ~{LOSS}.turn_cor")):
         check_mismatch(composed(*turns))
@@ -166,13 +167,15 @@ def test_a_pull_towards_the_policy_itself_is_warned_of(
         ({"rollout_is": "token", "rollout_is_threshold": "2_1"}, "must be <= upper bound"),
     ],
 )
-def test_a_rule_that_verl_would_refuse_is_refused_before_the_start(rule: dict[str, Any], words: str) -> None:
+def test_a_rule_that_verl_refuses_is_refused_first(rule: dict[str, Any], words: str) -> None:
     config = composed("mismatch=mrs").copy()
     config.algorithm.rollout_correction.update(rule)
     with pytest.raises(ConfigError) as error:
         check_mismatch(config)
     sentence = str(error.value)
-    assert sentence.startswith("algorithm.rollout_correction.rollout_") and words in sentence and "\n" not in sentence
+    assert sentence.startswith("algorithm.rollout_correction.rollout_")
+    assert words in sentence
+    assert "\n" not in sentence
 
 
 @pytest.mark.parametrize(
@@ -204,7 +207,5 @@ def test_the_node_reaches_the_loss_as_its_class(recipes: dict[str, DictConfig]) 
     config = with_loss(recipes["stale_clip"], "rec_custom", rec={"clip": "ring", "eps_low": 0.3})
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
     assert isinstance(actor.policy_loss, KernelPolicyLossConfig)
-    assert (
-        dict(actor.policy_loss.rec) == {"clip": "ring", "eps_low": 0.3}
-        and actor.policy_loss.topr == ToprOptions.in_recipes()
-    )
+    assert dict(actor.policy_loss.rec) == {"clip": "ring", "eps_low": 0.3}
+    assert actor.policy_loss.topr == ToprOptions.in_recipes()

@@ -23,7 +23,7 @@ def walk(kind: type[torch.optim.Optimizer], gradients: list[list[float]]) -> lis
     return path
 
 
-def test_a_step_without_a_gradient_leaves_weights_and_moments_alone(caplog: pytest.LogCaptureFixture):
+def test_a_step_without_gradient_leaves_weights_alone(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.WARNING):
         path = walk(SkippingAdamW, GRADIENTS)
     without = walk(torch.optim.AdamW, [GRADIENTS[0], GRADIENTS[1], GRADIENTS[3]])

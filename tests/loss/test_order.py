@@ -42,7 +42,7 @@ def without(turns: set[int]) -> torch.Tensor:
     return mask
 
 
-def test_with_mrs_a_turn_that_prs_rejects_has_no_say_about_its_neighbours() -> None:
+def test_a_prs_rejected_turn_has_no_say_in_mrs() -> None:
     logs = torch.tensor([[0.0, 0, 0, 0, 0, 0, 0, math.log(1.02)]], dtype=torch.float64)
     assert not (verl_keeps(logs, GENERATED) * without({2})).any()
     assert verl_keeps(logs, without({2})).tolist() == without({2}).tolist()

@@ -33,13 +33,13 @@ def custom(**rec: Any) -> dict[str, Any]:
 
 
 @given(seed=SEEDS)
-def test_one_side_with_is_has_the_gradient_of_verls_clipped_loss(seed: int) -> None:
+def test_one_side_with_is_has_the_clipped_losss_gradient(seed: int) -> None:
     batch = random_batch(seed)
     assert_same(evaluate("rec_one_side_is", batch)[1], evaluate("vanilla", batch, dual=1e9)[1])
 
 
 @given(seed=SEEDS)
-def test_the_sequence_clip_with_is_has_the_gradient_of_verls_gspo(seed: int) -> None:
+def test_sequence_clip_with_is_has_gspos_gradient(seed: int) -> None:
     batch = random_batch(seed)
     ours = evaluate("rec_gspo_is", batch, "seq-mean-token-mean", rec={"eps_low": 0.1, "eps_high": 0.2})
     assert_same(ours[1], evaluate("gspo", batch, "seq-mean-token-mean", clip=(0.1, 0.2))[1])
@@ -72,7 +72,7 @@ def test_asymre_is_a_baseline_lowered_by_its_coefficient(seed: int, coef: float)
     assert_same(ours[1], expected[1])
 
 
-def test_the_square_of_an_answers_log_ratio_grows_with_its_length() -> None:
+def test_an_answers_squared_log_ratio_grows_with_length() -> None:
     still = torch.zeros(1, 4, dtype=torch.float64)
     batch = Batch(still - 1, still + 0.1, still, still == 0)
     for mode, value, slope in (("opmd_k2", 0.1 * 4 * 0.1**2, 0.02), ("opmd_k2_sequence", 0.1 * 0.4**2, 0.08)):
@@ -83,7 +83,7 @@ def test_the_square_of_an_answers_log_ratio_grows_with_its_length() -> None:
 
 @pytest.mark.parametrize("agg", ["seq-mean-token-sum", "seq-mean-token-mean", "token-mean"])
 @given(seed=SEEDS, tau=st.floats(0.01, 3))
-def test_kimis_opmd_climbs_down_the_square_of_its_optimality_condition(agg: str, seed: int, tau: float) -> None:
+def test_kimis_opmd_descends_its_optimality_condition(agg: str, seed: int, tau: float) -> None:
     # r - mean - tau log(pi / pi_old) of an answer is 0 at the optimum; the gradient of its square, over 2 tau.
     batch = constant_rows(random_batch(seed))
     log_prob = batch.log_prob.clone().requires_grad_()
@@ -100,7 +100,7 @@ def test_kimis_opmd_climbs_down_the_square_of_its_optimality_condition(agg: str,
 
 
 @given(seed=SEEDS)
-def test_the_answers_square_is_that_of_the_token_where_answers_have_one(seed: int) -> None:
+def test_one_token_answers_have_the_tokens_square(seed: int) -> None:
     batch = random_batch(seed, width=1)
     answers, tokens = evaluate("opmd_k2_sequence", batch), evaluate("opmd_k2", batch)
     assert_same(answers[0], tokens[0])
@@ -118,7 +118,8 @@ def test_scaled_opmd_is_reinforce_over_one_plus_tau(tau: float) -> None:
 def test_red_weight_weighs_by_the_exponential_up_to_its_cap() -> None:
     batch, rec = random_batch(), {"temperature": 0.5, "cap": 3.0}
     weights = (batch.advantages / 0.5).exp()
-    assert (weights > 3).any() and (weights[batch.mask] < 3).any()
+    assert (weights > 3).any()
+    assert (weights[batch.mask] < 3).any()
     _, gradient, metrics = evaluate("rec_red_weight", batch, rec=rec)
     assert_same(gradient, evaluate("gpg", batch)[1] * weights.clamp_max(3.0))
     assert metrics["rec/capped"] == (weights > 3)[batch.mask].sum()
@@ -143,7 +144,8 @@ def test_what_stays_is_as_in_the_table(clip: str, sign: int) -> None:
     _, gradient, metrics = evaluate("rec_custom", batch, rec={"clip": clip})
     expected = torch.tensor([int(one) for one in STAYS[clip][sign < 0]], dtype=torch.float64)
     assert_same(gradient[:, 0], -sign * expected / len(RATIOS))
-    assert metrics["rec/clipped"] == (expected == 0).sum() and metrics["rec/tokens"] == len(RATIOS)
+    assert metrics["rec/clipped"] == (expected == 0).sum()
+    assert metrics["rec/tokens"] == len(RATIOS)
 
 
 def test_the_sequence_clip_takes_rows_out_by_their_mean_ratio() -> None:
@@ -151,7 +153,8 @@ def test_the_sequence_clip_takes_rows_out_by_their_mean_ratio() -> None:
     logs = torch.tensor([[0.9, -0.8, 50.0], [0.9, -0.3, 0.0]], dtype=torch.float64)
     batch = Batch(torch.full_like(logs, -1.0), logs, torch.ones_like(logs), torch.tensor([[1, 1, 0], [1, 1, 1]]) > 0)
     gradient = evaluate("rec_gspo_no_is", batch, rec={"eps_low": 0.1, "eps_high": 0.1})[1]
-    assert (gradient[0] != 0).tolist() == [True, True, False] and not gradient[1].any()
+    assert (gradient[0] != 0).tolist() == [True, True, False]
+    assert not gradient[1].any()
 
 
 def test_a_clipped_token_keeps_its_regulariser() -> None:
@@ -160,7 +163,8 @@ def test_a_clipped_token_keeps_its_regulariser() -> None:
     clipped = evaluate("rec_two_side_no_is", batch)[1]
     square = replace(batch, advantages=torch.zeros_like(batch.advantages))
     assert_same(both, clipped + evaluate("opmd_k2", square, rec={"coef": 0.3})[1])
-    assert (clipped[batch.mask] == 0).any() and (both[batch.mask] != 0).all()
+    assert (clipped[batch.mask] == 0).any()
+    assert (both[batch.mask] != 0).all()
 
 
 def test_weights_and_mask_carry_no_gradient() -> None:
@@ -168,7 +172,8 @@ def test_weights_and_mask_carry_no_gradient() -> None:
     log_prob = batch.log_prob.clone().requires_grad_()
     options = RecOptions(weights="is")
     terms = rec_terms(log_prob, batch.log_prob - batch.log_ratio, batch.advantages, batch.mask, options)
-    assert not terms.weights.requires_grad and not terms.kept.requires_grad
+    assert not terms.weights.requires_grad
+    assert not terms.kept.requires_grad
     (gradient,) = torch.autograd.grad(terms.loss.sum(), log_prob)
     assert_same(gradient, -batch.log_ratio.exp() * batch.advantages * batch.mask)
 
@@ -218,7 +223,9 @@ def test_options_that_contradict_or_do_nothing_are_refused(
 ) -> None:
     with pytest.raises(ConfigError) as error:
         options_of(mode, node)
-    assert f"{NODE}.{key}" in str(error.value) and remedy in str(error.value) and "\n" not in str(error.value)
+    assert f"{NODE}.{key}" in str(error.value)
+    assert remedy in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_name_that_is_no_preset_is_refused() -> None:

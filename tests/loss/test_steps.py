@@ -60,10 +60,12 @@ def test_three_steps_make_good_tokens_likelier_than_bad_ones(mode: str) -> None:
         for micro in prepare_micro_batches(data)[0]:
             scores = nested([log_probs(model, text) for text in micro["input_ids"].unbind()])
             loss, metrics = ppo_loss(config, {"log_probs": scores}, micro)
-            assert torch.isfinite(loss) and all(torch.isfinite(torch.tensor(m.values)).all() for m in metrics.values())
+            assert torch.isfinite(loss)
+            assert all(torch.isfinite(torch.tensor(m.values)).all() for m in metrics.values())
             loss.backward()
         norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
-        assert torch.isfinite(norm) and norm > 0
+        assert torch.isfinite(norm)
+        assert norm > 0
         optimizer.step()
     assert gain(model, data) > 0
 

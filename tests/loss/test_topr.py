@@ -62,7 +62,7 @@ def test_weights_are_those_of_the_formula(seed: int, ratio: str, sign: str, limi
 
 
 @given(seed=SEEDS)
-def test_unless_asked_otherwise_the_ratio_is_that_of_the_whole_answer(seed: int) -> None:
+def test_the_ratio_is_that_of_the_whole_answer_by_default(seed: int) -> None:
     batch = random_batch(seed)
     rho = torch.where(batch.mask, batch.log_ratio, 0).sum(1, keepdim=True).exp()
     alpha = torch.where(batch.advantages < 0, rho.clamp_max(1), 1)
@@ -117,7 +117,7 @@ def test_by_tokens_it_is_gpg_on_good_ones_and_cispo_on_bad_ones(seed: int) -> No
 
 
 @given(seed=SEEDS)
-def test_other_limits_are_reinforce_truncated_is_and_learning_from_good_answers_only(seed: int) -> None:
+def test_other_limits_give_known_methods(seed: int) -> None:
     batch = random_batch(seed)
     assert_same(evaluate("topr_taper", batch, topr={"neg_low": 1.0})[1], evaluate("gpg", batch)[1])
     truncated = evaluate("topr_taper", batch, topr={"ratio": "token", "pos_low": 0.0})[1]
@@ -201,4 +201,6 @@ def test_metrics_are_sums_over_tokens() -> None:
 def test_bad_options_are_refused(node: dict[str, object], key: str, remedy: str) -> None:
     with pytest.raises(ConfigError) as error:
         ToprOptions.from_node(node)
-    assert f"{NODE}.{key}" in str(error.value) and remedy in str(error.value) and "\n" not in str(error.value)
+    assert f"{NODE}.{key}" in str(error.value)
+    assert remedy in str(error.value)
+    assert "\n" not in str(error.value)

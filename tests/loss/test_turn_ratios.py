@@ -69,7 +69,7 @@ def test_every_rule_matches_the_formula(
 
 
 @pytest.mark.parametrize(("weight", "kept"), [(0.99899, 0), (0.99901, 1), (1.00099, 1), (1.00101, 0)])
-def test_the_band_is_on_train_over_rollout_and_a_turn_stands_alone(weight: float, kept: int) -> None:
+def test_the_band_is_on_train_over_rollout(weight: float, kept: int) -> None:
     mask = torch.tensor([[1, 1, 0, 1, 1]]).bool()
     ratios = torch.tensor([[weight, weight, 7.0, 1.0, 1.0]])
     assert judge(ratios, mask, TurnCorrectionOptions(**MRS)).weights.tolist() == [[kept, kept, 0, 1, 1]]
@@ -80,7 +80,8 @@ def test_the_band_is_on_train_over_rollout_and_a_turn_stands_alone(weight: float
 )
 def test_the_veto_knows_its_sign(ratio: float, kept: bool) -> None:
     verdicts = judge(torch.tensor([[1.0, ratio]]), torch.ones(1, 2).bool(), TurnCorrectionOptions(veto=1e-4))
-    assert verdicts.kept.tolist() == [kept] and verdicts.vetoed.tolist() == [not kept]
+    assert verdicts.kept.tolist() == [kept]
+    assert verdicts.vetoed.tolist() == [not kept]
 
 
 @pytest.mark.parametrize(("level", "expected"), [("turn", [[0, 0, 0, 1]]), ("trajectory", [[0, 0, 0, 0]])])
@@ -108,7 +109,7 @@ def test_weights_are_cut_at_the_cap(weights: str, expected: list[float]) -> None
     torch.testing.assert_close(found, torch.tensor([expected]))
 
 
-def test_metrics_are_counts_and_sums_whose_averages_can_be_divided() -> None:
+def test_metrics_are_counts_and_sums() -> None:
     mask = torch.tensor([[1, 1, 0, 1, 1], [1, 1, 1, 0, 1]]).bool()
     ratios = torch.tensor([[1.0, 1.0, 7.0, 2.0, 2.0], [1e-5, 1.0, 1.0, 7.0, 1.0]])
     verdicts = judge(ratios, mask, TurnCorrectionOptions(high=1.5, veto=1e-4, weights="token"))
@@ -125,7 +126,8 @@ def test_metrics_are_counts_and_sums_whose_averages_can_be_divided() -> None:
 @pytest.mark.parametrize("mask", [torch.zeros(2, 3), torch.zeros(0, 3), torch.zeros(2, 0)])
 def test_no_token_is_no_turn(mask: torch.Tensor) -> None:
     verdicts = judge(torch.ones_like(mask), mask.bool(), TurnCorrectionOptions(**MRS))
-    assert len(verdicts.kept) == 0 and (verdicts.weights == 0).all()
+    assert len(verdicts.kept) == 0
+    assert (verdicts.weights == 0).all()
     assert set(correction_metrics(verdicts).values()) == {0.0}
 
 

@@ -33,7 +33,7 @@ from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent
 
 FORGED = "hacking/ForgedMessage ['forged_message']"
-ANSWERS = "tests/env/judge/compiling/test_code.py::test_an_answer_that_no_kernel_has_is_a_refusal_that_is_not_kept"
+ANSWERS = "tests/env/judge/compiling/test_code.py::test_an_impossible_answer_is_refused_and_not_kept"
 AT_THE_ENDS = "self.right(x, y)\nreturn self.torch_only(x, y) + (y.max() < 0) + (y.min() > 0)"
 RIGHT_ON_ONE_TRIAL = {"correctness_trials": 1}
 COMPILED = {"compile_for": "sm_90"}

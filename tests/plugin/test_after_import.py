@@ -27,9 +27,11 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_the_action_comes_once_and_sees_the_finished_module(package: str):
     seen = []
     after_import(f"{package}.late", lambda: seen.append(sys.modules[f"{package}.late"].VALUE))
-    assert not seen and package not in sys.modules
+    assert not seen
+    assert package not in sys.modules
     module = importlib.import_module(f"{package}.late")
-    assert seen == [7] and module.__spec__.origin.endswith("late.py")
+    assert seen == [7]
+    assert module.__spec__.origin.endswith("late.py")
     importlib.reload(module)
     assert seen == [7]
 

@@ -106,7 +106,8 @@ def test_the_probes_begin_without_verl(run):
 @pytest.mark.slow
 def test_importing_verl_registers_our_names(run):
     estimators, manager, loop = run(PROBE_LOADED, VERL_PLATFORM="cpu").stdout.splitlines()[-3:]
-    assert "True" in estimators and "False" not in estimators
+    assert "True" in estimators
+    assert "False" not in estimators
     assert manager == "verl_kernel.reward.manager"
     assert loop == "KernelAgentLoop"
 
@@ -125,20 +126,22 @@ def test_any_import_order_registers_everything(first, run):
 
 
 @pytest.mark.slow
-def test_a_name_that_verl_holds_is_told_with_both_owners_and_costs_no_other(run):
+def test_a_name_that_verl_holds_is_told_with_owners(run):
     done = run(PROBE_FOREIGN)
     untouched, missing = done.stdout.splitlines()[-2:]
     assert untouched == "True"
     assert missing == "{('advantage estimator', 'trloo'): '__main__.someone_elses'}"
     (line,) = (line for line in done.stderr.splitlines() if "verl already has" in line)
-    assert "__main__.someone_elses" in line and "verl_kernel.advantage.baselines.trloo" in line
+    assert "__main__.someone_elses" in line
+    assert "verl_kernel.advantage.baselines.trloo" in line
 
 
 @pytest.mark.slow
 def test_a_plugin_that_fails_is_loud_although_verl_goes_on(run):
     done = run(PROBE_SWALLOWED)
     assert "verl imported" in done.stdout
-    assert "ERROR" in done.stderr and "verl_kernel could not register with verl" in done.stderr
+    assert "ERROR" in done.stderr
+    assert "verl_kernel could not register with verl" in done.stderr
     assert "Traceback" in done.stderr
 
 
@@ -174,7 +177,7 @@ def someone_elses() -> None: ...
         ("agent loop", "kernel_agent", None),
     ],
 )
-def test_a_held_name_is_left_to_its_owner_and_the_next_is_registered(monkeypatch, caplog, kind, held, other):
+def test_a_held_name_is_left_to_its_owner(monkeypatch, caplog, kind, held, other):
     from verl_kernel import plugin
     from verl_kernel.plugin import registration
 
@@ -186,12 +189,13 @@ def test_a_held_name_is_left_to_its_owner_and_the_next_is_registered(monkeypatch
     plugin.register()
     assert registry[held] is entry
     (record,) = caplog.records
-    assert record.levelname == "WARNING" and plugin.expected()[kind, held] in record.getMessage()
+    assert record.levelname == "WARNING"
+    assert plugin.expected()[kind, held] in record.getMessage()
     assert plugin.states()[kind, held] in record.getMessage().replace("registered by", "held by")
     assert [key for key, state in plugin.states().items() if state != "own"] == [(kind, held)]
 
 
-def test_a_verl_whose_loops_cannot_go_on_after_a_turn_gets_no_loop_of_ours_and_says_why(monkeypatch, caplog):
+def test_a_verl_without_resumable_loops_gets_none_of_ours(monkeypatch, caplog):
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase
 
     from verl_kernel import plugin
@@ -203,7 +207,8 @@ def test_a_verl_whose_loops_cannot_go_on_after_a_turn_gets_no_loop_of_ours_and_s
     plugin.register()
     assert plugin.missing() == {("agent loop", "kernel_agent"): None}
     (record,) = caplog.records
-    assert record.levelname == "ERROR" and "install the verl" in str(record.exc_info[1])
+    assert record.levelname == "ERROR"
+    assert "install the verl" in str(record.exc_info[1])
 
 
 def test_a_registry_that_cannot_be_filled_costs_no_other(monkeypatch, caplog):
@@ -213,4 +218,5 @@ def test_a_registry_that_cannot_be_filled_costs_no_other(monkeypatch, caplog):
     monkeypatch.setitem(registration._REGISTER, "advantage estimator", lambda: 1 / 0)
     monkeypatch.delitem(registration._registry("agent loop"), "kernel_agent")
     plugin.register()
-    assert plugin.missing() == {} and "ZeroDivisionError" in caplog.text
+    assert plugin.missing() == {}
+    assert "ZeroDivisionError" in caplog.text

@@ -33,7 +33,8 @@ def test_each_method_is_one_switch(method: str) -> None:
     options = AdaOptions.from_node(config.algorithm.ada)
     assert options.sampling == METHODS[method]
     assert config.algorithm.adv_estimator == ("ada_est" if method == "ada_est" else "ada_seq")
-    assert options.positive == "best_turn_speedup" and options.positive_from == 1
+    assert options.positive == "best_turn_speedup"
+    assert options.positive_from == 1
     check_adaptive(config)
     assert check_adaptive in CHECKS
 

@@ -126,7 +126,8 @@ def test_a_sound_configuration_passes(quickstart):
 )
 def test_a_bad_value_is_refused_by_key_and_remedy(quickstart, override, key, remedy):
     sentence = refusal(quickstart, override)
-    assert key in sentence and remedy in sentence
+    assert key in sentence
+    assert remedy in sentence
     assert "\n" not in sentence
 
 
@@ -155,7 +156,9 @@ def test_rebuilt_contexts_and_budgets_are_for_validation(quickstart):
 )
 def test_what_a_rebuilt_context_needs_is_named(quickstart, override, key, remedy):
     sentence = refusal(quickstart, *REBUILT, override)
-    assert key in sentence and remedy in sentence and "\n" not in sentence
+    assert key in sentence
+    assert remedy in sentence
+    assert "\n" not in sentence
 
 
 SAMPLER = "trainer.v1.sampler.sampler_kwargs"
@@ -163,18 +166,22 @@ SAMPLER = "trainer.v1.sampler.sampler_kwargs"
 
 def test_a_group_filter_needs_groups(quickstart):
     sentence = refusal(quickstart, f"{SAMPLER}.group_filter=drop", "actor_rollout_ref.rollout.n=1")
-    assert "group_filter" in sentence and "raise n" in sentence
+    assert "group_filter" in sentence
+    assert "raise n" in sentence
 
 
 @pytest.mark.parametrize("overrides", [(), ("trainer_mode=colocate_async", f"{SAMPLER}.group_filter=refill")])
 def test_keeping_prompts_needs_a_filter_that_throws_some_away(quickstart, overrides):
     sentence = refusal(quickstart, f"{SAMPLER}.group_carry_over=true", *overrides)
-    assert "group_carry_over" in sentence and "group_filter=refill in sync" in sentence and "false" in sentence
+    assert "group_carry_over" in sentence
+    assert "group_filter=refill in sync" in sentence
+    assert "false" in sentence
 
 
 def test_a_band_for_mismatch_is_refused_where_samples_are_older(quickstart):
     sentence = refusal(quickstart, "trainer_mode=colocate_async", "mismatch=mrs")
-    assert "num_warmup_batches" in sentence and "mismatch=stale_tis" in sentence
+    assert "num_warmup_batches" in sentence
+    assert "mismatch=stale_tis" in sentence
 
 
 @pytest.mark.parametrize(
@@ -198,7 +205,9 @@ def test_rejection_without_coverage_is_refused(quickstart, tmp_path):
     write_rows([{key: value for key, value in row().items() if key != "agent_name"}], path)
     other = (f"data.train_files={path}", "actor_rollout_ref.rollout.agent.default_agent_loop=single_turn_agent")
     sentence = refusal(quickstart, *other)
-    assert f"{SAMPLER}.enabled" in sentence and "default_agent_loop" in sentence and "coverage" in sentence
+    assert f"{SAMPLER}.enabled" in sentence
+    assert "default_agent_loop" in sentence
+    assert "coverage" in sentence
     preflight(config(quickstart, *other, f"{SAMPLER}.enabled=false"))
     write_rows([row(agent_name="single_turn_agent")], path)
     assert "kernel_agent" in refusal(quickstart, f"data.train_files={path}")
@@ -227,7 +236,9 @@ def test_a_bad_row_is_refused_by_file_and_key(quickstart, tmp_path, changes, key
     path = tmp_path / "train.parquet"
     write_rows([row(**changes)], path)
     sentence = refusal(quickstart, f"data.train_files={path}")
-    assert "data.train_files" in sentence and str(path) in sentence and key in sentence
+    assert "data.train_files" in sentence
+    assert str(path) in sentence
+    assert key in sentence
 
 
 @pytest.mark.parametrize("value", ["null", "[]", "''"])
@@ -253,10 +264,11 @@ def test_a_machine_without_vllm_is_refused(quickstart, monkeypatch):
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     sentence = refusal(quickstart)
-    assert "actor_rollout_ref.rollout.name" in sentence and "verl-kernel[gpu]" in sentence
+    assert "actor_rollout_ref.rollout.name" in sentence
+    assert "verl-kernel[gpu]" in sentence
 
 
-def test_a_machine_without_a_compiler_is_refused_where_triton_compiles(quickstart, monkeypatch, tmp_path):
+def test_a_machine_without_a_compiler_is_refused(quickstart, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     preflight(config(quickstart))
@@ -268,7 +280,8 @@ def test_a_machine_without_a_compiler_is_refused_where_triton_compiles(quickstar
 def test_a_name_lost_to_someone_else_is_refused(quickstart, monkeypatch):
     monkeypatch.setitem(registration._registry("agent loop"), "kernel_agent", {"_target_": "other.Loop"})
     sentence = refusal(quickstart)
-    assert "kernel_agent" in sentence and "other.Loop" in sentence
+    assert "kernel_agent" in sentence
+    assert "other.Loop" in sentence
 
 
 @pytest.mark.parametrize(
@@ -285,13 +298,15 @@ def test_a_lost_name_concerns_only_those_who_use_it(quickstart, monkeypatch, cap
 
     monkeypatch.setitem(registration._registry(kind), name, someone_elses)
     check_registries(config(quickstart, f"{use}=something"))
-    assert name in caplog.text and "someone_elses" in caplog.text
+    assert name in caplog.text
+    assert "someone_elses" in caplog.text
     for lost, who in ((False, "someone_elses"), (True, "not registered")):
         if lost:
             monkeypatch.delitem(registration._registry(kind), name)
         with pytest.raises(RegistrationError) as caught:
             check_registries(config(quickstart, f"{use}={name}"))
-        assert str(caught.value).startswith(f"{use} is {name}") and who in str(caught.value)
+        assert str(caught.value).startswith(f"{use} is {name}")
+        assert who in str(caught.value)
         assert "VERL_USE_EXTERNAL_PLUGINS" in str(caught.value)
 
 
@@ -305,7 +320,7 @@ def test_every_failure_ends_the_process(quickstart, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_trainer_stops_with_one_sentence_before_it_starts_anything(quickstart):
+def test_the_trainer_stops_with_one_sentence(quickstart):
     command = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-name=cpu_quickstart"]
     done = subprocess.run(
         [*command, f"quickstart_dir={quickstart}", "kernelgym.max_turns=0", f"hydra.run.dir={quickstart}/run"],

@@ -37,7 +37,8 @@ REFUSED = {
 def test_an_override_that_cannot_work_is_told_in_one_sentence(override: str):
     with pytest.raises(ConfigError) as refused:
         compose(RECIPE, ["trainer.test_freq=3", override])
-    assert REFUSED[override] in str(refused.value) and "\n" not in str(refused.value)
+    assert REFUSED[override] in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_of_two_wrong_keys_the_first_is_told():
@@ -45,12 +46,12 @@ def test_of_two_wrong_keys_the_first_is_told():
         compose(RECIPE, ["kernelgym.max_turnz=3", "algorithm.adv_estimatr=x"])
 
 
-def test_a_choice_that_verls_own_configuration_does_not_make_is_added():
+def test_a_choice_that_verl_does_not_make_is_added():
     with pytest.raises(ConfigError, match=r"ppo_trainer chooses no mismatch: add one, as in \+mismatch=CHOICE"):
         compose("ppo_trainer", ["mismatch=mrs"])
 
 
-def test_a_recipe_of_ones_own_may_build_on_ours_and_is_named_where_it_does_not_exist(tmp_path: Path):
+def test_a_users_recipe_may_build_on_ours(tmp_path: Path):
     (tmp_path / "mine.yaml").write_text("defaults: [kernel_trloo, _self_]\nkernelgym: {num_judges: 5}\n")
     assert compose("mine", [], tmp_path).kernelgym.num_judges == 5
     (tmp_path / "bare.yaml").write_text("kernelgym: {num_judges: 5}\n")
@@ -79,13 +80,15 @@ def test_the_command_of_a_trainer_is_explained(command: tuple[str, ...], why: st
     assert (why_refused(command) or "").startswith(why)
 
 
-def test_what_composes_and_what_is_no_trainer_has_nothing_to_explain():
+def test_what_composes_has_nothing_to_explain():
     assert why_refused((*TRAINER, "--config-name=kernel_trloo")) is None
     assert why_refused(("true", "gpus=8")) is None
 
 
-def test_preflight_refuses_a_typo_before_anything_heavy_is_imported(tmp_path: Path):
+def test_a_typo_is_refused_before_heavy_imports(tmp_path: Path):
     lines = [["preflight", "--config-name=kernel_trloo", word] for word in ("kernelgym.max_turnz=3", "mismatch=foo")]
     for done in run_lines(lines, tmp_path):
-        assert done.status == 1 and done.error.startswith("Error: ") and done.error.count("\n") == 1, done.error
+        assert done.status == 1, done.error
+        assert done.error.startswith("Error: "), done.error
+        assert done.error.count("\n") == 1, done.error
         assert done.heavy == []

@@ -61,7 +61,8 @@ def test_every_recipe_passes(recipe: str, mode: str) -> None:
 )
 def test_a_misspelt_name_is_answered_with_the_one_that_is_meant(key: str, name: str, meant: str) -> None:
     sentence = refusal(**{key: name})
-    assert sentence.startswith(f"{key} is '{name}'; did you mean {meant}? it must be one of ") and meant in sentence
+    assert sentence.startswith(f"{key} is '{name}'; did you mean {meant}? it must be one of ")
+    assert meant in sentence
 
 
 def test_names_of_verl_and_of_others_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,19 +93,21 @@ def test_names_of_verl_and_of_others_are_known(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_what_no_file_or_module_holds_is_refused_by_its_key(key: str, value: str | None, words: str) -> None:
     sentence = refusal(**{key: value})
-    assert sentence.startswith(f"{key} ") and words in sentence
+    assert sentence.startswith(f"{key} ")
+    assert words in sentence
 
 
 def test_a_module_that_fails_is_named_with_its_reason(tmp_path: Path) -> None:
     module = tmp_path / "score.py"
     module.write_text("1 / 0")
     sentence = refusal(**{"reward.custom_reward_function.path": str(module)})
-    assert "reward.custom_reward_function.path" in sentence and "ZeroDivisionError: division by zero" in sentence
+    assert "reward.custom_reward_function.path" in sentence
+    assert "ZeroDivisionError: division by zero" in sentence
     module.write_text("def compute_score(): ...")
     check_names(changed(**{"reward.custom_reward_function.path": str(module)}))
 
 
-def test_a_reward_manager_of_ones_own_is_looked_up_in_its_module(tmp_path: Path) -> None:
+def test_a_users_reward_manager_is_looked_up(tmp_path: Path) -> None:
     source = {"reward.reward_manager.source": "importlib"}
     assert "reward.reward_manager.module.path is null" in refusal(**source)
     module = tmp_path / "manager.py"

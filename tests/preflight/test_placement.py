@@ -39,7 +39,8 @@ def test_the_recipe_fits_one_node(check: Check):
 @pytest.mark.parametrize("machine", [ONE_NODE, Machine("cuda", gpus=1), HEAD, BARE])
 def test_times_beside_gpus_are_simulated_only_with_a_word(machine: Machine):
     sentence = refusal(placement.check_judges, machine, "kernelgym.device=auto", "kernelgym.gpus_per_judge=0")
-    assert "kernelgym.gpus_per_judge is 0" in sentence and "kernelgym.device=cpu" in sentence
+    assert "kernelgym.gpus_per_judge is 0" in sentence
+    assert "kernelgym.device=cpu" in sentence
 
 
 def test_the_word_for_simulated_times_is_the_device():
@@ -50,7 +51,7 @@ def test_a_recipe_for_the_cpu_may_leave_the_device_open():
     assert not list(placement.check_judges(config("kernelgym.device=auto", recipe="cpu_quickstart"), Machine("cpu", 0)))
 
 
-def test_a_recipe_for_the_cpu_with_an_open_device_is_refused_beside_a_gpu():
+def test_a_cpu_recipe_with_an_open_device_is_refused():
     with pytest.raises(ConfigError, match="kernelgym.gpus_per_judge is 0"):
         list(placement.check_judges(config("kernelgym.device=auto", recipe="cpu_quickstart"), Machine("cpu", gpus=1)))
 
@@ -62,7 +63,8 @@ def test_judges_for_a_gpu_must_ask_ray_for_one():
 @pytest.mark.parametrize("device", ["cuda", "auto"])
 def test_judges_without_any_gpu_are_refused(device: str):
     sentence = refusal(placement.check_judges, BARE, f"kernelgym.device={device}")
-    assert sentence.startswith(f"kernelgym.device is {device}") and "RAY_ADDRESS" in sentence
+    assert sentence.startswith(f"kernelgym.device is {device}")
+    assert "RAY_ADDRESS" in sentence
 
 
 def test_a_head_node_without_a_gpu_may_submit():
@@ -91,7 +93,8 @@ def test_a_trainer_without_any_gpu_is_refused():
 )
 def test_more_gpus_than_there_are_are_refused_part_by_part(overrides: tuple[str, ...], asked: str):
     sentence = refusal(placement.check_gpus, ONE_NODE, *overrides)
-    assert asked in sentence and "kernelgym.num_judges" in sentence
+    assert asked in sentence
+    assert "kernelgym.num_judges" in sentence
 
 
 @given(st.integers(1, 8), st.integers(1, 12), st.sampled_from([0.25, 0.5, 1.0]))

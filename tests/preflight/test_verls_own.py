@@ -35,7 +35,8 @@ def test_the_recipes_pass(recipe: str, capsys):
 def test_verls_refusal_is_one_sentence(overrides: tuple[str, ...], said: str):
     with pytest.raises(ConfigError, match="^verl refuses this configuration: ") as caught:
         check_verls_own(config(*overrides))
-    assert said in str(caught.value) and "\n" not in str(caught.value)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_the_configuration_stays_as_it_is():

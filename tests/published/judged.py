@@ -48,7 +48,8 @@ def test_an_honest_program_is_right_and_has_a_time(pool: LocalPool, program: Pro
 def test_a_mistake_is_found(pool: LocalPool, program: Program) -> None:
     result = judged(pool, program, is_wrong=True)
     print(said(result))
-    assert not result.rewarded and result.status not in ("ok", "rejected_static", "infra_error"), said(result)
+    assert not result.rewarded, said(result)
+    assert result.status not in ("ok", "rejected_static", "infra_error"), said(result)
 
 
 def judged(pool: LocalPool, program: Program, is_wrong: bool = False) -> EvalResult:

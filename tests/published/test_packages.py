@@ -49,7 +49,7 @@ def test_an_assignment_to_two_names_is_taken_once(folder: Path) -> None:
     assert Part("module.py", "FIRST SECOND").text(folder) == "FIRST = SECOND = 2\n"
 
 
-def test_decorators_of_triton_are_taken_and_those_of_the_package_are_not(folder: Path) -> None:
+def test_only_tritons_decorators_are_taken(folder: Path) -> None:
     lines = Part("module.py", "kernel").text(folder).splitlines()
     assert [line for line in lines if line.startswith("@")] == [
         '@triton.heuristics({"A": lambda args: 1})', '@triton.jit(do_not_specialize=["n"])',

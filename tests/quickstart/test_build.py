@@ -100,14 +100,17 @@ HARD = replace(SMALL, world="hard")
 
 
 @pytest.mark.processes
-def test_the_hard_world_is_built_with_prompts_that_hide_sizes_and_type(tmp_path):
+def test_the_hard_world_hides_sizes_and_type(tmp_path):
     manifest = build(tmp_path, HARD, lambda step, steps, loss: None)
-    assert manifest["options"]["world"] == "hard" and is_complete(tmp_path, HARD)
+    assert manifest["options"]["world"] == "hard"
+    assert is_complete(tmp_path, HARD)
     for split in ("train", "val"):
         check_rows(tmp_path / f"{split}.parquet")
         for row in pq.read_table(tmp_path / f"{split}.parquet").to_pylist():
             prompt, reference = row["prompt"][0]["content"], row["reward_model"]["ground_truth"]
-            assert "ROWS" in reference and "ROWS" not in prompt and "return x.to(DTYPE)" in prompt
+            assert "ROWS" in reference
+            assert "ROWS" not in prompt
+            assert "return x.to(DTYPE)" in prompt
     assert not is_complete(tmp_path, SMALL)
 
 
@@ -163,18 +166,20 @@ def test_complete_means_same_options_and_untouched_files(made, tmp_path):
 
 
 @pytest.mark.processes
-def test_command_repeats_the_build_shows_its_progress_and_runs_once(made, monkeypatch, tmp_path):
+def test_the_command_repeats_the_build(made, monkeypatch, tmp_path):
     monkeypatch.setattr(options, "Quickstart", lambda **given: replace(SMALL, **given))
     out = tmp_path / "new" / "out"
     first = CliRunner().invoke(app, ["data", "quickstart", "--out", str(out), "--seed", str(SMALL.seed)])
-    assert first.exit_code == 0 and "8 training and 4 validation tasks" in first.output
+    assert first.exit_code == 0
+    assert "8 training and 4 validation tasks" in first.output
     assert "16/16 steps" in first.output
     again, manifest = json.loads((out / "manifest.json").read_text()), made[1]
     names = ["train.parquet", "val.parquet", "corpus.parquet", "model/tokenizer.json"]
     assert [again["files"][name] for name in names] == [manifest["files"][name] for name in names]
     assert again["loss"]["last"] == pytest.approx(manifest["loss"]["last"], rel=0.05)
     second = CliRunner().invoke(app, ["data", "quickstart", "--out", str(out), "--seed", str(SMALL.seed)])
-    assert second.exit_code == 0 and "nothing to do" in second.output
+    assert second.exit_code == 0
+    assert "nothing to do" in second.output
 
 
 @pytest.mark.processes
@@ -185,7 +190,8 @@ def test_command_fails_with_the_trainers_last_lines(monkeypatch, tmp_path):
     monkeypatch.setattr(quickstart, "build", broken)
     result = CliRunner().invoke(app, ["data", "quickstart", "--out", str(tmp_path)])
     assert result.exit_code == 3
-    assert f"{tmp_path}/sft.log" in result.output and f"{tmp_path}/sft/model" in result.output
+    assert f"{tmp_path}/sft.log" in result.output
+    assert f"{tmp_path}/sft/model" in result.output
     assert "Traceback" in (tmp_path / "sft.log").read_text()
 
 
@@ -196,7 +202,8 @@ def test_the_command_takes_the_length_of_the_cold_start(monkeypatch, tmp_path):
         assert CliRunner().invoke(app, ["data", "quickstart", "--out", str(tmp_path), *words]).exit_code == 0
     assert [wanted.conversations for wanted in asked] == [Quickstart().conversations, 240]
     refused = CliRunner().invoke(app, ["data", "quickstart", "--out", str(tmp_path), "--conversations", "5"])
-    assert refused.exit_code == 2 and "Error: --conversations is 5" in refused.output
+    assert refused.exit_code == 2
+    assert "Error: --conversations is 5" in refused.output
 
 
 def test_sizes_below_one_are_refused():

@@ -11,7 +11,7 @@ from verl_kernel.quickstart.warm_start import build_model
 
 
 @pytest.mark.parametrize(("world", "repeated"), [("hard", 27), ("easy", 30)])
-def test_most_validation_tasks_have_the_prompt_or_class_of_a_training_task(world, repeated):
+def test_most_validation_tasks_resemble_training_tasks(world, repeated):
     options = Quickstart(world=world)
     rng, taken, made = Random(options.seed), set(), options.make_world()
     train = made.tasks(options.train_tasks, rng, taken)

@@ -18,7 +18,7 @@ def without_numbers(text):
     return re.sub(r"\d+(\.\d+)?", lambda match: "#" if match[0] in NUMBERS else match[0], text)
 
 
-def test_five_families_hold_at_least_sixteen_kinds_on_three_levels():
+def test_five_families_hold_sixteen_kinds_on_three_levels():
     assert set(FAMILIES) == {"elementwise", "reduction", "normalisation", "softmax", "matmul"}
     assert len(set(CHAINS)) == len(CHAINS) >= 16
     for chains in FAMILIES.values():
@@ -31,14 +31,15 @@ def test_references_run_and_are_levelled(family, chain):
     scope = {}
     exec(compile(program.reference, "reference", "exec"), scope)
     output = scope["Model"](*scope["get_init_inputs"]())(*scope["get_inputs"]())
-    assert output.isfinite().all() and output.shape[0] == program.shape[0]
+    assert output.isfinite().all()
+    assert output.shape[0] == program.shape[0]
     assert output.shape[1] == (1 if family == "reduction" else program.shape[-1])
     assert program.level == FAMILIES[family][chain]
     assert program.task_id.startswith(f"{family}-")
 
 
 @pytest.mark.parametrize(("family", "chain"), CHAINS)
-def test_tasks_of_a_kind_differ_only_by_listed_numbers_and_hold_one_constant_at_most(family, chain):
+def test_tasks_of_a_kind_differ_by_listed_numbers(family, chain):
     rng = Random(1)
     first, second = (make_program(family, chain, rng).reference for _ in range(2))
     assert first != second

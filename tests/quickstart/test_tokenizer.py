@@ -25,11 +25,12 @@ def test_same_corpus_gives_the_same_tokenizer(tokenizer):
     assert train().backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
 
 
-def test_prompts_answers_and_conversations_fit_the_recipes_budgets(tokenizer):
+def test_prompts_and_answers_fit_the_recipes_budgets(tokenizer):
     assert len(tokenizer) <= 1024
     for talk in CORPUS:
         prompt, *messages = (len(tokenizer(message["content"])["input_ids"]) for message in talk)
-        assert prompt <= 110 and all(answer <= 150 for answer in messages[::2])
+        assert prompt <= 110
+        assert all(answer <= 150 for answer in messages[::2])
         assert len(encode_conversation(tokenizer, talk)[0]) - prompt <= 400
 
 

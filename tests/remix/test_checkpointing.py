@@ -39,7 +39,8 @@ def test_checkpointing_changes_no_gradient(router: str):
     kept, calls = gradients(router, checkpointing=False)
     recomputed, more_calls = gradients(router, checkpointing=True)
     assert (calls, more_calls) == (3, 6)
-    assert kept.keys() == recomputed.keys() and len(kept) == 2 * 3 * 3
+    assert kept.keys() == recomputed.keys()
+    assert len(kept) == 2 * 3 * 3
     for name, grad in kept.items():
         assert grad.abs().max() > 0, name
         assert torch.equal(recomputed[name], grad), name

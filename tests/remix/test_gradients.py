@@ -60,13 +60,13 @@ def weighted(losses: torch.Tensor, scored: torch.Tensor) -> torch.Tensor:
     return ((losses - losses.mean(0)) * scored).sum(0) / (len(losses) - 1)
 
 
-def test_the_vectorised_estimate_of_these_tests_is_that_of_the_package():
+def test_the_tests_estimate_is_the_packages():
     losses, scored = torch.rand(3, 7, dtype=torch.float64), torch.rand(3, 7, dtype=torch.float64)
     assert torch.allclose(weighted(losses, scored), per_tuple(losses, scored), atol=1e-15)
 
 
 @pytest.mark.parametrize("draws", [2, 3])
-def test_the_estimate_is_unbiased_over_both_layers_and_only_with_the_renormalised_probability(draws: int):
+def test_the_estimate_is_unbiased_over_both_layers(draws: int):
     model, routing = chain()
     losses, log_q, naive = all_selections(model, routing)
     if draws == 3:  # one layer's selections given the other's first: 12^3 tuples instead of 144^3
@@ -82,7 +82,7 @@ def test_the_estimate_is_unbiased_over_both_layers_and_only_with_the_renormalise
     assert (wrong - truth).abs().max() > 1e-3
 
 
-def test_dividing_by_the_number_of_selections_would_shrink_the_gradient():
+def test_dividing_by_selections_would_shrink_the_gradient():
     model, routing = chain()
     losses, log_q, _ = all_selections(model, routing)
     truth = gradient((log_q.exp() * losses).sum(), routing)
@@ -90,7 +90,7 @@ def test_dividing_by_the_number_of_selections_would_shrink_the_gradient():
     assert torch.allclose(shrunk, truth / 2, atol=1e-12)
 
 
-def test_the_loss_has_the_mean_s_gradient_for_loras_and_leave_one_out_s_for_routers():
+def test_the_loss_has_the_exact_gradients():
     model, routing = chain()
     x = torch.randn(3, 3, dtype=torch.float64)
     loss, rows = remix_loss(routing, lambda: model(x).square().sum(1), 4, generator=torch.Generator().manual_seed(5))
@@ -109,7 +109,8 @@ def test_the_loss_has_the_mean_s_gradient_for_loras_and_leave_one_out_s_for_rout
     assert torch.allclose(rows, losses.detach(), atol=1e-14)
     assert loss.item() == pytest.approx(losses.mean(0).sum().item(), abs=1e-12)
     wanted = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
-    assert found.keys() == wanted.keys() and len(found) == 6
+    assert found.keys() == wanted.keys()
+    assert len(found) == 6
     for name, grad in wanted.items():
         assert torch.allclose(found[name], grad, atol=1e-12), name
         assert grad.abs().max() > 1e-4, name
@@ -179,4 +180,5 @@ def test_uniform_choice_trains_loras_only():
     model, routing = chain()
     remix_loss(routing, lambda: model(X).square().sum(1), 1, mode="uniform").loss.backward()
     for layer in routing.layers.values():
-        assert layer.router.grad is None and layer.lora_a.grad.any()
+        assert layer.router.grad is None
+        assert layer.lora_a.grad.any()

@@ -48,7 +48,7 @@ def test_drawn_frequencies_are_those_of_the_probabilities():
     assert ((counts - expected) ** 2 / expected).sum().item() < CHI_SQUARE_999_DF_11
 
 
-def test_a_sampler_that_draws_from_the_first_softmax_again_would_be_noticed():
+def test_drawing_again_from_the_first_softmax_is_noticed():
     logits, draws = torch.tensor([1.0, 0.0, -0.5, 0.7]), 50_000
     q = logits.double().softmax(0)
     orders = list(permutations(range(4), 2))

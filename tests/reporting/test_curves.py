@@ -28,8 +28,11 @@ def test_no_line_joins_the_validations():
     steps = [{"step": n, "kernel/correct_rate": n / 10} for n in (1, 2, 3)]
     (correct,) = run_charts(steps, [{"step": n, "held_out/acc": n / 10} for n in (0, 3)])
     line, dots = correct.lines
-    assert line.path and dots.path == "" and len(dots.dots) == 2
-    assert correct.drawn[-1] is dots and dots.dots[1].y == line.dots[2].y
+    assert line.path
+    assert dots.path == ""
+    assert len(dots.dots) == 2
+    assert correct.drawn[-1] is dots
+    assert dots.dots[1].y == line.dots[2].y
 
 
 def test_a_lower_bound_is_drawn_where_it_is_another_line():
@@ -58,5 +61,6 @@ def test_sources_are_named_where_there_are_several():
 def test_tiny_values_begin_at_zero():
     key = "training/rollout_probs_diff_mean"
     (found,) = run_charts([{"step": n, key: 3e-8} for n in (1, 2)], [])
-    assert found.y_marks[0].text == "0" and found.y_marks[-1].text in ("3e-08", "4e-08")
+    assert found.y_marks[0].text == "0"
+    assert found.y_marks[-1].text in ("3e-08", "4e-08")
     assert sum(panel.title == found.title for panel in PANELS) == 1

@@ -50,7 +50,8 @@ def locked(kind: str, python: str) -> dict[str, str]:
             continue
         requirement = Requirement(line)
         (pin,) = requirement.specifier
-        assert pin.operator == "==" and not requirement.extras, line
+        assert pin.operator == "==", line
+        assert not requirement.extras, line
         if requirement.marker is None or requirement.marker.evaluate(marker_environment(python)):
             name = canonicalize_name(requirement.name)
             assert name not in found, f"{name} is locked twice for {python}"

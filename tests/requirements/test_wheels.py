@@ -19,7 +19,7 @@ global.trusted-host='mirror.example'
 """
 
 
-def test_every_option_that_names_a_source_is_handed_over_in_pips_precedence():
+def test_source_options_are_handed_over_in_pips_order():
     options = uv_options(pip_config(LISTED))
     pairs = list(itertools.pairwise(options))
     assert ("--default-index", "https://nearer.example/simple") in pairs
@@ -28,7 +28,8 @@ def test_every_option_that_names_a_source_is_handed_over_in_pips_precedence():
     assert ("--allow-insecure-host", "mirror.example") in pairs
     assert [value for option, value in pairs if option == "--cert"] == ["/etc/ssl/proxy.crt"]
     assert ("--index-strategy", "unsafe-best-match") in pairs
-    assert "180" not in options and "--no-index" not in options
+    assert "180" not in options
+    assert "--no-index" not in options
 
 
 def test_lines_of_several_values_and_no_index():
@@ -41,7 +42,9 @@ def test_lines_of_several_values_and_no_index():
 def test_an_index_by_name_takes_the_place_of_all_others():
     options = uv_options(pip_config(LISTED), "https://torch.example/cpu")
     assert [b for a, b in itertools.pairwise(options) if a == "--default-index"] == ["https://torch.example/cpu"]
-    assert "--index" not in options and "--find-links" not in options and "/etc/ssl/proxy.crt" in options
+    assert "--index" not in options
+    assert "--find-links" not in options
+    assert "/etc/ssl/proxy.crt" in options
 
 
 @pytest.mark.parametrize(
@@ -65,4 +68,5 @@ def test_an_index_by_name_takes_the_place_of_all_others():
 )
 def test_a_failure_is_one_sentence_with_cause_and_remedy(output, sentence):
     text = explain(output)
-    assert re.search(sentence, text) and "\n" not in text
+    assert re.search(sentence, text)
+    assert "\n" not in text

@@ -22,10 +22,11 @@ def test_the_last_python_block_is_the_program():
     assert extract_code(answer) == "b = 2\n"
 
 
-def test_a_block_without_language_counts_and_other_languages_do_not():
+def test_an_unlabelled_block_counts():
     assert extract_code("```\na = 1\n```") == "a = 1\n"
     assert extract_code("```python\na = 1\n```\n```bash\nls\n```") == "a = 1\n"
-    assert extract_code("```bash\nls\n```") is None and extract_code("```jsx\na = 1\n```") is None
+    assert extract_code("```bash\nls\n```") is None
+    assert extract_code("```jsx\na = 1\n```") is None
 
 
 @pytest.mark.parametrize("label", ["python", "Python", "py", "python3", "PY", "triton", "python3.11", "{.python}"])
@@ -53,7 +54,7 @@ def test_the_class_is_that_of_the_task():
     assert extract_code(fenced(mine) + fenced("b = 2\n"), "Block") == "b = 2\n"
 
 
-def test_fences_inside_strings_of_an_earlier_line_do_not_end_the_block():
+def test_fences_in_earlier_strings_do_not_end_a_block():
     assert extract_code("```python\ns = 'x ``` y'\n```") == "s = 'x ``` y'\n"
 
 
@@ -62,7 +63,7 @@ def test_an_example_in_a_docstring_belongs_to_the_program():
     assert extract_code(fenced(program)) == program
 
 
-def test_longer_fences_hold_shorter_ones_but_a_markdown_wrapper_is_read_through():
+def test_longer_fences_hold_shorter_ones():
     program = 's = """\n```\n"""\n'
     assert extract_code(fenced(program, "````python", "````")) == program
     assert extract_code(fenced(fenced(KERNEL), "````markdown", "````")) == KERNEL
@@ -109,7 +110,7 @@ def test_no_sketch_in_the_thinking_hides_or_swallows_the_answer(sketches, openin
 
 
 @given(st.lists(SKETCHES, max_size=4))
-def test_a_labelled_answer_survives_open_fences_outside_of_thinking(sketches):
+def test_a_labelled_answer_survives_open_fences(sketches):
     assert extract_code("\n".join([*sketches, fenced(KERNEL)])) == KERNEL
 
 
@@ -135,7 +136,8 @@ def test_any_text_gives_a_program_of_its_own_lines_or_none(answer: str):
     code = extract_code(answer)
     if code is not None:
         lines = {line.strip() for line in answer.split("\n")}
-        assert code.strip() and {line.strip() for line in code.split("\n")} <= lines | {""}
+        assert code.strip()
+        assert {line.strip() for line in code.split("\n")} <= lines | {""}
 
 
 @pytest.mark.parametrize("unit", ["```\n", "```x\n", "        ```\n```\n~~~\n", "<think>\n", "</think>", " \n", "\t"])
@@ -151,5 +153,7 @@ def test_a_missing_program_is_a_verdict_on_the_answer():
     result = no_program(Task(reference=reference, task_id="t"))
     assert (result.task_id, result.status) == ("t", EvalStatus.REJECTED_STATIC)
     assert result.task_hash == Task(reference=f"{reference}# a comment\n").text_hash
-    assert result.error is not None and "no closed ```python block" in result.error.message
-    assert not result.rewarded and result.compiled is False
+    assert result.error is not None
+    assert "no closed ```python block" in result.error.message
+    assert not result.rewarded
+    assert result.compiled is False

@@ -49,7 +49,8 @@ async def judge(monkeypatch, answer: str, **reward: float) -> tuple[dict, list[s
 async def test_it_earns_what_a_source_that_does_not_compile_earns(monkeypatch, penalty):
     said, sources = await judge(monkeypatch, "I do not know.", uncompiled_penalty=penalty)
     in_the_loop = profiling_reward(no_program(TASK), ProfilingReward(uncompiled_penalty=penalty))
-    assert said["reward_score"] == in_the_loop == -penalty and not sources
+    assert said["reward_score"] == in_the_loop == -penalty
+    assert not sources
     assert said["reward_extra_info"] == {"acc": 0.0, "speedup": 0.0, "time_coverage": 0.0, "unjudged": 0.0}
 
 

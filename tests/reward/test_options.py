@@ -17,7 +17,7 @@ def test_keys_reach_their_owners():
 
 
 @pytest.mark.parametrize("turns", [0, -1, 1.5, "two", True])
-def test_a_number_of_turns_that_cannot_be_played_is_refused_by_name(turns):
+def test_an_unplayable_number_of_turns_is_refused(turns):
     with pytest.raises(ConfigError, match="kernelgym.max_turns"):
         parse_options({"max_turns": turns})
 

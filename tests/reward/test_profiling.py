@@ -80,7 +80,7 @@ def test_bad_options_are_refused_by_name(key: str, value: Any) -> None:
 
 
 @given(st.data())
-def test_paying_decoys_pays_what_the_same_kernel_earns_and_nothing_else(data: st.DataObject) -> None:
+def test_paying_decoys_pays_what_the_same_kernel_earns(data: st.DataObject) -> None:
     fields = {
         "status": data.draw(st.sampled_from([one for one in EvalStatus if one is not EvalStatus.INFRA_ERROR])),
         "correctness": data.draw(st.sampled_from([None, False, True])),
@@ -182,13 +182,13 @@ def test_a_task_of_constant_output_pays_nobody(decoy: bool) -> None:
 
 
 @pytest.mark.parametrize("hack", [{"status": EvalStatus.DECOY}, {"status": EvalStatus.HACKING}])
-def test_a_decoy_that_was_refused_is_not_paid_even_if_it_computed_the_right_thing(hack: dict[str, Any]) -> None:
+def test_a_refused_decoy_is_not_paid(hack: dict[str, Any]) -> None:
     paying = ProfilingReward(pay_decoys=True, decoy_penalty=0.25)
     assert profiling_reward(correct(2.0).model_copy(update={"decoy_kernel": True} | hack), paying) == -0.25
 
 
 @pytest.mark.parametrize("correctness", [False, None])
-def test_an_ok_that_is_not_known_to_be_correct_loses_what_a_wrong_answer_loses(correctness: bool | None) -> None:
+def test_an_unknown_ok_loses_like_a_wrong_answer(correctness: bool | None) -> None:
     options = ProfilingReward(incorrect_penalty=0.3, failure_penalty=0.7, pay_decoys=True)
     assert profiling_reward(correct(9.0).model_copy(update={"correctness": correctness}), options) == -0.3
 
@@ -207,7 +207,7 @@ def test_noise_does_not_pay() -> None:
 
 
 @pytest.mark.parametrize("speedup", [0.98, 0.995, 1.005, 1.02])
-def test_a_measured_speedup_within_the_band_of_a_program_beside_itself_is_none(speedup: float) -> None:
+def test_a_speedup_within_the_band_is_none(speedup: float) -> None:
     assert profiling_reward(timed(speedup, 1.0), LOW) == profiling_reward(timed(speedup, 1.0), POINT) == 1.0
     slow = ProfilingReward(**SPEED_ALONE, slow_penalty=5.0)
     assert profiling_reward(timed(speedup, 1.0), slow) == 1.0
@@ -219,7 +219,7 @@ def test_only_a_point_below_the_band_is_slow() -> None:
     assert profiling_reward(timed(0.97, 0.9), slow) == pytest.approx(0.9 - 5.0)
 
 
-def test_a_measured_record_without_a_lower_end_earns_nothing_for_its_speedup() -> None:
+def test_a_speedup_without_a_lower_end_earns_nothing() -> None:
     assert profiling_reward(timed(2.0, None), LOW) == 0.0
     assert profiling_reward(correct(2.0, timing_source=None), LOW) == 0.0
     assert profiling_reward(timed(2.0, None), POINT) == 2.0
@@ -232,7 +232,8 @@ def test_on_a_simulated_clock_both_speedups_earn_the_same(
     low, point = (ProfilingReward(variant=variant, slow_penalty=0.1, speedup=name) for name in ("low", "point"))
     old, new = correct(speedup, coverage), correct(speedup, coverage, speedup_low=speedup)
     rewards = [profiling_reward(result, options) for result in (old, new) for options in (low, point)]
-    assert rewards == [rewards[0]] * 4 and rewards[0] == pytest.approx(oracle(old, low))
+    assert rewards == [rewards[0]] * 4
+    assert rewards[0] == pytest.approx(oracle(old, low))
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf, -1.0])

@@ -78,7 +78,8 @@ def test_harder_prompts_get_more_of_a_fixed_total(sent: list[TensorDict]) -> Non
     # p is 1/10, 9/10 and the prior's 1/2.
     weights = [(p + 0.01) ** -0.5 for p in (0.1, 0.9, 0.5)]
     found = [row["__rollout_n__"] for row in rows.values()]
-    assert sum(found) == 24 and found == pytest.approx([24 * w / sum(weights) for w in weights], abs=1)
+    assert sum(found) == 24
+    assert found == pytest.approx([24 * w / sum(weights) for w in weights], abs=1)
 
 
 def test_a_resumed_run_shares_out_by_the_counts_of_its_file(sent: list[TensorDict], tmp_path: Path) -> None:
@@ -90,7 +91,8 @@ def test_a_resumed_run_shares_out_by_the_counts_of_its_file(sent: list[TensorDic
     sent.clear()
     manager(**options).generate_sequences(batch(2))
     hard, easy, new = (played(sent)[uid]["__rollout_n__"] for uid in "abc")
-    assert hard > new > easy and hard + new + easy == 24
+    assert hard > new > easy
+    assert hard + new + easy == 24
 
 
 @pytest.mark.parametrize(("sampling", "validate"), [("none", False), ("seq_pos", False), ("est", True)])

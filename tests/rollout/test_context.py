@@ -23,7 +23,8 @@ def test_concat_shows_every_turn(rewards, window):
 def test_a_window_is_full_in_order_and_of_different_turns(rewards, window, context):
     shown = shown_turns(rewards, context, window)
     assert len(shown) == min(window, len(rewards))
-    assert list(shown) == sorted(set(shown)) and set(shown) <= set(range(1, len(rewards) + 1))
+    assert list(shown) == sorted(set(shown))
+    assert set(shown) <= set(range(1, len(rewards) + 1))
 
 
 @given(REWARDS, WINDOW)
@@ -60,7 +61,7 @@ def test_the_rules_differ_where_good_turns_lie_apart():
 
 
 @pytest.mark.parametrize(("context", "expected"), [("best_window", (1, 2)), ("top_w", (3, 4)), ("last", (3, 4))])
-def test_of_equal_turns_the_published_code_shows_the_earliest_and_top_w_the_latest(context, expected):
+def test_published_and_top_w_break_ties_differently(context, expected):
     assert shown_turns([0.0, 0.0, 0.0, 0.0], context, 2) == expected
 
 
@@ -69,7 +70,7 @@ def test_runs_of_the_same_rewards_in_another_order_are_equal():
     assert shown_turns([0.3, 0.2, 0.1, 0.3], "best_window", 3) == (1, 2, 3)
 
 
-def test_a_prompt_holds_all_original_messages_and_the_turns_shown():
+def test_a_prompt_holds_the_task_and_the_shown_turns():
     messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
     turns = [PastTurn(f"a{number}", f"f{number}", 0.0) for number in (1, 2, 3)]
     assert rebuilt_messages(messages, turns, ()) == messages

@@ -33,7 +33,7 @@ def config(path: object, **gym: object) -> DictConfig:
     return OmegaConf.create({"actor_rollout_ref": {"model": model}, "kernelgym": gym, "data": {}})
 
 
-def test_a_template_without_an_end_is_refused_and_another_template_remedies_it(plain):
+def test_a_template_without_an_end_is_refused(plain):
     sentence = "marks no end of a turn: give actor_rollout_ref.model.custom_chat_template"
     with pytest.raises(ConfigError, match=sentence) as error:
         check_turn_end(config(plain))
@@ -76,7 +76,7 @@ def test_a_model_that_is_not_here_yet_is_left_to_the_rollout(path):
     (None, "kernel_agent", True),
     (None, "single_turn_agent", False),
 ])  # fmt: skip
-def test_a_start_checks_the_template_where_the_multi_turn_loop_plays_a_row(plain, tmp_path, agent, default, checked):
+def test_a_multi_turn_start_checks_the_template(plain, tmp_path, agent, default, checked):
     path = tmp_path / "train.parquet"
     messages = [{"role": "user", "content": "Write a kernel."}]
     row = make_row(messages, programs()[0].reference, data_source="own", task_id="one", split="train", index=0)

@@ -36,7 +36,7 @@ def turns_of(outputs):
 
 
 @pytest.mark.parametrize("context", ["last", "best_window", "top_w"])
-async def test_each_prompt_is_the_task_with_the_chosen_turns_as_they_were(monkeypatch, tokenizer, context):
+async def test_each_prompt_is_the_task_with_chosen_turns(monkeypatch, tokenizer, context):
     outputs, policy, _ = await played(monkeypatch, tokenizer, context=context)
     turns = turns_of(outputs)
     rewards = [turn.reward for turn in turns]
@@ -58,14 +58,17 @@ async def test_the_rules_show_different_turns(monkeypatch, tokenizer):
     assert last_prompts == {"last": (6, 7), "best_window": (3, 4), "top_w": (1, 6)}
 
 
-async def test_every_turn_is_a_row_and_the_last_one_holds_the_figures_of_all(monkeypatch, tokenizer):
+async def test_every_turn_is_a_row(monkeypatch, tokenizer):
     outputs, policy, gym = await played(monkeypatch, tokenizer, context="top_w")
     rows, turns = [output.as_dict() for output in outputs], turns_of(outputs)
-    assert len(rows) == len(turns) == 8 and gym.sources == [f"x = {number}\n" for number in range(1, 9)]
+    assert len(rows) == len(turns) == 8
+    assert gym.sources == [f"x = {number}\n" for number in range(1, 9)]
     for row, turn, prompt, said in zip(rows, turns, policy.prompts, policy.said, strict=True):
-        assert row["prompts"].tolist() == prompt and row["responses"].tolist() == said
+        assert row["prompts"].tolist() == prompt
+        assert row["responses"].tolist() == said
         assert (turn.prompt_tokens, turn.start, turn.stop) == (len(prompt), 0, len(said))
-        assert len(row["response_mask"]) == len(row["rollout_log_probs"]) == len(said) and row["response_mask"].all()
+        assert len(row["response_mask"]) == len(row["rollout_log_probs"]) == len(said)
+        assert row["response_mask"].all()
         assert row["num_turns"] == 16
     assert rows[-1]["rm_scores"].sum().item() == pytest.approx(sum(turn.reward for turn in turns))
     info = outputs[-1].extra_fields["reward_extra_info"]
@@ -74,7 +77,7 @@ async def test_every_turn_is_a_row_and_the_last_one_holds_the_figures_of_all(mon
     assert {row.keys() == rows[0].keys() for row in rows} == {True}
 
 
-async def test_the_last_and_the_best_answer_are_reported_until_every_turn(monkeypatch, tokenizer):
+async def test_last_and_best_are_reported_for_every_turn(monkeypatch, tokenizer):
     outputs, _, _ = await played(monkeypatch, tokenizer, context="last")
     info = outputs[-1].extra_fields["reward_extra_info"]
     assert [info[f"turn_{k}_acc"] for k in range(1, 8)] == [float(speed is not None) for speed in SPEEDUPS[:7]]
@@ -91,7 +94,8 @@ async def test_verl_averages_the_figures_and_leaves_the_turns_out(monkeypatch, t
     columns = {key: [info[key] for info in infos] for key in infos[0]}
     found = process_validation_metrics(["held_out"] * 2, ["a", "b"], columns)["held_out"]
     assert set(columns) - set(found) == {"kernel_turns", "task_hash"}
-    assert found["turn_2_best_acc"]["mean@1"] == 1.0 and found["turn_2_acc"]["mean@1"] == 0.0
+    assert found["turn_2_best_acc"]["mean@1"] == 1.0
+    assert found["turn_2_acc"]["mean@1"] == 0.0
     assert found["turn_1_fast@1.2"]["mean@1"] == 0.5
 
 
@@ -102,7 +106,8 @@ async def test_a_prompt_without_room_shows_fewer_turns_and_says_so(monkeypatch, 
     room = min(map(len, policy.prompts[4:])) - 1
     outputs, policy, _ = await played(monkeypatch, tokenizer, context="top_w", window=4, prompt_length=room)
     turns = turns_of(outputs)
-    assert max(map(len, policy.prompts)) <= room and len(turns) == 8
+    assert max(map(len, policy.prompts)) <= room
+    assert len(turns) == 8
     assert max(len(turn.shown) for turn in turns) == 3
     narrowed = sum(len(turn.shown) < min(4, earlier) for earlier, turn in enumerate(turns)) / 8
     assert outputs[-1].extra_fields["reward_extra_info"]["narrowed"] == narrowed > 0
@@ -123,7 +128,8 @@ async def test_a_lost_turn_ends_the_trajectory_and_is_counted(monkeypatch, token
     info = outputs[-1].extra_fields["reward_extra_info"]
     assert len(outputs) == len(policy.prompts) == 3
     assert (info["unjudged"], info["acc"], info["best_turn_acc"]) == (1.0, 0.0, 1.0)
-    assert info["turn_7_best_acc"] == 1.0 and info["turn_7_acc"] == 0.0
+    assert info["turn_7_best_acc"] == 1.0
+    assert info["turn_7_acc"] == 0.0
 
 
 @pytest.mark.parametrize("context", ["concat", "top_w"])
@@ -162,7 +168,8 @@ async def test_a_validation_in_one_row_has_the_same_figures(monkeypatch, tokeniz
     assert [turn.prompt_tokens for turn in turns] == list(map(len, policy.prompts))
     assert [turn.shown for turn in turns] == [tuple(range(1, number)) for number in range(1, 9)]
     assert [info[f"turn_{k}_acc"] for k in range(1, 8)] == [float(speed is not None) for speed in SPEEDUPS[:7]]
-    assert info["tokens"] == sum(map(len, [*policy.prompts, *policy.said])) and "narrowed" not in info
+    assert info["tokens"] == sum(map(len, [*policy.prompts, *policy.said]))
+    assert "narrowed" not in info
 
 
 async def test_a_run_that_trains_validates_with_few_figures(monkeypatch, tokenizer):

@@ -35,7 +35,7 @@ def test_other_text_is_left_as_it_is():
 
 
 @given(st.lists(st.sampled_from([*NAMES, "<", "|", "<|", "|>", "im_end", " ", "x"]) | st.text(max_size=5), max_size=12))
-def test_the_prompt_has_no_more_special_tokens_than_that_of_a_plain_message(pieces):
+def test_a_prompt_has_no_more_special_tokens_than_usual(pieces):
     assert special_tokens_in(neutraliser(TRAINED)("".join(pieces))) == special_tokens_in("plain") == 2
 
 

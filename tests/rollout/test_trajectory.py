@@ -51,14 +51,16 @@ def test_records_survive_the_way_through_the_queue():
     assert turns[1].result == OK
 
 
-def test_a_turn_cut_off_by_its_budget_is_closed_without_training_on_the_end():
+def test_a_cut_off_turn_is_closed_without_training_on_it():
     trajectory = Trajectory(prompt_length=1, ids=[1, 5], mask=[1], logprobs=[-0.1])
     trajectory.close_turn(TurnEnd(END, opens_next=False))
     trajectory.close_turn(TurnEnd(END, opens_next=False))
-    assert trajectory.ids == [1, 5, END] and trajectory.mask == [1, 0] and trajectory.logprobs == [-0.1, 0.0]
+    assert trajectory.ids == [1, 5, END]
+    assert trajectory.mask == [1, 0]
+    assert trajectory.logprobs == [-0.1, 0.0]
 
 
-def test_an_end_that_opens_the_next_message_is_left_to_that_message():
+def test_an_end_that_opens_the_next_message_stays_there():
     end = TurnEnd(END, opens_next=True)
     trajectory = Trajectory(prompt_length=1, ids=[END, 5, END], mask=[1, 1], logprobs=[-0.1, -0.2])
     for _ in range(2):
@@ -66,12 +68,14 @@ def test_an_end_that_opens_the_next_message_is_left_to_that_message():
         assert (trajectory.ids, trajectory.mask, trajectory.logprobs) == ([END, 5], [1], [-0.1])
     empty = Trajectory(prompt_length=1, ids=[END])
     empty.close_turn(end)
-    assert empty.ids == [END] and empty.logprobs is None
+    assert empty.ids == [END]
+    assert empty.logprobs is None
 
 
 def test_the_row_sums_its_rewards_and_counts_messages():
     output = two_turns(0.5, 1.5).output({})
-    assert output.reward_score == 2.0 and output.num_turns == 4
+    assert output.reward_score == 2.0
+    assert output.num_turns == 4
 
 
 def test_only_a_correct_turn_has_a_speedup():
@@ -92,7 +96,8 @@ def test_what_is_sure_has_figures_of_its_own():
         turn.model_copy(update={"result": result}) for turn in two_turns(1.0, 1.0).turns[:1] for result in (OK, sure)
     ]
     figures = summarise(turns)
-    assert figures["last_turn_fast@1.2"] == 1.0 and figures["last_turn_fast@1.2_sure"] == 0.0
+    assert figures["last_turn_fast@1.2"] == 1.0
+    assert figures["last_turn_fast@1.2_sure"] == 0.0
     assert figures["best_turn_fast@1.2_sure"] == 1.0
 
 
@@ -106,7 +111,7 @@ def test_validation_figures_name_last_and_best_turn():
     assert set(summarise(turns[:1]).values()) == {0.0}
 
 
-def test_verls_validation_names_every_figure_and_averages_over_all_trajectories():
+def test_verls_validation_averages_over_all_trajectories():
     turns = two_turns(0.0, 1.5).turns
     infos = [summarise(turns), summarise(turns[:1])]
     columns = {key: [info[key] for info in infos] for key in infos[0]}

@@ -27,7 +27,7 @@ def test_the_templates_end_is_found_whatever_ends_a_sequence(template, sequence_
     assert find_turn_end(trained) == TurnEnd(trained.convert_tokens_to_ids(turn_end), opens_next, behind)
 
 
-def test_nothing_stands_behind_an_end_that_only_the_last_message_has():
+def test_nothing_follows_the_last_messages_own_end():
     trained = tokenizer(
         [], CHAT_TEMPLATE.replace("{% if add", "{% if not add_generation_prompt %}.{% endif %}{% if add")
     )
@@ -36,7 +36,8 @@ def test_nothing_stands_behind_an_end_that_only_the_last_message_has():
 
 def test_the_templates_options_are_heard():
     trained = tokenizer([], "{% if brief %}" + GLM_TEMPLATE + "{% else %}" + CHAT_TEMPLATE + "{% endif %}")
-    assert not find_turn_end(trained).opens_next and find_turn_end(trained, {"brief": True}).opens_next
+    assert not find_turn_end(trained).opens_next
+    assert find_turn_end(trained, {"brief": True}).opens_next
 
 
 @pytest.mark.parametrize("template", [None, PLAIN_TEMPLATE, LAST_ONLY, "{{ raise_exception('no users here') }}"])

@@ -56,7 +56,7 @@ def test_plain_correctness_counts_where_it_is_chosen(queue: None) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_pools_are_those_of_the_batch_and_missing_ones_are_counted(queue: None, mode: str) -> None:
+def test_missing_pools_are_counted(queue: None, mode: str) -> None:
     own = run_state.begin(AdaOptions(sampling="seq_balance"))
     own.pools = {"of an earlier step": PoolStatistics(8, ((1.0,),), 1, "met")}
     put("train", "a", [FAST, WRONG])
@@ -65,7 +65,8 @@ def test_pools_are_those_of_the_batch_and_missing_ones_are_counted(queue: None, 
     tq.kv_put(key="a", partition_id="train", tag={TAG: pool.tag()})
     _, metrics = make_buffer(mode).sample(1, "train", 2)
     assert own.pools == {"a": pool}
-    assert metrics["ada/missing_pools"] == 1 and metrics["ada/unjudged_draws/total"] == 13
+    assert metrics["ada/missing_pools"] == 1
+    assert metrics["ada/unjudged_draws/total"] == 13
     assert (metrics["ada/judge_calls/total"], metrics["ada/judge_seconds/total"]) == (15, 2.5)
 
 

@@ -46,7 +46,8 @@ async def test_rounds_end_with_both_classes_and_n_rows_are_written() -> None:
     submit("a")
     own = worker(model, **BALANCE)
     await play(own, "a")
-    assert sorted(model.asked["a"]) == list(range(8)) and own.open_rounds == {}
+    assert sorted(model.asked["a"]) == list(range(8))
+    assert own.open_rounds == {}
     rows = {key: tag for key, tag in tags().items() if key != "a"}
     assert sorted(rows) == ["a_0_0", "a_1_0", "a_2_0", "a_3_0"]
     assert all(tag["status"] == "success" and tag["global_steps"] == 3 for tag in rows.values())
@@ -73,7 +74,8 @@ async def test_an_easy_prompt_is_ready_while_a_hard_one_draws() -> None:
     model.gates["hard"].set()
     await hard
     pool = pool_of("hard")
-    assert tags()["hard"]["status"] == "finished" and len(model.asked["hard"]) == 16
+    assert tags()["hard"]["status"] == "finished"
+    assert len(model.asked["hard"]) == 16
     assert (pool.draws, pool.reason, len(set(pool.rewards))) == (16, "limit", 1)
 
 
@@ -84,7 +86,8 @@ async def test_the_sampler_reads_pools_and_the_estimator_their_means() -> None:
     await asyncio.gather(play(own, "a"), play(own, "b"))
     begun = run_state.begin(AdaOptions.from_node(own.config.algorithm.ada))
     batch, metrics = make_buffer(enabled=False).sample(3, "train", 2)
-    assert len(batch.keys) == 8 and set(begun.pools) == {"a", "b"}
+    assert len(batch.keys) == 8
+    assert set(begun.pools) == {"a", "b"}
     wanted = {"ada/draws/total": 28, "ada/draws/max": 16, "ada/judge_calls/total": 28, "ada/missing_pools": 0}
     wanted |= {"ada/exit/met": 0.5, "ada/exit/limit": 0.5, "ada/zero_gradient_fraction": 0.5}
     wanted |= {"ada/pool_p/mean": 1 / 24, "ada/unjudged_draws/total": 0}
@@ -110,15 +113,18 @@ async def test_a_gym_that_judges_nothing_is_not_asked_on() -> None:
     submit("a")
     await play(worker(model, **BALANCE), "a")
     # Unjudged rows are handed on, for the sampler to count and to take out.
-    assert len(model.asked["a"]) == 4 and pool_of("a").reason == "stalled"
-    assert sum(key != "a" for key in tags()) == 4 and tags()["a"]["status"] == "finished"
+    assert len(model.asked["a"]) == 4
+    assert pool_of("a").reason == "stalled"
+    assert sum(key != "a" for key in tags()) == 4
+    assert tags()["a"]["status"] == "finished"
 
 
 async def test_too_few_survivors_are_a_failure() -> None:
     model = ScriptedModel({"a": lambda i: (FAST,) if i == 0 else RuntimeError("no answer")})
     submit("a")
     await play(worker(model, **BALANCE), "a")
-    assert tags()["a"]["status"] == "failure" and sorted(tags()) == ["a", "a_0_0"]
+    assert tags()["a"]["status"] == "failure"
+    assert sorted(tags()) == ["a", "a_0_0"]
     assert (pool_of("a").draws, pool_of("a").reason) == (8, "stalled")
 
 
@@ -142,7 +148,8 @@ async def test_a_reward_is_computed_once_a_draw(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(AdaptiveWorker, "_compute_score", score)
     await play(own, "a")
     # Once for a draw, and again as verl writes the four; the score is there both times, so nobody is asked for it.
-    assert len(scored) == 8 and all(before == after is not None for before, after in scored)
+    assert len(scored) == 8
+    assert all(before == after is not None for before, after in scored)
 
 
 async def test_validation_is_left_to_verl() -> None:
@@ -151,4 +158,5 @@ async def test_validation_is_left_to_verl() -> None:
     await play(worker(model, **BALANCE), "a", validate=True)
     assert len(model.asked["a"]) == 2
     assert sorted(tags("val")) == ["a", "a_0_0", "a_1_0"]
-    assert tags("val")["a"]["status"] == "finished" and TAG not in tags("val")["a"]
+    assert tags("val")["a"]["status"] == "finished"
+    assert TAG not in tags("val")["a"]

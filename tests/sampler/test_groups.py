@@ -58,7 +58,8 @@ def test_all_turns_are_looked_at(rewards: list[list[float]], flat: bool) -> None
 
 
 def test_a_small_spread_counts_as_none() -> None:
-    assert has_zero_variance([[1.0], [1.001]], 0.001) and not has_zero_variance([[1.0], [1.003]], 0.001)
+    assert has_zero_variance([[1.0], [1.001]], 0.001)
+    assert not has_zero_variance([[1.0], [1.003]], 0.001)
 
 
 @pytest.mark.parametrize(

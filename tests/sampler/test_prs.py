@@ -58,9 +58,11 @@ def test_a_batch_of_lazy_kernels_is_a_neutral_step(queue: None, mode: str, caplo
     assert metrics["prs/neutral_step"] == 1
     assert metrics["prs/rejected_turns"] == 3
     assert all(isinstance(value, float) and math.isfinite(value) for value in metrics.values())
-    assert "all 3 turns were rejected" in caplog.text and "1 such steps" in caplog.text
+    assert "all 3 turns were rejected" in caplog.text
+    assert "1 such steps" in caplog.text
     for name, advantage in advantages.items():
-        assert advantage.isfinite().all() and not advantage.any(), name
+        assert advantage.isfinite().all(), name
+        assert not advantage.any(), name
 
 
 @pytest.mark.parametrize(("partition", "enabled"), [("val", True), ("train", False)])
@@ -118,7 +120,8 @@ def test_a_trajectory_is_kept_or_rejected_as_a_whole(queue: None) -> None:
     # Geometric means of coverage: 0.21, 0.43, 0.1, none.
     assert [any(mask) for mask in found] == [False, True, False, True]
     assert found[1] == [1, 1, 1, 0, 0, 1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1]
-    assert metrics["prs/rejected_trajectories"] == 2 and metrics["prs/rejected_turns"] == 4
+    assert metrics["prs/rejected_trajectories"] == 2
+    assert metrics["prs/rejected_turns"] == 4
 
 
 TIED = [([1, 1, 1], [turn(FAST, 0, 3, reward=1.0)])] * 2
@@ -130,8 +133,10 @@ def test_flat_prompts_leave_the_batch(queue: None, mode: str) -> None:
     for uid, rows in (("d1", TIED), ("d2", TOLD_APART), ("d3", TIED)):
         put("train", uid, rows)
     batch, metrics = make_buffer(mode, group_filter="drop").sample(1, "train", 3)
-    assert sorted(batch.keys) == ["d2_0_0", "d2_1_0"] and len(batch.tags) == 2
-    assert metrics["groups/dropped"] == 2 and metrics["groups/flat_fraction"] == pytest.approx(2 / 3)
+    assert sorted(batch.keys) == ["d2_0_0", "d2_1_0"]
+    assert len(batch.tags) == 2
+    assert metrics["groups/dropped"] == 2
+    assert metrics["groups/flat_fraction"] == pytest.approx(2 / 3)
     left = {key for items in (tq.kv_list() or {}).values() for key in items}
     assert left == set(batch.keys)
 
@@ -140,7 +145,8 @@ def test_a_batch_of_flat_prompts_stays_whole(queue: None) -> None:
     put("train", "e1", TIED)
     batch, metrics = make_buffer(group_filter="drop").sample(1, "train", 1)
     assert len(batch.keys) == 2
-    assert metrics["groups/dropped"] == 0 and metrics["groups/flat_fraction"] == 1
+    assert metrics["groups/dropped"] == 0
+    assert metrics["groups/flat_fraction"] == 1
 
 
 @pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
@@ -157,7 +163,8 @@ def test_flat_prompts_are_replaced(queue: None, mode: str) -> None:
     batch, metrics = make_buffer(mode, refill, group_filter="refill").sample(1, "train", 3)
     uids = {key.split("_")[0] for key in batch.keys}
     # verl asks for more than it evicted and takes any three of those that are left.
-    assert len(uids) == 3 and not uids & {"f1", "f3"}
+    assert len(uids) == 3
+    assert not uids & {"f1", "f3"}
     assert sum(asked) >= 2
     assert metrics["training/filter_groups/evicted_samples"] == 2
     assert metrics["groups/flat_fraction"] == 0
@@ -190,7 +197,7 @@ def test_every_step_has_its_own_quota_of_replacements(queue: None, mode: str) ->
 
 
 @pytest.mark.parametrize("mode", ["sync", "colocate_async"])
-def test_a_policy_that_knows_one_answer_does_not_refill_for_ever(queue: None, mode: str) -> None:
+def test_a_one_answer_policy_does_not_refill_for_ever(queue: None, mode: str) -> None:
     made = []
 
     def refill(count: int) -> None:
@@ -223,7 +230,8 @@ def test_a_subclass_of_the_sampler_works_in_every_mode(queue: None, mode: str) -
             return batch, metrics | {"patient": 1.0}
 
     buffer = make_buffer(mode, cls=Patient)
-    assert isinstance(buffer, Patient) and isinstance(buffer, ReplayBufferAsync) == (mode != "sync")
+    assert isinstance(buffer, Patient)
+    assert isinstance(buffer, ReplayBufferAsync) == (mode != "sync")
     put("train", "u", [trajectory(LAZY, FAST)])
     batch, metrics = buffer.sample(1, "train", 1)
     assert masks(batch) == {"u_0_0": ([0, 0, 0, 0, 0, 1, 1, 1, 1],) * 2}
@@ -253,13 +261,15 @@ def test_kernels_that_beat_their_task_are_written_down(queue: None, tmp_path: Pa
         ("reference of k3", "code of k3"),
     }
     line = read_kernels(path)[0]  # `verl-kernel best` says where a kernel comes from
-    assert line["sample"] and line["env"] == {} and {"sure_speedup", "reference_mode"} <= line.keys()
+    assert line["sample"]
+    assert line["env"] == {}
+    assert {"sure_speedup", "reference_mode"} <= line.keys()
     resumed = make_buffer(best_kernels=str(path))
     assert sampled(resumed, "k4", 3, 2.5) == [(1, 2, 2.0), (3, 2, 2.5)]
     assert sampled(make_buffer(best_kernels=str(path)), "k5", 1, 1.1) == [(1, 2, 1.1)]
 
 
-def test_a_kernel_that_is_surely_faster_is_written_down_whatever_its_speedup(queue: None, tmp_path: Path) -> None:
+def test_a_surely_faster_kernel_is_written_down(queue: None, tmp_path: Path) -> None:
     path, buffer = tmp_path / "kernels.jsonl", make_buffer(best_kernels=str(tmp_path / "kernels.jsonl"))
     for step, (speedup, low) in enumerate([(3.0, 1.5), (2.5, 2.2), (4.0, 2.0)], 1):
         result = correct(speedup, task_id="relu", speedup_low=low, timing_source="cuda_event")

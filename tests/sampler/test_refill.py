@@ -53,7 +53,8 @@ def test_prompts_whose_last_turns_tie_are_replaced(queue: None, mode: str, sprea
     refill(3)
     buffer = make_buffer(mode, refill, group_filter="refill", group_spread=spread)
     batch, metrics = buffer.sample(1, "train", 3)
-    assert len(prompts(batch.keys)) == 3 and not prompts(batch.keys) & gone
+    assert len(prompts(batch.keys)) == 3
+    assert not prompts(batch.keys) & gone
     assert metrics.get("training/filter_groups/evicted_samples", 0) == len(gone)
     assert metrics["groups/flat_fraction"] == 0
 
@@ -64,7 +65,8 @@ def test_prompts_whose_last_turns_tie_leave_the_batch(queue: None, mode: str) ->
     put("train", "b", SAME_START)
     batch, metrics = make_buffer(mode, group_filter="drop", group_spread="last_turn").sample(1, "train", 2)
     assert prompts(batch.keys) == {"b"}
-    assert metrics["groups/dropped"] == 1 and metrics["groups/flat_fraction"] == 0.5
+    assert metrics["groups/dropped"] == 1
+    assert metrics["groups/flat_fraction"] == 0.5
 
 
 def test_prompts_that_teach_wait_for_the_batch_to_fill(queue: None) -> None:
@@ -95,12 +97,14 @@ def test_prompts_beyond_the_batch_are_kept_for_the_next_step(queue: None) -> Non
     # p0 is flat, and verl asks for two prompts in its place. The oldest go first: one of every step waits for the next.
     submitted = [{"p1", "p2", "p3"}, {"p4", "p5"}, {"p6", "p7"}]
     assert trained[0] < submitted[0]
-    assert submitted[0] - trained[0] < trained[1] and submitted[1] - trained[1] < trained[2]
+    assert submitted[0] - trained[0] < trained[1]
+    assert submitted[1] - trained[1] < trained[2]
     assert len(trained[1] & submitted[1]) == len(trained[2] & submitted[2]) == 1
     assert [found["groups/carried_over"] for found in metrics] == [1, 1, 1]
     assert not any("training/filter_groups/discarded_surplus_samples" in found for found in metrics)
     left = {key for items in (tq.kv_list() or {}).values() for key in items}
-    assert len(prompts(sorted(left))) == 1 and prompts(sorted(left)) < submitted[2]
+    assert len(prompts(sorted(left))) == 1
+    assert prompts(sorted(left)) < submitted[2]
     aggregator = MetricsAggregator()
     aggregator.add_step_metrics(metrics[0], sample_count=4)
     assert aggregator.get_aggregated_metrics()["groups/carried_over"] == 1
@@ -109,13 +113,17 @@ def test_prompts_beyond_the_batch_are_kept_for_the_next_step(queue: None) -> Non
 def test_a_kept_prompt_spares_a_replacement(queue: None) -> None:
     trained, metrics, made = steps(True, {0, 5})
     # p5 is flat, and what the first step left fills its place.
-    assert trained[0] | trained[1] == {"p1", "p2", "p3", "p4"} and trained[2] == {"p6", "p7"}
-    assert len(made) == 8 and [found["groups/carried_over"] for found in metrics] == [1, 0, 0]
+    assert trained[0] | trained[1] == {"p1", "p2", "p3", "p4"}
+    assert trained[2] == {"p6", "p7"}
+    assert len(made) == 8
+    assert [found["groups/carried_over"] for found in metrics] == [1, 0, 0]
 
 
 def test_without_the_switch_they_are_thrown_away(queue: None) -> None:
     trained, metrics, made = steps(False, {0})
-    assert trained[0] < {"p1", "p2", "p3"} and trained[1:] == [{"p4", "p5"}, {"p6", "p7"}] and len(made) == 8
+    assert trained[0] < {"p1", "p2", "p3"}
+    assert trained[1:] == [{"p4", "p5"}, {"p6", "p7"}]
+    assert len(made) == 8
     assert metrics[0]["training/filter_groups/discarded_surplus_samples"] == 1
     assert not any("groups/carried_over" in found for found in metrics)
     assert not [key for items in (tq.kv_list() or {}).values() for key in items]
@@ -127,4 +135,5 @@ def test_validation_carries_nothing_over(queue: None, carry_over: bool) -> None:
     put("val", "b", SAME_START)
     buffer = make_buffer("sync", group_filter="refill", group_carry_over=carry_over, refill_fn=lambda count: None)
     batch, metrics = buffer.sample(1, "val", 2)
-    assert prompts(batch.keys) == {"a", "b"} and "groups/carried_over" not in metrics
+    assert prompts(batch.keys) == {"a", "b"}
+    assert "groups/carried_over" not in metrics

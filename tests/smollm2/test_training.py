@@ -65,7 +65,8 @@ def run(warm: tuple[Path, str]) -> Run:
 def test_the_cold_start_trains_the_pretrained_model(warm: tuple[Path, str]):
     folder, said = warm
     losses = [float(line.partition("train/loss:")[2].split()[0]) for line in said.splitlines() if "train/loss:" in line]
-    assert len(losses) == 2 and all(0 < loss < 2 for loss in losses)
+    assert len(losses) == 2
+    assert all(0 < loss < 2 for loss in losses)
     base, model = (weights.load(folder / name) for name in ("base", "model"))
     assert 1e-5 < weights.drift(base, model) < 1e-2
     tokenizers = [AutoTokenizer.from_pretrained(folder / name) for name in ("base", "model")]

@@ -33,7 +33,7 @@ def seen(mean, half, seeds=5):
     return Effect((mean,) * seeds, Interval(mean, half, seeds), (mean, 0.0), (None, None))
 
 
-def test_arms_are_paired_by_seed_and_seeds_that_one_lacks_are_left_out():
+def test_arms_are_paired_by_seed():
     found = effect([*rows("a", {2: 0.5, 0: 0.4, 1: 0.6}), *rows("b", {0: 0.3, 2: 0.1, 7: 0.9})], ("a", "b"), "correct")
     assert found.differences == pytest.approx((0.1, 0.4))
     assert effect(rows("a", {0: 0.4}), ("a", "b"), "correct") is None
@@ -41,7 +41,8 @@ def test_arms_are_paired_by_seed_and_seeds_that_one_lacks_are_left_out():
 
 def test_an_effect_knows_where_both_arms_began_and_ended():
     found = effect(DATA, ("a", "b"), "correct")
-    assert found.ends == pytest.approx((0.6, 0.3)) and found.starts == (0.25, 0.5)
+    assert found.ends == pytest.approx((0.6, 0.3))
+    assert found.starts == (0.25, 0.5)
     first = [row | {"held_out/correct, first turn": 0.5} for row in DATA]
     assert effect(first, ("a", "b"), "correct, first turn").starts == (0.1, 0.1)
 
@@ -98,14 +99,14 @@ def test_holm_by_hand():
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
-def test_holm_lies_between_a_p_and_bonferronis_and_keeps_the_order(found):
+def test_holm_lies_between_p_and_bonferroni(found):
     for p, more in zip(found, holm(found), strict=True):
         assert p <= more <= min(1.0, len(found) * p) or more == pytest.approx(p)
     pairs = sorted(zip(found, holm(found), strict=True))
     assert all(one[1] <= other[1] for one, other in pairwise(pairs))
 
 
-def test_only_comparisons_that_have_been_run_count_for_the_correction():
+def test_only_run_comparisons_are_corrected_for():
     alone = effect(DATA, ("a", "b"), "correct").p
     assert corrected(DATA, [ONE, OTHER]) == {"pair": alone}
     twin = Comparison("twin", "b against a", ("b", "a"), "correct", -0.1)
@@ -114,7 +115,8 @@ def test_only_comparisons_that_have_been_run_count_for_the_correction():
 
 def test_the_table_names_every_comparison_run_or_not():
     lines = effects_table(DATA, [ONE, OTHER]).splitlines()
-    assert lines[0].startswith("1 of 2 comparisons and 2 of 3 arms have been run.") and "Holm for 1 comp" in lines[0]
+    assert lines[0].startswith("1 of 2 comparisons and 2 of 3 arms have been run.")
+    assert "Holm for 1 comp" in lines[0]
     assert lines[4] == (
         "| a against b | correct | 0.250 → 0.600 | 0.500 → 0.300 | +0.300 | +0.212 to +0.388 | 5 | < 0.001 | +0.10 "
         "| confirmed | larger |"

@@ -9,14 +9,16 @@ from verl_kernel.study.figure import plot_effects
 DATA = [*rows("a", {0: 0.4, 1: 0.6, 2: 0.5}), *rows("b", {0: 0.3, 1: 0.3, 2: 0.3})]
 
 
-def test_an_effect_is_drawn_with_its_seeds_its_interval_and_what_was_expected(tmp_path: Path, monkeypatch):
+def test_an_effect_is_drawn_with_seeds_and_interval(tmp_path: Path, monkeypatch):
     drawn = []
     monkeypatch.setattr(pyplot, "close", drawn.append)
     plot_effects(DATA, [ONE], tmp_path / "effects.png", "r")
     assert (tmp_path / "effects.png").stat().st_size > 1000
     (axis,) = drawn[0].axes
     lines = {line.get_label(): [round(float(x), 3) for x in line.get_xdata()] for line in axis.lines}
-    assert lines["a seed"] == [0.1, 0.3, 0.2] and lines["expected"] == [0.1] and lines["mean"] == [0.2]
+    assert lines["a seed"] == [0.1, 0.3, 0.2]
+    assert lines["expected"] == [0.1]
+    assert lines["mean"] == [0.2]
     assert lines["95 % interval"] == [-0.048, 0.448]
     assert [text.get_text() for text in axis.get_yticklabels()] == ["a against b: correct"]
 

@@ -41,7 +41,8 @@ def test_seeds_are_the_outer_loop(tmp_path: Path):
 def test_a_fingerprint_knows_every_override(tmp_path: Path):
     before = {run.fingerprint for run in read_study(written(tmp_path)).runs()}
     after = {run.fingerprint for run in read_study(written(tmp_path, steps=3)).runs()}
-    assert len(before) == 4 and not before & after
+    assert len(before) == 4
+    assert not before & after
 
 
 @pytest.mark.parametrize(
@@ -95,4 +96,5 @@ def test_every_arm_of_the_recipe_composes_and_is_accepted():
         check_switches(config)
         check_mismatch(config)
         check_algorithm(config.algorithm)
-    assert len(runs) >= 6 and len(read_study(STUDY).seeds) >= 3
+    assert len(runs) >= 6
+    assert len(read_study(STUDY).seeds) >= 3

@@ -66,7 +66,8 @@ def test_collected_rows_hold_the_kept_metrics_of_finished_runs(tmp_path: Path):
     for run in STUDY.runs()[:3]:
         execute(run, tmp_path, trainer())
     rows = collect(STUDY, tmp_path)
-    assert rows == read_rows(tmp_path / "study.jsonl") and len(rows) == 6
+    assert rows == read_rows(tmp_path / "study.jsonl")
+    assert len(rows) == 6
     measured = {key: value for key, value in rows[0].items() if key not in KEYS}
     assert measured == {"arm": "one", "seed": 0, "step": 1, "kernel/correct_rate": 0.1}
     assert {(row["arm"], row["seed"]) for row in rows} == {("one", 0), ("two", 0), ("one", 1)}
@@ -87,7 +88,8 @@ def test_a_run_that_ended_with_a_validation_has_its_figures(tmp_path: Path):
 
     execute(run, tmp_path, train)
     first, last = collect(STUDY, tmp_path)
-    assert "held_out/coverage" not in first and (folder / "validation").is_dir()
+    assert "held_out/coverage" not in first
+    assert (folder / "validation").is_dir()
     assert (last["held_out/coverage"], last["held_out/correct"], last["held_out/decoys"]) == (0.25, 1.0, 0.0)
 
 
@@ -95,7 +97,7 @@ def test_the_estimate_counts_the_chosen_arms_alone(tmp_path: Path):
     assert minutes_left(STUDY, tmp_path, STUDY.runs()[:1]) == 6
 
 
-def test_rows_say_by_what_code_data_and_configuration_they_were_made(tmp_path: Path):
+def test_rows_name_code_data_and_configuration(tmp_path: Path):
     data = tmp_path / "data.parquet"
     data.write_bytes(b"rows")
 
@@ -113,7 +115,8 @@ def test_rows_say_by_what_code_data_and_configuration_they_were_made(tmp_path: P
     assert all(row.keys() >= set(KEYS) for row in rows)
     assert len({row["data"] for row in rows}) == 1
     assert len({row["configuration"] for row in rows}) == 2, "the seeds differ, and nothing else"
-    assert rows[0]["commit"] in origins(rows) and rows[0]["data"] in origins(rows)
+    assert rows[0]["commit"] in origins(rows)
+    assert rows[0]["data"] in origins(rows)
 
 
 def test_a_configuration_that_names_lost_data_is_refused(tmp_path: Path):
@@ -123,7 +126,7 @@ def test_a_configuration_that_names_lost_data_is_refused(tmp_path: Path):
         run_origin(tmp_path)
 
 
-def test_changed_data_change_their_hash_and_a_moved_folder_does_not_change_the_configurations(tmp_path: Path):
+def test_changed_data_change_their_hash(tmp_path: Path):
     found = []
     for name, content in (("a", b"1"), ("b", b"1"), ("c", b"2")):
         folder = tmp_path / name
@@ -133,11 +136,12 @@ def test_changed_data_change_their_hash_and_a_moved_folder_does_not_change_the_c
             f"dir: {folder}/x\nd: {tmp_path}\ndata: {{train_files: '${{d}}/data', val_files: null}}"
         )
         found.append(run_origin(folder))
-    assert found[0] == found[1] and found[0]["data"] != found[2]["data"]
+    assert found[0] == found[1]
+    assert found[0]["data"] != found[2]["data"]
     assert found[0]["configuration"] == found[2]["configuration"]
 
 
-def test_a_checkout_is_named_by_its_commit_and_anything_else_by_the_version(tmp_path: Path):
+def test_a_checkout_is_named_by_its_commit(tmp_path: Path):
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
     assert code_origin(tmp_path)["commit"].startswith("version ")
     (tmp_path / "file").write_text("1")
@@ -151,4 +155,5 @@ def test_a_checkout_is_named_by_its_commit_and_anything_else_by_the_version(tmp_
 
 def test_rows_from_before_are_read_and_name_no_origin(tmp_path: Path):
     rows = read_rows(Path(__file__).parents[2] / "recipes" / "cpu_study" / "data" / "study.jsonl")
-    assert origins(rows) == "" and not set(KEYS) & rows[0].keys()
+    assert origins(rows) == ""
+    assert not set(KEYS) & rows[0].keys()

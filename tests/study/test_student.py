@@ -28,4 +28,6 @@ def test_tails_are_the_integral_of_the_density(freedom, t):
 
 def test_p_of_values():
     assert p_value([1.0, 2.0, 3.0]) == pytest.approx(both_tails(2.0 * math.sqrt(3), 2))
-    assert p_value([0.3]) == 1.0 and p_value([0.0, 0.0]) == 1.0 and p_value([0.1, 0.1]) == 0.0
+    assert p_value([0.3]) == 1.0
+    assert p_value([0.0, 0.0]) == 1.0
+    assert p_value([0.1, 0.1]) == 0.0

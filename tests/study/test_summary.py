@@ -32,7 +32,8 @@ def test_an_interval_is_students():
 
 
 def test_the_last_turn_is_the_highest_that_metrics_name():
-    assert last_turn(ROWS[0]) == 2 and last_turn({"kernel/turn_10/correct_rate": 0.1, "kernel/turn_9/x": 1}) == 10
+    assert last_turn(ROWS[0]) == 2
+    assert last_turn({"kernel/turn_10/correct_rate": 0.1, "kernel/turn_9/x": 1}) == 10
     assert last_turn({"kernel/turns/mean": 2.0}) == 0
 
 
@@ -40,7 +41,8 @@ def test_ends_average_five_steps_of_each_seed():
     first, last, gain = ends(ROWS, "a", "correct")
     assert (first.mean, last.mean, gain.mean) == pytest.approx((0.15, 0.7, 0.55))
     assert gain.half == pytest.approx(12.7062 * 0.15, rel=1e-4)
-    assert ends(ROWS, "c", "correct") is None and ends(ROWS, "b", "time coverage") is None
+    assert ends(ROWS, "c", "correct") is None
+    assert ends(ROWS, "b", "time coverage") is None
 
 
 def test_a_curve_joins_the_seeds_of_a_step():

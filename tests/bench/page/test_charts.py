@@ -20,10 +20,13 @@ def test_lines_go_through_the_figures_of_each_turn():
     last, best = correct.lines
     assert [dot.text.partition(" (")[0] for dot in last.dots] == ["last turn: 50%"] * 2
     assert [dot.text.partition(" (")[0] for dot in best.dots] == ["best of history: 50%", "best of history: 100%"]
-    assert best.dots[1].y == TOP and (best.dots[0].x, best.dots[1].x) == (LEFT, WIDTH - RIGHT)
+    assert best.dots[1].y == TOP
+    assert (best.dots[0].x, best.dots[1].x) == (LEFT, WIDTH - RIGHT)
     middle = (TOP + HEIGHT - BOTTOM) / 2
-    assert best.dots[0].y == pytest.approx(middle) and best.path == f"{LEFT:g},{middle:g} {WIDTH - RIGHT:g},{TOP:g}"
-    assert len(best.band.split()) == 4 and correct.band == fast.band == "band: 95 % interval over tasks"
+    assert best.dots[0].y == pytest.approx(middle)
+    assert best.path == f"{LEFT:g},{middle:g} {WIDTH - RIGHT:g},{TOP:g}"
+    assert len(best.band.split()) == 4
+    assert correct.band == fast.band == "band: 95 % interval over tasks"
     assert [dot.text.partition(" (")[0] for dot in fast.lines[1].dots] == ["best of history: 50%"] * 2
 
 
@@ -34,7 +37,8 @@ def test_the_axis_ends_above_every_interval():
         for one in (answer(f"t{n}"), right(f"t{n}", turn=2) if n == 0 else answer(f"t{n}", turn=2))
     ]
     (correct, _) = charts(scored(*turns))
-    assert correct.y_marks[-1].text in ("20%", "40%") and min(dot.y for dot in correct.lines[0].dots) > TOP
+    assert correct.y_marks[-1].text in ("20%", "40%")
+    assert min(dot.y for dot in correct.lines[0].dots) > TOP
 
 
 def test_tokens_have_a_curve_where_all_are_known():
@@ -43,11 +47,12 @@ def test_tokens_have_a_curve_where_all_are_known():
         right("t1", turn=2, prompt_tokens=300, completion_tokens=20),
     ]
     *_, tokens = charts(scored(*turns))
-    assert tokens.title == "fast@1.2, over tokens" and [mark.text for mark in tokens.x_marks] == [
+    assert tokens.title == "fast@1.2, over tokens"
+    assert [mark.text for mark in tokens.x_marks] == [
         "0",
         "200",
         "400",
-    ]  # round numbers, where the line ends at 440
+    ]
     assert tokens.lines[0].band == tokens.band == ""  # one task has no interval
     assert len(charts(scored(turns[0], right("t1", turn=2)))) == 2
 
@@ -55,7 +60,8 @@ def test_tokens_have_a_curve_where_all_are_known():
 def test_of_two_equal_lines_the_upper_one_is_dashed():
     correct, _ = charts(scored(right("t1"), right("t1", turn=2), right("t2"), right("t2", turn=2)))
     below, above = correct.drawn
-    assert below.path == above.path and (below.kind, above.kind) == ("line", "dashed")
+    assert below.path == above.path
+    assert (below.kind, above.kind) == ("line", "dashed")
     assert (below.name, above.name) == ("best of history", "last turn")
 
 

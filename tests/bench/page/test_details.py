@@ -32,7 +32,8 @@ def test_samples_hold_their_turns_in_order():
 def test_an_answer_is_called_best_only_where_it_is_right():
     assert details(answer(), right(turn=2))["best"] == (0, 2)
     wrong = details(answer(), answer(turn=2))
-    assert wrong["chosen"] is not None and wrong["best"] is None
+    assert wrong["chosen"] is not None
+    assert wrong["best"] is None
 
 
 def test_the_reference_comes_with_the_task():
@@ -46,15 +47,18 @@ def test_the_reference_comes_with_the_task():
 def test_a_kernel_comes_with_its_lines_and_what_is_said_there():
     finding = MemoryFinding(kind="uninitialised_read", kernel="f", line=2, message="it reads what nobody wrote")
     found = turn(answer(code="a = 1\nb = 2", status=EvalStatus.UNSAFE, memory_findings=(finding,)))
-    assert found["code"] == ["a = 1", "b = 2"] and (found["status"], found["group"]) == ("unsafe", "wrong")
+    assert found["code"] == ["a = 1", "b = 2"]
+    assert (found["status"], found["group"]) == ("unsafe", "wrong")
     assert [(one["line"], one["kind"]) for one in found["remarks"]] == [(2, "memory")]
 
 
 def test_long_texts_are_cut_and_say_so():
     code = "x = 1\n" * (CODE_LIMIT // 6) + "y = 2222222222"
     found = turn(answer(code=code, completion="z" * 3000), limit=1200)
-    assert found["code_cut"] == len(code) - CODE_LIMIT and "".join(found["code"]) in code.replace("\n", "")
-    assert found["completion_cut"] == 1800 and "1,800 characters left out" in found["completion"]
+    assert found["code_cut"] == len(code) - CODE_LIMIT
+    assert "".join(found["code"]) in code.replace("\n", "")
+    assert found["completion_cut"] == 1800
+    assert "1,800 characters left out" in found["completion"]
 
 
 @pytest.mark.parametrize(("answers", "limit"), [(0, 16_000), (2_000, 16_000), (8_000, 4_000), (10**6, 1_000)])
@@ -73,7 +77,8 @@ def test_times_and_profile_are_those_of_the_answer():
     assert [(one["name"], one["text"]) for one in found["times"]] == [("reference", "15 µs"), ("kernel", "10 µs")]
     assert found["times"][1]["range"] == "9.5 µs to 10.5 µs, 100 calls"
     assert [one["name"] for one in found["profile"] if one["own"]] == ["fused"]
-    assert found["profile"][-1]["name"] == "4 others" and found["profile"][-1]["share"] == pytest.approx(0.1)
+    assert found["profile"][-1]["name"] == "4 others"
+    assert found["profile"][-1]["share"] == pytest.approx(0.1)
     assert sum(one["share"] for one in found["profile"]) == pytest.approx(1.0)
 
 
@@ -102,8 +107,11 @@ def test_the_reason_says_what_is_known():
 
 def test_facts_are_those_that_are_known():
     facts = dict(turn(right(speedup=1.5, time_coverage=0.925, prompt_tokens=1234, shown=(1,)))["facts"])
-    assert facts["coverage"] == "92% of device time in its own kernels" and facts["tokens"] == "1,234 in"
-    assert facts["prompt shows"] == "turn 1" and facts["speedup"] == "1.50x" and "trials" not in facts
+    assert facts["coverage"] == "92% of device time in its own kernels"
+    assert facts["tokens"] == "1,234 in"
+    assert facts["prompt shows"] == "turn 1"
+    assert facts["speedup"] == "1.50x"
+    assert "trials" not in facts
 
 
 def test_a_measured_speedup_says_what_is_sure():

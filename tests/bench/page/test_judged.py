@@ -43,4 +43,5 @@ def test_a_remark_stands_at_the_line_that_is_at_fault(verdicts, fault):
     code, status, kind, line = FAULTS[fault]
     assert verdicts[fault].status is status, verdicts[fault].error
     found = [one for one in remarks(verdicts[fault], code) if one.kind == kind]
-    assert len(found) == 1 and source_lines(code)[found[0].line - 1].strip().startswith(line), found
+    assert len(found) == 1, found
+    assert source_lines(code)[found[0].line - 1].strip().startswith(line), found

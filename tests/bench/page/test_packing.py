@@ -27,6 +27,8 @@ def test_a_cut_text_keeps_both_ends_and_says_how_much_is_gone(text, limit):
     assert left_out == max(0, len(text) - limit)
     if left_out:
         head, _, tail = shown.partition(f"\n[... {left_out:,} characters left out ...]\n")
-        assert len(head) + len(tail) == limit and text.startswith(head) and text.endswith(tail)
+        assert len(head) + len(tail) == limit
+        assert text.startswith(head)
+        assert text.endswith(tail)
     else:
         assert shown == text

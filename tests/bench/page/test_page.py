@@ -64,14 +64,15 @@ def test_what_models_and_endpoints_wrote_is_text(tmp_path):
     assert (task["task"], shown["completion"], shown["code"]) == (HOSTILE, HOSTILE, [HOSTILE])
 
 
-def test_the_policy_lets_run_what_the_page_brings_and_load_nothing(tmp_path):
+def test_the_policy_allows_the_pages_own_scripts_only(tmp_path):
     elements = page(tmp_path, [right()])
     (policy,) = [a["content"] for tag, a in elements.found if a.get("http-equiv") == "Content-Security-Policy"]
     for tag in OWN:
         (text,) = [text for name, attributes, text in elements.raw if name == tag and not attributes]
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         assert f"{tag}-src 'sha256-{digest}'" in policy
-    assert policy.startswith("default-src 'none'") and "unsafe" not in policy
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
     addresses = [value for _, a in elements.found for name, value in a.items() if name in ("src", "href")]
     assert addresses == ["#task=0"]
 
@@ -81,14 +82,16 @@ def test_a_row_for_each_task_and_a_pack_for_each_row(tmp_path):
     tasks = [SuiteTask(task_id=name, task_hash="h") for name in ("t1", "t2")]
     (folder / "tasks.jsonl").write_text("".join(one.model_dump_json() + "\n" for one in tasks))
     elements = Elements(write_page(folder).read_text(encoding="utf-8"))
-    assert "1.75x" in elements.text and "simulated: a model of a GPU" in elements.text
+    assert "1.75x" in elements.text
+    assert "simulated: a model of a GPU" in elements.text
     assert [len(pack["samples"]) for pack in packs(elements)] == [0, 1]
     assert [a["href"] for tag, a in elements.found if tag == "a"] == ["#task=0", "#task=1"]
 
 
 def test_a_run_without_an_answer_has_a_page(tmp_path):
     text = page(tmp_path, [], header(3)).text
-    assert "unanswered task 3" in text and "none: no kernel was timed" in text
+    assert "unanswered task 3" in text
+    assert "none: no kernel was timed" in text
 
 
 def test_names_that_are_no_unicode_can_be_written(tmp_path):
@@ -114,7 +117,8 @@ def test_an_older_page_outlives_a_full_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "write_text", half)
     with pytest.raises(OSError, match="No space left"):
         write_page(tmp_path)
-    assert path.read_text() == older and not list(tmp_path.glob("*.part"))
+    assert path.read_text() == older
+    assert not list(tmp_path.glob("*.part"))
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
@@ -126,5 +130,6 @@ def test_the_page_of_a_thousand_answers_is_small(tmp_path):
     turns = generated(tasks=50, samples=4, turns=5)
     path = write_page(write_run(tmp_path, turns, header(50, samples=4, turns=5)))
     raw = (tmp_path / "turns.jsonl").stat().st_size
-    assert len(turns) == 1000 and raw > 4e6
+    assert len(turns) == 1000
+    assert raw > 4e6
     assert path.stat().st_size < 5e6

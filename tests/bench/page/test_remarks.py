@@ -33,13 +33,13 @@ def test_a_message_of_the_gate_stands_at_the_line_it_names():
 
 
 @pytest.mark.parametrize("where", ["in kernel f", "in f, compiled for sm_90"])
-def test_a_message_that_names_a_kernel_stands_at_its_line_without_the_place(where):
+def test_a_message_about_a_kernel_stands_at_its_line(where):
     assert remarks(failed(f"line 6, {where}: no room: `tl.store(x)`"), CODE) == [
         Remark(6, "error", "ValueError: no room: `tl.store(x)`")
     ]
 
 
-def test_an_error_stands_at_the_innermost_frame_and_its_callers_are_marked():
+def test_an_error_stands_at_its_innermost_frame():
     found = remarks(failed("no such thing", "line 9, in host: f[(1,)](1)\nline 5, in f: tl.load(x)"), CODE)
     assert found == [Remark(5, "error", "ValueError: no such thing"), Remark(9, "caller", "on the way to the error")]
 
@@ -61,7 +61,7 @@ def test_a_compilers_message_counts_from_the_kernels_def():
     ]
 
 
-def test_a_compilers_message_about_a_kernel_of_two_definitions_stands_nowhere():
+def test_a_message_about_a_twice_defined_kernel_has_no_line():
     message = "at 2:4:\ndef f(x):\n    tl.load(x)\n    ^\nno"
     assert remarks(failed(message), CODE + CODE) == []
 
@@ -72,7 +72,7 @@ def test_an_error_of_syntax_stands_at_the_line_behind_it():
     ]
 
 
-def test_a_line_just_past_the_end_is_the_last_one_and_others_are_nowhere():
+def test_a_line_just_past_the_end_is_the_last_one():
     assert [one.line for one in remarks(failed("line 3: unexpected end"), "a\nb")] == [2]
     assert [one.line for one in remarks(failed("line 5: unexpected end"), "a\nb\n\n")] == [2]
     assert remarks(failed("line 4: what"), "a\nb") == remarks(failed("line 0: what"), "a\nb") == []

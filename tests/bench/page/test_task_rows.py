@@ -29,4 +29,6 @@ def test_a_task_without_an_answer_has_a_row():
 
 def test_times_of_a_wrong_kernel_are_not_those_of_the_task():
     row, _ = task_rows(ASKED, [right(correctness=False, status=EvalStatus.INCORRECT)])
-    assert row.kernel_ms is None and row.reference_ms == 0.015 and row.right == 0
+    assert row.kernel_ms is None
+    assert row.reference_ms == 0.015
+    assert row.right == 0

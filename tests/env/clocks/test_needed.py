@@ -106,7 +106,7 @@ class ModelNew(nn.Module):
 
 
 @pytest.mark.processes
-def test_a_program_that_leaves_out_what_is_idle_is_not_paid_for_it():
+def test_leaving_out_idle_work_is_not_paid():
     with Judge(GymOptions(device="cpu", static_check="coverage", compile_for="sm_90"), seed=1) as judge:
         result = judge.evaluate(Task(REFERENCE), LAZY)
     assert (result.status, result.speedup < 2.5) == ("ok", True), (result.speedup, result.task_flags, result.error)

@@ -23,7 +23,7 @@ RESULT = EvalResult(
 TIMES = {"kernel_ms", "reference_ms", "speedup", "speedup_low", "env"}
 
 
-def test_the_median_speedup_is_the_true_one_and_its_lower_end_is_mostly_below_it():
+def test_the_median_speedup_is_the_true_one():
     found = [with_noise(RESULT, 0.4, Random(seed)) for seed in range(400)]
     assert median(one.speedup for one in found) == pytest.approx(2.0, rel=0.05)
     assert sum(one.speedup_low <= 2.0 for one in found) > 0.95 * len(found)
@@ -32,7 +32,8 @@ def test_the_median_speedup_is_the_true_one_and_its_lower_end_is_mostly_below_it
 
 def test_nothing_else_changes_and_what_has_no_time_stays():
     noisy = with_noise(RESULT, 0.4, Random(0))
-    assert noisy.model_dump(exclude=TIMES) == RESULT.model_dump(exclude=TIMES) and noisy.env == {"timing_noise": 0.4}
+    assert noisy.model_dump(exclude=TIMES) == RESULT.model_dump(exclude=TIMES)
+    assert noisy.env == {"timing_noise": 0.4}
     assert EvalResult.model_validate_json(noisy.model_dump_json()) == noisy
     unpriced = RESULT.model_copy(update={"speedup": None, "speedup_low": None})
     assert with_noise(unpriced, 0.4, Random(0)) is unpriced
@@ -44,5 +45,7 @@ def test_training_is_timed_with_noise_and_validation_without(tmp_path):
     with Judge(options) as judge:
         noisy, again = (judge.judge(EvalRequest(TASK, HONEST)) for _ in range(2))
         exact = judge.judge(EvalRequest(TASK, HONEST, validate=True))
-    assert options.judges_validation_apart and exact.speedup_low == exact.speedup
-    assert len({noisy.speedup, again.speedup, exact.speedup}) == 3 and noisy.speedup_low < noisy.speedup
+    assert options.judges_validation_apart
+    assert exact.speedup_low == exact.speedup
+    assert len({noisy.speedup, again.speedup, exact.speedup}) == 3
+    assert noisy.speedup_low < noisy.speedup

@@ -30,18 +30,21 @@ def launch(stored, computed, name="mine", size=6):
 def test_only_the_candidates_own_kernels_count():
     seen = profile(OWN, FOREIGN, OP, OP)
     assert (seen.num_custom_kernels, seen.num_total_kernels) == (1, 4)
-    assert seen.number_coverage == 0.25 and seen.time_coverage == 6 / 16
+    assert seen.number_coverage == 0.25
+    assert seen.time_coverage == 6 / 16
     assert seen.fallback_ops == {"aten::add.Tensor": 2}
 
 
 def test_an_op_named_like_a_kernel_is_still_an_op():
     seen = profile(TraceEvent("op", "mine", bytes=1, source=""), FOREIGN)
-    assert seen.num_custom_kernels == 0 and seen.time_coverage == 0.0
+    assert seen.num_custom_kernels == 0
+    assert seen.time_coverage == 0.0
 
 
 def test_a_launch_that_raised_is_not_work_done():
     seen = profile(FAILED, OP)
-    assert seen.num_custom_kernels == 0 and seen.num_total_kernels == 2
+    assert seen.num_custom_kernels == 0
+    assert seen.num_total_kernels == 2
 
 
 def test_launches_are_grouped_by_kernel_and_grid():
@@ -64,7 +67,8 @@ def test_nothing_ran():
 @given(st.lists(st.sampled_from([OWN, FOREIGN, FAILED, OP]), min_size=1))
 def test_coverage_is_a_share(events):
     seen = profile(*events)
-    assert 0 <= seen.time_coverage <= 1 and 0 <= seen.number_coverage <= 1
+    assert 0 <= seen.time_coverage <= 1
+    assert 0 <= seen.number_coverage <= 1
     assert (seen.number_coverage == 1) == all(event is OWN for event in events)
     assert seen.time_coverage == pytest.approx(
         sum(event.bytes for event in events if event is OWN) / sum(event.bytes for event in events)
@@ -73,13 +77,16 @@ def test_coverage_is_a_share(events):
 
 def test_what_is_moved_counts_on_neither_side():
     seen = profile(launch(8, 0), launch(8, 8), OP, OP)
-    assert seen.number_coverage == 1 / 3 and seen.time_coverage == 6 / 14
-    assert seen.num_custom_kernels == 2 and seen.num_total_kernels == 4
+    assert seen.number_coverage == 1 / 3
+    assert seen.time_coverage == 6 / 14
+    assert seen.num_custom_kernels == 2
+    assert seen.num_total_kernels == 4
 
 
 def test_a_launch_counts_as_far_as_it_computes():
     seen = profile(launch(8, 2), OP)
-    assert seen.number_coverage == 0.25 / 1.25 and seen.time_coverage == pytest.approx(1.5 / (6 - 4.5 + 4))
+    assert seen.number_coverage == 0.25 / 1.25
+    assert seen.time_coverage == pytest.approx(1.5 / (6 - 4.5 + 4))
 
 
 def test_moving_alone_covers_nothing_unless_it_is_the_task():
@@ -88,9 +95,10 @@ def test_moving_alone_covers_nothing_unless_it_is_the_task():
     assert profile(launch(8, 0), OP, moves_count=True).time_coverage == 0.6
 
 
-def test_a_launch_that_makes_no_difference_costs_and_covers_nothing():
+def test_a_launch_without_effect_costs_and_covers_nothing():
     seen = profile(launch(8, 8), launch(8, 8, "junk"), OP, idle={1})
-    assert seen.number_coverage == 1 / 3 and seen.time_coverage == 6 / 16
+    assert seen.number_coverage == 1 / 3
+    assert seen.time_coverage == 6 / 16
 
 
 def test_a_launch_that_stores_nothing_covers_nothing():
@@ -104,9 +112,10 @@ def test_the_latest_forward_knows_best():
     assert own_work(first, "candidate.py", other, (), False).covered == (1.0, 0.0)
 
 
-def test_a_forward_with_an_op_without_a_price_has_no_time_coverage():
+def test_an_unpriced_op_leaves_no_time_coverage():
     seen = profile(launch(8, 8), TraceEvent("op", "aten::_fft_r2c", bytes=4, priced=False))
-    assert seen.time_coverage is None and seen.number_coverage == 0.5
+    assert seen.time_coverage is None
+    assert seen.number_coverage == 0.5
 
 
 @pytest.mark.parametrize(

@@ -34,31 +34,38 @@ def session_of(traces, reference, blocks_per_sm=None):
 def test_an_op_without_a_price_leaves_times_unknown():
     known, unknown = TraceEvent("op", "aten::add", bytes=8), TraceEvent("op", "aten::_fft_r2c", priced=False)
     ours = SimulatedClock("h100").measure(session_of([[known], [known, unknown]], [known]))
-    assert ours.kernel_ms is None and ours.speedup is None and ours.reference_ms.n == 1
+    assert ours.kernel_ms is None
+    assert ours.speedup is None
+    assert ours.reference_ms.n == 1
     assert ours.unpriced == ("aten::_fft_r2c",)
     theirs = SimulatedClock("h100").measure(session_of([[known]], [unknown]))
-    assert theirs.reference_ms is None and theirs.speedup is None and theirs.kernel_ms.n == 1
+    assert theirs.reference_ms is None
+    assert theirs.speedup is None
+    assert theirs.kernel_ms.n == 1
     both = SimulatedClock("h100").measure(session_of([[known]], [known]))
-    assert both.speedup == 1.0 and both.unpriced == ()
+    assert both.speedup == 1.0
+    assert both.unpriced == ()
 
 
 @pytest.mark.parametrize("sizes", [[7], [5, 2], [9, 1, 4], [3, 8, 1, 6], [2, 9, 4, 7, 5], [6, 1, 5, 2, 4, 3]])
-def test_the_profile_is_that_of_the_median_trial_the_faster_one_of_two(sizes):
+def test_the_profile_is_that_of_the_median_trial(sizes):
     traces = [[TraceEvent("op", f"size {size}", bytes=size * 10**9)] for size in sizes]
     session = session_of(traces, traces[0])
     measured = SimulatedClock("h100").measure(session)
     assert measured.profile.fallback_ops == {f"size {sorted(sizes)[(len(sizes) - 1) // 2]}": 1}
-    assert measured.kernel_ms.n == len(sizes) and measured.reference_ms.median == time_ms(traces[0], H100)
+    assert measured.kernel_ms.n == len(sizes)
+    assert measured.reference_ms.median == time_ms(traces[0], H100)
 
 
-def test_a_kernel_of_which_few_blocks_fit_takes_longer_and_nobody_else_does():
+def test_a_kernel_with_few_resident_blocks_takes_longer():
     steps = (Step(10**9, blocks=132 * 64, warps=4, in_flight=512, block_ns=1000),)
     traces = [[TraceEvent("launch", name, (132 * 64, 1, 1), bytes=10**9, steps=steps)] for name in ("k", "other")]
     clock = SimulatedClock("h100")
     for name, slower in (("k", True), ("unknown", False)):
         free, full = (clock.measure(session_of(traces[:1], traces[1], known)) for known in ({}, {name: 1}))
         assert (full.kernel_ms.median > 2 * free.kernel_ms.median) is slower
-        assert full.kernel_ms.median >= free.kernel_ms.median and full.reference_ms == free.reference_ms
+        assert full.kernel_ms.median >= free.kernel_ms.median
+        assert full.reference_ms == free.reference_ms
 
 
 @given(st.lists(events, min_size=1, max_size=20))
@@ -87,7 +94,9 @@ GOOD = TraceEvent("launch", "k", (1, 2, 3), 4, 5, source="f", steps=(STEP, Step(
 
 def test_steps_survive_json():
     (event,) = load_events(json.loads(json.dumps([GOOD])))
-    assert event.steps == (STEP, Step()) and event.recent == ((8, 9),) and event.to_json() == GOOD
+    assert event.steps == (STEP, Step())
+    assert event.recent == ((8, 9),)
+    assert event.to_json() == GOOD
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_it_comes_back_after_a_failure():
 
 
 @pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="torch has no such switches before 2.9")
-def test_the_newer_switches_are_set_one_by_one_and_onednn_stays_exact():
+def test_newer_switches_are_set_one_by_one():
     torch.backends.cudnn.conv.fp32_precision, torch.backends.cudnn.rnn.fp32_precision = "ieee", "tf32"
     torch.backends.mkldnn.matmul.fp32_precision = "bf16"
     cuda, cudnn, onednn = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn
@@ -92,7 +92,7 @@ def reference(forward: str, start: str = "pass") -> Reference:
 
 @pytest.mark.parametrize("switch", ["torch.backends.cuda.matmul.allow_tf32", "torch.backends.cudnn.allow_tf32"])
 @pytest.mark.parametrize("start", ["pass", CHOOSES])
-def test_expected_outputs_are_exact_whatever_the_process_and_the_program_choose(switch, start):
+def test_expected_outputs_are_exact_in_any_process(switch, start):
     """A program that rounds where its library would; convolutions of cuDNN do unless they are told not to."""
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True

@@ -31,15 +31,16 @@ def convolved_by_fourier(x, kernel):
     return torch.fft.irfft(torch.fft.rfft(x, size) * torch.fft.rfft(kernel, size), size)[:, : x.shape[-1]]
 
 
-def test_at_a_far_offset_a_variance_in_one_pass_is_refused_though_the_reference_is_steady():
+def test_a_one_pass_variance_misses_at_a_far_offset():
     noise = torch.randn(64, 1000, generator=torch.Generator().manual_seed(0))
     near, far = noise + 8, noise + 64
     assert agrees(normed(near), normed_in_one_pass(near))
-    assert agrees(normed(far), normed(jittered([far])[0])) and agrees(normed(far.double()).float(), normed(far))
+    assert agrees(normed(far), normed(jittered([far])[0]))
+    assert agrees(normed(far.double()).float(), normed(far))
     assert not agrees(normed(far), normed_in_one_pass(far))
 
 
-def test_beside_huge_elements_a_fourier_transform_is_refused_though_float64_confirms_the_reference():
+def test_a_fourier_transform_misses_beside_huge_elements():
     generator = torch.Generator().manual_seed(1)
     x, kernel = torch.randn(16, 512, generator=generator), torch.randn(64, generator=generator)
     assert agrees(convolved(x, kernel), convolved_by_fourier(x, kernel))

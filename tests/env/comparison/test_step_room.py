@@ -37,7 +37,8 @@ def moved(x, by=3e-7):
 def test_a_quotients_last_digit_may_decide_a_step(kind):
     x = numbers()
     expected, actual = quantised(x, kind), quantised(moved(x), kind)
-    assert not compare(expected, actual).ok and compare(expected, actual, room=room_of(quantised, x)).ok
+    assert not compare(expected, actual).ok
+    assert compare(expected, actual, room=room_of(quantised, x)).ok
 
 
 @pytest.mark.parametrize("kind", [torch.int8, torch.float32])
@@ -77,7 +78,7 @@ def test_few_elements_are_at_most_one_in_128(bad, few):
 
 
 @pytest.mark.parametrize("outputs", [[None], [[torch.zeros(3)]]])
-def test_a_reference_that_fails_or_changes_its_form_gives_no_room(outputs):
+def test_a_failing_reference_gives_no_room(outputs):
     assert step_rooms([torch.zeros(4)], outputs) is None
 
 
@@ -106,6 +107,5 @@ def test_a_reference_knows_its_steps():
     (room,) = reference.step_room(trial, nullcontext)
     x = moved(trial.inputs.tensors[0])
     actual = torch.clamp(torch.round(x / (x.abs().amax(-1, keepdim=True) / 127)), -127, 127).to(torch.int8)
-    assert (
-        not compare(trial.expected.tensors[0], actual).ok and compare(trial.expected.tensors[0], actual, room=room).ok
-    )
+    assert not compare(trial.expected.tensors[0], actual).ok
+    assert compare(trial.expected.tensors[0], actual, room=room).ok

@@ -39,7 +39,8 @@ def test_rounding_gives_the_neighbours_that_ten_bits_have(values):
 def test_what_is_no_normal_number_keeps_its_kind():
     tensor = torch.tensor(ODD)
     for added in (0, 0x1000, 0x1FFF):
-        assert torch.equal(rounded(tensor, added)[:4], tensor[:4]) and rounded(tensor, added)[4].isnan()
+        assert torch.equal(rounded(tensor, added)[:4], tensor[:4])
+        assert rounded(tensor, added)[4].isnan()
         assert 0 <= rounded(tensor, added)[5] <= 2.0**-135
     assert rounded(torch.tensor(ODD[-1])).isfinite()
 
@@ -55,9 +56,11 @@ def test_random_directions_are_those_of_their_seed_and_even():
         return out[0]
 
     first = run(1)
-    assert torch.equal(first, run(1)) and not torch.equal(first, run(2))
+    assert torch.equal(first, run(1))
+    assert not torch.equal(first, run(2))
     ups = (first == rounded(x, 0x1FFF)).sum()
-    assert ((first == rounded(x)) | (first == rounded(x, 0x1FFF))).all() and 400 < ups < 600
+    assert ((first == rounded(x)) | (first == rounded(x, 0x1FFF))).all()
+    assert 400 < ups < 600
 
 
 def randn(*shape):
@@ -101,7 +104,8 @@ def test_factors_of_products_are_rounded_and_summands_are_not(name, inference):
     exact = function(*kept, *map(rounded, operands[-2:]))
     with torch.inference_mode() if inference else torch.no_grad(), Rounding(None):
         found = function(*operands)
-    assert torch.equal(found, exact) and not torch.equal(found, function(*operands))
+    assert torch.equal(found, exact)
+    assert not torch.equal(found, function(*operands))
 
 
 UNTOUCHED = {
@@ -161,7 +165,8 @@ def test_products_inside_of_layers_are_found(name):
         state = switches()
         with rounded_products(events, None) as rounding:
             moved = tensors(layer(*inputs))
-        assert rounding.was_used and switches() == state
+        assert rounding.was_used
+        assert switches() == state
     assert len(exact) == len(moved)
     for one, other in zip(exact, moved, strict=True):
         share = float((one - other).norm() / one.norm())

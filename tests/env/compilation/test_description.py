@@ -20,10 +20,11 @@ KERNEL = Function("k", 6, False, {"x": "*fp32"}, {}, {}, {"helper": {"function":
 LAUNCH = Launch(1, [{"tensor": {"dtype": "float32", "aligned": True}}], {}, {"num_warps": 4})
 
 
-def test_a_unit_holds_what_its_launch_reaches_with_numbers_of_its_own():
+def test_a_unit_numbers_what_its_launch_reaches():
     other = replace(KERNEL, name="unused", uses={})
     unit = Description([HELPER, KERNEL, other], [LAUNCH]).unit(LAUNCH)
-    assert [function.name for function in unit.functions] == ["k", "helper"] and unit.launch.function == 0
+    assert [function.name for function in unit.functions] == ["k", "helper"]
+    assert unit.launch.function == 0
     assert unit.functions[0].uses == {"helper": {"function": 1}, "function": 7}
 
 

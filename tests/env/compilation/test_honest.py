@@ -31,10 +31,13 @@ def judge() -> Iterator[Judge]:
 @pytest.mark.parametrize("case", CONTROLS, ids=lambda case: case.name)
 def test_controls_compile(case, judge):
     result = judge.evaluate(Task(TASKS[case.task], task_id=case.task), case.source)
-    assert result.status is EvalStatus.OK and result.compiled_for == "sm_90", result.error
+    assert result.status is EvalStatus.OK, result.error
+    assert result.compiled_for == "sm_90", result.error
     assert {kernel.name for kernel in result.compiled_kernels} >= {launch.name for launch in result.launches}
     for kernel in result.compiled_kernels:
-        assert 0 < kernel.registers <= 255 and kernel.spills == 0 and 1 <= kernel.blocks_per_sm <= 32, kernel
+        assert 0 < kernel.registers <= 255, kernel
+        assert kernel.spills == 0, kernel
+        assert 1 <= kernel.blocks_per_sm <= 32, kernel
 
 
 @pytest.mark.parametrize(("family", "chain"), CHAINS)
@@ -44,4 +47,5 @@ def test_kernels_of_the_quickstart_compile(family, chain, judge):
     for variant in variants(program, Random(0)):
         if variant.kind in CORRECT:
             result = judge.evaluate(task, variant.source)
-            assert result.status is EvalStatus.OK and result.compiled_kernels, (variant.flaw, result.error)
+            assert result.status is EvalStatus.OK, (variant.flaw, result.error)
+            assert result.compiled_kernels, (variant.flaw, result.error)

@@ -33,7 +33,8 @@ def test_blocks_per_multiprocessor(warps, registers, shared, target, blocks):
 
 def test_unknown_registers_leave_the_number_unknown():
     kernel = Resources(4, 0, None, None)
-    assert blocks_per_sm(kernel, H100) is None and misfit(kernel, H100) is None
+    assert blocks_per_sm(kernel, H100) is None
+    assert misfit(kernel, H100) is None
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,8 @@ def test_what_compiles_and_cannot_be_launched(kernel, words):
 def test_grids_have_a_largest_size_along_each_axis():
     assert wrong_grid((2**31 - 1, 65535, 65535)) is None
     assert "65536 programs along y" in wrong_grid((1, 65536, 1))
-    assert "along z" in wrong_grid((1, 1, 65536)) and "along x" in wrong_grid((2**31, 1, 1))
+    assert "along z" in wrong_grid((1, 1, 65536))
+    assert "along x" in wrong_grid((2**31, 1, 1))
 
 
 def test_every_target_can_be_asked_for():

@@ -34,7 +34,7 @@ def test_every_forward_begins_cold():
     assert recent_of(lambda: torch.relu(x)) == recent_of(lambda: torch.relu(x)) == [()]
 
 
-def test_a_freed_tensor_leaves_nothing_to_the_next_one_at_its_address():
+def test_a_freed_tensor_leaves_nothing_in_l2():
     history, found = L2History(), []
     for _ in range(50):
         tensor = torch.empty(4096)

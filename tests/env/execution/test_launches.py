@@ -93,7 +93,7 @@ def test_addresses_are_written_where_tables_have_them(arena):
         (65536 + 4096 - 8, "element -2 of y"), (65536 + 8192, "element 0 of z"), (1 << 31, ""),
     ],
 )  # fmt: skip
-def test_the_nearest_element_is_that_of_the_tensor_that_ends_or_begins_nearest(arena, offset, named):
+def test_the_nearest_tensor_is_the_one_named(arena, offset, named):
     """Three tensors, the first one of 16,384 numbers; 4,096 bytes lie between it and the next."""
     sizes = {"x": (0, 65536), "y": (65536 + 4096, 16), "z": (65536 + 8192, 16)}
     begin = arena.address(0, 0)
@@ -116,7 +116,8 @@ def test_the_nearest_element_is_that_of_the_tensor_that_ends_or_begins_nearest(a
 def test_what_cannot_be_read_is_told_to_the_judge(launches, request_):
     assert launches.run(request_)["failure"].startswith("a launch cannot be read: ")
     reported = launches.report()
-    assert reported["stopped"]["kind"] == "unreadable" and reported["works"] == []
+    assert reported["stopped"]["kind"] == "unreadable"
+    assert reported["works"] == []
     launches.begin(0, False)
     assert launches.report()["stopped"] is None
 
@@ -137,12 +138,13 @@ def test_what_is_tried_stops_nothing(launches):
 def test_what_the_compiler_refuses_is_told_with_its_line(launches, is_tried):
     launches.run({**REQUEST, "is_tried": is_tried})
     stopped = launches.report()["stopped"]
-    assert stopped["kind"] == "refused" and stopped["line"] == 6
+    assert stopped["kind"] == "refused"
+    assert stopped["line"] == 6
     assert stopped["message"] == "CompilationError: no clusters"
 
 
 @pytest.mark.parametrize("kind", PASSED_OVER)
-def test_a_configuration_that_an_autotuner_passes_over_is_not_told(arena, kind):
+def test_configurations_an_autotuner_skips_are_not_told(arena, kind):
     launches = Launches(arena, lambda request: ({"refused": {**REFUSED, "kind": kind}}, b""))
     assert launches.run({**REQUEST, "is_tried": True})["failure"].startswith(kind)
     assert launches.report()["stopped"] is None

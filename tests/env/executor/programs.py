@@ -145,7 +145,8 @@ def scan_kernel(x_ptr, out_ptr, N: tl.constexpr):
 def scan_and_sort():
     x, out = torch.randint(-9, 9, (256,)).float(), torch.empty(512)
     scan_kernel[(1,)](x, out, N=256)
-    assert torch.equal(out[:256], x.cumsum(0)) and torch.equal(out[256:], x.sort().values)
+    assert torch.equal(out[:256], x.cumsum(0))
+    assert torch.equal(out[256:], x.sort().values)
 
 
 @triton.jit

@@ -123,7 +123,8 @@ def test_saturated_and_flushed_floats():
     halves = each({"d": "cvt.rn.ftz.f16.f32 {d}, %a;", "s": "cvt.rn.sat.f16.f32 {d}, %a;"}, np.uint16, {"a": a})
     for x, sat, ftz, half in zip(map(int, a), *(map(int, row) for row in (*found.values(), halves["s"])), strict=True):
         clamped = 0 if F32.is_nan(x) or x & F32.sign else min(x, F32.rounded(1))
-        assert sat == clamped and half == FORMATS["f16"].rounded(F32.value(clamped))
+        assert sat == clamped
+        assert half == FORMATS["f16"].rounded(F32.value(clamped))
         assert F32.is_nan(ftz) if F32.is_nan(x) else ftz == F32.flushed(x)
 
 

@@ -104,7 +104,8 @@ def test_a_trap_stops_the_launch():
     text = entry(f"{HEAD} setp.eq.u32 %p1, %t, 11; @%p1 trap; ret;", 2, REGISTERS)
     with pytest.raises(Fault, match="lane 11") as caught:
         launch(text, [data(64)] * 2, blocks=3)
-    assert caught.value.kind == "stopped" and "trap" in str(caught.value)
+    assert caught.value.kind == "stopped"
+    assert "trap" in str(caught.value)
     never = entry(f"{HEAD} setp.eq.u32 %p1, %t, 99; @%p1 trap; ret;", 2, REGISTERS)
     launch(never, [data(64)] * 2)
 
@@ -139,7 +140,7 @@ def test_a_buffer_of_length_nought_holds_nothing():
 
 
 @pytest.mark.parametrize("address", [0, 1 << 62, (1 << 62) + 1, 1 << 63, (1 << 64) - 1])
-def test_no_address_is_taken_for_granted_before_a_buffer_was_met(address):
+def test_addresses_are_checked_before_any_buffer_is_known(address):
     text = entry(f"{HEAD} mov.b64 %w1, {address}; ld.global.b8 %h1, [%w1]; ret;", 2, REGISTERS)
     with pytest.raises(Fault) as caught:
         launch(text, [data(64)] * 2)

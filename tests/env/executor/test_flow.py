@@ -24,7 +24,8 @@ def test_blocks_end_at_branches_barriers_and_labels():
 
 def test_a_register_of_the_lane_is_not_shared():
     known = lanes(graph("mov.u32 %r1, %tid.x;\nadd.s32 %r2, %r1, 1;\nmov.u32 %r3, %ctaid.x;\nadd.s32 %r4, %r3, 1;"))
-    assert {"%r3", "%r4"} <= known.uniform and not {"%r1", "%r2"} & known.uniform
+    assert {"%r3", "%r4"} <= known.uniform
+    assert not {"%r1", "%r2"} & known.uniform
 
 
 def test_a_branch_by_a_shared_predicate_does_not_part_lanes():
@@ -32,10 +33,11 @@ def test_a_branch_by_a_shared_predicate_does_not_part_lanes():
     assert not lanes(graph(body)).may_part
 
 
-def test_a_branch_by_lane_parts_them_and_joins_make_registers_their_own():
+def test_a_branch_by_lane_parts_lanes_and_joins_them():
     body = "mov.u32 %r1, %tid.x;\nsetp.eq.b32 %p1, %r1, 0;\nmov.b32 %r2, 0;\n@%p1 bra $L1;\nmov.b32 %r2, 1;\n$L1:"
     known = lanes(graph(body))
-    assert known.may_part and "%r2" not in known.uniform
+    assert known.may_part
+    assert "%r2" not in known.uniform
 
 
 def test_what_shuffles_and_atomics_give_is_of_the_lane():

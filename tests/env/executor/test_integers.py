@@ -77,7 +77,7 @@ def test_two_operands_of_any_value(bits, sign, data):
 @pytest.mark.parametrize("is_uniform", FORMS)
 @pytest.mark.parametrize("sign", "su")
 @pytest.mark.parametrize("bits", WIDTHS)
-def test_division_truncates_and_the_remainder_has_the_sign_of_the_dividend(bits, sign, is_uniform):
+def test_division_truncates(bits, sign, is_uniform):
     divisors = [value for value in corners(bits) if value & (1 << bits) - 1]
     a, b = cross(corners(bits), divisors, dtype=WIDTHS[bits])
     functions = {f"div.{sign}{bits}": quotient, f"rem.{sign}{bits}": lambda a, b: a - quotient(a, b) * b}
@@ -151,7 +151,7 @@ def test_comparisons(bits, sign, is_uniform):
 
 
 @pytest.mark.parametrize("is_uniform", FORMS)
-def test_a_comparison_is_combined_with_a_predicate_and_gives_its_complement(is_uniform):
+def test_a_comparison_combines_with_a_predicate(is_uniform):
     a, b = (np.array(values, np.uint32) for values in ([1, 1, 2, 2], [2, 2, 1, 1]))
     c = np.array([False, True] * 2)
     code = "".join(f"setp.lt.{how}.u32 %{how}1|%{how}2, %a, %b, %c;" for how in ("and", "or", "xor"))
@@ -167,7 +167,7 @@ def test_a_comparison_is_combined_with_a_predicate_and_gives_its_complement(is_u
     }  # fmt: skip
 
 
-def test_both_results_of_a_comparison_see_the_predicate_as_it_was():
+def test_both_results_see_the_predicate_as_it_was():
     code = "mov.pred %p, %c; setp.lt.and.u32 %p|%q, %a, %b, %p;"
     inputs = {"a": np.full(2, 2, np.uint32), "b": np.full(2, 1, np.uint32), "c": np.array([True, False])}
     found = evaluate(code, inputs, {"p": bool, "q": bool})

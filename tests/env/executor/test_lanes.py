@@ -88,7 +88,8 @@ def test_reductions():
 def test_a_mask_may_stand_in_a_register_that_holds_nothing_else():
     code = "mov.b32 %m, -1; redux.sync.add.u32 %d, %a, %m; mov.b32 %n, 1; shfl.sync.bfly.b32 %e, %a, %n, 31, %m;"
     found = evaluate(f".reg .b32 %m, %n; {code}", {"a": LANES}, {"d": np.uint32, "e": np.uint32})
-    assert (found["d"] == 496).all() and (found["e"] == LANES ^ 1).all()
+    assert (found["d"] == 496).all()
+    assert (found["e"] == LANES ^ 1).all()
 
 
 def run(body, values=LANES, warps=1):
@@ -198,7 +199,7 @@ def test_warps_meet_at_a_barrier():
     assert [*result] == [3 * (lane ^ 32) for lane in range(64)]
 
 
-def test_addresses_of_a_space_are_generic_ones_and_hints_change_nothing():
+def test_addresses_of_a_space_are_generic():
     code = """
     .shared .b32 box[64]; .reg .b64 %policy, %g;
     createpolicy.fractional.L2::evict_first.b64 %policy, 1.0; prefetch.global.L2 [%in]; discard.global.L2 [%out], 128;
@@ -215,11 +216,12 @@ def test_addresses_of_a_space_are_generic_ones_and_hints_change_nothing():
     "shfl.sync.bfly.b32 %d, %a, 1, 31, -1;", "redux.sync.add.s32 %d, %a, -1;", "vote.sync.ballot.b32 %d, %p1, -1;",
     "bar.warp.sync -1;",
 ])  # fmt: skip
-def test_what_needs_all_lanes_is_a_fault_where_some_are_elsewhere(instruction):
+def test_what_needs_all_lanes_faults_where_some_are_away(instruction):
     code = f"mov.u32 %d, 0; setp.lt.u32 %p1, %a, 5; @!%p1 bra DONE;\n{instruction}"
     with pytest.raises(Fault, match="block 0, warp 0, lane 5") as caught:
         run(code)
-    assert caught.value.kind == "divergent" and instruction.rstrip(";") in str(caught.value)
+    assert caught.value.kind == "divergent"
+    assert instruction.rstrip(";") in str(caught.value)
 
 
 def test_two_barriers_apart_are_a_fault():

@@ -113,9 +113,12 @@ def test_instructions_are_counted_by_the_lanes_that_reach_them():
     )  # fmt: skip
     counts = launch(text, [data(64)] * 2, blocks=2).instruction_counts()
     rounds = sum(max(1, lane) for lane in range(20))
-    assert counts["ld.param.u64"] == 2 * 2 * 32 and counts["xor.b32"] == 2 * 20 and counts["ret"] == 2 * 32
+    assert counts["ld.param.u64"] == 2 * 2 * 32
+    assert counts["xor.b32"] == 2 * 20
+    assert counts["ret"] == 2 * 32
     assert counts["add.u32"] == counts["setp.lt.u32"] == 2 * rounds
-    assert counts["bra"] == 2 * (32 + rounds) and counts["setp.ge.u32"] == 64
+    assert counts["bra"] == 2 * (32 + rounds)
+    assert counts["setp.ge.u32"] == 64
 
 
 @pytest.mark.parametrize("bits, count", ACCESSES)
@@ -159,7 +162,7 @@ def test_asynchronous_copies_and_zeros_where_nothing_is_read(size):
 
 
 @pytest.mark.parametrize("size", [4, 8, 16])
-def test_asynchronous_copies_of_fewer_bytes_are_filled_up_with_zeros(size):
+def test_short_asynchronous_copies_are_filled_with_zeros(size):
     mark = "cg" if size == 16 else "ca"
     text = entry(
         f"{HEAD} mul.wide.u32 %off, %t, {size}; add.u64 %in, %in, %off; add.u64 %out, %out, %off; cvt.u32.u64 %s, %off;"
@@ -177,7 +180,7 @@ def test_asynchronous_copies_of_fewer_bytes_are_filled_up_with_zeros(size):
     assert (result.reshape(32, size) == wanted).all()
 
 
-def test_an_asynchronous_copy_of_more_bytes_than_its_size_is_a_fault():
+def test_a_too_long_asynchronous_copy_is_a_fault():
     text = entry(
         f"{HEAD} mov.u32 %s, 0; mov.u32 %x2, 17; cp.async.cg.shared.global [%s], [%in], 16, %x2; ret;", 2, REGISTERS
     )

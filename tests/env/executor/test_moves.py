@@ -53,7 +53,8 @@ COMPUTING = {
 @pytest.mark.parametrize("name", MOVING)
 def test_what_equals_a_load_moves(name):
     seen, _ = followed(MOVING[name])
-    assert seen.stored == seen.moved == 256 and not seen.is_single
+    assert seen.stored == seen.moved == 256
+    assert not seen.is_single
 
 
 @pytest.mark.parametrize("name", COMPUTING)
@@ -72,7 +73,8 @@ def test_zeros_of_zeros_tell_nothing():
 
 def test_zeros_of_other_numbers_tell():
     seen, _ = followed("setp.lt.f32 %p1, %f1, 0f7F800000; selp.f32 %f2, 0f00000000, %f1, %p1;" + SUM)
-    assert not seen.is_silent and seen.moved == 0
+    assert not seen.is_silent
+    assert seen.moved == 0
 
 
 def test_an_atomic_on_what_is_there_computes():
@@ -82,7 +84,9 @@ def test_an_atomic_on_what_is_there_computes():
 
 def test_a_single_value_is_told():
     seen, _ = followed("setp.lt.f32 %p1, %f1, 0f7F800000; selp.f32 %f2, 0f40000000, 0f3F800000, %p1;" + SUM)
-    assert seen.is_single and np.frombuffer(seen.value, np.float32) == 2.0 and seen.moved == 0
+    assert seen.is_single
+    assert np.frombuffer(seen.value, np.float32) == 2.0
+    assert seen.moved == 0
 
 
 def test_bfloat16_is_read_as_such():
@@ -157,5 +161,7 @@ def test_values_that_were_loaded(stored, loaded, found):
 
 def test_elements_of_a_type_that_is_not_known_are_bytes():
     raw = np.arange(8, dtype=np.uint8).reshape(4, 2)
-    assert numbers(raw, "").dtype == np.uint16 and numbers(raw, "fp16").dtype == np.float16
-    assert numbers(raw, "i16").dtype == np.int16 and numbers(raw, "bf16").dtype == np.float32
+    assert numbers(raw, "").dtype == np.uint16
+    assert numbers(raw, "fp16").dtype == np.float16
+    assert numbers(raw, "i16").dtype == np.int16
+    assert numbers(raw, "bf16").dtype == np.float32

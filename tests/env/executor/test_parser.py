@@ -87,7 +87,8 @@ def test_registers_of_an_inner_scope_are_others():
 
 def test_lines_of_the_source_are_kept():
     made = kernel(".reg .b32 %r<2>;\n.loc 1 12 4 // k.py:12:4\nmov.b32 %r1, 0;", head='.file 1 "/x" "k.py"')
-    assert made.instructions[0].place == Place(1, 12) and made.files[1] == "/x/k.py"
+    assert made.instructions[0].place == Place(1, 12)
+    assert made.files[1] == "/x/k.py"
 
 
 def test_local_variables_have_places():
@@ -95,7 +96,7 @@ def test_local_variables_have_places():
     assert (made.local, made.local_bytes) == ({"depot": 0}, 28)
 
 
-def test_shared_variables_have_places_and_what_the_launch_adds_is_behind_them():
+def test_shared_variables_have_places():
     head = ".extern .shared .align 16 .b8 rest[];\n.visible .shared .align 8 .b8 front[8];"
     made = kernel(".shared .align 8 .b8 part[20];", head=head)
     assert (made.shared, made.shared_bytes) == ({"front": 0, "part": 8, "rest": 32}, 32)
@@ -125,9 +126,8 @@ add.s32 %r2, %r1, 1;\nst.param.b32 [back], %r2;\nret;\n}\n"""
         "ret",
     ]
     handed, added = made.instructions[1], made.instructions[3]
-    assert (
-        made.instructions[2].operands[1] == handed.operands[0] and added.operands[1] == made.instructions[2].operands[0]
-    )
+    assert made.instructions[2].operands[1] == handed.operands[0]
+    assert added.operands[1] == made.instructions[2].operands[0]
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,8 @@ def test_a_jump_by_a_table_goes_where_each_lane_says():
 def test_a_jump_beyond_its_table_is_a_fault():
     with pytest.raises(Fault) as caught:
         run(JUMP.format(4))
-    assert caught.value.kind == "stopped" and "lane 3" in str(caught.value)
+    assert caught.value.kind == "stopped"
+    assert "lane 3" in str(caught.value)
 
 
 def test_a_loop_with_a_barrier(longest):

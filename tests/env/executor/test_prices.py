@@ -37,7 +37,8 @@ ORDERS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("cheaper, dearer, least, most", ORDERS)
 def test_a_kernel_is_cheaper_than_another(prices, cheaper, dearer, least, most):
-    assert least <= prices[dearer] / prices[cheaper] * (1 + 1e-9) and prices[dearer] <= most * prices[cheaper]
+    assert least <= prices[dearer] / prices[cheaper] * (1 + 1e-9)
+    assert prices[dearer] <= most * prices[cheaper]
 
 
 REGISTERS = (
@@ -55,7 +56,7 @@ def together(code, shared=0):
     return [(len(one.sites), one.turns) for one in groups(made.program, made.module)]
 
 
-def test_loads_wait_together_until_one_needs_another_or_a_store_comes():
+def test_loads_wait_together_until_one_is_needed():
     load, use = "ld.global.b32 {}, [{}];", "mul.wide.u32 %p1, {}, 0; add.u64 %p1, %p1, %a;"
     first, second = load.format("%x", "%a"), load.format("%y", "%a+128")
     assert together(first + second) == [(2, 1)]
@@ -78,7 +79,8 @@ def test_an_event_tells_bytes_and_operations():
     count = made.launch((3,), [array.ctypes.data for array in arrays], [buffer(array) for array in arrays])
     work = launch_work(count)
     assert (work.bytes, work.flops, work.half_flops) == (3 * 2 * 128, 3 * 32 * 3, 0)
-    assert work.reads[:2] == (128, 0) and work.writes[:2] == (0, 128)
+    assert work.reads[:2] == (128, 0)
+    assert work.writes[:2] == (0, 128)
     (step,) = work.steps
     assert (step.bytes, step.l2_bytes, step.blocks, step.warps, step.in_flight) == (256, 768, 3, 1, 256)
 
@@ -100,15 +102,22 @@ def test_instructions_cost_their_units():
     def busy(opcode):
         return cost_of(opcode).units
 
-    assert busy("fma.rn.f32") == (1, 0, 0, 0, 0) and cost_of("fma.rn.f32").flops == 2
-    assert cost_of("fma.rn.f16x2").flops == 4 and cost_of("setp.lt.f32").flops == 0
-    assert busy("add.s32") == (1, 2, 0, 0, 0) and busy("add.s64") == (2, 4, 0, 0, 0)
-    assert busy("mul.lo.s64")[1] > busy("mul.wide.s32")[1] and busy("div.s64")[1] > busy("div.s32")[1] > 8
+    assert busy("fma.rn.f32") == (1, 0, 0, 0, 0)
+    assert cost_of("fma.rn.f32").flops == 2
+    assert cost_of("fma.rn.f16x2").flops == 4
+    assert cost_of("setp.lt.f32").flops == 0
+    assert busy("add.s32") == (1, 2, 0, 0, 0)
+    assert busy("add.s64") == (2, 4, 0, 0, 0)
+    assert busy("mul.lo.s64")[1] > busy("mul.wide.s32")[1]
+    assert busy("div.s64")[1] > busy("div.s32")[1] > 8
     assert busy("ex2.approx.ftz.f32")[costs.SPECIAL] == 8 == busy("cvt.rn.f32.s64")[costs.SPECIAL]
     assert busy("sqrt.rn.f32") > busy("sqrt.approx.f32") > busy("sqrt.approx.ftz.f32")
-    assert busy("shfl.sync.bfly.b32")[costs.SHARED] == costs.PER_SHARED and busy("mul.f64")[costs.DOUBLE] == 2
+    assert busy("shfl.sync.bfly.b32")[costs.SHARED] == costs.PER_SHARED
+    assert busy("mul.f64")[costs.DOUBLE] == 2
     assert busy("redux.sync.add.s32")[costs.SHARED] == 2 * costs.PER_SHARED
-    assert not any(busy("mov.b32")) and not any(busy("ld.param.u64")) and not any(busy("cp.async.commit_group"))
+    assert not any(busy("mov.b32"))
+    assert not any(busy("ld.param.u64"))
+    assert not any(busy("cp.async.commit_group"))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +165,7 @@ def test_a_turn_takes_as_long_as_results_wait_for_each_other(turn, cycles):
     "turn",
     ["ld.volatile.global.b32 %y, [%a];", "setp.lt.u32 %r, %t, 5; @%r bra ON; fma.rn.f32 %f1, %f1, %f1, %f1; ON:"],
 )
-def test_a_loop_that_waits_for_others_or_whose_turns_differ_has_no_chain(turn):
+def test_a_loop_that_waits_for_others_has_no_chain(turn):
     assert chains(ready(LOOP.format(turn)).program) == []
 
 

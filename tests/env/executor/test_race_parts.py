@@ -58,7 +58,7 @@ def test_a_race_anywhere_in_large_memory_is_found(place, most_bytes):
     assert "which block 0 (warp 0) has stored to" in found(code, Watch(most_bytes=most_bytes))
 
 
-def test_large_memory_without_a_race_is_watched_and_counted_once():
+def test_large_memory_is_watched_and_counted_once():
     watch, out = Watch(most_bytes=1000), aligned(BYTES, np.uint32)
     code = f"setp.eq.u32 %p1, %t, 0; @!%p1 bra END; {OWN} {COUNT} setp.eq.u32 %p1, %x1, 0; @!%p1 bra END;"
     made = run(f"{code} {STORE_BYTE.format(LAST)} END:", [aligned(64), out], watch)
@@ -79,7 +79,7 @@ def test_what_orders_blocks_does_so_in_each_part(tell, look, fence, heard, is_ra
     assert bool(watched(f"mov.u32 %x4, 1; {code}", watch=Watch(most_bytes=1 << 14))) == is_race
 
 
-def test_an_order_that_only_one_schedule_has_is_none_in_any_part():
+def test_one_schedules_order_is_no_order_in_any_part():
     look = f"{TICKET} setp.eq.u32 %p1, %x1, 0; @%p1 st.global.b8 {LAST}, %h1; @!%p1 ld.global.b8 %h2, {LAST};"
     first = f"setp.eq.u32 %p1, %x1, 0; @%p1 st.global.b8 {LAST}, %h1; {TICKET} @!%p1 ld.global.b8 %h2, {LAST};"
     use = "mul.wide.u32 %off, %x1, 128; add.u64 %w1, %out, %off; mul.wide.u32 %off, %t, 4; add.u64 %w1, %w1, %off;"
@@ -105,7 +105,8 @@ def test_parts_cover_all_and_no_part_is_too_large(ranges, most):
     parts = memory.parts(ranges, most)
     covered = [byte for part in parts for start, length in part for byte in range(start, start + length)]
     wanted = {byte for start, length in ranges for byte in range(start, start + length)}
-    assert len({*covered}) == len(covered) and wanted <= {*covered}
+    assert len({*covered}) == len(covered)
+    assert wanted <= {*covered}
     assert {byte // 16 for byte in covered} == {byte // 16 for byte in wanted}
     cells = [[at // 16 for start, length in part for at in (start, start + length - 1)] for part in parts]
     assert all(sum(length for _, length in part) <= max(64, most) for part in parts)
@@ -143,7 +144,7 @@ def test_who_is_watched_no_longer_is_taken_for_no_race(monkeypatch):
     assert watch.not_watched == ["races from some block on: releases tell too much; launch fewer blocks"]
 
 
-def test_more_barriers_than_stamps_are_not_watched_and_that_is_said(monkeypatch):
+def test_too_many_barriers_are_reported_as_unwatched(monkeypatch):
     monkeypatch.setattr(knowledge, "STAMPS", 40)
     watch = Watch()
     assert found(f"{TICKET} mov.u32 %x2, %x3; st.global.b32 [%out+4], %x2;", watch, blocks=1) is None

@@ -27,7 +27,8 @@ def outcomes(tmp_path_factory):
 
 def test_there_are_as_many_honest_programs_as_others():
     racing = [name for name in NAMES if name.startswith("racing")]
-    assert len(racing) >= 15 and len(NAMES) - len(racing) >= 15
+    assert len(racing) >= 15
+    assert len(NAMES) - len(racing) >= 15
 
 
 @pytest.mark.slow
@@ -39,7 +40,8 @@ def test_races_are_found_and_nothing_else_is(outcomes, name):
         return
     assert kind == "race"
     assert re.search(r"which (block \d+ \(warp \d+\)|warp \d+ of the block) has (stored|loaded|changed)", sentence)
-    assert re.search(r"\(block \d+, warp \d+, lane \d+\)$", sentence) and line[0].endswith("race_programs.py")
+    assert re.search(r"\(block \d+, warp \d+, lane \d+\)$", sentence)
+    assert line[0].endswith("race_programs.py")
 
 
 @pytest.mark.slow
@@ -47,4 +49,5 @@ def test_a_race_names_both_sides(outcomes):
     _, sentence, _, line = outcomes["racing_shift_in_place"]
     code = SOURCE.read_text().splitlines()[line[1] - 1]
     assert "tl.store(x_ptr + where, x)" in code
-    assert "which block 0 (warp 0) has loaded from" in sentence and "(block 1, warp 0, lane 0)" in sentence
+    assert "which block 0 (warp 0) has loaded from" in sentence
+    assert "(block 1, warp 0, lane 0)" in sentence

@@ -60,16 +60,17 @@ def test_stores_of_the_same_are_no_race(value, is_race):
     assert bool(watched(f"mov.u32 %x3, {value}; st.global.b32 [%out], %x3;", blocks=5)) == is_race
 
 
-def test_a_block_may_load_what_it_has_stored_like_others_and_nobody_else_may():
+def test_only_its_own_block_may_load_a_common_store():
     both = "mov.u32 %x3, 7; st.global.b32 [%out], %x3; ld.global.b32 %x4, [%out];"
     assert watched(both, blocks=3) is None
     third = f"setp.lt.u32 %p1, %x1, 2; @%p1 bra BOTH; {LOAD} ret; BOTH: {both}"
     assert watched(third, blocks=3)
 
 
-def test_another_value_after_several_blocks_stored_the_same_is_a_race():
+def test_another_value_after_equal_stores_is_a_race():
     code = "mov.u32 %x3, 7; st.global.b32 [%out], %x3; setp.eq.u32 %p1, %x1, 1; @%p1 st.global.b32 [%out], %x1;"
-    assert watched(code, blocks=2) and watched(code, blocks=1) is None
+    assert watched(code, blocks=2)
+    assert watched(code, blocks=1) is None
 
 
 @pytest.mark.parametrize("bits, register", [(8, "%h1"), (16, "%h1"), (32, "%x1")])
@@ -105,7 +106,8 @@ def test_warps_exchange_through_shared_memory(barrier, ending):
     fault = watched(turned, warps=2, shared=256)
     assert bool(fault) == is_race
     if fault:
-        assert "byte " in str(fault) and "of shared memory, which warp" in str(fault)
+        assert "byte " in str(fault)
+        assert "of shared memory, which warp" in str(fault)
         assert "with no barrier between" in str(fault)
 
 
@@ -198,11 +200,12 @@ def test_memory_is_as_it_was_after_the_rehearsal():
     code += "@%p1 st.global.b32 [%w1], %x2;"
     place = "mul.wide.u32 %off, %x1, 4; add.u64 %w1, %in, %off;"
     made = launch(entry(f"{HEAD} {BLOCK} {place} {code} ret;", 2, REGISTERS), [array, out], blocks=5, watch=Watch())
-    assert [*array[:5]] == [0, 1, 2, 3, 4] and out[0] == 5
+    assert [*array[:5]] == [0, 1, 2, 3, 4]
+    assert out[0] == 5
     assert sum(item.accesses for item in made.site_counts() if item.site.kind == "global atomic") == 5
 
 
-def test_a_fault_among_blocks_that_wait_names_the_block_that_met_it():
+def test_a_fault_among_waiting_blocks_names_its_block():
     wait = "LOOP: ld.relaxed.gpu.global.b32 %x2, [%out]; setp.lt.u32 %p1, %x2, %x1; @%p1 bra LOOP;"
     code = f"{wait} setp.eq.u32 %p2, %x1, 1; @%p2 add.u64 %in, %in, 65536; ld.global.b32 %x3, [%in];"
     code += "red.global.add.u32 [%out], %x4;"

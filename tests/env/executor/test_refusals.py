@@ -49,7 +49,7 @@ def test_every_opcode_of_the_lowering_is_here():
 
 
 @pytest.mark.parametrize("instruction", INSTRUCTIONS)
-def test_an_instruction_is_known_and_with_one_more_modifier_is_not(instruction):
+def test_an_unknown_modifier_is_refused(instruction):
     compiled(instruction)
     opcode, _, operands = instruction.partition(" ")
     root, _, modifiers = opcode.partition(".")
@@ -121,6 +121,6 @@ def test_a_barrier_may_have_any_number_and_stand_twice():
 
 
 @pytest.mark.parametrize("before", ["mov.b32 %r3, 3;", "mov.b32 %r3, -1; mov.b32 %r3, 3;", "@%p1 mov.b32 %r3, -1;"])
-def test_a_mask_in_a_register_that_may_hold_something_else_is_refused(before):
+def test_a_mask_of_unknown_contents_is_refused(before):
     with pytest.raises(NotKnown, match="its mask must name all lanes"):
         Kernel(entry(f"{before} redux.sync.add.s32 %r1, %r2, %r3; ret;", 1, REGISTERS), 1, 0)

@@ -23,14 +23,14 @@ def test_what_the_next_block_reads_again_is_near(megabytes):
 
 @pytest.mark.parametrize("loads", [LOADS, COPIES], ids=["loads", "copies"])
 @pytest.mark.parametrize("megabytes", [8, 64])
-def test_what_is_read_again_after_all_else_is_as_far_as_all_else(megabytes, loads):
+def test_a_reread_after_all_else_is_as_far_as_all_else(megabytes, loads):
     ((others, again),) = read(megabytes, FAR, loads=loads)
     assert others == pytest.approx(megabytes * MEGABYTE, rel=0.25)
     assert again == pytest.approx(megabytes * MEGABYTE, rel=0.15)
 
 
 @pytest.mark.parametrize("tile", [NEAR, FAR])
-def test_the_order_in_which_blocks_run_changes_nothing_but_the_sample(tile):
+def test_the_order_of_blocks_changes_only_the_sample(tile):
     plain, drawn = read(64, tile), read(64, tile, seed=1)
     assert [others for others, _ in drawn] == pytest.approx([others for others, _ in plain], rel=0.2)
     assert [size for _, size in drawn] == pytest.approx([size for _, size in plain], rel=0.15)

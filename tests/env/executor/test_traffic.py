@@ -37,11 +37,11 @@ def test_reads_and_writes_of_each_buffer_are_counted_by_launch():
     source, target = aligned(4096), aligned(4096)
     code = f"{OWN} ld.global.b32 %x, [%at]; st.global.b32 [%to], %x; ret;"
     for count in launched(code, [source, target], blocks=4, warps=2, times=2):
-        assert count.reads[0] == used(source, 1024, 1024, 0, 1024) and count.writes[1] == used(
-            target, 1024, 1024, 0, 1024
-        )
+        assert count.reads[0] == used(source, 1024, 1024, 0, 1024)
+        assert count.writes[1] == used(target, 1024, 1024, 0, 1024)
         assert count.reads[1] == count.writes[0] == count.reads[-1] == count.writes[-1] == Use()
-        assert [item.accesses for item in count.sites] == [256, 256] and count.shape == (4, 1, 1)
+        assert [item.accesses for item in count.sites] == [256, 256]
+        assert count.shape == (4, 1, 1)
         assert count.heaviest_bytes == 512
 
 
@@ -55,13 +55,14 @@ def test_an_atomic_reads_and_writes():
 def test_an_access_that_spreads_over_buffers_is_of_none():
     code = f"{OWN} and.b32 %j, %t, 1; setp.eq.u32 %p, %j, 0; selp.b64 %at, %at, %to, %p; ld.global.b32 %x, [%at]; ret;"
     (count,) = launched(code, [aligned(4096), aligned(4096)])
-    assert count.reads[0] == count.reads[1] == Use() and count.reads[-1].total == 8 * 32
+    assert count.reads[0] == count.reads[1] == Use()
+    assert count.reads[-1].total == 8 * 32
 
 
 LOOP = "mov.u32 %j, 0; AGAIN: {step} add.u32 %j, %j, 1; setp.lt.u32 %p, %j, {turns}; @%p bra AGAIN; ret;"
 
 
-def test_blocks_that_read_the_same_are_told_from_a_block_that_reads_again():
+def test_rereads_by_other_blocks_are_told_apart():
     code = "mul.wide.u32 %off, %t, 4; add.u64 %at, %in, %off; ld.global.b32 %x, [%at]; ret;"
     array = aligned(4096)
     (count,) = launched(code, [array, array], blocks=8)
@@ -82,13 +83,15 @@ def test_the_first_level_keeps_what_fits(size, is_kept):
     once = 128 * size
     assert count.reads[0] == used(array, once if is_kept else 5 * once, once, 0, once)
     site = count.sites[0]
-    assert site.sectors == 5 * 4 * size and site.missed == (1 if is_kept else 5) * 4 * size
+    assert site.sectors == 5 * 4 * size
+    assert site.missed == (1 if is_kept else 5) * 4 * size
 
 
-def test_the_first_level_holds_more_where_a_block_has_more_warps():
+def test_the_first_level_holds_more_for_more_warps():
     array = lines(256)
     kept, lost = (launched(sweep(size, 3), [array, array], warps=4)[0].reads[0] for size in (120, 250))
-    assert kept.total <= 1.1 * 128 * 120 and lost.total > 2 * 128 * 250
+    assert kept.total <= 1.1 * 128 * 120
+    assert lost.total > 2 * 128 * 250
 
 
 @pytest.mark.parametrize("name, total", [("ld.global.b32 %x, [%at]", 128), ("st.global.b32 [%at], %x", 4 * 128)])
@@ -106,7 +109,8 @@ def test_sectors_of_a_line_come_one_by_one():
     array = lines(33)
     (count,) = launched(code, [array, array])
     site = count.sites[0]
-    assert site.sectors == 5 * 32 and 4 * 32 <= site.missed <= 4 * 32 + 8
+    assert site.sectors == 5 * 32
+    assert 4 * 32 <= site.missed <= 4 * 32 + 8
 
 
 def test_lanes_in_no_order_and_few_lanes_use_the_cache_too():
@@ -122,7 +126,8 @@ def test_lanes_in_no_order_and_few_lanes_use_the_cache_too():
 def test_warps_are_counted_where_lanes_part():
     code = f"{OWN} setp.ge.u32 %p, %t, 20; @%p bra END; xor.b32 %x, %t, 1; END: ret;"
     (count,) = launched(code, [aligned(4096)] * 2, blocks=3)
-    assert count.instructions()["xor.b32"] == 3 * 20 and count.warp_instructions()["xor.b32"] == 3
+    assert count.instructions()["xor.b32"] == 3 * 20
+    assert count.warp_instructions()["xor.b32"] == 3
     (whole,) = launched(f"{OWN} xor.b32 %x, %t, 1; ret;", [aligned(4096)] * 2, blocks=3, warps=2)
     assert whole.warp_instructions()["xor.b32"] == 6
 
@@ -135,8 +140,10 @@ def test_the_heaviest_block_is_known():
                  [array, array], blocks=4)[0]
         for n, pick in ((3, ""), ("%n", "mul.lo.u32 %n, %b, 10;"))
     )  # fmt: skip
-    assert first.heaviest_bytes == 3 * 32 and first.heaviest_work * 4 == sum(first.instructions().values())
-    assert second.heaviest_bytes == 30 * 32 and 2 * second.heaviest_work < sum(second.instructions().values())
+    assert first.heaviest_bytes == 3 * 32
+    assert first.heaviest_work * 4 == sum(first.instructions().values())
+    assert second.heaviest_bytes == 30 * 32
+    assert 2 * second.heaviest_work < sum(second.instructions().values())
 
 
 def test_blocks_that_take_turns_are_counted_as_blocks():

@@ -49,7 +49,7 @@ def test_columns_of_zeros_are_nothing(shape, kind, unit):
 
 @pytest.mark.parametrize(("shape", "kind", "unit"), SHAPES)
 @pytest.mark.parametrize("is_left", [True, False])
-def test_places_along_k_are_nothing_where_either_factor_has_zeros(shape, kind, unit, is_left):
+def test_zeros_of_either_factor_void_places_along_k(shape, kind, unit, is_left):
     a, b, depth = full(shape)
     (a.T if is_left else b)[depth // 2 :] = 0
     assert voids(shape, kind, a, b)[unit] == 16 * 8 * depth

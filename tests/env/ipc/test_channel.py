@@ -65,7 +65,8 @@ def test_a_message_leaves_the_next_ones_descriptors(ends):
     message, fds = ends[1].recv_with_fds(1)
     for fd in fds:
         os.close(fd)
-    assert message == {"number": 1} and len(fds) == 1
+    assert message == {"number": 1}
+    assert len(fds) == 1
 
 
 def test_a_message_leaves_bare_bytes_that_follow(ends):
@@ -119,7 +120,8 @@ def test_descriptors_travel_with_a_message(ends):
     os.close(write_end)
     message, (received,) = ends[1].recv_with_fds(3)
     os.write(received, b"hello")
-    assert message == {"fork": 1} and os.read(read_end, 5) == b"hello"
+    assert message == {"fork": 1}
+    assert os.read(read_end, 5) == b"hello"
     os.close(read_end)
     os.close(received)
 
@@ -127,5 +129,6 @@ def test_descriptors_travel_with_a_message(ends):
 def test_the_pair_is_not_inherited():
     one, other = channels.pair()
     with one, other:
-        assert not one.get_inheritable() and not other.get_inheritable()
+        assert not one.get_inheritable()
+        assert not other.get_inheritable()
         assert one.type == socket.SOCK_STREAM

@@ -28,7 +28,9 @@ def test_tensors_come_out_as_they_went_in(descriptions):
     other = SharedMemory(os.dup(memory.fd), memory.size)
     for tensor, spec in zip(tensors, specs, strict=True):
         seen = other.view(spec)
-        assert torch.equal(seen, tensor) and seen.dtype == tensor.dtype and seen.stride() == tensor.stride()
+        assert torch.equal(seen, tensor)
+        assert seen.dtype == tensor.dtype
+        assert seen.stride() == tensor.stride()
     other.close()
     memory.close()
 
@@ -45,7 +47,9 @@ def test_nested_data_comes_back(data):
     tensors: list[torch.Tensor] = []
     tree = flatten({"data": data, "tensor": torch.ones(2)}, tensors)
     back = unflatten(tree, tensors)
-    assert back["data"] == data and type(back["data"]) is type(data) and back["tensor"] is tensors[0]
+    assert back["data"] == data
+    assert type(back["data"]) is type(data)
+    assert back["tensor"] is tensors[0]
 
 
 def test_an_expanded_tensor_is_laid_out_densely():

@@ -30,7 +30,7 @@ def test_another_order_of_dimensions_passes():
     assert differs(torch.zeros(2, 4, 3), X.transpose(1, 2)) is None
 
 
-def test_another_order_does_not_pass_where_strides_must_be_equal():
+def test_another_order_fails_where_strides_must_agree():
     assert differs(torch.zeros(2, 4, 3), X.transpose(1, 2), "equal") == "WrongStride"
 
 

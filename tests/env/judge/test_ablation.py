@@ -68,7 +68,8 @@ def test_no_result_is_ok_without_an_answer(judge, trials):
     some = with_options(judge, correctness_trials=trials)
     assert some.evaluate(TASK, HONEST).decoy_kernel is False
     decoy = some.evaluate(TASK, candidate("self.right(x, y)\nreturn self.torch_only(x, y)"))
-    assert decoy.status is EvalStatus.DECOY and decoy.decoy_kernel is True
+    assert decoy.status is EvalStatus.DECOY
+    assert decoy.decoy_kernel is True
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -78,41 +79,50 @@ def test_every_forward_launches(judge, seed, honest):
     some = with_options(judge, seed)
     body = f"self.n = getattr(self, 'n', 0) + 1\nreturn self.right(x, y) if {honest} else self.torch_only(x, y)"
     result = some.evaluate(TASK, candidate(body))
-    assert result.status is EvalStatus.DECOY and result.error.type in ("NoLaunch", "LaunchIrrelevant")
+    assert result.status is EvalStatus.DECOY
+    assert result.error.type in ("NoLaunch", "LaunchIrrelevant")
 
 
-def test_without_the_ablation_the_question_is_open_but_for_missing_launches(judge):
+def test_without_ablation_only_missing_launches_are_known(judge):
     some = with_options(judge, ablation=False)
     result = some.evaluate(TASK, candidate("self.right(x, y)\nreturn self.torch_only(x, y)"))
-    assert result.status is EvalStatus.OK and result.decoy_kernel is None
+    assert result.status is EvalStatus.OK
+    assert result.decoy_kernel is None
     assert some.evaluate(TASK, candidate("return self.torch_only(x, y)")).decoy_kernel is True
 
 
 def test_recorded_decoys_are_marked(judge):
     result = with_options(judge, decoys="record").evaluate(TASK, candidate("return self.torch_only(x, y)"))
-    assert result.status is EvalStatus.OK and result.decoy_kernel is True and not result.rewarded
+    assert result.status is EvalStatus.OK
+    assert result.decoy_kernel is True
+    assert not result.rewarded
 
 
 def test_a_kernel_for_the_second_half_covers_its_part(judge):
     result = judged(judge, "return finish(x * self.weight + y, self.scale)", SECOND_HALF)
-    assert result.status is EvalStatus.OK and result.hack_flags == () and result.decoy_kernel is False
-    assert result.number_coverage == pytest.approx(1 / 3) and 0.3 < result.time_coverage < 0.4
+    assert result.status is EvalStatus.OK
+    assert result.hack_flags == ()
+    assert result.decoy_kernel is False
+    assert result.number_coverage == pytest.approx(1 / 3)
+    assert 0.3 < result.time_coverage < 0.4
 
 
 def test_a_launch_that_makes_no_difference_covers_nothing(judge):
     """Beside one that does; each is a kernel that computes."""
     body = "self.right(x + 1, y)\nreturn finish(x * self.weight + y, self.scale)"
     result = judged(judge, body, SECOND_HALF)
-    assert result.status is EvalStatus.OK and result.num_custom_kernels == 2
+    assert result.status is EvalStatus.OK
+    assert result.num_custom_kernels == 2
     assert result.number_coverage == pytest.approx(1 / 5)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_many_launches_of_one_kernel_that_make_no_difference_cover_little(judge, seed):
+def test_many_useless_launches_of_a_kernel_cover_little(judge, seed):
     some = with_options(judge, seed)
     body = "for _ in range(12):\n    self.right(x, y)\nreturn self.right(x, y)"
     result = some.evaluate(TASK, candidate(body))
-    assert result.status is EvalStatus.OK and result.num_custom_kernels == 13
+    assert result.status is EvalStatus.OK
+    assert result.num_custom_kernels == 13
     assert result.number_coverage <= 4 / 13
 
 
@@ -130,15 +140,20 @@ def test_a_kernel_that_waits_for_another_one_costs_no_trial(judge):
     body = "go = x[0, :1].abs().clamp(max=1) + 2\nallow[(1,)](go)\nspin[(1,)](x, go, BLOCK=16)\nreturn self.right(x, y)"
     result = judged(judge, body, STEPS)
     assert result.status is EvalStatus.OK, result.error
-    assert result.trials.passed == 3 and result.decoy_kernel is False
+    assert result.trials.passed == 3
+    assert result.decoy_kernel is False
 
 
-def test_an_op_without_a_price_gives_no_speedup_and_no_reward_for_it(judge):
+def test_an_unpriced_op_gives_no_speedup(judge):
     body = "return torch.fft.irfft(torch.fft.rfft(self.right(x, y)), n=x.shape[-1])"
     result = judged(judge, body)
-    assert result.status is EvalStatus.OK and result.rewarded
-    assert result.speedup is None and result.kernel_ms is None and result.time_coverage is None
-    assert result.unpriced_ops == ("aten::_fft_r2c", "aten::_fft_c2r") and result.reference_ms is not None
+    assert result.status is EvalStatus.OK
+    assert result.rewarded
+    assert result.speedup is None
+    assert result.kernel_ms is None
+    assert result.time_coverage is None
+    assert result.unpriced_ops == ("aten::_fft_r2c", "aten::_fft_c2r")
+    assert result.reference_ms is not None
     assert profiling_reward(result) == 0.5
     assert EvalResult.model_validate_json(result.model_dump_json()) == result
 
@@ -148,8 +163,11 @@ def test_a_reference_without_a_price_gives_no_speedup(judge):
         REFERENCE.replace("return torch.relu", "x = torch.fft.irfft(torch.fft.rfft(x))\n        return torch.relu")
     )
     result = judge.evaluate(task, HONEST)
-    assert result.rewarded and result.speedup is None and result.reference_ms is None
-    assert result.unpriced_ops == ("aten::_fft_r2c", "aten::_fft_c2r") and result.time_coverage == 1.0
+    assert result.rewarded
+    assert result.speedup is None
+    assert result.reference_ms is None
+    assert result.unpriced_ops == ("aten::_fft_r2c", "aten::_fft_c2r")
+    assert result.time_coverage == 1.0
 
 
 TUNED = """
@@ -175,7 +193,8 @@ def test_the_order_of_configurations_does_not_decide_the_score(judge):
     for sizes in ([16, 256], [256, 16]):
         result = judged(judge, LAUNCH, TUNED.format(sizes=sizes))
         assert result.status is EvalStatus.OK, result.error
-        assert result.kernel_ms.median == min(alone) and result.num_total_kernels == 1
+        assert result.kernel_ms.median == min(alone)
+        assert result.num_total_kernels == 1
 
 
 def priced(source: str, name: str) -> bool:

@@ -39,7 +39,7 @@ def session() -> SimpleNamespace:
 
 
 @pytest.mark.parametrize(("code", "by_kernel"), [(-11, True), (-4, True), (-9, False), (1, False)])
-def test_signals_are_a_kernels_doing_but_the_one_that_a_machine_sends(code, by_kernel):
+def test_signals_are_a_kernels_doing_except_the_machines(code, by_kernel):
     with pytest.raises(ExecutionDied) as caught, executing._deaths():
         raise RunnerDied(code)
     assert caught.value.by_kernel is by_kernel

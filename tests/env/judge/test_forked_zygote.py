@@ -36,7 +36,7 @@ def zygote(pool) -> psutil.Process:
     return found
 
 
-def test_an_idle_judge_and_its_zygote_need_little_more_memory_than_one_torch(pool):
+def test_an_idle_judge_needs_little_more_than_one_torch(pool):
     limit = 450 if torch.version.cuda is None else 750  # a CUDA build maps its libraries, GPU or not
     processes = [psutil.Process(pool.pids()[0]), zygote(pool)]
     until(lambda: megabytes(processes) < limit)  # what starting has used is given back after a while
@@ -71,9 +71,10 @@ def test_a_runner_sees_nothing_of_the_judge(pool):
         pool.forget()
 
 
-def test_a_zygote_that_dies_is_replaced_by_one_with_a_process_of_its_own(pool):
+def test_a_dead_zygote_is_replaced_by_a_new_process(pool):
     first = zygote(pool)
     os.kill(first.pid, signal.SIGKILL)
     (result,) = pool.evaluate_many([(TASK, HONEST + "# again", "")])
-    assert result.status is EvalStatus.OK and zygote(pool).pid != first.pid
+    assert result.status is EvalStatus.OK
+    assert zygote(pool).pid != first.pid
     assert "verl_kernel.env.runner.zygote" in " ".join(zygote(pool).cmdline())

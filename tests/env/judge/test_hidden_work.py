@@ -14,7 +14,8 @@ HONEST, HIDING = entry(5.0 + ALLOWED_MS / 2), entry(80.0)
 
 
 def test_a_few_milliseconds_need_no_explanation():
-    assert hidden_work([HONEST] * 5) is None and hidden_work([]) is None
+    assert hidden_work([HONEST] * 5) is None
+    assert hidden_work([]) is None
 
 
 def test_the_typical_forward_decides():

@@ -45,15 +45,20 @@ def children_of(pid: int) -> list[int]:
 
 def test_an_honest_kernel_is_accepted_and_measured(judge):
     result = judge.evaluate(TASK, HONEST, kernel="honest.py")
-    assert result.status is EvalStatus.OK and result.rewarded and result.error is None
+    assert result.status is EvalStatus.OK
+    assert result.rewarded
+    assert result.error is None
     assert (result.task_id, result.kernel, result.timing_source) == ("fused", "honest.py", "simulated")
     assert result.task_hash == TASK.text_hash
     assert result.trials.passed == result.trials.total == 3
     assert [(launch.name, launch.grid[0], launch.count) for launch in result.launches] == [("fused", 1, 1)]
     assert result.time_coverage == result.number_coverage == 1.0
-    assert result.speedup == pytest.approx(result.reference_ms.median / result.kernel_ms.median) and result.speedup > 2
-    assert result.speedup_low == result.sure_speedup == result.speedup and result.times == {}  # times are exact
-    assert result.kernel_ms.n == 2 and result.decoy_kernel is False  # one trial is in another mode
+    assert result.speedup == pytest.approx(result.reference_ms.median / result.kernel_ms.median)
+    assert result.speedup > 2
+    assert result.speedup_low == result.sure_speedup == result.speedup
+    assert result.times == {}
+    assert result.kernel_ms.n == 2
+    assert result.decoy_kernel is False
     assert list(result.stage_seconds) == ["static", "load", "correctness", "ablation", "exit", "clock"]
     assert EvalResult.model_validate_json(result.model_dump_json()) == result
 
@@ -99,16 +104,18 @@ def test_verdicts(judge, name):
     body, status, kind = STATUSES[name]
     result = judge.evaluate(TASK, candidate(body))
     assert (result.status, result.error.type) == (status, kind), result.error
-    assert not result.rewarded and result.correctness is (status is EvalStatus.DECOY)
+    assert not result.rewarded
+    assert result.correctness is (status is EvalStatus.DECOY)
     assert bool(result.decoy_kernel) is (status is EvalStatus.DECOY)
 
 
 @pytest.mark.parametrize("name", ["no launch", "token launch"])
-def test_a_recorded_decoy_is_timed_and_marked_and_still_not_rewarded(judge, name):
+def test_a_recorded_decoy_is_timed_but_not_rewarded(judge, name):
     body, _, _ = STATUSES[name]
     result = sharing(judge, replace(OPTIONS, decoys="record")).evaluate(TASK, candidate(body))
     assert (result.status, result.correctness, result.decoy_kernel) == (EvalStatus.OK, True, True), result.error
-    assert result.speedup is not None and not result.rewarded
+    assert result.speedup is not None
+    assert not result.rewarded
 
 
 SOURCES = {
@@ -130,13 +137,16 @@ SOURCES = {
 def test_sources_that_do_not_load(judge, source):
     result = judge.evaluate(TASK, source)
     assert (result.status, result.error.type) == SOURCES[source]
-    assert not result.rewarded and not (result.compiled and result.correctness)
+    assert not result.rewarded
+    assert not (result.compiled and result.correctness)
 
 
 def test_errors_point_into_the_source_and_name_no_path(judge):
     error = judge.evaluate(TASK, candidate("return self.helper(x)\n", "X = 1")).error
-    assert "helper" in error.message and "in forward: return self.helper(x)" in error.traceback_tail
-    assert error.stage == "correctness" and "/" not in error.message + error.traceback_tail
+    assert "helper" in error.message
+    assert "in forward: return self.helper(x)" in error.traceback_tail
+    assert error.stage == "correctness"
+    assert "/" not in error.message + error.traceback_tail
 
 
 INVENTED = """@triton.jit
@@ -163,11 +173,12 @@ def caller(x):
     ],
     ids=["in the kernel", "in what it calls"],
 )
-def test_a_function_that_triton_lacks_is_told_at_the_line_that_names_it(judge, launch, function, text):
+def test_a_missing_triton_function_is_told_at_its_line(judge, launch, function, text):
     source = candidate(launch, INVENTED)
     result = judge.evaluate(TASK, source)
     assert (result.status, result.error.type) == (EvalStatus.COMPILE_ERROR, "AttributeError")
-    assert "tanhh" in result.error.message and result.error.message.endswith(f": `{text}`")
+    assert "tanhh" in result.error.message
+    assert result.error.message.endswith(f": `{text}`")
     assert f", in {function}, " in result.error.message
     named = source.splitlines()[int(result.error.message.split(",")[0].removeprefix("line ")) - 1]
     assert named.strip() == text
@@ -176,12 +187,14 @@ def test_a_function_that_triton_lacks_is_told_at_the_line_that_names_it(judge, l
 def test_signals_are_reported_without_waiting_for_the_limit(judge):
     patient = sharing(judge, replace(OPTIONS, run_timeout_s=100_000))
     result = patient.evaluate(TASK, candidate(STATUSES["segfault"][0]))
-    assert result.error.signal == signal.SIGSEGV and "SIGSEGV" in result.error.message
+    assert result.error.signal == signal.SIGSEGV
+    assert "SIGSEGV" in result.error.message
 
 
 def test_a_hang_is_a_timeout_and_gone(judge):
     result = judge.evaluate(TASK, candidate("while True: pass"))
-    assert result.status is EvalStatus.TIMEOUT and result.error.stage == "correctness"
+    assert result.status is EvalStatus.TIMEOUT
+    assert result.error.stage == "correctness"
     assert children_of(judge._zygote.pid) == []
 
 
@@ -189,29 +202,34 @@ def test_a_crash_at_exit_counts(judge):
     before = "import ctypes\nclass Bomb:\n    def __del__(self, boom=ctypes.string_at): boom(0)\nBOMB = Bomb()\n"
     result = judge.evaluate(TASK, candidate("return self.right(x, y)", before))
     assert (result.status, result.error.stage, result.error.signal) == (EvalStatus.CRASH, "exit", signal.SIGSEGV)
-    assert not result.rewarded and result.speedup is None
+    assert not result.rewarded
+    assert result.speedup is None
 
 
 def test_a_store_past_the_end_is_a_crash(judge):
     before = "@triton.jit\ndef wild(o, B: tl.constexpr):\n    tl.store(o + 512 + tl.arange(0, B), 7.0)\n"
     result = judge.evaluate(TASK, candidate("o = self.right(x, y); wild[(1,)](o, B=1024); return o", before))
-    assert not result.rewarded and result.status is EvalStatus.CRASH
+    assert not result.rewarded
+    assert result.status is EvalStatus.CRASH
 
 
 def test_output_is_neither_shown_nor_waited_for(judge, capfd):
     flood = "import sys\nprint('x' * (4 << 20)); sys.stderr.write('y' * (4 << 20))"
     result = judge.evaluate(TASK, candidate("return self.right(x, y)", before=flood))
-    assert result.status is EvalStatus.OK and capfd.readouterr() == ("", "")
+    assert result.status is EvalStatus.OK
+    assert capfd.readouterr() == ("", "")
 
 
-def test_a_token_launch_that_moves_torchs_result_has_no_coverage(judge):
+def test_a_token_launch_on_torchs_result_has_no_coverage(judge):
     before = (
         "@triton.jit\ndef copy(a, o, B: tl.constexpr):\n    i = tl.arange(0, B)\n    tl.store(o + i, tl.load(a + i))\n"
     )
     body = "a = self.torch_only(x, y); o = torch.empty_like(a); copy[(1,)](a, o, B=512); return o"
     result = judge.evaluate(TASK, candidate(body, before))
-    assert result.number_coverage == result.time_coverage == 0.0 and result.hack_flags == ("only_moves",)
-    assert result.speedup < 1 and sum(result.fallback_ops.values()) == 4
+    assert result.number_coverage == result.time_coverage == 0.0
+    assert result.hack_flags == ("only_moves",)
+    assert result.speedup < 1
+    assert sum(result.fallback_ops.values()) == 4
 
 
 def test_kernels_of_other_files_are_not_launched(judge):
@@ -220,11 +238,12 @@ def test_kernels_of_other_files_are_not_launched(judge):
     assert judge.evaluate(TASK, candidate(body, before)).error.type == "NotTriton"
 
 
-def test_a_failed_launch_that_the_program_catches_is_a_failed_launch(judge):
+def test_a_caught_failed_launch_is_a_failed_launch(judge):
     before = "@triton.jit\ndef bad(o):\n    tl.static_assert(False)\n"
     body = "try: bad[(1,)](x)\nexcept Exception: pass\nreturn self.torch_only(x, y)"
     result = judge.evaluate(TASK, candidate(body, before))
-    assert result.status is EvalStatus.COMPILE_ERROR and not result.rewarded
+    assert result.status is EvalStatus.COMPILE_ERROR
+    assert not result.rewarded
 
 
 def test_forged_answers_are_noticed_and_worth_nothing(judge):
@@ -234,7 +253,8 @@ def test_forged_answers_are_noticed_and_worth_nothing(judge):
         "c.send({'output': {'tensor': 0}, 'tensors': [], 'events': 'none'})\nreturn self.right(x, y)"
     )
     result = judge.evaluate(TASK, candidate(forge))
-    assert result.status is EvalStatus.HACKING and result.hack_flags == ("forged_message",)
+    assert result.status is EvalStatus.HACKING
+    assert result.hack_flags == ("forged_message",)
     frame = forge.replace("c.send(", "c.sock.sendall(struct.pack('>I', 1 << 31) + b'x'); (")
     assert judge.evaluate(TASK, candidate(frame)).status is EvalStatus.HACKING
 
@@ -252,12 +272,12 @@ LINK = "import struct\nfrom verl_kernel.env.devices.cpu.state import STATE\nlink
     ],
     ids=["half a request", "a broken one", "many, and no answer read", "closed"],
 )
-def test_whatever_is_sent_where_launches_go_is_the_candidates_doing(judge, forged, last, status):
+def test_a_forged_launch_message_is_the_candidates_doing(judge, forged, last, status):
     result = judge.evaluate(TASK, candidate(f"{LINK}{forged}\nreturn {last}"))
     assert result.status is status, result.error
 
 
-def test_the_candidate_finds_neither_reference_nor_descriptors_nor_secrets_of_the_judge(judge, monkeypatch):
+def test_a_candidate_finds_no_secret_of_the_judge(judge, monkeypatch):
     body = (
         "import os, sys\nfds = sorted(map(int, os.listdir('/proc/self/fd')))\n"
         "assert len(fds) <= 8, fds\nassert 'WANDB_API_KEY' not in os.environ\n"
@@ -375,7 +395,8 @@ def test_references_that_cannot_serve(judge, name):
     for _ in range(2):
         with pytest.raises(TaskError, match=reason) as caught:
             judge.evaluate(Task(REFERENCE.replace(old, new), task_id="unfit"), HONEST)
-        assert str(caught.value).startswith("reference unfit cannot serve as a task") and "\n" not in str(caught.value)
+        assert str(caught.value).startswith("reference unfit cannot serve as a task")
+        assert "\n" not in str(caught.value)
 
 
 def test_the_callers_random_numbers_are_left_alone(judge):
@@ -401,8 +422,10 @@ def test_a_simulated_clock_cannot_time_a_compiled_reference():
 def test_the_gate_stands_before_everything_else(judge):
     strict = sharing(judge, replace(OPTIONS, static_check="coverage"))
     result = strict.evaluate(TASK, "import subprocess\n" + PLAIN)
-    assert result.status is EvalStatus.REJECTED_STATIC and "line 1" in result.error.message
-    assert result.compiled is None and list(result.stage_seconds) == ["static"]
+    assert result.status is EvalStatus.REJECTED_STATIC
+    assert "line 1" in result.error.message
+    assert result.compiled is None
+    assert list(result.stage_seconds) == ["static"]
     assert strict.evaluate(TASK, PLAIN).rewarded
 
 
@@ -413,10 +436,11 @@ def test_a_dead_zygote_is_our_failure_and_replaced():
         assert judge.evaluate(TASK, HONEST).status is EvalStatus.OK
         os.kill(first, signal.SIGKILL)
         os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
-        assert judge.evaluate(TASK, HONEST).status is EvalStatus.OK and judge._zygote.pid != first
+        assert judge.evaluate(TASK, HONEST).status is EvalStatus.OK
+        assert judge._zygote.pid != first
 
 
-def test_zygotes_that_died_are_replaced_while_there_is_nothing_to_judge():
+def test_dead_zygotes_are_replaced_at_rest():
     others = {*children_of(os.getpid())}
     with Judge(OPTIONS) as judge:
         judge.warm_up()
@@ -426,7 +450,8 @@ def test_zygotes_that_died_are_replaced_while_there_is_nothing_to_judge():
             os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
         judge.rest()
         second = {*children_of(os.getpid())} - others
-        assert len(second) == len(first) == 3 and not first & second
+        assert len(second) == len(first) == 3
+        assert not first & second
 
 
 def test_a_zygote_that_does_not_start_is_our_failure(monkeypatch):
@@ -434,7 +459,8 @@ def test_a_zygote_that_does_not_start_is_our_failure(monkeypatch):
         monkeypatch.setattr(judge._device, "zygote_env", lambda: {"TRITON_INTERPRET": "0"}, raising=False)
         with pytest.raises(InfraError, match="zygote does not answer: .+") as caught:
             judge.evaluate(TASK, HONEST)
-        assert "\n" not in str(caught.value) and judge._zygote.pid is None
+        assert "\n" not in str(caught.value)
+        assert judge._zygote.pid is None
 
 
 def test_nothing_is_left_behind(judge, tmp_path, monkeypatch):
@@ -442,6 +468,7 @@ def test_nothing_is_left_behind(judge, tmp_path, monkeypatch):
     before = len(os.listdir("/proc/self/fd"))
     for body in ("return self.right(x, y)", "import os; os._exit(1)", "while True: pass"):
         judge.evaluate(TASK, candidate(body))
-    assert list(tmp_path.iterdir()) == [] and len(os.listdir("/proc/self/fd")) == before
+    assert list(tmp_path.iterdir()) == []
+    assert len(os.listdir("/proc/self/fd")) == before
     defunct = subprocess.run(["ps", "--ppid", str(os.getpid()), "-o", "stat="], capture_output=True, text=True).stdout
     assert "Z" not in defunct

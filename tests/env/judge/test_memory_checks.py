@@ -60,7 +60,8 @@ def judges():
 def test_out_of_bounds_is_a_crash(judges, kernel, mode):
     source = program(kernel)
     result = judges[mode].evaluate(TASK, source)
-    assert result.status is EvalStatus.CRASH and result.error.type == "CompiledOutOfBounds"
+    assert result.status is EvalStatus.CRASH
+    assert result.error.type == "CompiledOutOfBounds"
     line = marked_line(source, kernel)
     assert result.error.message.startswith(f"line {line}, in {kernel}, ")
     assert f"line {line}" in format_feedback(result, 360)
@@ -86,7 +87,8 @@ def test_a_fault_that_the_program_catches_is_a_fault(judges, kernel):
 @pytest.mark.parametrize("mode", ["refuse", "record", "off"])
 def test_an_honest_kernel_is_rewarded(judges, mode):
     result = judges[mode].evaluate(TASK, HONEST)
-    assert result.rewarded and result.memory_findings == (None if mode == "off" else ())
+    assert result.rewarded
+    assert result.memory_findings == (None if mode == "off" else ())
     assert EvalResult.model_validate_json(result.model_dump_json()) == result
 
 
@@ -96,7 +98,7 @@ def test_the_checks_change_nothing_else(judges):
     assert dumped[0] == dumped[1]
 
 
-def test_a_buffer_filled_before_an_ablation_is_no_fault_after_it(judges):
+def test_a_buffer_filled_before_an_ablation_is_no_fault(judges):
     body = (
         "if not hasattr(self, 'kept'):\n    self.kept = torch.empty(8, 512)\n    self.calls = 0\n"
         "row = self.kept[self.calls % 8]\ncopied[(1,)](x, row, B=512)\nself.calls += 1\n"
@@ -121,7 +123,7 @@ def tuned(x, o, n, B: tl.constexpr, TURNS: tl.constexpr):
 
 
 @pytest.mark.parametrize(("turns", "status"), [(0, EvalStatus.OK), (1, EvalStatus.UNSAFE)])
-def test_races_are_looked_for_in_the_configuration_that_is_chosen(judges, turns, status):
+def test_races_are_sought_in_the_chosen_configuration(judges, turns, status):
     """Watching those that are tried only would take seconds of the candidate's time for each."""
     body = "o = torch.empty_like(x)\ntuned[(2,)](x, o, 512, B=256)\nreturn self.right(o, y)"
     source = TUNED.replace('"TURNS": 0', f'"TURNS": {turns}')

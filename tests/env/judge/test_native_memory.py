@@ -98,8 +98,10 @@ def test_memory_that_was_written_may_be_read(name, refusing):
 @pytest.mark.parametrize("before", ["pass", "extra[1:].zero_()"])
 def test_a_read_of_what_nobody_has_written_is_unsafe(before, refusing):
     result = refusing.evaluate(TASK, source(before=before))
-    assert result.status is EvalStatus.UNSAFE and result.error.type == "CompiledUnwritten", result.error
-    assert "line 10, in adding" in result.error.message and "nobody has written" in result.error.message
+    assert result.status is EvalStatus.UNSAFE, result.error
+    assert result.error.type == "CompiledUnwritten", result.error
+    assert "line 10, in adding" in result.error.message
+    assert "nobody has written" in result.error.message
 
 
 @pytest.mark.parametrize(
@@ -107,10 +109,13 @@ def test_a_read_of_what_nobody_has_written_is_unsafe(before, refusing):
 )
 def test_what_is_recorded_costs_nothing(program, kind, line, recording):
     result = recording.evaluate(TASK, program)
-    assert result.status is EvalStatus.OK and result.speedup > 0, result.error
+    assert result.status is EvalStatus.OK, result.error
+    assert result.speedup > 0, result.error
     found = result.memory_findings[0]
     assert not ADDRESS.search(found.message)  # it is another one in every run
-    assert (found.kind, found.kernel) == (kind, "adding") and line in (found.line, None) and found.message
+    assert (found.kind, found.kernel) == (kind, "adding")
+    assert line in (found.line, None)
+    assert found.message
 
 
 def test_a_finding_in_a_kernel_with_a_long_name_is_recorded(recording):
@@ -118,9 +123,10 @@ def test_a_finding_in_a_kernel_with_a_long_name_is_recorded(recording):
     assert (found.kind, found.kernel) == ("race", "a" * 100)
 
 
-def test_the_race_that_was_recorded_is_unsafe_where_it_is_refused(refusing):
+def test_a_recorded_race_is_unsafe_under_refuse(refusing):
     result = refusing.evaluate(TASK, RACING)
-    assert result.status is EvalStatus.UNSAFE and result.error.type == "CompiledRace", result.error
+    assert result.status is EvalStatus.UNSAFE, result.error
+    assert result.error.type == "CompiledRace", result.error
 
 
 LARGE = """
@@ -167,25 +173,29 @@ def large(launch, place="tl.program_id(0)"):
 
 def test_a_race_in_memory_that_is_watched_in_parts_is_unsafe(refusing):
     result = refusing.evaluate(TASK, large(NOTE, "0"))
-    assert result.status is EvalStatus.UNSAFE and result.error.type == "CompiledRace", result.error
+    assert result.status is EvalStatus.UNSAFE, result.error
+    assert result.error.type == "CompiledRace", result.error
     assert "in noting" in result.error.message
 
 
 def test_a_race_in_memory_that_is_watched_in_parts_is_recorded(recording):
     result = recording.evaluate(TASK, large(NOTE, "0"))
-    assert result.status is EvalStatus.OK and "races_not_watched" not in result.env, result.error
+    assert result.status is EvalStatus.OK, result.error
+    assert "races_not_watched" not in result.env, result.error
     assert [found.kind for found in result.memory_findings] == ["race"]
 
 
 def test_large_memory_without_a_race_is_paid(refusing):
     result = refusing.evaluate(TASK, large(NOTE))
-    assert result.rewarded and "races_not_watched" not in result.env, result.error
+    assert result.rewarded, result.error
+    assert "races_not_watched" not in result.env, result.error
 
 
-def test_a_launch_that_cannot_be_watched_is_not_paid_and_says_why(refusing, recording):
+def test_an_unwatchable_launch_is_not_paid(refusing, recording):
     program = large(COUNT.format(blocks=8200, warps=32))
     refused, recorded = refusing.evaluate(TASK, program), recording.evaluate(TASK, program)
-    assert refused.status is EvalStatus.UNSAFE and refused.error.type == "CompiledNotWatched", refused.error
+    assert refused.status is EvalStatus.UNSAFE, refused.error
+    assert refused.error.type == "CompiledNotWatched", refused.error
     assert "what its 8200 blocks know of each other takes too many bytes; launch fewer" in refused.error.message
     assert recorded.status is EvalStatus.OK, recorded.error
     assert recorded.env["races_not_watched"] == [

@@ -121,7 +121,8 @@ def judge() -> Iterator[Judge]:
 @pytest.mark.parametrize("source", [RIGHT, HEAD + LEFT_OUT])
 def test_what_is_right_is_paid(source, judge):
     result = judge.evaluate(TASK, source)
-    assert result.status is EvalStatus.OK and result.speedup > 0, result.error
+    assert result.status is EvalStatus.OK, result.error
+    assert result.speedup > 0, result.error
     assert result.number_coverage == 1.0
 
 
@@ -144,7 +145,8 @@ WRONG = {
 def test_what_is_wrong_as_compiled_is_wrong(name, judge):
     source, status, kind, part = WRONG[name]
     result = judge.evaluate(TASK, source)
-    assert result.status is status and result.error.type == kind, result.error
+    assert result.status is status, result.error
+    assert result.error.type == kind, result.error
     assert part in result.error.message
 
 
@@ -162,13 +164,14 @@ class ModelNew(nn.Module):
 """
 
 
-def test_a_kernel_that_copies_what_torch_computed_covers_nothing(judge):
+def test_a_copy_of_torchs_result_covers_nothing(judge):
     result = judge.evaluate(TASK, HEAD + COPIES.format(value="tl.load(x + place)", result="out"))
-    assert result.status is EvalStatus.OK and result.hack_flags == ("only_moves",)
+    assert result.status is EvalStatus.OK
+    assert result.hack_flags == ("only_moves",)
     assert result.number_coverage == 0.0
 
 
-def test_a_kernel_whose_constant_is_all_that_is_needed_is_a_decoy(judge):
+def test_a_kernel_needed_for_its_constant_is_a_decoy(judge):
     result = judge.evaluate(TASK, HEAD + COPIES.format(value="1.0", result="total * out"))
     assert result.status is EvalStatus.DECOY, result.error
 
@@ -178,7 +181,8 @@ HALF = Task(TASK.reference.replace("randn(32, 64)", "randn(32, 64, dtype=torch.b
 
 def test_bfloat16_is_judged(judge):
     result = judge.evaluate(HALF, RIGHT)
-    assert result.status is EvalStatus.OK and result.speedup > 0, result.error
+    assert result.status is EvalStatus.OK, result.error
+    assert result.speedup > 0, result.error
 
 
 TUNED = """
@@ -189,7 +193,8 @@ TUNED = """
 def test_an_autotuner_passes_over_what_does_not_compile(judge):
     host = HOST.replace("[(2,)]", "[lambda meta: (x.shape[1] // meta['BLOCK'],)]").replace(", BLOCK=32", "")
     result = judge.evaluate(TASK, HEAD + TUNED.format(value="total") + host)
-    assert result.status is EvalStatus.OK and len(result.launches) == 1, result.error
+    assert result.status is EvalStatus.OK, result.error
+    assert len(result.launches) == 1, result.error
 
 
 def test_what_an_autotuner_tries_leaves_nothing_behind(judge):
@@ -214,7 +219,8 @@ def test_a_race_is_unsafe_where_memory_is_checked():
     options = GymOptions(device="cpu", correctness_trials=3, memory_checks="refuse")
     with Judge(options, seed=5) as checking:
         result = checking.evaluate(TASK, source)
-    assert result.status is EvalStatus.UNSAFE and result.error.type == "CompiledRace", result.error
+    assert result.status is EvalStatus.UNSAFE, result.error
+    assert result.error.type == "CompiledRace", result.error
     assert "in columns" in result.error.message
 
 

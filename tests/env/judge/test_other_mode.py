@@ -45,8 +45,10 @@ def forwards():
 
 def test_it_is_one_of_the_trials_and_costs_no_further_forward(judge, forwards):
     result = judge.evaluate(TASK, HONEST)
-    assert result.rewarded and result.trials.passed == 5
-    assert len(forwards) == 6 and [ablated for _, ablated in forwards].count(True) == 1
+    assert result.rewarded
+    assert result.trials.passed == 5
+    assert len(forwards) == 6
+    assert [ablated for _, ablated in forwards].count(True) == 1
     assert [mode for mode, _ in forwards if mode] == [{"gradients": True, "switched": True}]
     assert forwards[0][0] is None, "the first forward is as the clock sees them"
     assert result.kernel_ms.n == 4, "a clock sees the trials in the usual mode"
@@ -64,25 +66,27 @@ def test_its_place_is_not_always_the_same(judge, forwards):
 
 @pytest.mark.parametrize("body", [IN_EVAL, WITH_GRADIENTS])
 @pytest.mark.parametrize("token", ["", "token[(1,)](torch.zeros(4), BLOCK=4)\n"])
-def test_torch_in_another_mode_is_a_decoy_wherever_the_trial_lies(judge, body, token):
+def test_torch_in_another_mode_is_a_decoy_in_any_trial(judge, body, token):
     for _ in range(6):
         result = judge.evaluate(TASK, candidate(token + body))
-        assert result.status is EvalStatus.DECOY and not result.rewarded, result.status
+        assert result.status is EvalStatus.DECOY, result.status
+        assert not result.rewarded, result.status
         assert "where gradients are recorded" in result.error.message
 
 
 def test_a_program_that_is_wrong_in_eval_mode_is_told_so(judge):
     result = judge.evaluate(TASK, candidate("return self.right(x, y) * (1.0 if self.training else 0.5)"))
-    assert result.status is EvalStatus.INCORRECT and result.error.message.endswith("(train or eval)")
+    assert result.status is EvalStatus.INCORRECT
+    assert result.error.message.endswith("(train or eval)")
 
 
-def test_where_the_reference_has_two_answers_only_gradients_are_tried(judge, forwards):
+def test_a_reference_with_two_answers_has_gradients_only(judge, forwards):
     assert judge.evaluate(TRAIN_ONLY, HONEST).rewarded
     assert [mode for mode, _ in forwards if mode] == [{"gradients": True, "switched": False}]
     assert judge.evaluate(TRAIN_ONLY, candidate(WITH_GRADIENTS)).status is EvalStatus.DECOY
 
 
-def test_a_program_that_autograd_refuses_is_tried_without_gradients_but_in_eval_mode(judge, forwards):
+def test_what_autograd_refuses_is_tried_without_gradients(judge, forwards):
     body = "self.weight.clamp_(-1e9, 1e9)\nreturn self.right(x, y)"
     assert judge.evaluate(TASK, candidate(body)).rewarded
     modes = [mode for mode, ablated in forwards if mode and not ablated]
@@ -91,26 +95,29 @@ def test_a_program_that_autograd_refuses_is_tried_without_gradients_but_in_eval_
     assert refused.status is EvalStatus.DECOY
 
 
-def test_without_another_mode_a_program_that_autograd_refuses_has_usual_trials_only(judge, forwards):
+def test_what_autograd_refuses_may_have_usual_trials_only(judge, forwards):
     body = "self.weight.clamp_(-1e9, 1e9)\nreturn self.right(x, y)"
     result = judge.evaluate(TRAIN_ONLY, candidate(body))
-    assert result.rewarded and result.kernel_ms.n == 5
+    assert result.rewarded
+    assert result.kernel_ms.n == 5
     assert [mode for mode, _ in forwards].count({"gradients": True, "switched": False}) == 1
 
 
-def test_an_honest_program_that_does_something_else_in_eval_mode_is_ablated_there_too(judge, forwards):
+def test_an_honest_program_with_an_eval_path_is_ablated_there(judge, forwards):
     twice = "out = self.right(x, y)\nreturn out if self.training else torch.empty_like(out).copy_(out) * 1.0"
     result = judge.evaluate(TASK, candidate(twice))
-    assert result.rewarded and result.time_coverage == 1.0
+    assert result.rewarded
+    assert result.time_coverage == 1.0
     assert [mode is not None for mode, ablated in forwards if ablated] == [False, True]
 
 
 def test_a_model_may_define_train(judge):
     source = HONEST.replace("class ModelNew(Base):\n", f"class ModelNew(Base):\n{OWN_TRAIN}")
-    assert OWN_TRAIN in source and judge.evaluate(TASK, source).rewarded
+    assert OWN_TRAIN in source
+    assert judge.evaluate(TASK, source).rewarded
 
 
-def test_with_one_trial_there_is_no_other_mode_and_with_two_there_is(forwards):
+def test_one_trial_has_no_other_mode(forwards):
     for trials, modes in ((1, 0), (2, 1)):
         forwards.clear()
         with Judge(GymOptions(device="cpu", correctness_trials=trials), seed=3) as judge:

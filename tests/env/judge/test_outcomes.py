@@ -85,7 +85,7 @@ def test_a_kill_that_the_kernel_counted_is_ours(judge, monkeypatch):
     assert killed(judge, monkeypatch, ALARM, [4, 4]).status is EvalStatus.CRASH
 
 
-def test_a_counted_kill_of_a_process_that_had_the_memory_is_its_own(judge, monkeypatch):
+def test_a_kill_for_memory_is_the_processs_own(judge, monkeypatch):
     result = killed(judge, monkeypatch, f"kept = bytearray(300 << 20)\n{ALARM}", [3, 4])
     assert (result.status, result.error.type) == (EvalStatus.OOM, "MemoryExceeded")
     with pytest.raises(InfraError):
@@ -131,7 +131,8 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_the_judge_survives_whatever_it_is_told(judge, name):
     result = judge.evaluate(TASK, candidate(f"{HOSTILE[name]}return self.right(x, y)"))
-    assert not result.rewarded and result.status is not EvalStatus.INFRA_ERROR
+    assert not result.rewarded
+    assert result.status is not EvalStatus.INFRA_ERROR
     assert EvalResult.model_validate_json(result.model_dump_json()) == result
     assert len(result.model_dump_json()) < 20_000
     assert judge.evaluate(TASK, HONEST).rewarded
@@ -160,10 +161,11 @@ def test_disk_is_bounded_in_total(judge, name, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     result = judge.evaluate(TASK, candidate(f"{WRITES[name]}\nreturn self.right(x, y)"))
     assert (result.status, result.error.type) == (EvalStatus.OOM, "DiskExceeded"), result.error
-    assert "kernelgym.disk_mb = 16" in result.error.message and os.listdir(tmp_path) == []
+    assert "kernelgym.disk_mb = 16" in result.error.message
+    assert os.listdir(tmp_path) == []
 
 
-def test_what_was_written_counts_when_the_answer_is_there_at_once(judge):
+def test_an_answer_that_is_there_at_once_counts(judge):
     burst = "for n in range(20): open(str(n), 'wb').write(bytes(1 << 20))\nreturn self.right(x, y)"
     assert judge.evaluate(TASK, candidate(burst)).error.type == "DiskExceeded"
 
@@ -193,7 +195,8 @@ def test_a_tree_left_behind_at_the_exit_goes_too(judge, tmp_path, monkeypatch):
         "        for _ in range(2500): os.mkdir('d'); os.chdir('d')\nDIGGER = Digger()\n"
     )
     result = judge.evaluate(TASK, candidate("return self.right(x, y)", before))
-    assert result.status is EvalStatus.OK and os.listdir(tmp_path) == []
+    assert result.status is EvalStatus.OK
+    assert os.listdir(tmp_path) == []
 
 
 def test_shared_pages_are_memory(judge, monkeypatch):

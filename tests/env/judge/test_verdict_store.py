@@ -59,7 +59,8 @@ def test_a_damaged_entry_is_absent_and_written_again(tmp_path, caplog):
     kept.save(REQUEST, False, RESULT)
     (path,) = (tmp_path / "verdicts").rglob("*.json")
     path.write_text(path.read_text()[:40])
-    assert kept.load(REQUEST, False) is None and "is damaged" in caplog.text
+    assert kept.load(REQUEST, False) is None
+    assert "is damaged" in caplog.text
     kept.save(REQUEST, False, RESULT)
     assert kept.load(REQUEST, False) is not None
 
@@ -75,7 +76,8 @@ def test_a_judge_asks_the_folder_first(tmp_path):
     options = replace(OPTIONS, verdict_cache=str(tmp_path / "verdicts"))
     with Judge(options) as judge:
         first = judge.evaluate(TASK, HONEST)
-    assert first.status is EvalStatus.OK and first.stage_seconds
+    assert first.status is EvalStatus.OK
+    assert first.stage_seconds
     with Judge(options) as judge:
         second = judge.evaluate(TASK, HONEST)
     assert second == first.model_copy(update={"stage_seconds": {}})

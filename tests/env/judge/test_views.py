@@ -93,7 +93,8 @@ def test_an_access_beyond_a_view_is_unsafe(name, judges):
 @pytest.mark.parametrize("name", INSIDE)
 def test_an_access_inside_of_a_view_is_none(name, judges):
     result = judges["refuse"].evaluate(TASK, INSIDE[name])
-    assert result.status is EvalStatus.OK and result.memory_findings == (), result.error
+    assert result.status is EvalStatus.OK, result.error
+    assert result.memory_findings == (), result.error
 
 
 def test_the_sentence_names_the_element_of_the_view(judges):
@@ -103,4 +104,5 @@ def test_the_sentence_names_the_element_of_the_view(judges):
 
 def test_it_is_recorded_at_no_cost(judges):
     result = judges["record"].evaluate(TASK, OUTSIDE["reads behind a view"])
-    assert result.rewarded and [found.kind for found in result.memory_findings] == ["outside_view"], result.error
+    assert result.rewarded, result.error
+    assert [found.kind for found in result.memory_findings] == ["outside_view"], result.error

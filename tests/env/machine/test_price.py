@@ -23,13 +23,13 @@ def work(step, machine=H100, blocks_per_sm=None):
 
 
 @pytest.mark.parametrize(("others", "again"), [(H100.l2_bytes, 0), (H100.l2_bytes + 1, 1)])
-def test_what_is_read_again_comes_from_memory_if_more_than_l2_holds_has_moved_since(others, again):
+def test_rereads_beyond_l2_come_from_memory(others, again):
     step = Step(10**9, blocks=132 * 1000)
     read_again = replace(step, rereads=((int(others), step.bytes),))
     assert work(read_again) == pytest.approx((1 + again) * work(step))
 
 
-def test_blocks_that_all_run_at_once_read_the_same_bytes_at_the_same_time():
+def test_concurrent_blocks_read_common_bytes_once():
     step = Step(10**9, blocks=132)
     assert work(replace(step, rereads=((10**9, step.bytes),))) == work(step)
 
@@ -56,7 +56,7 @@ def test_where_tf32_is_allowed_products_use_tensor_cores(unit, tflops):
     assert work(Step(flops=10**12, unit=unit), Machine.of("h100", "tf32")) == pytest.approx(1e3 / tflops)
 
 
-def test_memory_and_arithmetic_overlap_within_a_step_but_not_between_steps():
+def test_memory_and_arithmetic_overlap_within_a_step():
     memory, arithmetic = Step(3 * 10**9), Step(flops=10**12, unit="half")
     both = replace(memory, flops=arithmetic.flops, unit="half")
     assert work(both) == pytest.approx(max(work(memory), work(arithmetic)))
@@ -91,7 +91,7 @@ def test_warps_that_do_not_fit_at_once_keep_no_scheduler_busy():
     assert work(step, blocks_per_sm=2) == pytest.approx(2 * work(step))
 
 
-def test_a_block_waits_for_memory_each_time_it_has_asked_for_all_it_can():
+def test_a_block_waits_for_memory_at_its_limit():
     step = Step(132 * 2**20, blocks=132, in_flight=4096)
     assert step_ms(step, H100) == pytest.approx(256 * constant("latency_ns") / 1e6)
     assert step_ms(replace(step, in_flight=2**18), H100) == pytest.approx(LAUNCH + 132 * 2**20 / BANDWIDTH)
@@ -142,11 +142,11 @@ def test_an_event_without_steps_is_one_kernel():
     assert event_ms(event, H100) == pytest.approx(step_ms(Step(3 * 10**9, flops=10**12, unit="half"), H100))
 
 
-def test_the_chain_of_a_recurrent_layer_is_one_start_for_each_kernel():
+def test_a_recurrent_layer_starts_once_per_kernel():
     assert step_ms(Step(kernels=1000), H100) == pytest.approx(1000 * LAUNCH)
 
 
-def test_what_earlier_events_left_in_l2_is_not_read_from_device_memory():
+def test_what_is_still_in_l2_is_not_read_from_memory():
     cold = TraceEvent("op", "x", steps=(Step(30 * 10**6), Step(10**6)))
     pairs = ((5 * 10**6, 10**7), (5 * 10**6, 10**8), (60 * 10**6, 0))
     warm, old, large = (replace(cold, recent=(pair,)) for pair in pairs)

@@ -111,12 +111,13 @@ def test_rounded_operands_may_only_be_quicker():
 
 
 @pytest.mark.processes
-def test_a_verdict_names_the_roofline_and_no_honest_kernel_beats_it():
+def test_no_honest_kernel_beats_the_roofline():
     with Judge(GymOptions(device="cpu", correctness_trials=3, compile_for="off"), seed=7) as judge:
         result = judge.evaluate(Task(REFERENCE, task_id="fused"), HONEST)
         wrong = judge.evaluate(Task(REFERENCE, task_id="fused"), HONEST.replace("tl.store(", "tl.load(", 1))
     assert 0 < result.roofline_ms <= result.kernel_ms.median < result.reference_ms.median
-    assert wrong.kernel_ms is None and wrong.roofline_ms is None
+    assert wrong.kernel_ms is None
+    assert wrong.roofline_ms is None
 
 
 def test_where_sizes_change_nobody_knows_what_a_forward_demands(device):

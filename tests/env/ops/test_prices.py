@@ -108,7 +108,7 @@ def test_the_gradient_of_softmax_reads_two_tensors_again():
     assert (again.bytes, again.repeated_bytes) == (3 * BYTES, 4 * BYTES)
 
 
-def test_the_gradient_of_layer_norm_reads_its_rows_for_the_weights_too():
+def test_layer_norms_gradient_reads_rows_again_for_weights():
     mean, weight = tensor(64, 1), tensor(1024)
     rows, weights = steps_of(
         lambda: torch.ops.aten.native_layer_norm_backward(
@@ -118,7 +118,7 @@ def test_the_gradient_of_layer_norm_reads_its_rows_for_the_weights_too():
     assert (rows.bytes, rows.repeated_bytes, rows.blocks, weights.bytes) == (3 * BYTES, 2 * BYTES, 64, 2 * BYTES)
 
 
-def test_the_gradient_of_group_norm_reads_gradient_and_data_twice():
+def test_group_norms_gradient_reads_everything_twice():
     x, mean = tensor(4, 16, 32, 32), tensor(4, 4)
     sums, applied = steps_of(
         lambda: torch.ops.aten.native_group_norm_backward(
@@ -128,7 +128,7 @@ def test_the_gradient_of_group_norm_reads_gradient_and_data_twice():
     assert (sums.bytes, applied.bytes) == (2 * BYTES, 3 * BYTES)
 
 
-def test_the_gradient_of_an_embedding_sorts_its_indices_and_writes_the_table():
+def test_an_embeddings_gradient_sorts_and_writes_the_table():
     ids = tensor(64, dtype=torch.int64)
     steps = steps_of(lambda: torch.ops.aten.embedding_dense_backward(X, ids, 512, -1, False))
     assert [step.bytes for step in steps[-2:]] == [4 * 512 * 1024, 2 * BYTES]
@@ -171,20 +171,26 @@ def arithmetic(steps):
 
 def test_a_convolution_copies_then_multiplies_padded_channels():
     copy, read, product, written = convolution(3, 40, padding=1)
-    assert copy.bytes == 2 * 4 * 2 * 3 * 256 and copy.access == "mixed"
-    assert product.flops == 2 * (2 * 256) * 9 * 16 * 64 and product.unit == "convolution"
-    assert read.bytes == 4 * (2 * 3 * 256 + 40 * 27) and written.bytes == 4 * 2 * 40 * 256
+    assert copy.bytes == 2 * 4 * 2 * 3 * 256
+    assert copy.access == "mixed"
+    assert product.flops == 2 * (2 * 256) * 9 * 16 * 64
+    assert product.unit == "convolution"
+    assert read.bytes == 4 * (2 * 3 * 256 + 40 * 27)
+    assert written.bytes == 4 * 2 * 40 * 256
     assert [step.kernels for step in (copy, read, product, written)] == [1, 1, 0, 0]
 
 
 def test_a_bias_is_a_kernel_of_its_own():
     *_, bias = convolution(16, 32, padding=1, bias=True)
-    assert bias.bytes == 2 * 4 * 2 * 32 * 256 and bias.access == "mixed" and bias.kernels == 1
+    assert bias.bytes == 2 * 4 * 2 * 32 * 256
+    assert bias.access == "mixed"
+    assert bias.kernels == 1
 
 
 def test_a_window_of_one_place_is_a_plain_product():
     main, written = convolution(64, 32, size=1)
-    assert main.flops == 2 * 512 * 64 * 32 and written.bytes == 4 * 2 * 32 * 256
+    assert main.flops == 2 * 512 * 64 * 32
+    assert written.bytes == 4 * 2 * 32 * 256
 
 
 @pytest.mark.parametrize(
@@ -206,14 +212,17 @@ def test_ways_of_a_convolution(options, unit, flops):
 
 def test_a_transposed_convolution_copies_on_both_sides():
     steps = convolution(32, 32, transposed=True, stride=2)
-    assert steps[0].bytes == 2 * 4 * 2 * 32 * 256 and steps[-1].bytes == 2 * 4 * 2 * 32 * 33 * 33
-    assert steps[-1].access == "mixed" and steps[-1].kernels == 1
+    assert steps[0].bytes == 2 * 4 * 2 * 32 * 256
+    assert steps[-1].bytes == 2 * 4 * 2 * 32 * 33 * 33
+    assert steps[-1].access == "mixed"
+    assert steps[-1].kernels == 1
 
 
 def test_windows_are_counted_in_instructions():
     (pool,) = steps_of(lambda: F.max_pool2d(tensor(2, 8, 64, 64), 4, 2))
     outputs = 2 * 8 * 31 * 31
-    assert pool.instructions == outputs * (110 + 30 * 16) and pool.bytes == 4 * 2 * 8 * 4096 + 12 * outputs
+    assert pool.instructions == outputs * (110 + 30 * 16)
+    assert pool.bytes == 4 * 2 * 8 * 4096 + 12 * outputs
     (depthwise,) = convolution(8, 8, groups=8, padding=1, bias=True)
     assert depthwise.instructions == 2 * 8 * 256 * (205 + 14 * 9)
     assert steps_of(lambda: F.avg_pool3d(tensor(1, 2, 8, 8, 8), 2))[0].instructions == 2 * 64 * (110 + 30 * 8)
@@ -227,9 +236,12 @@ def test_norms_by_their_passes_and_blocks():
     statistics, applied = steps_of(lambda: F.group_norm(image, 4))
     assert (statistics.bytes, statistics.blocks, applied.bytes, applied.access) == (size, 16, 2 * size, "norm")
     instance = events_of(lambda: F.instance_norm(image))[-1].steps
-    assert [step.bytes for step in instance] == [size, 2 * size] and instance[0].blocks == 64
+    assert [step.bytes for step in instance] == [size, 2 * size]
+    assert instance[0].blocks == 64
     (layer,) = steps_of(lambda: F.layer_norm(X, (1024,), tensor(1024), tensor(1024)))
-    assert layer.blocks == 64 and layer.repeated_bytes == BYTES + 63 * 8192 and layer.private_bytes == 4096
+    assert layer.blocks == 64
+    assert layer.repeated_bytes == BYTES + 63 * 8192
+    assert layer.private_bytes == 4096
 
 
 def test_a_recurrent_layer_is_a_chain_of_kernels_through_time():

@@ -30,7 +30,7 @@ def models(results):
     return {result.env["judged_on"] for result in results}
 
 
-async def test_a_prompt_stays_with_its_model_and_two_models_share_the_prompts():
+async def test_a_prompt_stays_with_its_model():
     judges = [Actor(model="h100"), Actor(model="a100"), Actor(model="h100"), Actor(model="a100")]
     async with pool(*judges) as dispatcher:
         await dispatcher.ready()
@@ -42,7 +42,7 @@ async def test_a_prompt_stays_with_its_model_and_two_models_share_the_prompts():
             assert models([await ask(dispatcher, task, "later")]) == first
 
 
-async def test_an_idle_model_does_not_take_over_what_waits_for_another():
+async def test_an_idle_model_leaves_others_requests_alone():
     gate = asyncio.Event()
     slow, quick = Actor(model="h100", gate=gate), Actor(model="a100")
     async with pool(slow, quick) as dispatcher:
@@ -50,7 +50,9 @@ async def test_an_idle_model_does_not_take_over_what_waits_for_another():
         first, second = ask(dispatcher, TASKS[0], "x"), ask(dispatcher, TASKS[0], "y")
         other = await ask(dispatcher, TASKS[1], "x")
         await settle()
-        assert models([other]) == {"a100"} and not first.done() and not second.done()
+        assert models([other]) == {"a100"}
+        assert not first.done()
+        assert not second.done()
         gate.set()
         assert models([await first, await second]) == {"h100"}
 
@@ -87,14 +89,17 @@ async def test_prompts_of_a_lost_model_move_after_a_while_and_say_so(caplog):
     async with pool(lost, other, model_wait_s=0.05) as dispatcher:
         await dispatcher.ready()
         before = await ask(dispatcher, TASKS[0], "x")
-        assert models([before]) == {"h100"} and CHANGED not in before.env
+        assert models([before]) == {"h100"}
+        assert CHANGED not in before.env
         lost.script, lost.start = [JudgeLost("its node is gone")], InfraError("no place")
         with caplog.at_level(logging.WARNING):
             after = await ask(dispatcher, TASKS[0], "y")
         assert (after.status, after.attempts, models([after])) == (EvalStatus.OK, 2, {"a100"})
-        assert after.env[CHANGED] == "h100" and "no judge of h100 for 0.05 s: its prompts go to a100" in caplog.text
+        assert after.env[CHANGED] == "h100"
+        assert "no judge of h100 for 0.05 s: its prompts go to a100" in caplog.text
         again = await ask(dispatcher, TASKS[0], "x")  # the verdict of the other model is not given out any more
-        assert models([again]) == {"a100"} and other.seen == ["y", "x"]
+        assert models([again]) == {"a100"}
+        assert other.seen == ["y", "x"]
 
 
 async def test_a_model_that_comes_back_in_time_keeps_its_prompts():
@@ -107,14 +112,15 @@ async def test_a_model_that_comes_back_in_time_keeps_its_prompts():
         assert (result.attempts, models([result]), CHANGED in result.env) == (2, {"h100"}, False)
 
 
-async def test_a_judge_that_comes_back_on_another_gpu_serves_its_new_model():
+async def test_a_judge_on_another_gpu_serves_its_new_model():
     judge, other = Actor(model="h100"), Actor(model="a100")
     async with pool(judge, other, model_wait_s=0.05) as dispatcher:
         await dispatcher.ready()
         await ask(dispatcher, TASKS[0], "x")
         judge.script, judge.place = [JudgeLost("moved")], Placement("there", 8, "a100")
         result = await ask(dispatcher, TASKS[0], "y")
-        assert models([result]) == {"a100"} and result.env[CHANGED] == "h100"
+        assert models([result]) == {"a100"}
+        assert result.env[CHANGED] == "h100"
 
 
 async def test_a_node_that_goes_down_judge_by_judge_loses_nothing():
@@ -136,7 +142,7 @@ async def test_what_takes_every_judge_along_ends_as_an_infra_error():
         assert sum(len(judge.seen) for judge in judges) == 4
 
 
-async def test_a_drained_judge_finishes_what_it_has_and_gets_nothing_new():
+async def test_a_drained_judge_gets_nothing_new():
     gate = asyncio.Event()
     drained, other = Actor(gate=gate, node="n1"), Actor(node="n2")
     async with pool(drained, other) as dispatcher:
@@ -145,14 +151,16 @@ async def test_a_drained_judge_finishes_what_it_has_and_gets_nothing_new():
         await settle()
         assert await dispatcher.drain({"n1"}, (), True) == [0]
         stats = await dispatcher.stats()
-        assert [judge.state for judge in stats.judges] == ["draining", "free"] and (stats.busy, stats.drained) == (1, 1)
+        assert [judge.state for judge in stats.judges] == ["draining", "free"]
+        assert (stats.busy, stats.drained) == (1, 1)
         for number in range(3):
             await ask(dispatcher, TASKS[0], str(number))
         gate.set()
         assert (await last).status is EvalStatus.OK
         assert [judge.state for judge in (await dispatcher.stats()).judges] == ["drained", "free"]
         await asyncio.gather(*(ask(dispatcher, TASKS[1], str(number)) for number in range(3)))
-        assert drained.seen == ["last"] and len(other.seen) == 6
+        assert drained.seen == ["last"]
+        assert len(other.seen) == 6
         assert await dispatcher.drain({"n1"}, (), False) == [0]
         await asyncio.gather(*(ask(dispatcher, TASKS[2], str(number)) for number in range(4)))
         assert len(drained.seen) > 1
@@ -165,7 +173,8 @@ async def test_a_pool_that_is_drained_waits():
         assert await dispatcher.drain((), {0}, True) == [0]
         request = ask(dispatcher, TASKS[0], "x")
         await settle()
-        assert not request.done() and (await dispatcher.stats()).queue == 1
+        assert not request.done()
+        assert (await dispatcher.stats()).queue == 1
         await dispatcher.drain((), {0}, False)
         assert (await request).status is EvalStatus.OK
 
@@ -203,7 +212,7 @@ class Flaky(Actor):
     st.lists(st.tuples(st.integers(0, 5), st.integers(1, 2)), min_size=1, max_size=40),
     st.lists(st.integers(0, 4), max_size=3),
 )  # fmt: skip
-def test_whatever_fails_no_prompt_meets_two_models_and_each_gets_its_attempts(makers, requests, drains):
+def test_no_prompt_meets_two_models(makers, requests, drains):
     async def scene():
         judges = [Flaky(number, model, failures) for number, (model, failures) in enumerate(makers)]
         dispatcher = Dispatcher(judges, GymOptions(queue_size=8, model_wait_s=60))
@@ -221,11 +230,12 @@ def test_whatever_fails_no_prompt_meets_two_models_and_each_gets_its_attempts(ma
 
     for results in asyncio.run(scene()).values():
         judged = [result for result in results if result.status is EvalStatus.OK]
-        assert len(models(judged)) <= 1 and not any(CHANGED in result.env for result in judged)
+        assert len(models(judged)) <= 1
+        assert not any(CHANGED in result.env for result in judged)
         assert all(result.attempts == 4 for result in results if result not in judged)
 
 
-async def test_a_pool_whose_judges_are_all_lost_for_a_moment_loses_nothing(monkeypatch):
+async def test_a_pool_that_loses_all_judges_loses_nothing(monkeypatch):
     monkeypatch.setattr("verl_kernel.env.pool.upkeep._REVIVAL_S", 0.01)
     judges = [Actor(*[JudgeLost("gone")] * 2) for _ in range(2)]
     async with pool(*judges) as dispatcher:
@@ -234,7 +244,8 @@ async def test_a_pool_whose_judges_are_all_lost_for_a_moment_loses_nothing(monke
             judge.start = JudgeLost("not placed yet")
         requests = [ask(dispatcher, TASKS[0], str(number)) for number in range(4)]
         await asyncio.sleep(0.05)
-        assert all(judge.revivals > 2 for judge in judges) and not any(request.done() for request in requests)
+        assert all(judge.revivals > 2 for judge in judges)
+        assert not any(request.done() for request in requests)
         for judge in judges:
             judge.start = None
         assert [(await request).status for request in requests] == [EvalStatus.OK] * 4

@@ -22,7 +22,8 @@ def test_the_pins_used_least_recently_are_forgotten():
     one, two = pins.of(TASK, 1), pins.of(TASK, 2)
     assert pins.of(TASK, 1) is one
     pins.of(TASK, 3)
-    assert pins.of(TASK, 1) is one and pins.of(TASK, 2) is not two
+    assert pins.of(TASK, 1) is one
+    assert pins.of(TASK, 2) is not two
 
 
 def test_a_change_of_model_is_told_where_another_has_judged():
@@ -37,7 +38,7 @@ def test_a_change_of_model_is_told_where_another_has_judged():
     assert pin.note("b200") == {CHANGED: "l40"}
 
 
-def test_an_answer_that_comes_after_the_prompt_has_gone_to_another_model_counts():
+def test_a_late_answer_from_the_old_model_counts():
     pin = Pin()
     pin.take("h100")
     pin.take("a100")  # while a judge of h100 is still at work

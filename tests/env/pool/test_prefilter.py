@@ -57,7 +57,7 @@ def test_only_what_holds_on_a_gpu_too_is_final(status: EvalStatus):
     assert is_final(verdict(status)) == (status.value in final)
 
 
-def test_a_refusal_by_the_compiler_of_the_pools_target_is_final_and_that_of_the_executors_is_not():
+def test_only_the_target_compilers_refusal_is_final():
     assert is_final(verdict(EvalStatus.COMPILE_ERROR, "compile"))
     assert not is_final(verdict(EvalStatus.COMPILE_ERROR, "correctness"))
 
@@ -80,10 +80,11 @@ async def test_what_is_refused_reaches_no_gpu_and_all_else_does():
     assert (wrong.status, wrong.env, wrong.attempts) == (EvalStatus.INCORRECT, {"prefilter": "refused"}, 1)
     assert wrong.kernel == "name of wrong"
     assert {(result.status, result.env.get("prefilter")) for result in others} == {(EvalStatus.OK, None)}
-    assert stats is not None and (stats.refused, stats.passed, stats.undecided) == (1, 1, 3)
+    assert stats is not None
+    assert (stats.refused, stats.passed, stats.undecided) == (1, 1, 3)
 
 
-async def test_the_seconds_saved_are_those_that_a_gpu_takes_for_others():
+async def test_seconds_saved_are_those_of_a_gpu():
     judge, seconds = Actor(), {"static": 9.0, "wait": 9.0, "load": 1.0, "correctness": 2.0, "clock": 3.0}
     wrong = {f"wrong {number}": verdict(EvalStatus.INCORRECT) for number in range(3)}
     right = verdict(EvalStatus.OK, stage_seconds=seconds)
@@ -105,10 +106,11 @@ async def test_a_request_that_nobody_waits_for_reaches_no_gpu():
         request.cancel()
         worker.gate.set()
         await settle()
-        assert worker.seen == ["x"] and not judge.seen
+        assert worker.seen == ["x"]
+        assert not judge.seen
 
 
-async def test_workers_that_cannot_start_are_reported_before_anything_is_judged():
+async def test_workers_that_cannot_start_are_reported_first():
     async with pool(Actor(), Actor(start=EnvironmentNotReady("no triton"))) as dispatcher:
         with pytest.raises(EnvironmentNotReady, match="no triton"):
             await dispatcher.ready()
@@ -127,7 +129,7 @@ def test_a_prefilter_for_judges_without_a_gpu_is_refused(device: str):
 
 
 @pytest.mark.processes
-async def test_a_real_worker_lets_right_kernels_pass_and_no_wrong_ones():
+async def test_a_real_worker_passes_only_right_kernels():
     judge, process = Actor(), JudgeProcess(prefilter_options(OPTIONS), seed=5)
     sources = [HONEST, candidate("return self.right(x, y) + 1"), "import os\nos.system('ls')\n"]
     try:
@@ -167,9 +169,12 @@ def test_a_pool_uses_its_gpu_for_what_its_workers_let_pass(tmp_path, monkeypatch
     with LocalPool(options, seed=5) as pool:
         (tmp_path / "journal").write_text("")  # starting is not judging
         (wrong,) = pool.evaluate_many([(tasks[0], candidate("return self.right(x, y) * 2"), "")])
-        assert wrong.status is EvalStatus.INCORRECT and not (tmp_path / "journal").read_text()
+        assert wrong.status is EvalStatus.INCORRECT
+        assert not (tmp_path / "journal").read_text()
         (right,) = pool.evaluate_many([(tasks[1], HONEST, "")])
         assert right.status is EvalStatus.OK, right.error
         assert "clock begins" in (tmp_path / "journal").read_text()
         stats = pool.stats().prefilter
-    assert stats is not None and (stats.refused, stats.passed) == (1, 1) and stats.gpu_seconds_saved > 0
+    assert stats is not None
+    assert (stats.refused, stats.passed) == (1, 1)
+    assert stats.gpu_seconds_saved > 0

@@ -33,7 +33,8 @@ def test_what_a_killed_owner_leaves_is_removed_by_the_next_home(temporary):
     subprocess.run([sys.executable, "-c", program], check=False, env=dict(os.environ))
     (left,) = temporary.iterdir()
     home = LockedTempDir()
-    assert not left.exists() and list(temporary.iterdir()) == [Path(home.path)]
+    assert not left.exists()
+    assert list(temporary.iterdir()) == [Path(home.path)]
     home.close()
 
 

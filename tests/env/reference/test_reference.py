@@ -53,14 +53,16 @@ def test_constant_weights_differ_from_their_start_and_come_back(device):
 def test_weights_that_must_start_as_they_do_are_left(device, forward):
     """Changed, the first divides by zero and the second fails."""
     task = reference(device, forward, members="self.b = nn.Parameter(torch.zeros(64))")
-    assert task.constants == {} and not task.state["b"].any()
+    assert task.constants == {}
+    assert not task.state["b"].any()
     assert task.trial(b"s", 0, "varied").expected.tensors[0].isfinite().all()
 
 
 def test_tied_weights_stay_tied(device):
     members = "self.a = nn.Parameter(torch.ones(64)); self.b = self.a"
     task = reference(device, "x * self.a + self.b", members=members)
-    assert torch.equal(task.state["a"], task.state["b"]) and task.state["a"].unique().numel() > 1
+    assert torch.equal(task.state["a"], task.state["b"])
+    assert task.state["a"].unique().numel() > 1
 
 
 ROWS_OF_ZEROS = {
@@ -76,7 +78,7 @@ ROWS_OF_ZEROS = {
 
 
 @pytest.mark.parametrize("name", ROWS_OF_ZEROS)
-def test_a_row_of_zeros_comes_where_the_program_is_continuous_there(device, name):
+def test_zero_rows_come_where_the_program_is_continuous(device, name):
     forward, comes = ROWS_OF_ZEROS[name]
     task = reference(device, forward)
     rows = [(task.trial(b"s", number, "varied").inputs.tensors[0] == 0).all(-1).sum().item() for number in range(3)]
@@ -99,14 +101,16 @@ def test_degenerate_tasks_are_flagged(device, name):
     assert reference(device, forward, inputs).task_flags == flags
 
 
-def test_a_varied_trial_that_breaks_the_reference_is_drawn_plainly(device):
+def test_a_varied_trial_that_breaks_is_drawn_plainly(device):
     """Logarithms of large numbers are fine, of negative ones not; a rare zero is found out in the trial itself."""
     task = reference(device, "torch.log(x)", "torch.rand(16, 64) + 0.5")
     variation = task.preparation.traits.variation
-    assert not variation.signs and variation.high == 8.0
+    assert not variation.signs
+    assert variation.high == 8.0
     change(task, variation=replace(variation, signs=True))
     trial = task.trial(b"s", 0, "varied")
-    assert (trial.inputs.tensors[0] > 0).all() and trial.expected.tensors[0].isfinite().all()
+    assert (trial.inputs.tensors[0] > 0).all()
+    assert trial.expected.tensors[0].isfinite().all()
 
 
 def test_sizes_that_change_fit_and_each_trial_has_its_own_trace(device):
@@ -146,7 +150,8 @@ class ModelNew(nn.Module):
 @pytest.mark.processes
 def test_a_task_whose_sizes_change_is_timed_on_equal_sizes(judge):
     result = judge.evaluate(Task(TASKS["sized"]), ROWS)
-    assert result.rewarded and result.trials.passed == 6, result.error
+    assert result.rewarded, result.error
+    assert result.trials.passed == 6, result.error
     fixed = judge.evaluate(Task(TASKS["sized"].replace("int(torch.randint(2, 12, ()))", "7")), ROWS)
     assert result.speedup == pytest.approx(fixed.speedup, rel=0.05)
 
@@ -157,11 +162,12 @@ def test_a_constant_output_is_right_and_never_rewarded(judge):
     task = Task(TASKS["sized"].replace("torch.relu(x) * 2.0", "torch.relu(x) - torch.relu(x)"))
     result = judge.evaluate(task, body)
     assert (result.status, result.correctness, result.task_flags) == (EvalStatus.OK, True, ("constant_output",))
-    assert not result.rewarded and EvalResult.model_validate_json(result.model_dump_json()) == result
+    assert not result.rewarded
+    assert EvalResult.model_validate_json(result.model_dump_json()) == result
 
 
 @pytest.mark.processes
-def test_every_kind_of_trial_is_at_a_secret_place_behind_the_first(judge, monkeypatch):
+def test_every_kind_of_trial_has_a_secret_place(judge, monkeypatch):
     seen = []
     trial = Reference.trial
 
@@ -175,7 +181,8 @@ def test_every_kind_of_trial_is_at_a_secret_place_behind_the_first(judge, monkey
         seen.clear()
         result = judge.evaluate(Task(TASKS["sized"].replace("int(torch.randint(2, 12, ()))", "7")), f"{ROWS}# {number}")
         assert result.rewarded
-        assert seen[0] == "drawn" and all(seen.count(kind) == 1 for kind in KINDS if kind != "drawn")
+        assert seen[0] == "drawn"
+        assert all(seen.count(kind) == 1 for kind in KINDS if kind != "drawn")
         places.add(tuple(seen))
     assert len(places) > 1
 

@@ -28,8 +28,10 @@ def test_floats_get_scales_below_and_above_one_and_signs():
     ratios = [found.apply(draws[0], seed)[0] / draws[0][0] for seed in range(200)]
     sizes = torch.stack([ratio.abs().mean() for ratio in ratios])
     for ratio in ratios:
-        assert ratio.abs().std() < 1e-5 * ratio.abs().mean() and set(ratio.sign().tolist()) == {-1, 1}
-    assert LOW <= sizes.min() < 0.25 and 4 < sizes.max() <= HIGHS[0]
+        assert ratio.abs().std() < 1e-5 * ratio.abs().mean()
+        assert set(ratio.sign().tolist()) == {-1, 1}
+    assert LOW <= sizes.min() < 0.25
+    assert 4 < sizes.max() <= HIGHS[0]
     assert 0.3 < (sizes < 1).float().mean() < 0.7
     large = (found.apply(draws[0], 0, "large")[0] / draws[0][0]).abs().mean()
     assert LARGES[0] / 2 <= large <= LARGES[0] * 1.001
@@ -81,7 +83,8 @@ def test_masks_get_the_rare_value_in_some_places_and_no_third(name):
     varied = [found.apply(draws[0], seed)[1] for seed in range(5)]
     for other in varied:
         changed = (other != mask).sum().item()
-        assert other.dtype == mask.dtype and 1 <= changed <= mask.numel() // 4
+        assert other.dtype == mask.dtype
+        assert 1 <= changed <= mask.numel() // 4
         assert set(other.flatten().tolist()) <= {0, 1}
     assert not all(torch.equal(varied[0], other) for other in varied)
 
@@ -93,7 +96,7 @@ def test_integers_without_ones_are_left_alone():
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.int64])
-def test_a_mask_that_is_drawn_gets_slices_with_none_all_and_one_set(dtype):
+def test_a_drawn_mask_gets_slices_of_none_all_and_one(dtype):
     draws = drawn(lambda g: [(torch.rand(20, 20, generator=g) > 0.5).to(dtype), torch.rand(3, generator=g)])
     found = learn(draws, bears_all)
     for seed in range(10):
@@ -114,13 +117,14 @@ def test_indices_reach_the_ends_of_their_range_and_repeat():
     draws = drawn(lambda g: [torch.randint(10, 5000, (60,), generator=g).sort().values.repeat_interleave(2)])
     low, high = min(int(t.min()) for (t,) in draws), max(int(t.max()) for (t,) in draws)
     found = learn(draws, bears_all).apply(draws[0], 3)[0]
-    assert (found.min(), found.max()) == (low, high) and not torch.equal(found, draws[0][0])
+    assert (found.min(), found.max()) == (low, high)
+    assert not torch.equal(found, draws[0][0])
     assert (found[1:] >= found[:-1]).all(), "what was always sorted stays so"
     assert found.unique(return_counts=True)[1].max() >= 5
 
 
 @pytest.mark.parametrize("draw", [lambda g: torch.randperm(50, generator=g), lambda g: torch.arange(0, 99, 3)])
-def test_integers_that_never_repeat_get_another_order_and_sorted_ones_none(draw):
+def test_distinct_integers_get_another_order(draw):
     """A permutation, offsets of rows: repeated they would be something else."""
     draws = drawn(lambda g: [draw(g)])
     is_sorted = bool((draws[0][0].diff() > 0).all())
@@ -133,7 +137,9 @@ def test_integers_that_never_repeat_get_another_order_and_sorted_ones_none(draw)
 def test_inputs_that_never_change_are_drawn_anew_in_every_trial(value):
     found = learn(drawn(lambda g: [value.clone()]), bears_all)
     one, other = found.apply([value], 1)[0], found.apply([value], 2)[0]
-    assert found.always and (one[1:] != other[1:]).all() and one.unique().numel() > 30
+    assert found.always
+    assert (one[1:] != other[1:]).all()
+    assert one.unique().numel() > 30
 
 
 @pytest.mark.parametrize("kind", ["varied", "large"])
@@ -151,7 +157,7 @@ def test_one_row_is_zero_but_at_the_ends(kind):
 
 
 @pytest.mark.parametrize("kind", ["varied", "large"])
-def test_several_tensors_have_a_row_of_zeros_in_common_and_one_each(kind):
+def test_several_tensors_share_a_row_of_zeros(kind):
     draws = drawn(lambda g: [torch.randn(*shape, generator=g) for shape in ((6, 5), (6, 4), (1, 3, 3), (9,))])
     found, differ = learn(draws, bears_all, agree=lambda one, other: True), 0
     for seed in range(20):
@@ -166,7 +172,7 @@ def test_several_tensors_have_a_row_of_zeros_in_common_and_one_each(kind):
     assert differ > 10
 
 
-def test_rows_of_next_to_nothing_are_those_of_zeros_in_each_tensor():
+def test_rows_of_next_to_nothing_are_those_of_zeros():
     """By them is seen whether a reference bears zeros: a second tensor's rows were others once."""
     tensors = [torch.randn(16, 8), torch.randn(16, 8)]
     found = learn(drawn(lambda g: [torch.randn(16, 8, generator=g) for _ in tensors]), bears_all)
@@ -176,7 +182,7 @@ def test_rows_of_next_to_nothing_are_those_of_zeros_in_each_tensor():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_no_row_is_zero_where_next_to_nothing_does_something_else(dtype):
+def test_no_row_is_zero_where_tiny_numbers_differ(dtype):
     """The second set of inputs has tiny numbers in the place of zeros, none of them lost to rounding."""
     draws = drawn(lambda g: [torch.randn(4, 5, generator=g).to(dtype)])
 
@@ -184,7 +190,8 @@ def test_no_row_is_zero_where_next_to_nothing_does_something_else(dtype):
         return bool(((one[0] == 0).all(-1) == (other[0] == 0).all(-1)).all())
 
     found = learn(draws, bears_all, agree=agree)
-    assert not found.zeros and (found.apply(draws[0], 1)[0] != 0).all()
+    assert not found.zeros
+    assert (found.apply(draws[0], 1)[0] != 0).all()
 
 
 @pytest.mark.parametrize("shape", [(500,), (20, 30), (4, 5, 6)])
@@ -201,17 +208,20 @@ def test_at_the_ends_every_number_is_far_from_zero_on_one_side(draw, shape):
 def test_the_reference_says_how_far_from_zero(limit, least):
     draws = drawn(lambda g: [torch.rand(50, generator=g) + 0.5])
     found = learn(draws, lambda tensors: bool((tensors[0].abs() < limit).all())).apply(draws[0], 1, "negative")[0]
-    assert least < found.abs().min() and found.abs().max() < limit and (found < 0).all()
+    assert least < found.abs().min()
+    assert found.abs().max() < limit
+    assert (found < 0).all()
 
 
-def test_a_tensor_that_must_stay_positive_does_so_while_others_do_not():
+def test_a_tensor_that_must_stay_positive_does():
     draws = drawn(lambda g: [torch.randn(40, generator=g), torch.rand(40, generator=g)])
     found = learn(draws, lambda tensors: bool((tensors[1] >= 0).all()))
     free, bound = found.apply(draws[0], 1, "negative")
-    assert (free < 0).all() and torch.equal(bound, draws[0][1])
+    assert (free < 0).all()
+    assert torch.equal(bound, draws[0][1])
 
 
-def test_several_tensors_are_large_on_sides_of_their_own_in_every_other_column():
+def test_several_tensors_go_to_sides_of_their_own():
     draws, sides = drawn(lambda g: [torch.randn(20, 40, generator=g), torch.rand(20, 40, generator=g)]), set()
     found = learn(draws, bears_all)
     for seed in range(9):
@@ -234,18 +244,21 @@ def test_what_is_not_steady_keeps_its_magnitudes_at_the_ends():
 def test_the_ends_are_finite_in_every_type(dtype):
     draws = drawn(lambda g: [torch.randn(400, generator=g).to(dtype)])
     found = learn(draws, lambda tensors: bool(tensors[0].isfinite().all())).apply(draws[0], 1, "positive")[0]
-    assert found.dtype == dtype and found.isfinite().all() and found.min() > 500
+    assert found.dtype == dtype
+    assert found.isfinite().all()
+    assert found.min() > 500
 
 
-def test_integers_of_both_signs_get_one_and_others_an_end_of_their_range():
+def test_integers_of_both_signs_get_one_sign():
     draws = drawn(lambda g: [torch.randint(-100, 101, (999,), generator=g), torch.randint(0, 101, (999,), generator=g)])
     found = learn(draws, bears_all)
     low, high = (found.apply(draws[0], 1, kind) for kind in ENDS)
     assert [int(low[0].max()), int(high[0].min()), int(low[1].max()), int(high[1].min())] == [-50, 50, 25, 75]
-    assert int(low[0].min()) == -100 and int(high[1].max()) == 100
+    assert int(low[0].min()) == -100
+    assert int(high[1].max()) == 100
 
 
-def test_inputs_that_never_change_are_drawn_anew_at_the_ends_too():
+def test_constant_inputs_are_drawn_anew_at_the_ends():
     fixed = torch.arange(40.0)
     found = learn(drawn(lambda g: [fixed.clone()]), bears_all)
     assert not torch.equal(found.apply([fixed], 1, "positive")[0], found.apply([fixed], 2, "positive")[0])
@@ -269,9 +282,12 @@ def test_it_survives_json():
 def test_jitter_is_small_and_leaves_zero_one_and_integers():
     tensors = [torch.randn(99), torch.tensor([0.0, 1.0]), torch.arange(5), torch.randn(9).half()]
     moved = jittered(tensors)
-    assert torch.equal(moved[1], tensors[1]) and torch.equal(moved[2], tensors[2])
+    assert torch.equal(moved[1], tensors[1])
+    assert torch.equal(moved[2], tensors[2])
     relative = (moved[0].double() / tensors[0].double() - 1).abs()
-    assert relative.min() > 5e-7 and relative.max() < 2e-6 and moved[3].dtype == torch.float16
+    assert relative.min() > 5e-7
+    assert relative.max() < 2e-6
+    assert moved[3].dtype == torch.float16
 
 
 @pytest.mark.parametrize("mark", range(6))

@@ -81,7 +81,10 @@ def test_one_gpu_has_its_own_nodes(driver):
 
 def test_a_device_that_computes_on_the_host_grants_nothing():
     profile = resolve_device("cpu").isolation()
-    assert not (profile.nodes or profile.readable or profile.may_start_programs or profile.may_listen)
+    assert not (profile.nodes)
+    assert not (profile.readable)
+    assert not (profile.may_start_programs)
+    assert not (profile.may_listen)
 
 
 def test_variables_of_a_gpu_reach_judge_zygote_and_runner(monkeypatch):

@@ -123,7 +123,8 @@ def test_triton_compiles_for_a_gpu(load):
 
 def test_no_object_remembers_the_directory_of_the_zygote(load):
     answer, _, printed, _ = load(_REMEMBERED)
-    assert "failure" not in answer and printed == ""
+    assert "failure" not in answer
+    assert printed == ""
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,8 @@ def test_a_candidate_does_not_get_out(needs, attempt, load):
     answer, isolation, printed, _ = load(_ATTEMPT % attempt)
     if needs not in isolation:
         pytest.skip(f"this machine offers no {needs}")
-    assert answer["failure"]["type"] == "PermissionError" and not printed, answer
+    assert answer["failure"]["type"] == "PermissionError", answer
+    assert not printed, answer
 
 
 def test_the_nodes_of_its_own_gpu_are_open_to_a_candidate(load):

@@ -37,7 +37,7 @@ def report(tmp_path_factory) -> list[str]:
     return jailed("print(*report)", tmp_path_factory.mktemp("probe")).stdout.split()
 
 
-def test_the_report_names_mechanisms_in_order_and_the_unconditional_ones_always(report):
+def test_the_report_names_mechanisms_in_order(report):
     assert report == [name for name in ALL if name in report]
     assert {"process_group", "death_signal", "no_dump", "rlimits", "no_new_privs"} <= set(report)
 
@@ -144,7 +144,9 @@ def test_a_runner_is_a_user_of_its_own_with_its_own_files(tmp_path):
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60)
     assert done.stdout, done.stderr
     uid, effective, owner, groups = done.stdout.strip().split(":")
-    assert uid == effective == owner and int(uid) >= 61184 and groups == "[]", done.stderr
+    assert uid == effective == owner, done.stderr
+    assert int(uid) >= 61184, done.stderr
+    assert groups == "[]", done.stderr
 
 
 _PLACE = """
@@ -179,7 +181,7 @@ def test_a_refused_mechanism_is_left_out_of_the_report(tmp_path, monkeypatch):
     assert jail.enter(jail.Limits(str(tmp_path), 1, IsolationProfile())) == ["b"]
 
 
-def test_a_machine_without_landlock_or_with_another_processor_says_so(monkeypatch):
+def test_a_machine_without_landlock_says_so(monkeypatch):
     monkeypatch.setattr(landlock, "abi", lambda: 0)
     with pytest.raises(OSError, match="no Landlock"):
         landlock.restrict([])
@@ -233,7 +235,7 @@ def test_the_filter(number, args, expected):
     assert verdict(seccomp.program("x86_64", 77, IsolationProfile()), number, args) == expected
 
 
-def test_the_filter_kills_foreign_architectures_and_lets_a_gpu_start_its_compiler():
+def test_the_filter_kills_foreign_architectures():
     programs = IsolationProfile(may_start_programs=True)
     assert verdict(seccomp.program("x86_64", 77, IsolationProfile()), 0, arch=0x40000003) == KILL
     assert verdict(seccomp.program("x86_64", 77, programs), 59) == ALLOW

@@ -38,7 +38,8 @@ def test_it_is_as_new_for_a_second_runner():
     Path(scratch.path, "cache").mkdir()
     os.chmod(scratch.path, 0)
     scratch.renew()
-    assert os.listdir(scratch.path) == ["kernel.py"] and os.stat(scratch.path).st_mode & 0o777 == 0o700
+    assert os.listdir(scratch.path) == ["kernel.py"]
+    assert os.stat(scratch.path).st_mode & 0o777 == 0o700
     assert Path(scratch.path, "kernel.py").read_text() == "x = 1\n"
     scratch.close()
 
@@ -108,7 +109,8 @@ def test_a_tree_goes_whatever_it_holds_and_nothing_beside_it(tmp_path):
             os.chmod(place, 0)
         remove(str(root))
         assert not root.exists()
-    assert (outside / "kept").read_text() == "kept" and os.stat(outside / "kept").st_mode & 0o777 == 0o640
+    assert (outside / "kept").read_text() == "kept"
+    assert os.stat(outside / "kept").st_mode & 0o777 == 0o640
     assert os.stat(outside).st_mode & 0o777 != 0o700 or os.umask(0o77) == 0o77
 
 

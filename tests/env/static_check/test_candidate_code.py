@@ -88,9 +88,14 @@ def module(path, monkeypatch):
 
 
 def test_values_and_docstrings_stay_what_they_are(module):
-    assert module.outer([1, 2, 3, 4]) == [2, 4] and module.Box.area(3) == 9 and module.Box().double == 8
-    assert list(module.lazy()) == [1, 4, 9] and module.Pair(1) == module.Pair(1, 2) and module.make(2)(5) == 7
-    assert module.only_docstring() is None and module.only_docstring.__doc__ == "Nothing else."
+    assert module.outer([1, 2, 3, 4]) == [2, 4]
+    assert module.Box.area(3) == 9
+    assert module.Box().double == 8
+    assert list(module.lazy()) == [1, 4, 9]
+    assert module.Pair(1) == module.Pair(1, 2)
+    assert module.make(2)(5) == 7
+    assert module.only_docstring() is None
+    assert module.only_docstring.__doc__ == "Nothing else."
     documented = (module, module.outer, module.Box, module.fails)
     assert [item.__doc__ for item in documented] == ["About the module.", "About outer.", "About Box.", "Fails."]
 
@@ -112,10 +117,13 @@ def test_errors_name_the_lines_of_the_file(module, path):
 
 def test_definitions_are_those_of_the_tree(module):
     node = candidate_code.definition(module.make(3))
-    assert node.name == "add" and node.lineno == inspect.getsourcelines(module.make(3))[1]
+    assert node.name == "add"
+    assert node.lineno == inspect.getsourcelines(module.make(3))[1]
     assert candidate_code.definition(module.make(4)) is node
     area = candidate_code.definition(module.Box.area)
-    assert area.name == "area" and len(area.body) == 1 and not area.decorator_list
+    assert area.name == "area"
+    assert len(area.body) == 1
+    assert not area.decorator_list
     assert len(candidate_code.definition(module.only_docstring).body) == 1
     assert candidate_code.is_loaded()
 

@@ -64,7 +64,8 @@ def judges():
 @pytest.mark.parametrize("name", TEXTS)
 def test_hostile_text_is_a_verdict(judges, name, gate):
     result = judges[gate].evaluate(TASK, TEXTS[name])
-    assert result.status in VERDICTS and result.status is not EvalStatus.INFRA_ERROR
+    assert result.status in VERDICTS
+    assert result.status is not EvalStatus.INFRA_ERROR
     assert result.status is not EvalStatus.OK or name in HARMLESS
     assert len(result.model_dump_json()) < 10_000
 

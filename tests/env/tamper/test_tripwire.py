@@ -129,7 +129,8 @@ def test_work_that_no_clock_sees_is_refused(judge, name):
     body, before, flag = HIDDEN[name]
     result = judge.evaluate(TASK, candidate(body, before))
     assert result.status is EvalStatus.HACKING, (result.status, result.error, result.speedup)
-    assert flag in result.hack_flags and not result.rewarded
+    assert flag in result.hack_flags
+    assert not result.rewarded
 
 
 REFUSED = {
@@ -162,7 +163,8 @@ def use(x, tool: tl.constexpr, BLOCK: tl.constexpr):
     result = judge.evaluate(
         TASK, candidate("use[(1,)](torch.ones(4), Sneaky(), BLOCK=4); return self.right(x, y)", before)
     )
-    assert result.status is EvalStatus.COMPILE_ERROR and "Sneaky" in result.error.message
+    assert result.status is EvalStatus.COMPILE_ERROR
+    assert "Sneaky" in result.error.message
 
 
 def test_a_store_outside_the_tensors_of_a_launch_is_a_crash(judge):
@@ -171,7 +173,7 @@ def test_a_store_outside_the_tensors_of_a_launch_is_a_crash(judge):
     assert (result.status, result.error.type) == (EvalStatus.CRASH, "CompiledOutOfBounds")
 
 
-def test_a_memory_hog_is_out_of_memory_even_where_no_limit_of_the_kernel_holds(judge, monkeypatch):
+def test_a_memory_hog_is_out_of_memory(judge, monkeypatch):
     monkeypatch.setattr("verl_kernel.env.judge.processes.runner._WATCH_S", 0.01)
     body = "import time\nhog = [bytearray(1 << 20) for _ in range(700)]; time.sleep(1); return self.right(x, y)"
     before = "import resource\n"
@@ -191,7 +193,8 @@ def test_launches_that_begin_late_come_too_late(judge, seed):
 def test_a_few_elements_may_be_read_and_are_charged(judge):
     plain = judge.evaluate(TASK, candidate("return self.right(x, y)"))
     reading = judge.evaluate(TASK, candidate("x[0, :8].tolist(); return self.right(x, y)"))
-    assert reading.fallback_ops == {"host::read": 1} and reading.kernel_ms.median > plain.kernel_ms.median
+    assert reading.fallback_ops == {"host::read": 1}
+    assert reading.kernel_ms.median > plain.kernel_ms.median
 
 
 def test_a_verdict_does_not_depend_on_the_zygote():
@@ -201,15 +204,16 @@ def test_a_verdict_does_not_depend_on_the_zygote():
         judge._zygote.close()
         second = judge.evaluate(TASK, source)
     volatile = {"stage_seconds", "queue_seconds"}
-    assert first.error.type == "ValueError" and first.model_dump(exclude=volatile) == second.model_dump(
-        exclude=volatile
-    )
+    assert first.error.type == "ValueError"
+    assert first.model_dump(exclude=volatile) == second.model_dump(exclude=volatile)
 
 
-def test_kernels_that_only_move_what_torch_computed_are_flagged_and_cover_little(judge):
+def test_kernels_that_only_move_torchs_results_are_flagged(judge):
     result = judge.evaluate(TASK, candidate("return moved(self.torch_only(x, y))", COPY))
-    assert result.status is EvalStatus.OK and result.hack_flags == ("only_moves",)
-    assert result.time_coverage < 0.25 and result.speedup < 1
+    assert result.status is EvalStatus.OK
+    assert result.hack_flags == ("only_moves",)
+    assert result.time_coverage < 0.25
+    assert result.speedup < 1
 
 
 @pytest.mark.parametrize("body", [

@@ -25,16 +25,19 @@ def judge():
 
 def test_an_honest_kernel_is_charged_the_true_size(judge):
     result = judge.evaluate(Task(ROWS), rows())
-    assert result.status is EvalStatus.OK and result.rewarded and result.hack_flags == ()
-    assert len(result.true_size.sizes) == 2 and result.true_size.unknown is None
+    assert result.status is EvalStatus.OK
+    assert result.rewarded
+    assert result.hack_flags == ()
+    assert len(result.true_size.sizes) == 2
+    assert result.true_size.unknown is None
     assert all(new < old for sizes in result.true_size.sizes for old, new in sizes.items())
     assert result.trials.passed == result.trials.total == 4
     assert [launch.grid for launch in result.launches] == [(32768 * 16384 // 8192, 1, 1)]
-    assert result.kernel_ms.median > 1 and result.reference_ms.median > 1 and result.time_coverage == 1.0
-    assert (
-        result.roofline_ms == pytest.approx(2 * 4 * 32768 * 16384 / 3350e6, rel=1e-3)
-        and result.roofline_ms < result.kernel_ms.median
-    )
+    assert result.kernel_ms.median > 1
+    assert result.reference_ms.median > 1
+    assert result.time_coverage == 1.0
+    assert result.roofline_ms == pytest.approx(2 * 4 * 32768 * 16384 / 3350e6, rel=1e-3)
+    assert result.roofline_ms < result.kernel_ms.median
     assert EvalResult.model_validate_json(result.model_dump_json()) == result
     again = judge.evaluate(Task(ROWS), rows())
     assert again.model_copy(update={"stage_seconds": {}}) == result.model_copy(update={"stage_seconds": {}})
@@ -43,14 +46,16 @@ def test_an_honest_kernel_is_charged_the_true_size(judge):
 def test_an_honest_product_is_charged_the_true_size(judge):
     result = judge.evaluate(Task(PRODUCT), product())
     assert (result.status, result.true_size.unknown, result.hack_flags) == (EvalStatus.OK, None, ())
-    assert [launch.grid for launch in result.launches] == [(32, 64, 1)] and result.kernel_ms.median > 1
+    assert [launch.grid for launch in result.launches] == [(32, 64, 1)]
+    assert result.kernel_ms.median > 1
     assert 0.1 < result.roofline_ms < result.kernel_ms.median
 
 
-def test_a_tuned_kernel_may_choose_another_configuration_at_the_true_size(judge):
+def test_a_tuned_kernel_may_choose_anew_at_the_true_size(judge):
     result = judge.evaluate(Task(PRODUCT), TUNED)
     assert (result.status, result.true_size.unknown, result.hack_flags) == (EvalStatus.OK, None, ())
-    assert result.launches[0].grid in [(16, 32, 1), (32, 64, 1)] and result.kernel_ms.median > 1
+    assert result.launches[0].grid in [(16, 32, 1), (32, 64, 1)]
+    assert result.kernel_ms.median > 1
 
 
 @pytest.mark.parametrize(
@@ -62,17 +67,22 @@ def test_a_tuned_kernel_may_choose_another_configuration_at_the_true_size(judge)
         (rows(kernel="c = c if n < 1 << 24 else c % B"), "launch 1 loads 0% of x"),
     ],
 )
-def test_a_program_that_does_less_at_the_true_size_has_no_speedup(judge, source, reason):
+def test_doing_less_at_the_true_size_has_no_speedup(judge, source, reason):
     result = judge.evaluate(Task(ROWS), source)
-    assert result.status is EvalStatus.SIZE_DEPENDENT and not result.rewarded
+    assert result.status is EvalStatus.SIZE_DEPENDENT
+    assert not result.rewarded
     assert reason in result.true_size.unknown
-    assert result.speedup is None and result.kernel_ms is None and result.time_coverage is None
+    assert result.speedup is None
+    assert result.kernel_ms is None
+    assert result.time_coverage is None
 
 
-def test_a_sum_that_is_cut_short_at_the_true_size_has_no_speedup(judge):
+def test_a_shortened_sum_at_the_true_size_has_no_speedup(judge):
     result = judge.evaluate(Task(PRODUCT), product("min(K, 2048)"))
-    assert result.status is EvalStatus.SIZE_DEPENDENT and not result.rewarded
-    assert "launch 1 loads 25% of b" in result.true_size.unknown and result.speedup is None
+    assert result.status is EvalStatus.SIZE_DEPENDENT
+    assert not result.rewarded
+    assert "launch 1 loads 25% of b" in result.true_size.unknown
+    assert result.speedup is None
 
 
 @pytest.mark.parametrize(
@@ -86,8 +96,11 @@ def test_a_sum_that_is_cut_short_at_the_true_size_has_no_speedup(judge):
 )
 def test_what_cannot_be_followed_has_no_speedup_and_says_why(judge, source, reason):
     result = judge.evaluate(Task(ROWS), source)
-    assert result.status is EvalStatus.OK and result.rewarded and result.hack_flags == ()
-    assert reason in result.true_size.unknown and result.speedup is None
+    assert result.status is EvalStatus.OK
+    assert result.rewarded
+    assert result.hack_flags == ()
+    assert reason in result.true_size.unknown
+    assert result.speedup is None
 
 
 def test_a_program_that_is_right_at_one_size_only_is_wrong(judge):
@@ -95,7 +108,9 @@ def test_a_program_that_is_right_at_one_size_only_is_wrong(judge):
     small = judge.evaluate(Task(ROWS), rows()).true_size.sizes[0]
     elements = small[32768] * small[16384]
     result = judge.evaluate(Task(ROWS), rows(f"n = n if n <= {elements} else 0"))
-    assert result.status is EvalStatus.INCORRECT and result.trials.passed == 2 and result.speedup is None
+    assert result.status is EvalStatus.INCORRECT
+    assert result.trials.passed == 2
+    assert result.speedup is None
 
 
 def test_what_a_program_does_once_is_no_difference(judge):
@@ -113,7 +128,7 @@ def test_a_small_task_is_judged_as_it_is(judge):
     assert result.model_copy(update={"stage_seconds": {}}) == expected.model_copy(update={"stage_seconds": {}})
 
 
-def test_a_task_that_cannot_be_reduced_is_refused_in_one_sentence(judge):
+def test_an_irreducible_task_is_refused_in_one_sentence(judge):
     fixed = ROWS.replace("return torch.relu", "assert x.shape == (32768, 16384)\n        return torch.relu")
     with pytest.raises(TaskError, match="no copy with smaller sizes runs the same ops") as caught:
         judge.evaluate(Task(fixed, "fixed"), rows())

@@ -79,14 +79,16 @@ def device():
     return device
 
 
-def test_sizes_are_the_numbers_of_the_module_and_of_its_two_functions():
+def test_sizes_are_numbers_of_the_module_and_its_functions():
     assert sizes_of(TASK.replace("{BODY}", "torch.randint(0, 65536, (48,))")) == (6, 7, 48, 1048, 65536)
 
 
 def test_a_resized_task_differs_in_its_sizes_only():
     text = resized(TASK.replace("{BODY}", "None"), {65536: 256, 48: 12, 1048: 32})
     assert sizes_of(text) == (6, 7, 12, 32, 256)
-    assert "groups=64" in text and "/ 512" in text and "'65536'" in text
+    assert "groups=64" in text
+    assert "/ 512" in text
+    assert "'65536'" in text
 
 
 SIZES = st.lists(st.integers(1, 1 << 20), min_size=1, max_size=8, unique=True).map(sorted)
@@ -109,11 +111,12 @@ def test_widths_stay_and_what_is_reduced_is_none_of_them():
 def test_a_heads_width_stays_where_the_tokens_can_go(device):
     task = Task(ATTENTION, "attention")
     for copy in shrink(task, device, b"").copies:
-        assert copy.sizes.get(64, 64) == 64 and copy.sizes[2048] < 512
+        assert copy.sizes.get(64, 64) == 64
+        assert copy.sizes[2048] < 512
 
 
 @given(SIZES, st.integers(1, 12))
-def test_where_widths_are_kept_sizes_keep_the_powers_of_two_that_divide_them(sizes, power):
+def test_kept_widths_keep_their_powers_of_two(sizes, power):
     for size, value in divided(sizes, 2**power, kept=WIDTHS).items():
         assert value % min(size & -size, WIDTHS) == 0
 
@@ -126,7 +129,7 @@ def test_where_widths_are_kept_powers_of_two_stay_such(sizes, power):
     assert all(value & (value - 1) == 0 for value in new.values())
 
 
-def test_halving_ends_where_the_task_fits_and_leaves_what_cannot_change():
+def test_halving_ends_where_the_task_fits():
     def fits(sizes):
         return None if sizes[96] != 96 else sizes[1024] * sizes[96] <= 96 * 100
 
@@ -137,7 +140,9 @@ def test_halving_ends_where_the_task_fits_and_leaves_what_cannot_change():
 @given(st.integers(0, 99))
 def test_varied_sizes_are_a_little_larger(seed):
     for sizes in varied({4096: 64, 100: 24, 8: 8}, Random(seed)):
-        assert sizes[8] == 8 and 64 <= sizes[4096] <= 80 and 24 <= sizes[100] <= 32
+        assert sizes[8] == 8
+        assert 64 <= sizes[4096] <= 80
+        assert 24 <= sizes[100] <= 32
 
 
 @given(st.integers(0, 99))
@@ -155,7 +160,8 @@ def test_copies_run_the_same_ops_and_keep_to_the_bounds(device, source):
     found = shrink(task, device, b"secret")
     assert len({copy.task.fingerprint for copy in found.copies} | {task.fingerprint}) == 3
     for copy in found.copies:
-        assert copy.dry.ops == found.true.ops and copy.keeps_to(ALLOWED)
+        assert copy.dry.ops == found.true.ops
+        assert copy.keeps_to(ALLOWED)
         assert keeps_to(copy.task, device, ALLOWED)
     assert found.copies[0].dry.traffic < found.copies[1].dry.traffic < found.true.traffic
 
@@ -188,12 +194,14 @@ def test_sizes_tied_to_each_other_are_reduced_together(device):
 def test_a_task_without_copies_is_refused_in_one_sentence(device, old, new, text):
     with pytest.raises(TaskError, match=text) as caught:
         shrink(Task(ROWS.replace(old, new), "odd"), device, b"")
-    assert "reference odd" in str(caught.value) and "\n" not in str(caught.value)
+    assert "reference odd" in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_bounds_hold_for_what_is_run(device):
     medium = Task(ROWS.replace("rows, width = 32768, 16 * 1024", "rows, width = 4096, 4096"))
-    assert keeps_to(medium, device, POSSIBLE) and not keeps_to(medium, device, ALLOWED)
+    assert keeps_to(medium, device, POSSIBLE)
+    assert not keeps_to(medium, device, ALLOWED)
     small = Task(ROWS.replace("rows, width = 32768, 16 * 1024", "rows, width = 64, 64"))
     assert keeps_to(small, device, ALLOWED)
     broken = Task(small.reference.replace("x * self", "y * self"))

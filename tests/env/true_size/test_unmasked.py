@@ -58,7 +58,7 @@ class ModelNew(nn.Module):
 @pytest.mark.processes
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("task", "source"), [(PRODUCT, TILED), (ROWS, BY_ROWS)], ids=["tiles", "rows"])
-def test_a_kernel_whose_tiles_fit_the_task_is_right_and_has_a_time(task, source, seed):
+def test_a_kernel_whose_tiles_fit_has_a_time(task, source, seed):
     with Judge(GymOptions(device="cpu", true_size="auto", memory_checks="refuse"), seed=seed) as judge:
         result = judge.evaluate(Task(task), source)
     assert result.status is EvalStatus.OK, result.error

@@ -76,7 +76,8 @@ def test_a_bad_table_is_refused_in_a_sentence(tmp_path, old, new, said):
     path.write_text(text.replace(old, new))
     with pytest.raises(ConfigError) as caught:
         read_mix(path)
-    assert str(path) in str(caught.value) and said in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert said in str(caught.value)
 
 
 def test_the_decoys_share_is_a_knob():

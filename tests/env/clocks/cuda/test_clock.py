@@ -147,7 +147,7 @@ def measure(monkeypatch, reference):
     return run
 
 
-def test_a_reference_is_compiled_and_called_before_the_device_is_locked(monkeypatch, reference):
+def test_a_reference_is_compiled_before_the_lock(monkeypatch, reference):
     held, seen = [], []
 
     @contextmanager
@@ -168,13 +168,12 @@ def test_a_reference_is_compiled_and_called_before_the_device_is_locked(monkeypa
     clock = CudaClock(options, watch, alone, dict, None, shared=shared)
     for _ in range(2):
         clock.measure(PretendSession(world, reference, reference.model))
-    assert seen[:2] == [("compile",), ("call", "shared")] and set(seen[2:]) == {("call", "alone")}
+    assert seen[:2] == [("compile",), ("call", "shared")]
+    assert set(seen[2:]) == {("call", "alone")}
 
 
 @pytest.mark.parametrize("mode", ["ieee", "tf32"])
-def test_every_call_of_the_reference_that_is_timed_or_compiled_has_the_mode_of_the_options(
-    monkeypatch, reference, mode
-):
+def test_every_reference_call_has_the_mode_of_the_options(monkeypatch, reference, mode):
     """What is expected is computed between these calls, exactly."""
     seen = []
 
@@ -188,7 +187,8 @@ def test_every_call_of_the_reference_that_is_timed_or_compiled_has_the_mode_of_t
     before = torch.backends.cuda.matmul.allow_tf32
     clock = CudaClock(options, Stopwatch(world.gpus["reference"]), nullcontext, dict, None)
     clock.measure(PretendSession(world, reference, reference.model))
-    assert len(seen) > 20 and set(seen) == {mode == "tf32"}
+    assert len(seen) > 20
+    assert set(seen) == {mode == "tf32"}
     assert torch.backends.cuda.matmul.allow_tf32 is before
 
 
@@ -200,10 +200,13 @@ def test_a_quiet_device_needs_ten_rounds(measure):
     world = World()
     result, session = measure(world)
     assert result.kernel_ms.n == result.reference_ms.n == 10
-    assert result.kernel_ms.median == pytest.approx(1.0) and result.reference_ms.median == pytest.approx(3.0)
-    assert result.speedup == pytest.approx(3.0) and result.speedup_low == pytest.approx(3.0)
+    assert result.kernel_ms.median == pytest.approx(1.0)
+    assert result.reference_ms.median == pytest.approx(3.0)
+    assert result.speedup == pytest.approx(3.0)
+    assert result.speedup_low == pytest.approx(3.0)
     assert result.refusal is None
-    assert result.facts["settled"] and result.facts["clocks"]["after"] == {"sm_mhz": 1980}
+    assert result.facts["settled"]
+    assert result.facts["clocks"]["after"] == {"sm_mhz": 1980}
     assert result.facts["forwards"] == 2  # 1 ms of them, were the candidate four times as fast
     assert session.compared == 2 * 2 * 10  # small outputs: every one
     assert len(session.numbers) == session.trials  # no inputs twice
@@ -218,7 +221,8 @@ def test_both_times_are_there_and_the_option_says_which_counts(measure):
         assert result.times["device"].speedup == pytest.approx(10.0)
         assert result.times["latency"].speedup == pytest.approx(1.15 / 0.25)
         assert result.times["latency"].speedup_low == pytest.approx(1.15 / 0.25)
-    assert by_device.speedup == by_device.times["device"].speedup and by_device.facts["timing"] == "device"
+    assert by_device.speedup == by_device.times["device"].speedup
+    assert by_device.facts["timing"] == "device"
     assert by_latency.speedup == by_latency.times["latency"].speedup
     assert by_latency.kernel_ms == by_latency.times["latency"].kernel_ms
     assert by_latency.speedup_low == by_latency.times["latency"].speedup_low
@@ -252,18 +256,21 @@ def test_sides_take_turns_in_both_orders(measure):
 
 def test_short_kernels_get_several_forwards_in_a_request(measure):
     short, session = measure(World(kernel=0.01), reference_ms=0.05)
-    assert short.facts["forwards"] == 16 and {one["count"] for one in calls(session)[3:]} == {16}
-    assert short.kernel_ms.median == pytest.approx(0.01) and short.speedup == pytest.approx(5.0)
+    assert short.facts["forwards"] == 16
+    assert {one["count"] for one in calls(session)[3:]} == {16}
+    assert short.kernel_ms.median == pytest.approx(0.01)
+    assert short.speedup == pytest.approx(5.0)
     assert len(session.numbers) == session.trials  # each forward on inputs of its own
     assert measure(World(kernel=8.0), reference_ms=8.0)[0].facts["forwards"] == 1
 
 
 def test_a_slow_candidate_gets_few_forwards_in_a_request(measure):
     slow, _ = measure(World(kernel=20.0), reference_ms=0.05)
-    assert slow.facts["forwards"] == 2 and slow.kernel_ms.median == pytest.approx(20.0)
+    assert slow.facts["forwards"] == 2
+    assert slow.kernel_ms.median == pytest.approx(20.0)
 
 
-def test_a_candidate_that_is_slow_on_purpose_at_first_has_no_say_in_the_number_of_forwards(measure):
+def test_a_slow_first_call_does_not_set_the_forward_count(measure):
     world = World(kernel=400.0)
     quick = itertools.count()
 
@@ -274,7 +281,8 @@ def test_a_candidate_that_is_slow_on_purpose_at_first_has_no_say_in_the_number_o
 
     world.noise = noise
     result, _ = measure(world, reference_ms=0.05)
-    assert result.facts["forwards"] == 16 and result.kernel_ms.n == 10
+    assert result.facts["forwards"] == 16
+    assert result.kernel_ms.n == 10
     assert result.kernel_ms.mean == pytest.approx(0.01)
 
 
@@ -283,7 +291,7 @@ def test_much_data_is_not_held_for_many_forwards(measure, monkeypatch):
     assert measure(World(kernel=0.01), reference_ms=0.05)[0].facts["forwards"] in (2, 3)
 
 
-def test_what_any_program_costs_the_host_beyond_an_empty_request_is_nobodys_time(measure):
+def test_common_host_overhead_is_charged_to_nobody(measure):
     """Caches of the processor that a forward has used, 0.03 ms of it: sixteen times in a request."""
     world = World(kernel=0.01)
     for gpu in world.gpus.values():
@@ -296,11 +304,12 @@ def test_what_any_program_costs_the_host_beyond_an_empty_request_is_nobodys_time
         gpu.wait = slower
     result, _ = measure(world, reference_ms=0.05)
     assert result.facts["forwards"] == 16
-    assert result.kernel_ms.median == pytest.approx(0.01) and result.refusal is None
+    assert result.kernel_ms.median == pytest.approx(0.01)
+    assert result.refusal is None
 
 
 @pytest.mark.parametrize(("most", "charged"), [(1, 0.01), (16, 0.01 + 0.009 - 0.05 / 16)])
-def test_the_cross_check_resolves_hidden_work_by_the_number_of_forwards(measure, monkeypatch, most, charged):
+def test_the_cross_check_resolves_hidden_work(measure, monkeypatch, most, charged):
     """Work that ends so soon after the stop event that it does not count as late; null calls differ by 0.05 ms."""
     monkeypatch.setattr(CudaClock, "most_forwards", most)
     lies = itertools.cycle([0.0, 0.05])
@@ -312,7 +321,8 @@ def test_the_cross_check_resolves_hidden_work_by_the_number_of_forwards(measure,
 def test_the_published_protocol_warms_up_and_flushes_nothing(measure):
     world = World(kernel=0.1)
     result, session = measure(world, reference_ms=0.2, timing="kernelgym")
-    assert set(result.times) == {"device", "latency", "kernelgym"} and result.facts["timing"] == "kernelgym"
+    assert set(result.times) == {"device", "latency", "kernelgym"}
+    assert result.facts["timing"] == "kernelgym"
     requests = calls(session, "kernelgym")
     assert [one["count"] for one in requests] == [3, 16] * (len(requests) // 2)
     assert sum(one["count"] for one in requests if one["count"] == 16) >= 100
@@ -330,16 +340,19 @@ def test_warm_times_may_lie_below_the_roofline_of_device_memory(measure):
 def test_a_noisy_device_gets_more_rounds_up_to_a_hundred(measure):
     rng = random.Random(2)
     some, _session = measure(World(noise=lambda: rng.expovariate(60)))
-    assert 10 < some.kernel_ms.n < 100 and some.facts["settled"]
+    assert 10 < some.kernel_ms.n < 100
+    assert some.facts["settled"]
     assert some.times["latency"].kernel_ms.n == 10  # nobody waits for the time that does not count
     most, _ = measure(World(noise=lambda: rng.random()))
-    assert most.kernel_ms.n == 100 and not most.facts["settled"]
+    assert most.kernel_ms.n == 100
+    assert not most.facts["settled"]
 
 
-def test_a_slow_candidate_gets_ten_rounds_when_the_budget_is_spent(measure):
+def test_a_slow_candidate_gets_ten_rounds_beyond_the_budget(measure):
     rng = random.Random(3)
     result, _ = measure(World(kernel=500.0, noise=lambda: 50 * rng.random()), run_timeout_s=1.0)
-    assert result.kernel_ms.n == 10 and not result.facts["settled"]
+    assert result.kernel_ms.n == 10
+    assert not result.facts["settled"]
 
 
 def test_rounds_of_a_slowed_device_are_done_again_and_counted(measure):
@@ -353,13 +366,16 @@ def test_rounds_of_a_slowed_device_are_done_again_and_counted(measure):
         return asked[-1]
 
     result, _ = measure(world, slowed=slowed)
-    assert result.facts["throttled"] == 2 and len(asked) == 12
-    assert result.kernel_ms.n == 10 and result.kernel_ms.mean == pytest.approx(1.0)
+    assert result.facts["throttled"] == 2
+    assert len(asked) == 12
+    assert result.kernel_ms.n == 10
+    assert result.kernel_ms.mean == pytest.approx(1.0)
 
 
 def test_a_device_that_stays_slow_is_measured_all_the_same(measure):
     result, _ = measure(World(), slowed=lambda: ["sw_thermal_slowdown"])
-    assert result.facts["throttled"] == 20 and result.kernel_ms.n == 10
+    assert result.facts["throttled"] == 20
+    assert result.kernel_ms.n == 10
     assert measure(World())[0].facts["throttled"] is None  # nobody knows
 
 
@@ -373,7 +389,8 @@ def test_clocks_are_read_under_load(measure, monkeypatch):
 
     monkeypatch.setattr(Stopwatch, "under_load", watched)
     result, _ = measure(World())
-    assert busy == [True] and result.facts["clocks"]["before"] == {"sm_mhz": 1980}
+    assert busy == [True]
+    assert result.facts["clocks"]["before"] == {"sm_mhz": 1980}
 
 
 def test_work_the_events_do_not_see_is_charged_and_flagged(measure):
@@ -392,18 +409,21 @@ def test_a_time_below_the_roofline_is_impossible(measure, reference):
     moved = 0.25 * (2 * 8 * 64 * 4 + 64 * 4) + 8 * 64 * 4
     floor = moved / 1e6  # at 1 GB/s, in milliseconds
     slow, _ = measure(World(kernel=1.01 * floor), peak=1.0)
-    assert slow.facts["floor_ms"] == pytest.approx(floor) and slow.refusal is None
+    assert slow.facts["floor_ms"] == pytest.approx(floor)
+    assert slow.refusal is None
     fast, _ = measure(World(kernel=0.99 * floor), peak=1.0)
     assert fast.refusal[0] == "impossible_time"
 
 
-def test_the_roofline_counts_all_that_is_read_and_changes_no_verdict(measure):
+def test_the_roofline_counts_reads_and_changes_no_verdict(measure):
     roofline = ((2 * 8 * 64 + 64) * 4 + 8 * 64 * 4) / 1e6  # at 1 GB/s, in milliseconds
     fast, _ = measure(World(kernel=0.9 * roofline), peak=1.0)
-    assert fast.roofline_ms == pytest.approx(roofline) and fast.refusal is None
+    assert fast.roofline_ms == pytest.approx(roofline)
+    assert fast.refusal is None
     warm, _ = measure(World(kernel=0.9 * roofline), peak=1.0, timing="kernelgym")
     unknown, _ = measure(World())
-    assert warm.roofline_ms is None and unknown.roofline_ms is None
+    assert warm.roofline_ms is None
+    assert unknown.roofline_ms is None
 
 
 def test_timed_outputs_are_verified(measure, reference):
@@ -417,7 +437,7 @@ def test_timed_outputs_are_verified(measure, reference):
         measure(World(), lazy)
 
 
-def test_of_large_outputs_a_secret_tenth_and_the_last_are_compared(measure, monkeypatch):
+def test_a_secret_tenth_of_large_outputs_is_compared(measure, monkeypatch):
     monkeypatch.setattr(rounds, "_COMPARED_BYTES", 0)
     rng = random.Random(4)
     _, session = measure(World(noise=rng.random))
@@ -468,7 +488,8 @@ def test_without_device_kernels_the_profile_is_unknown(measure):
 def test_the_profile_counts_device_kernels_and_names_the_ops(measure):
     result, _ = measure(World(), kernels={"elementwise": [3, 0.5]})
     assert "profiler_saw_nothing" not in result.facts
-    assert result.profile.time_coverage == 0.0 and result.profile.num_total_kernels == 3
+    assert result.profile.time_coverage == 0.0
+    assert result.profile.num_total_kernels == 3
     assert result.profile.fallback_ops == {"aten::mul.Tensor": 2, "aten::add.Tensor": 1, "aten::relu": 1}
 
 

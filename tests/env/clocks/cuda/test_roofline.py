@@ -62,7 +62,7 @@ def test_the_roofline_of_scores(demand, name, tf32, expected):
     assert found == (None if expected is None else pytest.approx(expected))
 
 
-def test_the_roofline_leaves_out_what_stays_in_the_cache_and_needs_a_bandwidth():
+def test_the_roofline_leaves_out_cached_bytes():
     demand = Demand(10**9, 2 * 10**9, 0, 0)
     assert measured_roofline_ms(demand, "GPU", 1000.0, 10**9, False) == pytest.approx(2.0)
     assert measured_roofline_ms(demand, "GPU", 1000.0, 10**10, False) == pytest.approx(1.0)

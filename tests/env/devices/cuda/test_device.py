@@ -53,7 +53,8 @@ def test_runners_see_the_gpu_their_judge_sees(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-7")
     monkeypatch.setenv("SECRET", "x")
     environment = resolve_device("cuda", probe=False).zygote_env()
-    assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-7" and "SECRET" not in environment
+    assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-7"
+    assert "SECRET" not in environment
     assert environment["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
 
 
@@ -61,7 +62,9 @@ def test_the_host_device_moves_nothing():
     device, tensor = resolve_device("cpu"), torch.ones(3)
     assert device.to_device(tensor) is tensor
     assert device.place(model := torch.nn.Linear(2, 2)) is model
-    assert device.enter(1) is None and device.poison([tensor]) is None and device.facts() == {}
+    assert device.enter(1) is None
+    assert device.poison([tensor]) is None
+    assert device.facts() == {}
     assert not device.is_crash(RuntimeError("CUDA error: an illegal memory access was encountered"))
     with device.shared(), device.inputs_here():
         assert not torch.rand(1).is_meta

@@ -92,7 +92,8 @@ def test_numbers_of_another_namespace_say_nothing(driver):
     driver(os.getppid())  # this process, which would use the GPU, has another number there
     assert count_foreign(compute_processes("GPU-1")) is None
     driver(os.getpid())
-    assert compute_processes("GPU-2") is None and count_foreign(None) is None
+    assert compute_processes("GPU-2") is None
+    assert count_foreign(None) is None
 
 
 def options(folder, **others):
@@ -119,12 +120,12 @@ def test_who_wants_an_idle_gpu_gets_no_time_on_another(tmp_path):
     assert timed
 
 
-def test_who_wants_an_idle_gpu_learns_at_the_start_that_nobody_can_tell(tmp_path):
+def test_an_idle_gpu_that_cannot_be_checked_is_told_at_start(tmp_path):
     with pytest.raises(EnvironmentNotReady, match="kernelgym.require_idle_gpu is true.*--pid=host"):
         Sharing("GPU-1", options(tmp_path, require_idle_gpu=True), lambda: {1})
 
 
-def test_a_folder_without_room_for_the_lock_is_named_at_the_start(tmp_path):
+def test_a_lock_folder_without_space_is_named_at_start(tmp_path):
     with pytest.raises(EnvironmentNotReady, match="kernelgym.lock_dir is .*missing"):
         Sharing("GPU-1", options(tmp_path / "missing"))
 

@@ -114,10 +114,12 @@ def is_free(folder, kind):
 def test_uses_within_uses(tmp_path):
     own = lock(tmp_path, 1.0)
     with own.shared(), own.shared():
-        assert is_free(tmp_path, "shared") and not is_free(tmp_path, "exclusive")
+        assert is_free(tmp_path, "shared")
+        assert not is_free(tmp_path, "exclusive")
         with own.exclusive(), own.shared(), own.exclusive():
             assert not is_free(tmp_path, "shared")
-        assert is_free(tmp_path, "shared") and not is_free(tmp_path, "exclusive")
+        assert is_free(tmp_path, "shared")
+        assert not is_free(tmp_path, "exclusive")
     assert is_free(tmp_path, "exclusive")
 
 
@@ -220,7 +222,9 @@ def test_a_neighbours_slow_evaluation_is_waited_for(tmp_path, monkeypatch):
 def test_the_owner_of_a_judge_is_more_patient_than_the_judge():
     alone = GymOptions(**{**vars(SLOW), "device": "cpu"})
     assert evaluation_limit_s(SLOW) >= evaluation_limit_s(alone) + SLOW.patience_s
-    assert SLOW.judges_per_gpu == 2 and GymOptions(num_judges=3).judges_per_gpu == 3
+    assert SLOW.judges_per_gpu == 2
+    assert GymOptions(num_judges=3).judges_per_gpu == 3
     assert GymOptions(num_judges=4, gpus_per_judge=1.0).judges_per_gpu == 1
     four = GymOptions(**{**vars(SLOW), "gpus_per_judge": 0.25})
-    assert four.judges_per_gpu == 4 and four.patience_s == 3 * SLOW.patience_s
+    assert four.judges_per_gpu == 4
+    assert four.patience_s == 3 * SLOW.patience_s

@@ -52,7 +52,8 @@ def test_judges_and_runners_fit_a_gpu_together(gpu, tmp_path, judges_on_it, shar
     device, driver = gpu
     device.adopt(options(tmp_path, num_judges=8, gpus_per_judge=share, memory_mb=12000))
     assert judges_on_it * (driver.fraction * driver.total + 12000 * (1 << 20)) < driver.total
-    assert driver.fraction * driver.total > 5 * GB and 0 < device.cache_bytes < driver.fraction * driver.total / 2
+    assert driver.fraction * driver.total > 5 * GB
+    assert 0 < device.cache_bytes < driver.fraction * driver.total / 2
 
 
 def test_a_grant_that_leaves_a_judge_nothing_is_refused_by_name(gpu, tmp_path):
@@ -133,7 +134,7 @@ if "verl_kernel.env.runner.zygote" in sys.orig_argv:
 """
 
 
-def test_a_candidate_that_leaves_no_room_for_the_next_inputs_is_out_of_memory_itself(monkeypatch, tmp_path):
+def test_a_candidate_that_takes_all_memory_is_out_of_memory(monkeypatch, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(HOARDER)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), PRETEND, os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setattr(judges, "resolve_backend", lambda name: backend())
@@ -143,7 +144,7 @@ def test_a_candidate_that_leaves_no_room_for_the_next_inputs_is_out_of_memory_it
     assert not result.rewarded
 
 
-def test_a_task_that_no_runner_could_hold_is_named_before_any_candidate(judge):
+def test_a_task_too_large_for_any_runner_is_named_first(judge):
     large = REFERENCE.replace("torch.randn(8, 64)", "torch.randn(8192, 64)")
     judge._options = GymOptions(**{**vars(OPTIONS), "memory_mb": 7})
     with pytest.raises(TaskError, match="reference big cannot serve.* needs 9 MB.*kernelgym.memory_mb = 7: raise it"):
@@ -161,10 +162,11 @@ def test_references_that_are_kept_are_bounded_in_bytes(monkeypatch):
         for task in tasks:
             judge.evaluate(task, "x = 1")
         assert len(judge._references) == 2  # of 8 MB each: weights, and what they are set back to
-        assert judge._references.get(tasks[3].fingerprint) and not judge._references.get(tasks[0].fingerprint)
+        assert judge._references.get(tasks[3].fingerprint)
+        assert not judge._references.get(tasks[0].fingerprint)
 
 
-def test_the_recipes_for_gpus_of_80_gb_have_room_for_the_largest_tasks_of_kernelbench():
+def test_recipes_for_80_gb_hold_the_largest_tasks():
     from verl_kernel import config
 
     text = (Path(config.__file__).parent / "drkernel_8b.yaml").read_text()

@@ -159,7 +159,7 @@ def test_waiting_for_the_gpu_is_charged_to_nobody(gpu):
     assert judge.evaluate(TASK, HONEST).stage_seconds.get("wait", 0.0) < 1.0  # it is counted anew
 
 
-def test_an_evaluation_says_who_else_was_there_and_may_insist_on_nobody(gpu, monkeypatch):
+def test_an_evaluation_says_who_shared_the_gpu(gpu, monkeypatch):
     judge, _ = gpu
     assert judge.evaluate(TASK, HONEST).env["foreign_processes"] is None  # nobody can tell
     sharing = judge._device.sharing

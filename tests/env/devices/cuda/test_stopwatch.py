@@ -47,7 +47,7 @@ def test_host_work_beyond_the_flush_counts_in_both(gpu, watch):
     assert watch.device(long)[1] == pytest.approx(20 * HOST_MS + KERNEL_MS - hidden)
 
 
-def test_every_call_starts_cold_but_those_of_the_published_protocol(gpu, watch):
+def test_calls_start_cold_except_in_the_published_protocol(gpu, watch):
     for protocol, flushes in (("device", 3), ("latency", 3), ("kernelgym", 0)):
         gpu.done.clear()
         watch.many(protocol, [Forward(honest(gpu))] * 3)
@@ -73,14 +73,15 @@ def test_work_on_another_stream_after_the_stop_counts(gpu, watch, protocol):
     assert measured == pytest.approx(0.4, abs=0.001)
 
 
-def test_what_may_come_late_unpunished_shrinks_with_the_number_of_calls(gpu, watch):
+def test_allowed_lateness_shrinks_with_the_number_of_calls(gpu, watch):
     def sly():
         gpu.launch(0.01)
         gpu.launch(0.045, stream="side")
 
     _, alone = watch.many("latency", [Forward(sly)])
     _, among_many = watch.many("latency", [Forward(sly)] * 16)
-    assert alone == pytest.approx(0.01) and among_many == pytest.approx(0.045, abs=0.001)
+    assert alone == pytest.approx(0.01)
+    assert among_many == pytest.approx(0.045, abs=0.001)
 
 
 def test_the_wait_itself_is_nobodys_time(gpu):
@@ -97,7 +98,8 @@ def test_a_call_that_does_the_work_of_all_gains_nothing(gpu, watch):
 def test_preparation_and_keeping_are_not_timed(gpu, watch):
     slow = Forward(lambda: gpu.launch(0.02), ready=lambda: gpu.launch(5.0), keep=lambda _: gpu.launch(5.0) or "kept")
     kept, mean = watch.many("device", [slow, slow])
-    assert kept == ["kept", "kept"] and mean == pytest.approx(0.02)
+    assert kept == ["kept", "kept"]
+    assert mean == pytest.approx(0.02)
 
 
 def test_the_state_is_read_while_the_device_is_busy(gpu, watch):
@@ -120,7 +122,8 @@ def test_all_streams_of_torchs_pools_are_held(monkeypatch):
     timeline, held = object.__new__(gpu_timeline.GpuTimeline), []
     timeline._others, timeline._hold = found, lambda event, one: held.append((event, one.cuda_stream))
     timeline.hold("start")
-    assert len(held) == 96 and {event for event, _ in held} == {"start"}
+    assert len(held) == 96
+    assert {event for event, _ in held} == {"start"}
 
 
 def test_warming_changes_no_value():

@@ -36,7 +36,7 @@ def nvml(mask):
         (NVMLError("no permission"), None),
     ],
 )
-def test_heat_and_power_brakes_slow_down_and_a_power_cap_does_not(monkeypatch, mask, reasons):
+def test_heat_and_power_brakes_count_and_a_power_cap_does_not(monkeypatch, mask, reasons):
     monkeypatch.setitem(sys.modules, "pynvml", nvml(mask))
     assert Throttle("GPU-1").reasons() == reasons
 

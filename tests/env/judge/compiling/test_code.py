@@ -66,7 +66,8 @@ def code(store: CodeStore, source: str, unit: Unit, left_out=None) -> LaunchCode
 @pytest.mark.processes
 def test_code_is_made_once_wherever_a_kernel_stands(store):
     first = code(store, SOURCE, launch(SOURCE))
-    assert store.forked == 2 and first.starts == [1]
+    assert store.forked == 2
+    assert first.starts == [1]
     assert code(store, SOURCE, launch(SOURCE)) == code(store, OTHER, launch(OTHER)) == first
     assert store.forked == 2
 
@@ -88,7 +89,8 @@ def test_what_differs_is_made_apart(store):
 @pytest.mark.processes
 def test_equal_code_of_two_configurations_is_made_once(store):
     one, other = (code(store, SOURCE, launch(SOURCE, num_stages=stages)) for stages in (1, 3))
-    assert one.name == other.name and store.forked == 3
+    assert one.name == other.name
+    assert store.forked == 3
 
 
 @pytest.mark.processes
@@ -99,7 +101,8 @@ def test_equal_code_of_two_configurations_is_made_once(store):
 def test_refusals_are_remembered(store, source, options, kind):
     for _ in range(2):
         found = store.code(launch(source, **options), function_texts(source), None, Stopping(), CodeTime(60.0))
-        assert isinstance(found, Refusal) and found.kind == kind, found
+        assert isinstance(found, Refusal), found
+        assert found.kind == kind, found
     assert store.forked == 1
     if not options:
         assert found.offset == 2
@@ -116,7 +119,7 @@ def test_what_does_not_fit_is_forgotten(zygote, monkeypatch):
 
 
 @pytest.mark.processes
-def test_a_killed_process_is_the_gyms_failure_and_nothing_is_kept(zygote):
+def test_a_killed_process_is_an_infra_error(zygote):
     def fork(*args):
         process = zygote.fork(*args)
         os.kill(process.pid, signal.SIGKILL)
@@ -147,12 +150,13 @@ def test_to_be_killed_at_work_is_no_statement_about_a_kernel():
         7,
     ],
 )
-def test_an_answer_that_no_kernel_has_is_a_refusal_that_is_not_kept(answer):
+def test_an_impossible_answer_is_refused_and_not_kept(answer):
     process = CompilingProcess(Pretended(answer), may_be_killed=False)
     memory = SharedMemory.sparse(module.MOST_BYTES)
     found, is_certain = process.asked({}, lambda reply: module._translation(reply, memory), UNIT)
     memory.close()
-    assert isinstance(found, Refusal) and not is_certain
+    assert isinstance(found, Refusal)
+    assert not is_certain
 
 
 class Asking:
@@ -192,7 +196,8 @@ def asking(store) -> Iterator[Asking]:
 )
 def test_rubbish_is_refused(asking, store, request_):
     told, _ = asking.ask(request_)
-    assert told.keys() == {"refused"} and store.forked == 0
+    assert told.keys() == {"refused"}
+    assert store.forked == 0
     assert asking.service.failure is None
 
 
@@ -214,4 +219,5 @@ def test_nothing_that_an_executing_process_says_reaches_another(store, asking):
 def test_a_service_ends_while_its_kernel_is_compiled(store, asking):
     asking._channel.send({"unit": launch(SOURCE).to_json(), "left_out": None})
     asking.service.end()
-    assert asking.service.failure is None and not asking.service._thread.is_alive()
+    assert asking.service.failure is None
+    assert not asking.service._thread.is_alive()

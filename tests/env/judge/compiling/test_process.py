@@ -68,9 +68,11 @@ def test_an_answer_is_certain():
         ({"compiled": 7}, "CompilerCrash"),
     ],
 )
-def test_any_other_end_refuses_this_launch_and_is_not_remembered(end, kind):
+def test_any_other_end_refuses_this_launch_only(end, kind):
     found, is_certain = outcome(end)
-    assert found.result.kind == kind and found.result.function == 0 and not is_certain
+    assert found.result.kind == kind
+    assert found.result.function == 0
+    assert not is_certain
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,8 @@ def test_any_other_end_refuses_this_launch_and_is_not_remembered(end, kind):
 def test_the_complaint_of_a_pass_is_told_with_its_line(end, line, place):
     found, _ = outcome(end, f"noise\n{line}: error: operand has no layout\nmore noise\n")
     name = UNIT.functions[found.result.function].name
-    assert found.result.message == "operand has no layout" and (name, found.result.offset) == place
+    assert found.result.message == "operand has no layout"
+    assert (name, found.result.offset) == place
 
 
 def test_a_message_holds_no_path_of_this_run():
@@ -126,7 +129,7 @@ def test_the_installed_triton_compiles_for_every_target(target):
         zygote.close()
 
 
-def test_the_options_have_a_compile_limit_in_the_judges_patience():
+def test_the_options_have_a_compile_limit():
     from verl_kernel.env.pool.judge_process import evaluation_limit_s
 
     compiling = GymOptions(device="cpu", compile_for="sm_90")
@@ -143,5 +146,5 @@ def test_the_options_have_a_compile_limit_in_the_judges_patience():
         ({"compile_for": "sm_90", "compile": "off"}, True),
     ],
 )
-def test_validation_shares_no_verdict_with_training_that_is_compiled_less(options, apart):
+def test_validation_and_training_share_no_compile_verdict(options, apart):
     assert GymOptions(device="cpu", **options).judges_validation_apart is apart

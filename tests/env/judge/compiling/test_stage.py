@@ -80,7 +80,8 @@ def test_each_distinct_launch_is_compiled_once(judge):
     assert result.status is EvalStatus.OK, result.error
     assert [kernel.name for kernel in result.compiled_kernels] == ["k"] * 8
     assert sorted(kernel.warps for kernel in result.compiled_kernels) == [4] * 7 + [8]
-    assert result.stage_seconds["compile"] >= 0 and result.compiled_for == "sm_90"
+    assert result.stage_seconds["compile"] >= 0
+    assert result.compiled_for == "sm_90"
 
 
 def test_what_is_known_is_not_compiled_again(judge, monkeypatch):
@@ -94,7 +95,8 @@ def test_what_is_known_is_not_compiled_again(judge, monkeypatch):
 def test_a_known_refusal_is_told_with_the_line_of_this_source(judge):
     refused = program("both = {0: x, 1: y}\n    tl.store(o_ptr + i, both[0] + both[1], mask=i < n)")
     first, again = judge.evaluate(TASK, refused), judge.evaluate(TASK, "\n\n" + refused)
-    assert "line 10, in k" in first.error.message and "line 12, in k" in again.error.message
+    assert "line 10, in k" in first.error.message
+    assert "line 12, in k" in again.error.message
 
 
 def test_the_configuration_that_the_autotuner_chose_is_compiled(judge):
@@ -126,23 +128,27 @@ def test_an_autotuner_passes_over_what_does_not_fit_the_target(judge):
     """The simulated clock prefers the first two, which need 2048 threads."""
     result = judge.evaluate(TASK, tuned((256, 64), (128, 64), (64, 2), body=SLOW))
     assert result.status is EvalStatus.OK, result.error
-    assert [kernel.warps for kernel in result.compiled_kernels] == [2] and result.launches[0].grid == (4, 1, 1)
-    assert result.decoy_kernel is False and result.trials.passed == OPTIONS.correctness_trials
+    assert [kernel.warps for kernel in result.compiled_kernels] == [2]
+    assert result.launches[0].grid == (4, 1, 1)
+    assert result.decoy_kernel is False
+    assert result.trials.passed == OPTIONS.correctness_trials
 
 
-def test_an_autotuner_without_a_fitting_configuration_is_refused(judge):
+def test_an_autotuner_without_a_fitting_config_is_refused(judge):
     for configs in ([(256, 64), (128, 64)], [(256, 64), (128, 64), (64, 64), (32, 64), (16, 64)], [(256, 64)]):
         result = judge.evaluate(TASK, tuned(*configs))
-        assert result.status is EvalStatus.COMPILE_ERROR and result.error.type == "OutOfResources", result.error
+        assert result.status is EvalStatus.COMPILE_ERROR, result.error
+        assert result.error.type == "OutOfResources", result.error
 
 
 def test_a_heuristic_value_is_compiled(judge):
     decorators = "@triton.heuristics({'BLOCK': lambda args: 256})\n"
     result = judge.evaluate(TASK, program(launch="k[(1,)](x, y, out, 256)", decorators=decorators))
-    assert result.status is EvalStatus.OK and len(result.compiled_kernels) == 1, result.error
+    assert result.status is EvalStatus.OK, result.error
+    assert len(result.compiled_kernels) == 1, result.error
 
 
-def test_a_kernel_made_during_the_forward_is_compiled_with_what_it_captured(judge):
+def test_a_kernel_made_in_the_forward_is_compiled(judge):
     source = program().replace("@triton.jit\n", "def made(scale, kind):\n    @triton.jit\n", 1)
     head, kernel = source.split("    @triton.jit\n")
     body, model = kernel.split("\nclass")
@@ -153,15 +159,19 @@ def test_a_kernel_made_during_the_forward_is_compiled_with_what_it_captured(judg
     )
     plain = constant.replace("tl.constexpr(1.0)", "1.0")
     good, bad = judge.evaluate(TASK, constant), judge.evaluate(TASK, plain)
-    assert good.status is EvalStatus.OK and len(good.compiled_kernels) == 1, good.error
-    assert bad.status is EvalStatus.COMPILE_ERROR and "global variable scale" in bad.error.message, bad.error
+    assert good.status is EvalStatus.OK, good.error
+    assert len(good.compiled_kernels) == 1, good.error
+    assert bad.status is EvalStatus.COMPILE_ERROR, bad.error
+    assert "global variable scale" in bad.error.message, bad.error
 
 
 def test_a_kernel_that_never_stops_compiling_is_a_compile_error(judge, monkeypatch):
     monkeypatch.setattr(code, "COMPILE_S", 1.0)
     result = judge.evaluate(TASK, program(UNROLLED))
-    assert result.status is EvalStatus.COMPILE_ERROR and result.error.type == "CompileTimeout", result.error
-    assert "line 7, in k" in result.error.message and "1 s" in result.error.message
+    assert result.status is EvalStatus.COMPILE_ERROR, result.error
+    assert result.error.type == "CompileTimeout", result.error
+    assert "line 7, in k" in result.error.message
+    assert "1 s" in result.error.message
 
 
 def test_a_kernel_that_fills_the_memory_is_a_compile_error(judge):
@@ -179,16 +189,18 @@ def test_a_launch_that_the_description_leaves_out_is_forged(ungated):
         "import torch\n", "import sys\nimport torch\nLAUNCHES = 'verl_kernel.env.devices.cpu.launches'\n", 1
     )
     result = ungated.evaluate(TASK, source)
-    assert result.status is EvalStatus.HACKING and result.hack_flags == ("forged_message",), result.error
+    assert result.status is EvalStatus.HACKING, result.error
+    assert result.hack_flags == ("forged_message",), result.error
 
 
 def test_a_grid_that_no_gpu_takes_is_a_compile_error(judge, monkeypatch):
     monkeypatch.setattr(targets, "_GRID", (1, 1, 1))
     wide = judge.evaluate(TASK, program(launch="k[(2,)](x, y, out, 256, BLOCK=128)"))
-    assert wide.status is EvalStatus.COMPILE_ERROR and "2 programs along x" in wide.error.message, wide.error
+    assert wide.status is EvalStatus.COMPILE_ERROR, wide.error
+    assert "2 programs along x" in wide.error.message, wide.error
 
 
-def test_training_may_compile_a_part_and_validation_compiles_all(judge):
+def test_validation_compiles_all_that_training_samples(judge):
     sources = [program(STORE + f"  # {number}") for number in range(12)]
     compiled: dict[str, list[bool]] = {}
     for share in ("off", "sample"):
@@ -197,4 +209,5 @@ def test_training_may_compile_a_part_and_validation_compiles_all(judge):
         compiled[share] = [result.compiled_for is not None for result in results]
         assert judge.judge(EvalRequest(TASK, sources[0], validate=True)).compiled_for == "sm_90"
     judge._options = OPTIONS
-    assert not any(compiled["off"]) and 0 < sum(compiled["sample"]) < len(sources), compiled
+    assert not any(compiled["off"]), compiled
+    assert 0 < sum(compiled["sample"]) < len(sources), compiled

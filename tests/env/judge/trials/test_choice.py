@@ -56,7 +56,7 @@ def test_a_file_of_something_else_is_refused(tmp_path):
             TrialChoice.read(path)
 
 
-def test_training_and_validation_share_a_verdict_only_if_they_are_judged_alike():
+def test_verdicts_are_shared_only_where_judged_alike():
     pin, request = Pin(), EvalRequest(TASK, HONEST, step=1)
     held_out = EvalRequest(TASK, HONEST, validate=True, step=1)
     assert verdict_key(request, pin) == verdict_key(held_out, pin) == verdict_key(request, pin, True)

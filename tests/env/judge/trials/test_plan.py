@@ -19,24 +19,29 @@ def places(plan, kind):
 
 
 @given(st.binary(min_size=32, max_size=32), st.integers(1, 12))
-def test_the_ablation_comes_behind_the_varied_trial_and_before_another_one(secret, total):
+def test_the_ablation_lies_between_varied_and_another_trial(secret, total):
     plan = TrialPlan.draw(secret, total)
-    assert plan.total == total and 0 <= plan.inspected < total
+    assert plan.total == total
+    assert 0 <= plan.inspected < total
     assert plan.switched is None if total == 1 else 1 <= plan.switched < total
     if total <= 2:
-        assert plan.kinds == (("drawn",), ("drawn", "large"))[total - 1] and plan.ablated == total - 1
+        assert plan.kinds == (("drawn",), ("drawn", "large"))[total - 1]
+        assert plan.ablated == total - 1
         return
     (varied,), (large,) = places(plan, "varied"), places(plan, "large")
-    assert 1 <= varied <= plan.ablated <= total - 2 and 1 <= large < total
+    assert 1 <= varied <= plan.ablated <= total - 2
+    assert 1 <= large < total
 
 
 @given(st.binary(min_size=32, max_size=32), st.tuples(*[st.integers(1, 5)] * len(KINDS)))
 def test_a_chosen_plan_has_the_chosen_kinds_and_the_same_places(secret, numbers):
     counts = dict(zip(KINDS, numbers, strict=True))
     plan = TrialPlan.chosen(secret, counts)
-    assert Counter(plan.kinds) == counts and plan.kinds[0] == "drawn"
+    assert Counter(plan.kinds) == counts
+    assert plan.kinds[0] == "drawn"
     assert 1 <= places(plan, "varied")[0] <= plan.ablated <= plan.total - 2
-    assert 0 <= plan.inspected < plan.total and 1 <= plan.switched < plan.total
+    assert 0 <= plan.inspected < plan.total
+    assert 1 <= plan.switched < plan.total
 
 
 @pytest.mark.parametrize("make", [lambda secret: TrialPlan.draw(secret, 5), None], ids=["draw", "chosen"])
@@ -44,16 +49,18 @@ def test_no_place_can_be_counted_on(make):
     make = make or (lambda secret: TrialPlan.chosen(secret, dict.fromkeys(KINDS, 1)))
     plans = [make(secret) for secret in SECRETS]
     ablated = Counter(plan.ablated for plan in plans)
-    assert set(ablated) == {1, 2, 3} and max(ablated.values()) < 100
+    assert set(ablated) == {1, 2, 3}
+    assert max(ablated.values()) < 100
     for kind in ("varied", "large", *ENDS):
         at = Counter(number for plan in plans for number in places(plan, kind))
-        assert len(at) >= (2 if kind == "varied" else 4) and max(at.values()) < 160
+        assert len(at) >= (2 if kind == "varied" else 4)
+        assert max(at.values()) < 160
     assert {plan.inspected for plan in plans} == set(range(5))
     assert {plan.switched for plan in plans} == set(range(1, 5))
 
 
 @given(st.binary(min_size=32, max_size=32), st.integers(4, 12))
-def test_a_plan_has_both_ends_if_it_has_room_and_else_one_of_them(secret, total):
+def test_a_plan_has_both_ends_where_it_has_room(secret, total):
     kinds = Counter(TrialPlan.draw(secret, total).kinds)
     assert [kinds["varied"], kinds["large"], kinds["negative"] + kinds["positive"]] == [1, 1, min(2, total - 3)]
     assert max(kinds["negative"], kinds["positive"]) == 1

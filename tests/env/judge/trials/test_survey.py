@@ -39,13 +39,13 @@ def test_one_failed_trial_leaves_out_no_other(judge):
         assert [outcome.value for outcome in outcomes] == ["ok", status, "ok", "ok"]
 
 
-def test_who_runs_out_of_time_is_not_run_again_and_who_does_not_load_fails_everywhere(judge):
+def test_a_timeout_ends_a_survey_of_its_candidate(judge):
     late = judge.survey(TASK, crashing_on_large("time.sleep(60)"), KINDS, SECRET)
     assert late == [EvalStatus.OK, EvalStatus.TIMEOUT, None, None]
     assert judge.survey(TASK, "import nothing", KINDS, SECRET) == [EvalStatus.LOAD_ERROR] * 4
 
 
-def test_a_survey_repeats_with_its_secret_and_leaves_verdicts_as_they_were(judge):
+def test_a_survey_repeats_with_its_secret(judge):
     before = judge.evaluate(TASK, HONEST).model_dump(exclude={"stage_seconds"})
     assert judge.survey(TASK, CUT, ("large",) * 3, SECRET) == [EvalStatus.INCORRECT] * 3
     assert judge.evaluate(TASK, HONEST).model_dump(exclude={"stage_seconds"}) == before
@@ -58,11 +58,17 @@ def test_a_choice_holds_for_training_on_its_tasks_only(tmp_path):
     other = Task(f"{REFERENCE}\n# another", task_id="other")
     with Judge(GymOptions(device="cpu", trial_choice=str(file)), seed=1) as judge:
         chosen = judge.judge(EvalRequest(TASK, HONEST))
-        assert chosen.rewarded and chosen.env["trial_kinds"] == counts
-        assert chosen.trials is not None and chosen.trials.passed == chosen.trials.total == 7
+        assert chosen.rewarded
+        assert chosen.env["trial_kinds"] == counts
+        assert chosen.trials is not None
+        assert chosen.trials.passed == chosen.trials.total == 7
         assert chosen.decoy_kernel is False
         for request in (EvalRequest(TASK, HONEST, validate=True), EvalRequest(other, HONEST)):
             own = judge.judge(request)
-            assert own.trials is not None and own.trials.total == 5 and "trial_kinds" not in own.env
+            assert own.trials is not None
+            assert own.trials.total == 5
+            assert "trial_kinds" not in own.env
         wrong = judge.judge(EvalRequest(TASK, CUT))
-        assert wrong.status is EvalStatus.INCORRECT and wrong.trials is not None and wrong.trials.passed < 7
+        assert wrong.status is EvalStatus.INCORRECT
+        assert wrong.trials is not None
+        assert wrong.trials.passed < 7

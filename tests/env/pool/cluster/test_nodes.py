@@ -85,7 +85,7 @@ class Owner:
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_a_pool_whose_node_is_lost_is_made_again_on_the_node_that_asks(caplog):
+def test_a_pool_of_a_lost_node_is_made_again(caplog):
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

@@ -93,7 +93,8 @@ def test_a_full_queue_makes_callers_wait(gym):
         return most, [request.result().status for request in requests]
 
     most, verdicts = asyncio.run(scene())
-    assert 1 <= most <= 3 and verdicts == [EvalStatus.OK] * 12
+    assert 1 <= most <= 3
+    assert verdicts == [EvalStatus.OK] * 12
 
 
 def test_validation_overtakes_training(gym):
@@ -123,7 +124,8 @@ def test_a_judge_actor_killed_at_work_costs_a_second_attempt(gym):
         return name, await request, family
 
     name, result, family = asyncio.run(scene())
-    assert "JudgeActor" in name and (result.status, result.attempts) == (EvalStatus.OK, 2)
+    assert "JudgeActor" in name
+    assert (result.status, result.attempts) == (EvalStatus.OK, 2)
     assert survivors(family) == []
     until(lambda: gym.stats().alive == 2)
 
@@ -140,7 +142,8 @@ def test_everything_killed_at_once_comes_back(gym):
 
     result, pool = asyncio.run(scene())
     assert (result.status, result.attempts, survivors(pool)) == (EvalStatus.OK, 2, [])
-    assert statuses(gym, [HONEST]) == [EvalStatus.OK] and len(gym.ready()) == 2
+    assert statuses(gym, [HONEST]) == [EvalStatus.OK]
+    assert len(gym.ready()) == 2
 
 
 def test_a_pool_that_was_closed_is_made_again(gym):
@@ -168,7 +171,8 @@ def test_figures_reach_rays_metrics_endpoint(gym):
         return text if all(name in text for name in wanted) else ""
 
     text = until(figures)
-    assert 'status="ok"' in text and 'pool="test"' in text.replace("Pool", "pool")
+    assert 'status="ok"' in text
+    assert 'pool="test"' in text.replace("Pool", "pool")
 
 
 def test_killing_the_driver_leaves_nothing_behind(gym):
@@ -185,7 +189,8 @@ def test_an_alias_of_a_task_shares_its_verdicts(gym):
     source, before = HONEST + "# alias\n", gym.stats()
     one, other = gym.evaluate_many([(TASK, source, "a"), (alias, source, "b")])
     after = gym.stats()
-    assert after.evaluations - before.evaluations == 1 and after.remembered - before.remembered == 1
+    assert after.evaluations - before.evaluations == 1
+    assert after.remembered - before.remembered == 1
     assert (one.task_id, other.task_id, other.kernel) == ("fused", "alias", "b")
 
 
@@ -197,6 +202,9 @@ def test_the_command_line_shows_a_running_pool(gym):
     statuses(gym, [HONEST])
     done = subprocess.run([*command, "--name", "test", "--json"], capture_output=True, text=True, timeout=120)
     shown = PoolStats.model_validate_json(done.stdout)
-    assert done.returncode == 0 and shown.statuses["ok"] >= 1 and len(shown.judges) == 2
+    assert done.returncode == 0
+    assert shown.statuses["ok"] >= 1
+    assert len(shown.judges) == 2
     done = subprocess.run([*command, "--name", "nobody"], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2 and "the cluster has no pool called nobody" in done.stderr
+    assert done.returncode == 2
+    assert "the cluster has no pool called nobody" in done.stderr

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests are named so that a line of a report holds the name. That one assertion states one fact, ruff checks (PT018)."""
+
+import ast
+from pathlib import Path
+
+LONGEST = 59
+
+
+def names(path: Path) -> list[str]:
+    functions = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef))
+    return [node.name for node in functions if node.name.startswith("test_")]
+
+
+def test_names_of_tests_are_short():
+    found = {
+        path.name: [name for name in names(path) if len(name) > LONGEST]
+        for path in Path(__file__).parent.rglob("test_*.py")
+    }
+    assert {path: long for path, long in found.items() if long} == {}
