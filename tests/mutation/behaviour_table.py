@@ -65,7 +65,7 @@ EMPTY = candidate("return self.right(x, y) + self.kept * 0").replace("class Mode
 """Adds zero times what nobody has written."""
 PRELUDE = (Path(tests.exploits.corpus.__file__).with_name("prelude.py")).read_text()
 ONES = "class ModelNew(nn.Module):\n    def forward(self, x):\n        return sm(x, torch.ones(64)).sum(-1) / 128\n"
-DOUBLED = (Path(tests.exploits.corpus.__file__).parent / "controls" / "in_place.py").read_text()
+DOUBLED = (Path(tests.exploits.corpus.__file__).parent / "controls" / "plain" / "in_place.py").read_text()
 
 
 TABLE: dict[str, tuple[dict[str, Callable[..., Any]], str, Shown]] = {
@@ -97,7 +97,7 @@ TABLE: dict[str, tuple[dict[str, Callable[..., Any]], str, Shown]] = {
     "remarks": ({"judge.evaluation:lazy_flags": lambda *args: ()}, "only_moves", attack("torch_then_copy")),
     "weights that start alike": (
         {"reference.exploration:_change_weights": lambda program, probe: ({}, program.state())},
-        "incorrect/WrongValues", attack("b10_bias_ignored"),
+        "incorrect/WrongValues", attack("bias_ignored"),
     ),
     "a constant output": (
         {"reference.exploration:_flags": lambda *args: []}, "ok, not paid",
@@ -109,7 +109,7 @@ TABLE: dict[str, tuple[dict[str, Callable[..., Any]], str, Shown]] = {
     "numbers that are none": ({"comparison.compare:_judge": lenient}, "incorrect/WrongValues", attack("nan")),
     "sharp scales": (
         {"reference.exploration:_least": lambda *args: 1.0}, "incorrect/WrongValues",
-        attack("b11_small_rows", correctness_trials=1),
+        attack("small_parts_small_rows", correctness_trials=1),
     ),
 }  # fmt: skip
 REMOTE: dict[str, tuple[str, Shown]] = {
@@ -119,7 +119,7 @@ REMOTE: dict[str, tuple[str, Shown]] = {
         "runtime_error/PermissionError",
         body("open('/etc/passwd').read(1)\nreturn self.right(x, y)"),
     ),
-    "seccomp": ("runtime_error/PermissionError", attack("b13_memory_files")),
+    "seccomp": ("runtime_error/PermissionError", attack("memory_files")),
     "bulk reads": ("hacking/HostAccess", attack("pickled")),
     "poison where nothing was written": ("incorrect/WrongValues", program(REFERENCE, EMPTY)),
 }
