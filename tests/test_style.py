@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests are named so that a line of a report holds the name. That one assertion states one fact, ruff checks (PT018)."""
+"""Tests are named so that a line of a report holds the name; ruff (PT018) checks that an assertion states one fact."""
 
 import ast
 from pathlib import Path
