@@ -215,7 +215,12 @@ def overrides_compose(words: list[str]) -> None:
 def test_every_page_is_reached_from_the_index():
     index = (ROOT / "docs/index.md").read_text()
     linked = {(ROOT / "docs" / target).resolve() for target in re.findall(r"\]\((?!https?:)([^)#]+)", index)}
-    pages = {*ROOT.glob("docs/*.md"), *ROOT.glob("docs/algorithms/*.md"), *ROOT.glob("docs/howto/*.md")}
+    pages = {
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("docs/algorithms/*.md"),
+        *ROOT.glob("docs/howto/*.md"),
+        *ROOT.glob("docs/notes/*.md"),
+    }
     assert pages - {ROOT / "docs/index.md"} <= linked
 
 
