@@ -232,3 +232,14 @@ def test_links_and_paths_between_pages_exist():
         made = {name for language, name, _ in FENCE.findall(text) if language == "python"}
         for target in re.findall(r"`((?:verl_kernel|recipes|examples|docs|requirements)/[\w./]+)`", text):
             assert target in made or (ROOT / target).exists(), (page.name, target)
+
+
+UNPLAIN = ("anew", "whoever", "somebody", "nobody else", "of the one", "bring about", "thereof", "whereof", "hereby")
+"""Words that a newcomer has to decode; CONTRIBUTING.md shows what to write in their place."""
+
+
+def test_pages_use_no_word_that_must_be_decoded():
+    words = re.compile(rf"\b({'|'.join(UNPLAIN)})\b", re.IGNORECASE)
+    pages = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+    found = [(page.name, match[0]) for page in pages for match in words.finditer(page.read_text())]
+    assert found == []

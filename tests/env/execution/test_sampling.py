@@ -110,7 +110,7 @@ def test_samples_of_fifty_kernels_agree_with_each_other_and_with_the_whole_launc
 
 @pytest.mark.slow
 def test_the_page_has_the_table(table):
-    page = (ROOT / "docs" / "true_size.md").read_text()
+    page = (ROOT / "docs" / "checks.md").read_text()
     found = re.search(r"(\d+) kernels", page)
     assert found and int(found[1]) == len(table)
 
