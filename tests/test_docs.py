@@ -218,7 +218,12 @@ def overrides_compose(words: list[str]) -> None:
 def test_every_page_is_reached_from_the_index():
     index = (ROOT / "docs/index.md").read_text()
     linked = {(ROOT / "docs" / target).resolve() for target in re.findall(r"\]\((?!https?:)([^)#]+)", index)}
-    pages = {*ROOT.glob("docs/*.md"), *ROOT.glob("docs/algorithms/*.md"), *ROOT.glob("docs/howto/*.md")}
+    pages = {
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("docs/algorithms/*.md"),
+        *ROOT.glob("docs/howto/*.md"),
+        *ROOT.glob("docs/notes/*.md"),
+    }
     assert pages - {ROOT / "docs/index.md"} <= linked
 
 
@@ -230,3 +235,14 @@ def test_links_and_paths_between_pages_exist():
         made = {name for language, name, _ in FENCE.findall(text) if language == "python"}
         for target in re.findall(r"`((?:verl_kernel|recipes|examples|docs|requirements)/[\w./]+)`", text):
             assert target in made or (ROOT / target).exists(), (page.name, target)
+
+
+UNPLAIN = ("anew", "whoever", "somebody", "nobody else", "of the one", "bring about", "thereof", "whereof", "hereby")
+"""Words that a newcomer has to decode; CONTRIBUTING.md shows what to write in their place."""
+
+
+def test_pages_use_no_word_that_must_be_decoded():
+    words = re.compile(rf"\b({'|'.join(UNPLAIN)})\b", re.IGNORECASE)
+    pages = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+    found = [(page.name, match[0]) for page in pages for match in words.finditer(page.read_text())]
+    assert found == []

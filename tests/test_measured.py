@@ -124,14 +124,14 @@ def test_the_quickstarts_page_has_its_second_validation():
 
 def test_the_studys_page_has_the_lines_of_its_table():
     made = [folded(line) for line in (DATA / "table.md").read_text().splitlines() if " → " in line or "| 5 |" in line]
-    page = [folded(line) for line in (ROOT / "docs/study.md").read_text().splitlines()]
+    page = [folded(line) for line in (ROOT / "docs/notes/study.md").read_text().splitlines()]
     shown = [line for line in made if line.startswith("| ") and re.search(r"to [+-][\d.]+ \| 5 \|", line)]
     assert len(shown) == 14
     assert not [line for line in shown if line not in page]
 
 
 def test_what_the_studys_page_says_of_its_rows():
-    page = folded((ROOT / "docs/study.md").read_text())
+    page = folded((ROOT / "docs/notes/study.md").read_text())
     first = [row for row in ROWS if row["step"] == 1]
     talking = [row for row in first if row["arm"] != "silent"]
     gaps = [
@@ -178,4 +178,6 @@ def test_the_methods_tables_are_made_of_their_rows(name, tmp_path):
     subprocess.run([sys.executable, script, "--out", tmp_path], cwd=ROOT, check=True, capture_output=True)
     made = (tmp_path / f"{name}.md").read_text()
     assert made == (methods / f"{name}.md").read_text()
-    assert [block for block in made.strip().split("\n\n") if block not in (ROOT / "docs/methods.md").read_text()] == []
+    assert [
+        block for block in made.strip().split("\n\n") if block not in (ROOT / "docs/notes/methods.md").read_text()
+    ] == []

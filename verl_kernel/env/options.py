@@ -82,7 +82,7 @@ class GymOptions(OptionGroup):
     `unsafe`, also to what cannot be watched, `record` notes them in the result, `off` does not look. Accesses outside
     of tensors are a crash anyway."""
     true_size: Literal["auto", "off"] = "off"
-    """`auto`: a task too large to be run whole is judged at reduced sizes and timed at its own (docs/true_size.md).
+    """`auto`: a task too large to be run whole is judged at reduced sizes and timed at its own (docs/checks.md).
     `off`: every task is run as it is. A GPU always does that."""
     reference_mode: Literal["eager", "compile"] = "eager"
     """How the reference is timed on a GPU: as it is written, or through `torch.compile`."""

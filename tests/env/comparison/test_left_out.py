@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why trials have no far common offset and no few huge elements (docs/environment.md): right programs differ there."""
+"""Why trials have no far common offset and no few huge elements (docs/judging.md): right programs differ there."""
 
 import torch
 

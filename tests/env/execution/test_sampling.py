@@ -112,7 +112,7 @@ def test_samples_of_fifty_kernels_agree_with_the_whole(table):
 
 @pytest.mark.slow
 def test_the_page_has_the_table(table):
-    page = (ROOT / "docs" / "true_size.md").read_text()
+    page = (ROOT / "docs" / "checks.md").read_text()
     found = re.search(r"(\d+) kernels", page)
     assert found
     assert int(found[1]) == len(table)
