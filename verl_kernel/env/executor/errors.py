@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the executor fails."""
+"""Exceptions that the executor raises."""
 
 from __future__ import annotations
 
 
 class NotKnown(Exception):
-    """PTX that the executor has no definition for; the message quotes it. Never a guess, never a candidate's fault."""
+    """PTX that the executor has no definition for; the message quotes it. It is never a guess and never a candidate's
+    fault."""
 
 
 class Fault(Exception):
-    """A launch did what no GPU defines, or did not end; the message says what, where, by which lane."""
+    """A launch did what no GPU defines, or did not end; the message names what happened, the line and the lane."""
 
     def __init__(self, kind: str, message: str, line: tuple[str, int] | None = None, address: int = 0) -> None:
         super().__init__(message)
@@ -18,4 +19,4 @@ class Fault(Exception):
         self.line = line
         """File and line of the source, where the PTX names one."""
         self.address = address
-        """That was accessed."""
+        """The address that was accessed."""
