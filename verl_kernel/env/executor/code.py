@@ -36,8 +36,7 @@ _DIGEST = 32
 
 
 class ObjectCache:
-    """Keeps object files in a folder; whatever is read there is executed, so every process that writes there is
-    trusted.
+    """Keeps object files in a folder; all processes that may write there are trusted, as files read there are executed.
 
     Args:
         folder: the folder of the files; it is created if it does not exist.
@@ -149,8 +148,7 @@ def emitted(written: str) -> bytes:
 
 
 def loaded(native: bytes) -> Any:
-    """Load emitted code into an engine and return it; the library functions that the code calls must be compiled
-    already."""
+    """Load emitted code into an engine; the library functions that the code calls must be compiled already."""
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(native))
     engine.finalize_object()

@@ -79,8 +79,7 @@ class LaunchCount:
 
 
 class Counters:
-    """A kernel's counters over all launches: lanes and warps that entered each block of instructions, and its sites'
-    words."""
+    """A kernel's counters over all launches: lanes and warps that entered each block, and its sites' words."""
 
     def __init__(self, program: Program, module: Module) -> None:
         self.program, self.module = program, module
@@ -114,8 +113,7 @@ class Counters:
         return _by_opcode(self.program, self.module, self.lanes())
 
     def sites(self, before: np.ndarray | int = 0, entered: np.ndarray | int = 0) -> list[SiteCount]:
-        """Return what each site did since its words were `before` and the warps that entered each block were
-        `entered`."""
+        """Return what each site did since its words were `before` and warps entered blocks `entered` times."""
         rows, executed = self.words - before, (self.warps() - entered)[self._places].tolist()
         return [
             _site_count(site, row, times)

@@ -95,8 +95,7 @@ class Launcher:
 
 
 def _scratch(size: int, align: int, blocks: int) -> Any:
-    """Allocate the memory that a kernel requests in addition to its arguments, from the allocator that the program
-    set."""
+    """Allocate memory that a kernel requests beyond its arguments, from the allocator that the program set."""
     return _allocation._allocator.get()(size * blocks, align, 0) if size else None
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 
 class NotKnown(Exception):
-    """PTX that the executor has no definition for; the message quotes it. It is never a guess and never a candidate's
-    fault."""
+    """PTX that the executor has no definition for; the message quotes it. Never a guess, never a candidate's fault."""
 
 
 class Fault(Exception):

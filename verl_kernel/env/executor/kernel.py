@@ -73,8 +73,7 @@ def written_ranges(buffers: Sequence[Buffer]) -> list[tuple[int, int]]:
 
 
 def shares_words(program: Program) -> bool:
-    """Whether a kernel changes halves or bytes by compare-and-swap on the words that hold them, as LLVM lowers such
-    atomics."""
+    """Whether a kernel changes halves or bytes by compare-and-swap on whole words, as LLVM lowers such atomics."""
     begins = {
         item.operands[0] for item in program.instructions
         if item.opcode == "and.b64" and getattr(item.operands[2], "text", None) == "-4"
@@ -305,9 +304,7 @@ class _Run:
         self._local = local_memory(kernel.program.local_bytes, kernel._warps)
         counters = kernel._counters
         self.traffic = Traffic(counters, len(rows), kernel._warps, kernel._shared_bytes, numbers)
-        counters.words[:, [sites.BUFFER, sites.ROOM, sites.SHADOW]] = (
-            0  # the last launch's buffers may have been others
-        )
+        counters.words[:, [sites.BUFFER, sites.ROOM, sites.SHADOW]] = 0  # buffers may differ from the last launch's
         self._buffers = buffers
         self._watcher: Watcher | None = None
         self._follower: Follower | None = None
@@ -397,13 +394,7 @@ class _Run:
         kernel, (x, y, _) = self._kernel, self._shape
         shared, uses = self._new_shared(), self.traffic.uses()
         frames, states = warp_frames(kernel.module.frame_bytes, kernel._warps)
-        memory = (
-            self._new_context(shared, uses),
-            frames,
-            states,
-            shared,
-            uses,
-        )  # the context points to the last two arrays
+        memory = (self._new_context(shared, uses), frames, states, shared, uses)  # the first points to the last two
         log = self._follower.begin(memory[0]) if self._follower is not None and order < BLOCKS else None
         if self._watcher is not None:
             self._watcher.begin(memory[0], shared, order)

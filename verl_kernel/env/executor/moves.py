@@ -35,7 +35,7 @@ Widths: TypeAlias = "Sequence[tuple[int, int, int]]"
 
 @dataclass(frozen=True)
 class Access:
-    """What a place in the source did at a time, over all warps: each address once, in order."""
+    """What a place in the source did in one execution, over all warps: each address once, in order."""
 
     place: object
     """As `place_of` returns it for an instruction."""
@@ -309,8 +309,7 @@ class Seen:
 
     @property
     def moved(self) -> int:
-        """Bytes that come from the load that explains most of them: `max(a, b)` is sometimes the one and sometimes the
-        other."""
+        """Return the bytes from the load that explains most: `max(a, b)` is sometimes the one, sometimes the other."""
         return max(self.came_from.values(), default=0)
 
     def note(self, values: np.ndarray, sources: Sequence[object], is_zero: bool) -> None:

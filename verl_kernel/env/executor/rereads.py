@@ -62,8 +62,7 @@ _SECTOR = 32
 
 
 def base(row: int, address: int) -> int:
-    """Return what to subtract from an address's 512-byte number so that the result names the buffer's row and the
-    place."""
+    """Return what to subtract from an address's 512-byte number to name the buffer's row and the place in it."""
     return (address >> 9) - (row << rereads.ROW_SHIFT)
 
 
