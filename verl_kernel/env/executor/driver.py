@@ -154,8 +154,7 @@ class ExecutorDriver:
         return torch.device("cpu")
 
     def get_benchmarker(self) -> Callable[..., Sequence[float]]:
-        """Return a benchmarker that runs a call once and always reports the same time: an autotuner keeps its first
-        configuration."""
+        """Return a benchmarker that always reports the same time: an autotuner keeps its first choice."""
         return lambda call, *args, **kwargs: (call(), [1.0, 1.0, 1.0])[1]
 
 

@@ -383,8 +383,7 @@ class _Run:
             self._fuel -= _ROUNDS
 
     def _turn(self, block: Callable[[], int]) -> int:
-        """Run a block up to some barriers; a fault is raised at once, so that it names the block in which it
-        happened."""
+        """Run a block up to some barriers; a fault is raised at once, as it names the block that ran."""
         state = block()
         self._check()
         return state

@@ -38,17 +38,17 @@ class Use:
 
     @property
     def once(self) -> int:
-        """Bytes from device memory if the second level keeps all that is accessed again."""
+        """Return the bytes from device memory if the second level keeps all that is accessed again."""
         return min(self.own, self.extent)
 
     @property
     def repeated(self) -> int:
-        """Further bytes if it does not keep what a block accesses again."""
+        """Return the additional bytes if the second level does not keep what a block accesses again."""
         return round(self.once * (self.total / self.own - 1.0)) if self.own else 0
 
     @property
     def is_shared(self) -> bool:
-        """Whether blocks access the same bytes."""
+        """Whether several blocks access the same bytes."""
         return 2 * self.own > 3 * self.extent
 
 
@@ -78,7 +78,7 @@ def is_small(reads: Sequence[Use], writes: Sequence[Use]) -> bool:
 
 @dataclass(frozen=True)
 class Later:
-    """What the later half of consecutive blocks loads: parts of it by distance, above `LEAST`."""
+    """What the later half of consecutive blocks loads: fractions of its bytes by distance, above `LEAST`."""
 
     again: dict[int, float]
     """Fractions that one of these blocks loaded before."""
