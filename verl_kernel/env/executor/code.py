@@ -228,8 +228,7 @@ class Code:
 
 
 def make(ptx: str, warps: int, shared_bytes: int, left_out: Collection[int] | None = None) -> Code:
-    """Compile a kernel (arguments as of `Kernel`; raises NotKnown), without the stores in `left_out`
-    (`origins.without`)."""
+    """Compile a kernel (arguments as of `Kernel`) without its stores in `left_out` (raises NotKnown)."""
     program = parse(ptx)
     return of(origins.without(program, left_out) if left_out else program, warps, shared_bytes)
 

@@ -20,7 +20,7 @@ _BRANCHES = frozenset({"bra", "ret", "exit"})
 
 @dataclass(frozen=True)
 class Lanes:
-    """What lanes share."""
+    """What the lanes of a warp have in common."""
 
     uniform: frozenset[str]
     """Registers that hold one value for the whole warp."""
@@ -176,7 +176,7 @@ _ORDERED_LOADS = ("volatile", "acquire", "relaxed")
 
 @dataclass(frozen=True)
 class Piece:
-    """The pieces that each block is cut into hold instructions `start` to `end`."""
+    """A piece of a block: the instructions `start` to `end`."""
 
     start: int
     end: int

@@ -23,7 +23,7 @@ KEPT_IN = {
 
 @dataclass(frozen=True)
 class View:
-    """How one warp sees stamps."""
+    """What one warp knows about stamps."""
 
     own: int
     """The stamp of the warp."""
@@ -41,7 +41,7 @@ class View:
 
 @dataclass(frozen=True)
 class Met:
-    """What an access raced with."""
+    """The access that another one raced with."""
 
     stamp: int
     word: int

@@ -45,7 +45,7 @@ _STORED, _SHOWN = "%stored", "%shown"
 
 @dataclass(frozen=True)
 class Chain:
-    """A loop."""
+    """The chain of dependent instructions in a loop."""
 
     block: int
     """The number of the block of instructions that the loop begins with."""
