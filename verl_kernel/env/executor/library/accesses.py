@@ -29,7 +29,7 @@ def scatter(made: Function, value: str, pointers: str, mask: str, bits: int) -> 
 def _masked(
     made: Function, verb: str, result: str, bits: int, before: str, pointers: str, mask: str, after: str
 ) -> str:
-    """A call of LLVM's gather or scatter. Alignment is 1: an argument up to version 21, then a mark on pointers."""
+    """Call LLVM's gather or scatter with alignment 1: an argument up to LLVM 21, then a pointer attribute."""
     kind = WIDE.ints(bits)
     name = f"llvm.masked.{verb}.v{LANES}i{bits}.v{LANES}p0"
     is_marked = llvm_version_info[0] >= 22

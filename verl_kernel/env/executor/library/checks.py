@@ -14,7 +14,7 @@ ADDRESSES = WIDE.ints(64)
 
 
 def fault_text(key: Key) -> tuple[Function, str]:
-    """`fault(kind, lanes, addresses, ctx, site)`: keep the first fault of a launch, with its first lane."""
+    """`fault(kind, lanes, addresses, ctx, site)`: record the first fault of a launch, with its first lane."""
     made = Function()
     place = made.context(context.FAULT)
     old = made.op(f"load i64, ptr {place}")
@@ -100,7 +100,7 @@ def converged_text(key: Key) -> tuple[Function, str]:
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check of addresses found out, as names of values."""
+    """The results of a check of addresses, as names of values."""
 
     lanes: str
     """The lanes that may continue."""

@@ -103,7 +103,7 @@ class Real(Function):
 
 
 def ex2_text(key: Key) -> tuple[Function, str]:
-    """2 to the power of x: its whole part by the exponent, the rest, at most 1/2, by Taylor's polynomial."""
+    """Compute 2 to the power of x: the whole part sets the exponent, a Taylor polynomial covers the rest."""
     made = Real("float")
     x = made.choose(made.test("ogt", "%x", made.const(130.0)), made.const(130.0), "%x")
     x = made.choose(made.test("olt", x, made.const(-160.0)), made.const(-160.0), x)
@@ -142,7 +142,7 @@ def lg2_text(key: Key) -> tuple[Function, str]:
 
 
 def circular_text(key: Key) -> tuple[Function, str]:
-    """`sin` and `cos`: x less the nearest multiple of pi / 2, in float64, and a polynomial for its quarter."""
+    """Compute `sin` or `cos`: subtract the nearest multiple of pi / 2 in float64, then use a polynomial."""
     made, quarter = Real("double"), 0 if key[0] == "sin" else 1
     x = made.op(f"fpext {SINGLES} %x to {DOUBLES}")
     turns = made.overloaded("roundeven", DOUBLES, made.calc("fmul", x, made.const(2 / math.pi)))
