@@ -65,7 +65,7 @@ class LaunchCount:
     heaviest_work: int
     """Instructions of single threads, executed by the block that executes most."""
     voids: tuple[int, ...]
-    """Multiply-adds of matrix products that no data reached, by `library.traffic.VOID_UNITS`."""
+    """Operations of matrix products on zeros only, by `library.traffic.VOID_UNITS`."""
     log: Rereads | None = None
     """The log from which `rereads` was computed; None if only parts of the launch ran."""
 

@@ -87,9 +87,7 @@ def product_text(key: Key) -> tuple[Function, str]:
     names = [f"%a{place}" for place in range(2 * halves)], [f"%b{place}" for place in range(halves)]
     results = 2 if total == "f16" else 4
     addends = _addends(made, total)
-    sums = (
-        [WIDE.const(32, 0)] * 4 if total == "s32" else addends
-    )  # products of bytes cannot overflow without the addend
+    sums = [WIDE.const(32, 0)] * 4 if total == "s32" else addends  # bytes' products alone cannot overflow
     factors = [
         [[FACTORS[kind].element(made, name, place) for place in range(FACTORS[kind].count)] for name in group]
         for kind, group in zip((first, second), names, strict=True)

@@ -199,7 +199,7 @@ def log_text(key: Key) -> tuple[Function, str]:
 
 
 def _keep(made: Function, bits: int, count: int, target: str) -> None:
-    """Write down what lies at lanes' addresses, register by register."""
+    """Log what memory holds at the lanes' addresses, register by register."""
     pointers, mask = made.op(f"inttoptr {ADDRESSES} %addresses to {POINTERS}"), made.mask("%lanes")
     for place in range(count):
         there = made.op(f"getelementptr i8, {POINTERS} {pointers}, i64 {place * bits // 8}") if place else pointers

@@ -283,7 +283,7 @@ class Watcher:
         return View(own, now, is_plain, precedes, precede, lambda stamp: self._owner(stamp) in mine)
 
     def _precede(self, clock: np.ndarray, same: set[int], stamp: int, by_any: bool) -> bool:
-        """Whether all accesses up to a stamp are known; those of other blocks count as known, and that is noted."""
+        """Whether all accesses up to a stamp are known; for those of other blocks this is assumed and recorded."""
         assert self._stamps is not None
         latest = self._stamps.latest(stamp, self._total)
         latest[[*same]] = 0

@@ -121,7 +121,7 @@ _TABLES: weakref.WeakKeyDictionary[Program, dict[str, np.ndarray]] = weakref.Wea
 
 
 def operations(count: LaunchCount) -> dict[str, float]:
-    """Operations of the launch by unit: floating-point ones, and how many places each kind of unit was busy for."""
+    """Count a launch's operations by unit: floating-point ones, and slots for which each kind of unit was busy."""
     if count.program not in _TABLES:
         _TABLES[count.program] = _table(count.program, count.module)
     table = _TABLES[count.program]
