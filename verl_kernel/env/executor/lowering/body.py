@@ -142,7 +142,7 @@ class Order:
         return context.READS | (context.ACQUIRES if acquires else 0)
 
     def marks(self, item: Instruction) -> tuple[int, int]:
-        """Marks of what it finds out, and of what it tells; 0 for nothing, or if no block learns."""
+        """Return the marks of what an instruction learns and publishes; 0 for nothing, or if no block learns."""
         if not self.learns or not is_strong(item):
             return 0, 0
         reading = self._reading(item)

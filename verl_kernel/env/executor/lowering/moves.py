@@ -135,7 +135,7 @@ def alive(body: Body) -> str:
 
 @opcode("vote")
 def vote(body: Body, modifiers: Modifiers) -> None:
-    """What lanes say together."""
+    """Lower a vote of the lanes."""
     modifiers.need("sync")
     mode = modifiers.need("ballot", "any", "all", "uni")
     modifiers.need("b32" if mode == "ballot" else "pred")
@@ -180,7 +180,7 @@ def synchronize_warp(body: Body, modifiers: Modifiers) -> None:
 
 @opcode("activemask")
 def active_mask(body: Body, modifiers: Modifiers) -> None:
-    """The lanes that are at this place."""
+    """Return the active lanes."""
     modifiers.need("b32")
     body.write(body.item.operands[0], body.splat("i32", body.active_bits()), 32, WIDE)
 
