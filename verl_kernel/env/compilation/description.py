@@ -91,10 +91,10 @@ class Function:
 
 @dataclass(frozen=True)
 class Launch:
-    """What makes two launches need two compiled kernels.
+    """A launch, reduced to what determines its compiled kernel.
 
     Raises:
-        ValueError: a field of another type.
+        ValueError: a field has another type.
     """
 
     function: int
@@ -153,7 +153,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Description:
-    """Every launch of a program that needs a kernel of its own."""
+    """Every launch of a program that needs its own compiled kernel."""
 
     functions: Sequence[Function]
     launches: Sequence[Launch]

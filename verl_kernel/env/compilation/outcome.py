@@ -22,7 +22,7 @@ class Resources:
     """What a compiled kernel uses.
 
     Raises:
-        ValueError: a number that no kernel has.
+        ValueError: a number is impossible for a kernel.
     """
 
     warps: int
@@ -73,14 +73,14 @@ class Refusal:
 
     @classmethod
     def from_json(cls, value: Any) -> Refusal:
-        """Read what a compiling process says (raises ValueError, TypeError, LookupError); long words are cut."""
+        """Read a refusal from a compiling process (raises ValueError, TypeError, LookupError); long strings are cut."""
         said = cls(**value)
         return cls(said.kind[:80], said.message[:_MOST_CHARS], said.function, said.offset)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One launch, compiled or refused."""
+    """The result of compiling one launch."""
 
     result: Resources | Refusal
     seconds: float

@@ -82,7 +82,7 @@ class Stop(Exception):
 
 @dataclass(frozen=True)
 class Ready:
-    """A compiled launch."""
+    """A launch whose kernel is compiled."""
 
     kernel: Kernel
     unit: Unit

@@ -31,7 +31,7 @@ WHOLE = 64
 
 @dataclass(frozen=True)
 class Stratum:
-    """Programs of which one is run for all."""
+    """Programs of which one is run to represent all."""
 
     part: tuple[tuple[int, int], ...]
     """First index and length along each axis."""
@@ -120,7 +120,7 @@ class Windows:
         return _of_all(count, (log.later(written), other.later(more)))
 
     def _window(self, half: int, length: int) -> tuple[Rereads, int]:
-        """The log of consecutive programs that begin in one half of the grid, and the bytes that they wrote."""
+        """Run consecutive programs that begin in one half of the grid; returns their log and bytes written."""
         room = prod(self.grid) - length
         low, high = (room * place // 2 for place in (half, half + 1))
         start = low + int(self.random.integers(high - low + 1))

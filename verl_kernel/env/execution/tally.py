@@ -58,7 +58,7 @@ def tally(
 
 
 def _places(count: LaunchCount, entered: Sequence[int]) -> dict[tuple[str, object], list[tuple[int, int]]]:
-    """By opcode and place in the source, bytes of lanes that came to each of its sites, and that masks let through."""
+    """Return, by opcode and place, for each site the bytes of all lanes and of lanes that masks let through."""
     places: dict[tuple[str, object], list[tuple[int, int]]] = {}
     for site, lanes in zip(count.sites, entered, strict=True):
         if site.site.kind.startswith("global"):
@@ -70,7 +70,7 @@ def _places(count: LaunchCount, entered: Sequence[int]) -> dict[tuple[str, objec
 
 
 def _asked(places: Iterable[Sequence[tuple[int, int]]]) -> tuple[float, float]:
-    """Bytes of lanes that masks let through, and of all; loads that are mostly idle say little of the others."""
+    """Return the bytes of lanes that masks let through and of all lanes; mostly idle loads weigh little."""
     parts = [(sum(done for _, done in sites), _offered(sites)) for sites in places]
     useful = float(sum(done for done, _ in parts))
     weighted = sum(done * done / offered for done, offered in parts if done)

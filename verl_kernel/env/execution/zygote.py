@@ -166,9 +166,8 @@ def _serve(judge: Channel, runner: Channel, launches: SampledLaunches) -> None:
 def _launch(runner: Channel, launches: SampledLaunches) -> bool:
     """Run a requested launch once the request is complete; returns whether the runner is still there."""
     try:
-        request = (
-            runner.feed()
-        )  # read what is there and no more: a runner that sends half a request must not make the judge wait
+        # Read what is there and no more: a runner that sends half a request must not make the judge wait.
+        request = runner.feed()
         if request is not None:
             runner.send(launches.run(request["launch"]))
     except ChannelClosed:

@@ -76,7 +76,7 @@ class Loop:
         )
 
     def _places(self, after: frozenset[str]) -> Iterator[dict[str, int]]:
-        """Where each instruction's registers are, of all rounds; what is read no more makes place for others."""
+        """Yield the places of each instruction's registers, in all rounds; places no longer read are reused."""
         frame, repeat = self._body.frame, self._repeat
         last = {name: place for place in range(repeat.start, repeat.end) for name in self._reads[place]}
         kept = {place: self._kept(place) for place in self._once}
@@ -280,10 +280,8 @@ class Control:
         guard = body.item.guard
         if guard is not None and not body.lanes.may_part:
             spent = body.op(f"and i1 {spent}, {body.condition(SCALAR)}")
-        (
-            body.active(),
-            self._holds(),
-        )  # computed here, as the code after the branch must not reuse values of a path that was not taken
+        # Both are computed here, as the code after the branch must not reuse values of a path that was not taken.
+        body.active(), self._holds()
         body.do(f"br i1 {spent}, label %Y{number}, label %Z{number}")
         body.label(f"Y{number}")
         if body.lanes.may_part:

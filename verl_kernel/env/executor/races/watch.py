@@ -109,7 +109,7 @@ _DID = {
 
 @dataclass
 class Watch:
-    """A wish that races are looked for, and what could not be."""
+    """A request to look for races, and what could not be checked."""
 
     most_bytes: int = 1 << 30
     """The bytes that stamps may take, and the bytes that the blocks' knowledge of each other may take."""
