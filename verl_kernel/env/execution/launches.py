@@ -29,10 +29,9 @@ from verl_kernel.env.ipc.execution_messages import Launched, LaunchRequest, Repo
 from verl_kernel.env.ipc.messages import CodeRequest, StoresLeftOut
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 
-# The order in which the programs of a launch run. Two forwards share a drawn order, which the second one reverses: so
-# each of any two programs comes first once.
+# The order in which the programs of a launch run.
 #
-# Two forwards share a draw, and the second one turns its order round: so of any two programs each comes first once.
+# Two forwards share a drawn order, which the second one reverses: so each of any two programs comes first once.
 
 
 _DRAWN = 1 << 20
@@ -108,9 +107,9 @@ class Launches:
     def __init__(self, arena: Arena, ask: AskForCode) -> None:
         self._arena, self._ask = arena, ask
         self._known: dict[str, Ready | Stop] = {}
-        """By launch and, in an ablation, the stores that are left out."""
+        """Compiled launches, or why there is none, by launch and, in an ablation, the stores that are left out."""
         self._native: dict[str, Kernel] = {}
-        """By the name of the code, which several launches may share."""
+        """Kernels by the name of their code, which several launches may share."""
         self._stores = SeenStores()
         self._works: list[Work] = []
         self._stopped: Stopped | None = None
@@ -130,7 +129,7 @@ class Launches:
             done, found = self._run(self._ready(unit, kept), request, unit.digest(), is_followed and kept is None)
             self._found += [_stopped(name, stop) for stop in found]
         except Stop as stop:
-            if is_tried and _is_passed_over(stop):  # the autotuner may have others
+            if is_tried and _is_passed_over(stop):  # the autotuner may try other configurations
                 return Launched(failure=str(stop), work=None, base=self.base)
             return self._note(name, stop)
         if done is not None and not is_tried and kept is None:
@@ -196,7 +195,7 @@ class Launches:
             if refused["kind"] == UNKNOWN:
                 raise Stop("unknown", refused["message"])
             raise Stop("refused", f"{refused['kind']}: {refused['message']}", *_place(unit, refused))
-        if "failed" in told:  # the judge knows why, and it is not the kernel
+        if "failed" in told:  # the judge knows the reason, which is not the kernel
             raise Stop("failed", told["failed"])
         if told["name"] not in self._native:
             self._native[told["name"]] = Kernel.loaded(code.read(native))
@@ -207,7 +206,7 @@ class Launches:
         self, ready: Ready, request: LaunchRequest, name: str, is_followed: bool
     ) -> tuple[Work | None, list[Stop]]:
         """Run a launch; returns what it did (None for an empty grid), and what the checks found."""
-        # An autotuner's trial launches are not timed, so their results must not reach the runner: they run on a copy.
+        # Launches that an autotuner tries are not timed, so their results must not reach the runner: they run on a copy.
         arena = self._copied(request) if request["is_tried"] else self._arena
         words = readable(lambda: launch_arguments.words(ready.signature, request["arguments"], arena))
         buffers = readable(lambda: [Buffer(arena.address(*area), area[1]) for area in request["areas"]])

@@ -20,8 +20,8 @@ from verl_kernel.env.ipc.execution_messages import Tally
 
 # Selects the programs of a grid that run, and how many programs each of them represents.
 #
-# The first and the last index of each axis are kept apart from those between, since they are where masks cut: a
-# launch whose grid follows its tensors is then counted exactly. Those between are drawn in equal strata.
+# The first and the last index of each axis are separate strata, since masks take effect there: a launch whose grid
+# follows its tensors is then counted exactly. The indices between are drawn from equal strata.
 
 
 Grid = tuple[int, int, int]
@@ -76,8 +76,8 @@ def _segments(size: int) -> list[tuple[int, int]]:
 
 # Finds how far apart the programs of a large launch read the same bytes again, from runs of consecutive programs.
 #
-# Programs that are sampled apart from each other do not tell what others would have read between them. So windows of
-# consecutive programs run as well, each long enough to move twice what a second-level cache holds.
+# Programs sampled far from each other do not show what the programs between them read. So windows of consecutive
+# programs run as well, each long enough to move twice the bytes of a second-level cache.
 
 
 MOVED = 128 << 20
@@ -92,7 +92,7 @@ class Windows:
 
     Args:
         run: runs programs of the launch, by number.
-        grid: of it.
+        grid: the launch's grid.
         random: draws where windows begin, and the order within them.
     """
 
@@ -228,10 +228,10 @@ class Sampler:
 
     Args:
         run: runs some of its programs.
-        grid: of it.
+        grid: the launch's grid.
         random: draws programs.
-        compare: what two accounts are furthest apart in, and how far.
-        told: the account of a count.
+        compare: finds the number in which two tallies differ most, and by how much.
+        told: converts a count to a tally.
     """
 
     run: Run

@@ -39,12 +39,10 @@ from verl_kernel.env.ipc.messages import CodeRequest, ForkRequest, Ready, Starte
 from verl_kernel.env.sandbox import gpu_isolation, jail, landlock, libc
 from verl_kernel.env.sandbox.isolation import IsolationProfile
 
-# A small launch that an executing process makes while the runner loads the candidate. A forked process has its parent's
-# memory, but the first access to each page costs a fault: a thousand of them in a first launch, which would otherwise
-# delay the first trial.
+# A small launch that an executing process makes while the runner loads the candidate.
 #
-# A forked process has its parent's memory, but each page costs a fault when it is first touched: a thousand of them
-# in a first launch, which would otherwise keep the first trial waiting.
+# A forked process has its parent's memory, but the first access to each page costs a fault: a thousand of them in a
+# first launch, which would otherwise delay the first trial.
 
 
 _ELEMENTS, _SIGNATURE = 32, {"x": "*fp32", "out": "*fp32"}
@@ -127,13 +125,14 @@ def _load_library(folder: str) -> None:
 
 def _become_executor(small: bytes, request: ForkRequest, fds: list[int]) -> None:
     sock, memory, output, _, *links = fds
+    # Addresses are reserved here, before the jail limits them.
     arena, sparse = Arena(memory, request["memory_bytes"]), SparseMemory(memory, request["memory_bytes"])
     fork_loop.settle_descriptors(output, sock, *links, sparse.fd)
     limits = jail.Limits(request["scratch"], request["memory_mb"], IsolationProfile())
     landlock.settle(gpu_isolation.kept(os.environ), limits.scratch)
     judge, runner, codes = (Channel(socket.socket(fileno=fd)) for fd in (sock, *links))
     judge.send(Started(isolation=jail.enter(limits)))
-    run(small)
+    run(small)  # after the answer, so that the judge does not wait for it
     with suppress(ChannelClosed):
         _serve(judge, runner, SampledLaunches(arena, partial(_ask, codes), sparse))
 

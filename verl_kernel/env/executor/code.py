@@ -67,6 +67,7 @@ class ObjectCache:
             handle, name = tempfile.mkstemp(dir=self._folder)
             with os.fdopen(handle, "wb") as file:
                 file.write(hashlib.sha256(code).digest() + code)
+            # Renamed when complete, so that no reader finds a part of it.
             Path(name).replace(self._path(written))
 
     def _path(self, written: str) -> Path:
@@ -74,10 +75,9 @@ class ObjectCache:
         return self._folder / hashlib.sha256("\n".join((written, *machine)).encode()).hexdigest()
 
 
-# LLVM IR is compiled to native code by llvmlite. Each function of the library is compiled once per process, in a module
-# for itself, and other modules find it by its name.
+# Compiles LLVM IR to native code by llvmlite.
 #
-# Functions of the library are compiled once in a process, each by itself, and found by their names.
+# Each function of the library is compiled once per process, in a separate module; other modules find it by its name.
 
 
 BLOCK = ctypes.CFUNCTYPE(
@@ -190,6 +190,7 @@ def _host() -> tuple[Any, str, str]:
 
 
 def _check_symbols(module: Any) -> None:
+    # The engine would resolve any symbol of this process, so only known functions may be called.
     outside = {item.name for item in module.functions if item.is_declaration}
     missing = {name for name in outside - _C if not name.startswith(("llvm.", "vk_"))}
     if missing:

@@ -34,7 +34,7 @@ class SiteCount:
     unwritten: int
     """Lanes that read bytes that were never written."""
     missed: int = 0
-    """Those of the sectors that were requested from the second-level cache."""
+    """How many of these sectors were requested from the second-level cache."""
 
 
 @dataclass(frozen=True)

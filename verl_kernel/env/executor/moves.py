@@ -38,7 +38,7 @@ class Access:
     """What a place in the source did in one execution, over all warps: each address once, in order."""
 
     place: object
-    """As `place_of` returns it for an instruction."""
+    """The place, as `place_of` returns it for an instruction."""
     addresses: Array
     """Addresses of its elements."""
     values: Array
@@ -276,9 +276,9 @@ def _is_part(stored: Array, loaded: Array, close: float) -> bool:
 
 # Follows the first blocks of a launch, and decides for each of its stores whether it moves what the block has loaded.
 #
-# The code says what may compute (`flow/origins.py`); it takes `x + 0.0` for arithmetic. Here values count: a store
-# moves where its values are those of a load of the block, or of all its loads, within what a comparison lets pass.
-# Loads and stores are told apart by their places in the source and by the turns of loops.
+# The static analysis finds what may compute (`flow/origins.py`); it takes `x + 0.0` for arithmetic. Here values count:
+# a store moves if its values are those of a load of the block, or of all its loads, up to the tolerance of a comparison.
+# Loads and stores are distinguished by their places in the source and by the iterations of loops.
 
 
 BLOCKS, _FEWEST, _ELEMENTS = 16, 2, 64
@@ -335,7 +335,7 @@ class Follow:
     kinds: Sequence[str]
     draw: np.random.Generator
     seen: dict[object, Seen] = field(default_factory=dict)
-    """By the place of the store (`place_of`)."""
+    """What was seen, by the place of the store (`place_of`)."""
 
 
 class Follower:

@@ -26,7 +26,7 @@ class Use:
 
     total: int = 0
     own: int = 0
-    """As `total`, but bytes that a block accesses again count once."""
+    """Like `total`, but bytes that a block accesses again count once."""
     low: int = 0
     """Address of the first sector; `high` is the address after the last one."""
     high: int = 0
@@ -183,7 +183,7 @@ def _firsts(places: np.ndarray) -> np.ndarray:
 def _distinct_between(places: Sequence[int]) -> list[int]:
     """Count for each place the others between it and its last occurrence; 0 for a first occurrence."""
     last: dict[int, int] = {}
-    begun: list[int] = []  # where the pairs of equal places that have ended begin
+    begun: list[int] = []  # the positions at which ended pairs of equal places begin
     found = []
     for number, place in enumerate(places):
         before = last.get(place)

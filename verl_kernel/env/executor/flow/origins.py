@@ -26,7 +26,7 @@ Origin = int
 """Bits that tell the origin of a value; 0 for a constant of the launch."""
 _LOADED = 1
 _COMPUTED = 2
-"""By arithmetic on loaded values."""
+"""Computed by arithmetic on loaded values."""
 _PLACED = 4
 """Derived from a special register such as the lane or the block."""
 

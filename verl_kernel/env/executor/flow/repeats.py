@@ -166,8 +166,8 @@ def _kind(item: Instruction, graph: Graph, lanes: Lanes, normal: frozenset[str])
 
 # Cuts long blocks into pieces, with the registers that outlive each, and finds the blocks at which a warp resumes.
 #
-# Time to generate code grows faster than a block's length, so none is longer than `LONGEST` instructions. Registers
-# that outlive a piece pass through memory; blocks are cut where few do. A repetition is a piece by itself.
+# The time to generate code grows faster than a block's length, so no piece is longer than `LONGEST` instructions.
+# Registers that outlive a piece are kept in memory, so blocks are cut where few are live. A repetition is one piece.
 
 
 LONGEST = 96

@@ -122,7 +122,7 @@ def lg2_text(key: Key) -> tuple[Function, str]:
     made = Real("double")
     wide = made.op(f"fpext {SINGLES} %x to {DOUBLES}")
     bits = made.op(f"bitcast {DOUBLES} {wide} to {LONGS}")
-    # the exponent of m / 0.707 is that of m, less one where m is small
+    # the exponent of m / 0.707 is that of m, less one if m is small
     moved = made.op(f"sub {LONGS} {bits}, {WIDE.const(64, 0x3FE6A09E667F3BCD)}")
     exponent = made.op(f"ashr {LONGS} {moved}, {WIDE.const(64, 52)}")
     mantissa = made.op(f"sub {LONGS} {bits}, {made.op(f'shl {LONGS} {exponent}, {WIDE.const(64, 52)}')}")

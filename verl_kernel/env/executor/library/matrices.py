@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Matrices that the lanes of a warp hold together: their products and loads (PTX ISA, "mma.sync" and "ldmatrix").
 
-Of an m16n8 product lane l has, in `c0 c1 c2 c3`, rows l / 4 and l / 4 + 8, columns 2 (l % 4) and one more. A's
-registers come in pairs for these two rows, B's hold column l / 4; both hold elements along k, 32 bits at a time, first
-those of the lower half of k. Products are exact; sums are float32 (or float16, float64, int32), in the order of k. TF32
-factors lose their lowest 13 bits.
+In an m16n8 product, lane l holds in `c0 c1 c2 c3` rows l / 4 and l / 4 + 8, each at columns 2 (l % 4) and 2 (l % 4) +
+1. A's registers come in pairs for these two rows, B's hold column l / 4; both hold elements along k, 32 bits per
+register, first those of the lower half of k. Products are exact; sums are float32 (or float16, float64, int32), in the
+order of k. The lowest 13 bits of TF32 factors are ignored.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 # Passes that a warp's access to shared memory takes: over 32 banks of 4 bytes, each of which delivers one word per
 # pass.
 #
-# A site's first access of a launch is looked at, and then one of 61: a number that no number of warps, which take
-# turns, has a divisor in common with.
+# A site's first access of a launch is sampled, then one of 61: this prime shares no divisor with the number of warps,
+# which run in rotation, so that all warps are sampled.
 
 
 _EACH = 61
@@ -301,8 +301,8 @@ def _add_up(made: Function, verb: str, ends: dict[str, tuple[str, str, str, str]
 
 # Counts which part of a matrix product is computed on zeros, in native code.
 #
-# A row of A, a column of B or a place along k counts as nothing where the product has zeros there only, as where a
-# tile reaches beyond a tensor. Single zeros are data. The lanes' registers are those of library/matrices.py.
+# A row of A, a column of B or a place along k is not counted as computed if it holds only zeros, as where a tile
+# extends beyond a tensor. Single zeros are data. The lanes' registers are those of library/matrices.py.
 
 
 _ROWS, _COLUMNS, _TOGETHER = 16, 8, 4

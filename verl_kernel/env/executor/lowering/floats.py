@@ -93,7 +93,7 @@ def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
     root = body.item.root
     is_flushed = modifiers.has("ftz")
     rounding = modifiers.take("rn", *_DIRECTED)
-    # quotients are correctly rounded, which is within the error of the other two
+    # `full` and `approx` quotients are correctly rounded too, which is within their error
     quotient = modifiers.take("full", "approx") if root == "div" and kind == "f32" else None
     saturates = root in ("add", "sub", "mul", "fma") and modifiers.has("sat")
     knows_nan = root in ("min", "max") and modifiers.has("NaN")
@@ -147,7 +147,7 @@ def _computed(body: Body, root: str, element: str, form: Form, operands: list[st
         return body.op(f"fneg {kind} {operands[0]}")
     if root == "abs":
         return body.overloaded("fabs", kind, operands[0])
-    if element in ("half", "bfloat") and root == "fma" and form.lanes:  # this code is long
+    if element in ("half", "bfloat") and root == "fma" and form.lanes:  # as a library function, since the code is long
         return body.op(body.call(kind, ("fma", element, form.lanes), *(f"{kind} {value}" for value in operands)))
     if element in ("half", "bfloat"):
         return in_wider(body, root, element, form, operands, knows_nan)

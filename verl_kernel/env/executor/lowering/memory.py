@@ -189,7 +189,7 @@ def atomic(body: Body, modifiers: Modifiers) -> None:
             f"{numbers} {new}",
             f"{numbers} {other}",
         ]
-        whole = count if not place else 1  # the whole is aligned
+        whole = count if not place else 1  # only the first address is aligned to the whole access
         old = body.op(body.call(numbers, (room, "atomic", change, kind, whole, *scope), *arguments))
         if room == "global":
             _tell(body, change, moved, lanes, old, new, bits)

@@ -65,7 +65,7 @@ def judged(view: View, verb: int, row: Row, cell: int, is_equal: Callable[[], bo
         stamp = int(row.stamps[word][cell]) if word in row.stamps else 0
         if word == context.STORES:
             is_fine, mark = _stored(view, verb, stamp, is_equal)
-        else:  # a loader of bytes that several have stored equally is one of these
+        else:  # with a mark, the loads were by warps that stored the same bytes
             is_fine = (mark and word != context.ATOMICS) or _accessed(view, stamp)
         low = stamp & context.LOW
         is_own = not is_fine and not stamp & context.SEVERAL and view.is_of_block(low)

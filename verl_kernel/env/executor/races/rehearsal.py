@@ -100,7 +100,7 @@ def watched(
     except Fault:
         saved.put_back()
         raise
-    del saved
+    del saved  # frees the copy before the last run
     return run(numbers, last)
 
 

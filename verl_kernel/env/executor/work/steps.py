@@ -27,10 +27,10 @@ from verl_kernel.env.trace import Step
 
 # The least time of an iteration of a loop, as results of one iteration are needed by the next.
 #
-# A value is available one latency after its operands; accesses on the two sides of a barrier wait for
-# them. Nothing else waits: instructions may be issued in any order, so this is a lower bound. Only innermost loops
-# that do the same in each turn count. Latencies are the shortest that micro-benchmarks of NVIDIA's GPUs publish, not
-# measured here.
+# A value is available one latency after its operands, and loads of shared memory after a barrier wait for the stores
+# before it. Nothing else waits: instructions may be issued in any order, so this is a lower bound. Only innermost loops
+# whose iterations are alike count. Latencies are the shortest published by micro-benchmarks of NVIDIA's GPUs; they were
+# not measured here.
 
 
 _EACH, _SPECIAL, _SHARED, _BARRIER, _PRODUCT = 4.0, 14.0, 23.0, 20.0, 16.0
@@ -123,9 +123,9 @@ def _latency(item: Instruction) -> float:
 
 # Groups the loads of a kernel that wait for memory together.
 #
-# Loads of a block of instructions are under way at the same time, up to one whose address comes from an earlier one,
-# or that follows a store, which may change what it reads. Asynchronous copies are under way until the kernel waits
-# for them, those of several turns of a loop at once where it waits for all but the last ones.
+# Loads of a block of instructions are under way at the same time, until a load needs the result of an earlier one or
+# follows a store, which may change what it reads. Asynchronous copies are under way until the kernel waits for them:
+# those of several iterations of a loop at once, if it waits for all but the last ones.
 
 
 @dataclass(frozen=True)
