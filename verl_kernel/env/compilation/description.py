@@ -57,10 +57,10 @@ MOST_FUNCTIONS, MOST_LAUNCHES = 1024, 4096
 
 @dataclass(frozen=True)
 class Function:
-    """A function of the source under `@triton.jit`, or `@triton.constexpr_function`.
+    """A function of the source with the decorator `@triton.jit` or `@triton.constexpr_function`.
 
     Raises:
-        ValueError: a field of another type.
+        ValueError: a field has another type.
     """
 
     name: str

@@ -18,7 +18,7 @@ executor."""
 CODE_S = 120.0
 """CPU time of all processes that make one candidate's code for the executor."""
 MOST_CHOICES = 3
-"""How often an autotuner is asked for another configuration because one does not fit the target."""
+"""How often an autotuner is asked for another configuration if one does not fit the target."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ TARGETS = {
 
 # Computes how many blocks of a compiled kernel a multiprocessor holds at a time, and which launches it refuses.
 #
-# Registers are handed out to warps in units of 256, warps of a block in fours, shared memory in units of 128 bytes
-# with 1 kB more for every block: the rules of NVIDIA's occupancy calculator for compute capability 8.0 and later.
+# Registers are allocated to warps in units of 256, warps of a block in fours, shared memory in units of 128 bytes
+# plus 1 kB for every block: the rules of NVIDIA's occupancy calculator for compute capability 8.0 and later.
 
 
 _REGISTERS, _REGISTER_UNIT, _WARP_UNIT = 65536, 256, 4

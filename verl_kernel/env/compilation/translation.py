@@ -53,14 +53,14 @@ def spills(ptx: str, program: Program, warps: int) -> int:
         command = [triton.knobs.nvidia.ptxas.path, "-v", f"--gpu-name=sm_{CAPABILITY}", file, "-o", f"{file}.cubin"]
         try:
             told = subprocess.run(command, capture_output=True, text=True).stderr
-        except OSError:  # a platform whose wheels have no assembler
+        except OSError:  # some platforms' wheels have no assembler
             return 0
     found = _SPILLS.search(told)
     return int(found[1]) if found else 0
 
 
 def prepare() -> None:
-    """Load what a first translation loads, and leave Triton as it was."""
+    """Load what the first translation would load, and restore Triton's hooks."""
     driver.activate()
     metadata = (made := compile_trial_kernel()).metadata
     code.make(made.asm["ptx"], metadata.num_warps, metadata.shared)

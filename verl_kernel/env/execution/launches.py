@@ -206,7 +206,7 @@ class Launches:
         self, ready: Ready, request: LaunchRequest, name: str, is_followed: bool
     ) -> tuple[Work | None, list[Stop]]:
         """Run a launch; returns what it did (None for an empty grid), and what the checks found."""
-        # Launches that an autotuner tries are not timed, so their results must not reach the runner: they run on a copy.
+        # Launches that an autotuner tries are not timed: they run on a copy, so that no result reaches the runner.
         arena = self._copied(request) if request["is_tried"] else self._arena
         words = readable(lambda: launch_arguments.words(ready.signature, request["arguments"], arena))
         buffers = readable(lambda: [Buffer(arena.address(*area), area[1]) for area in request["areas"]])

@@ -87,7 +87,7 @@ def run(native: bytes) -> np.ndarray:
 
 
 _PATIENCE_S = 5.0
-"""How long a runner may leave an answer unread."""
+"""Seconds for which a runner may leave an answer unread."""
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel's native code as bytes, which one process makes and others load."""
+"""Compiles a kernel to native code as bytes, which other processes load."""
 
 from __future__ import annotations
 

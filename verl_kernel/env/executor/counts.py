@@ -39,7 +39,7 @@ class SiteCount:
 
 @dataclass(frozen=True)
 class LaunchCount:
-    """What a launch did."""
+    """Counts of what a launch did."""
 
     program: Program
     module: Module
@@ -59,7 +59,7 @@ class LaunchCount:
     accesses whose lanes lie in several of them."""
     writes: list[Use]
     rereads: tuple[tuple[int, int], ...]
-    """How far apart blocks read the same bytes again, by the grid's order (`Rereads.distances`)."""
+    """How far apart, in the grid's order, blocks read the same bytes again, and how many (`Rereads.distances`)."""
     heaviest_bytes: int
     """Bytes moved by the block that moves most, counted as `Use` counts them."""
     heaviest_work: int

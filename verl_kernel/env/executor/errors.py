@@ -16,6 +16,6 @@ class Fault(Exception):
         self.kind = kind
         """One of the values of `kernel.FAULTS`."""
         self.line = line
-        """File and line of the source, where the PTX names one."""
+        """File and line of the source, or None if the PTX names none."""
         self.address = address
         """The address that was accessed."""

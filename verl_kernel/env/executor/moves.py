@@ -186,7 +186,7 @@ WIDTHS = {
     "fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "i1": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4, "u32": 4,
     "i64": 8, "u64": 8,
 }  # fmt: skip
-"""Bytes of elements by type, as Triton names it; types that are not named are compared as bytes."""
+"""Bytes of an element by type, as Triton names it; elements of other types are compared as bytes."""
 
 
 def numbers(raw: Array, kind: str) -> Array:
@@ -277,7 +277,7 @@ def _is_part(stored: Array, loaded: Array, close: float) -> bool:
 # Follows the first blocks of a launch, and decides for each of its stores whether it moves what the block has loaded.
 #
 # The static analysis finds what may compute (`flow/origins.py`); it takes `x + 0.0` for arithmetic. Here values count:
-# a store moves if its values are those of a load of the block, or of all its loads, up to the tolerance of a comparison.
+# a store moves if its values are those of a load of the block, or of all its loads, within the comparison's tolerance.
 # Loads and stores are distinguished by their places in the source and by the iterations of loops.
 
 

@@ -234,7 +234,7 @@ WORDS = WIDE.ints(32)
 
 
 def copy_text(key: Key) -> tuple[Function, str]:
-    """`copy_<size>(targets, addresses, read, all_lanes, ctx, site, scratch)`: zeros beyond the bytes to be read."""
+    """`copy_<size>(targets, addresses, read, all_lanes, ctx, site, scratch)`: store zeros after `read` bytes."""
     made, size = Function(), int(key[1])
     over = made.bits(made.op(f"icmp ugt {WORDS} %read, {WIDE.const(32, size)}"))
     made.fault(context.STOPPED, made.op(f"and i32 {over}, %all_lanes"), "%addresses")

@@ -112,7 +112,7 @@ def point_to(made: Function) -> None:
 
 
 def note(made: Function, part: str, sectors: str) -> None:
-    """Log a request for sectors of 512 bytes, without a branch: a record that must not stay is overwritten."""
+    """Log a request for sectors within 512 bytes, without a branch: a record not to be kept is overwritten."""
     used_at = made.word("%log", LOG_USED)
     used = made.op(f"load i64, ptr {used_at}")
     place = made.op(f"sub i64 {part}, %log_base")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Floating-point arithmetic (PTX ISA, "Floating Point", "Half Precision Floating Point").
+"""Lowers floating-point arithmetic (PTX ISA, "Floating Point", "Half Precision Floating Point").
 
 Half-precision sums and products are computed in float32 and rounded once more, which is exact for them; fused
-multiply-adds of half precision are computed in float64. `.ftz` takes subnormal operands and results for zeros.
+multiply-adds of half precision are computed in float64. With `.ftz`, subnormal operands and results become zeros.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ def rectified(body: Body, value: str, element: str, form: Form) -> str:
 
 
 def _directed(body: Body, root: str, rounding: str, operands: list[str], form: Form) -> str:
-    """float32 sums, products and fused ones that are rounded to zero, down or up.
+    """Compute float32 sums, products and fused multiply-adds, rounded towards zero, down or up.
 
     The exact result is a sum of two float64, whose rounding to nearest is corrected by a unit in the last place.
     """

@@ -10,7 +10,7 @@ from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
 from verl_kernel.env.executor.lowering.writer import FLOATS, WIDE, Form, mangled
 from verl_kernel.env.executor.ptx.program import BITS, Constant, Pair
 
-# Lowers shifts, bit fields, selections of bytes and counts of bits (PTX ISA, "Logic and Shift", "Integer Arithmetic", "prmt").
+# Shifts, bit fields, selections and counts of bits (PTX ISA, "Logic and Shift", "Integer Arithmetic", "prmt").
 
 
 @opcode("shl", "shr")

@@ -82,7 +82,7 @@ class Writer:
         self._splats.clear()
 
     def intrinsic(self, name: str, result: str, *arguments: tuple[str, str]) -> str:
-        """Call one of LLVM's functions with typed arguments; its name is completed by the types that overload it."""
+        """Call one of LLVM's functions with typed arguments; the name includes the types that overload it."""
         return self.op(self._call(name, result, arguments))
 
     def overloaded(self, name: str, kind: str, *arguments: str) -> str:

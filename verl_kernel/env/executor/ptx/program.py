@@ -47,7 +47,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Address:
-    """`[base + offset]`."""
+    """An address, `[base + offset]`."""
 
     base: Register | Constant | Symbol
     offset: int
@@ -55,14 +55,14 @@ class Address:
 
 @dataclass(frozen=True)
 class Group:
-    """`{a, b, ...}`."""
+    """A group of operands, `{a, b, ...}`."""
 
     items: tuple[Operand, ...]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """`value|predicate`."""
+    """Two results, `value|predicate`."""
 
     first: Register
     second: Register
@@ -70,14 +70,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class Not:
-    """`!predicate`."""
+    """A negated predicate, `!predicate`."""
 
     register: Register
 
 
 @dataclass(frozen=True)
 class Unused:
-    """`_`, a result that is not used."""
+    """An unused result, `_`."""
 
 
 Operand: TypeAlias = "Register | Special | Constant | Symbol | Address | Group | Pair | Not | Unused"
@@ -95,7 +95,7 @@ class Place:
 
 @dataclass(eq=False)
 class Instruction:
-    """One instruction."""
+    """An instruction of a kernel."""
 
     opcode: str
     """The opcode with all modifiers."""
@@ -103,7 +103,7 @@ class Instruction:
     guard: Register | None
     """The predicate before the opcode."""
     is_negated: bool
-    """Whether it runs where the guard is false."""
+    """Whether it is executed where the guard is false."""
     place: Place | None
     text: str
     """The instruction as it is written, for messages."""
@@ -135,7 +135,7 @@ class Parameter:
 
 @dataclass(eq=False)
 class Program:
-    """One kernel."""
+    """A kernel, or a function before it is inlined."""
 
     name: str
     parameters: list[Parameter]
