@@ -204,7 +204,7 @@ def _use(parts: Sequence[tuple[float, Use]]) -> Use:
 AGREEMENT = 0.05
 """How far two samples may differ in any number, relative to the larger one."""
 FEW, FEWEST, MOST = 4, 8, 128
-"""Programs drawn from between the edges: for an autotuner's trial; the least and the most of the first two samples."""
+"""Programs drawn from between the edges: to compare configurations; at least and at most in each of two samples."""
 _DOUBLED = 3
 """How often samples are doubled at most."""
 _WORK = 3e9

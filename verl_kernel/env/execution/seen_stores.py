@@ -22,7 +22,7 @@ from verl_kernel.env.ipc.execution_messages import Shows
 _TOLERATED = 8
 """A store moves if less than one part in this many of its bytes is not explained by loads."""
 _FOLLOWED = 32
-"""So many of a forward's first launches are followed; of later ones a random sample is."""
+"""This many of a forward's first launches are followed; of later ones a random sample is."""
 
 
 @dataclass(frozen=True)

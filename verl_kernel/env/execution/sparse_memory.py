@@ -76,7 +76,7 @@ _MMAP = ctypes.CFUNCTYPE(
     use_errno=True,
 )(("mmap", LIBC))  # fmt: skip
 Tensor = tuple[int, int, str]
-"""A tensor without data: its address in the runner, its bytes, the type of its elements."""
+"""A tensor without data: its address in the request, its bytes, the type of its elements."""
 
 
 class SparseMemory:

@@ -335,6 +335,7 @@ class _Run:
         return numbers[done:]
 
     def _new_shared(self) -> np.ndarray:
+        # All bits set are NaN in every float type, so that a read of unwritten shared memory shows.
         return np.full(self._kernel._shared_bytes + 64, 0xFF, np.uint8)
 
     def _new_context(self, shared: np.ndarray, uses: np.ndarray) -> np.ndarray:

@@ -24,8 +24,7 @@ _KINDS = {
 def atomic_text(key: Key) -> tuple[Function, str]:
     """`<room>_atomic_<change>_<kind>_<whole>[_block](addresses, lanes, ctx, site, value, other) -> old values`.
 
-    Each address is a multiple of `whole` numbers of the type. With `block`, the atomic orders accesses of its block
-    only.
+    Each address is a multiple of `whole` numbers of the type. With `block`, it is atomic for its block only.
     """
     room, change, kind, whole = str(key[0]), str(key[2]), str(key[3]), int(key[4])
     bits = BITS[kind]

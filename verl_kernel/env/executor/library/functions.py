@@ -50,7 +50,7 @@ _LN2 = math.log(2)
 _PI_HALF = (1.5707963267948966, 6.123233995736766e-17)
 """Half of pi, and the remainder that float64 cannot represent."""
 _MAGIC = {"float": 12582912.0, "double": 6755399441055744.0}
-"""Adding one of these to a small whole number leaves that number in the lowest bits."""
+"""1.5 times 2^23 and 2^52: adding one to a small whole number leaves that number in the lowest bits."""
 
 
 class Real(Function):

@@ -19,7 +19,7 @@ sectors were requested."""
 RECORDS, MOST = 1 << 13, 1 << 11
 """How many records fit in the log; how many are kept when a block pauses."""
 ROW_SHIFT = 40
-_HASH = 0x9E3779B97F4A7C15 - (1 << 64)
+_HASH = 0x9E3779B97F4A7C15 - (1 << 64)  # 2**64 divided by the golden ratio, as a signed number
 _HASH_SHIFT = 24
 _TEXT = """
 define internal void @vk_thin(ptr %log) nounwind {

@@ -99,7 +99,7 @@ moves most, how many weights there are; operations of products on zeros, a word 
 VOID_UNITS = ("half", "tf32")
 WORK_HEAD = WORK_VOID + len(VOID_UNITS)
 """Words before the weights; there is one weight for each block of instructions."""
-_HASH = 0x9E3779B97F4A7C15
+_HASH = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio: Fibonacci hashing
 _READS = ("load", "fetch")
 """Verbs whose accesses are sampled."""
 _ADDRESSES = WIDE.ints(64)
