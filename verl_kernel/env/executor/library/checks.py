@@ -107,8 +107,7 @@ class Checked:
     first: str
     """The first lane's address."""
     is_dense: str
-    """Whether all lanes' accesses are consecutive from an aligned address on, and in the buffer that the site
-    stores."""
+    """Whether all lanes' accesses are consecutive from an aligned address on, in the buffer that the site stores."""
     shadows: str
     """The difference between each lane's shadow and its address; 0 where writes are not tracked."""
     is_watched: str

@@ -16,8 +16,7 @@ from verl_kernel.env.executor.library.context import Function
 from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 
-# Passes that a warp's access to shared memory takes: over 32 banks of 4 bytes, each of which delivers one word per
-# pass.
+# Passes that a warp's access to shared memory takes over 32 banks of 4 bytes; each bank delivers one word per pass.
 #
 # A site's first access of a launch is sampled, then one of 61: this prime shares no divisor with the number of warps,
 # which run in rotation, so that all warps are sampled.
@@ -89,7 +88,7 @@ USES_HEAD = 4
 ENTRIES, MOST_LINES = 1024, 1024
 """Entries of the cache, for four lines each; the largest number of lines that it may hold."""
 _PART = 4
-"""Four lines have this power of two of sectors."""
+"""Binary logarithm of the number of sectors in four lines."""
 CACHE_NOW, CACHE_ROOM, CACHE_HEAD = range(3)
 """Words of the cache: lines that were added, how many fit; then for each entry, which lines it holds, and the time of
 their last use, times 65536, plus a bit for each sector that is present."""
@@ -132,8 +131,7 @@ def span_text(key: Key) -> tuple[Function, str]:
 def sectors_text(key: Key) -> tuple[Function, str]:
     """`sectors_<verb>(addresses, lanes, ctx, site, row)`: count sectors for any lanes and addresses.
 
-    If an access is longer than 4 bytes per lane, the sector of the first byte counts: an aligned access lies in one
-    sector.
+    Of a lane's access longer than 4 bytes, the first byte's sector counts: an aligned access lies in one sector.
     """
     made, verb = Function(), str(key[1])
     made.do(f"%held = alloca {_ADDRESSES}, align 64")
