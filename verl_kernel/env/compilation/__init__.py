@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a candidate's launches become under Triton's own compiler, without a GPU."""
+"""Compiles a candidate's launches with Triton's own compiler, without a GPU."""

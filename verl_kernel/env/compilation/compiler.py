@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Triton's compiler for one target, in a process without a GPU.
+"""Runs Triton's compiler for one target, in a process without a GPU.
 
-Import this module only there: it lets Triton believe in the target, and gives the name `torch` to an empty module, of
-which Triton's specialisation asks for `Tensor` only, so that the process goes without 250 MB and a second of torch.
+Import this module only in such a process: it makes Triton assume the target, and gives the name `torch` to an empty
+module. Triton's specialisation needs only `Tensor` of it, so the process saves 250 MB and a second for torch.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ def copy_kernel(source, target, size, BLOCK: tl.constexpr):  # type: ignore[no-u
     tl.store(target + places, values, mask=places < size)
 
 
-# What the compiler's exception says, and at which line of which function.
+# Finds what the compiler's exception says, and at which line of which function.
 
 
 _REPR = re.compile(r"(\w+(?:Error|Exception|Failure))\((.*)\)", re.DOTALL)
 
 
 def refusal(exc: BaseException, functions: Sequence[Any]) -> Refusal:
-    """The innermost reason, and the innermost place that lies in one of the functions.
+    """Return the innermost reason, and the innermost place that lies in one of the functions.
 
     Args:
         exc: what the compiler raised.
-        functions: jit functions of the source; errors inside Triton's own functions are told at their call.
+        functions: jit functions of the source; errors inside Triton's own functions are reported at their call.
     """
     chain = list(_chain(exc))
     reason = chain[-1]
@@ -64,7 +64,7 @@ def refusal(exc: BaseException, functions: Sequence[Any]) -> Refusal:
 
 
 def _chain(exc: BaseException) -> Iterator[BaseException]:
-    """An exception and its causes, the innermost last."""
+    """Yield an exception and its causes, the innermost last."""
     seen: set[int] = set()
     current: BaseException | None = exc
     while current is not None and id(current) not in seen:
@@ -74,20 +74,20 @@ def _chain(exc: BaseException) -> Iterator[BaseException]:
 
 
 def _place(exc: BaseException, texts: dict[str, int]) -> tuple[int, int] | None:
-    """Function and line within it, where the exception is about one of ours."""
+    """Return the function and the line within it, if the exception is about one of the source's functions."""
     if not isinstance(exc, CompilationError) or exc.src not in texts or not hasattr(exc.node, "lineno"):
         return None
     return texts[exc.src], max(0, exc.node.lineno - 1)
 
 
 def _unwrapped(kind: str, message: str) -> tuple[str, str]:
-    """The exception that a message is the `repr` of: its class and what it says."""
+    """Return class and message of the exception whose `repr` a message is."""
     match = _REPR.fullmatch(message.strip())
     if match is None:
         return kind, message
     try:
         return match[1], str(ast.literal_eval(match[2])) if match[2] else ""
-    except (SyntaxError, ValueError):  # more than one argument, or no literal
+    except (SyntaxError, ValueError):  # more than one argument, or not a literal
         return match[1], match[2]
 
 
@@ -103,20 +103,20 @@ class TargetDriver:
         self.utils = SimpleNamespace(get_device_properties=lambda device: {})
 
     def get_current_target(self) -> Any:
-        """The target."""
+        """Return the target."""
         return self._target
 
     def get_current_device(self) -> int:
-        """The only one."""
+        """Return 0, the only device."""
         return 0
 
     def get_current_stream(self, device: int) -> int:
-        """There is none."""
+        """Return 0, as there are no streams."""
         return 0
 
 
 class _NoTorch(ModuleType):
-    """Has a class for every name, as annotations of kernels need one."""
+    """A module with a class for every name, as annotations of kernels need one."""
 
     Tensor = Tensor
 
@@ -127,22 +127,22 @@ class _NoTorch(ModuleType):
 
 
 def prepare(target: Target) -> None:
-    """Let this process compile for a target, and load what a first compilation loads (once).
+    """Make this process compile for a target, and load what a first compilation loads (once).
 
     Raises:
-        Exception: Triton cannot compile for it.
+        Exception: Triton cannot compile for the target.
     """
-    triton.knobs.nvidia.dump_ptxas_log = True  # it is the only one to tell how many registers a kernel needs
+    triton.knobs.nvidia.dump_ptxas_log = True  # only this log tells how many registers a kernel needs
     driver.set_active(TargetDriver(target))
     with contextlib.redirect_stdout(io.StringIO()):
         compile_trial_kernel()
 
 
 def compile_trial_kernel() -> Any:
-    """Compile a small kernel by the active driver, in a process without torch."""
+    """Compile a small kernel with the active driver, in a process without torch."""
     sys.modules.setdefault("torch", _NoTorch("torch"))
     for module in (triton.runtime.cache, triton.compiler.compiler):
-        if hasattr(module, "triton_key"):  # half a gigabyte is hashed for a cache that nobody else reads
+        if hasattr(module, "triton_key"):  # it would hash half a gigabyte for a cache that only this process reads
             module.triton_key = lambda: version("triton")
 
     return copy_kernel.warmup(Tensor("float32", True), Tensor("float32", True), 3, BLOCK=64, grid=(1,))
@@ -152,10 +152,10 @@ class Compiler:
     """Compiles launches of one source.
 
     Args:
-        file: that holds it.
+        file: the file that holds the source.
 
     Raises:
-        SyntaxError, ValueError: it is not Python.
+        SyntaxError, ValueError: the source is not Python.
     """
 
     def __init__(self, file: str) -> None:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a runner says of its launches: the functions of the source that they run, and what these are compiled with.
+"""Descriptions that a runner makes of its launches: the functions that they run, and how these are compiled.
 
-It is a claim, and validated on reading. A function is named by its line in the source, which the judge looks up in the
-text itself; what a description adds are the values of the names that the function uses, the types of its arguments and
-the options of the launch. Values are JSON: plain ones as they are, others as an object with one key (`values`).
+A description is a claim, and is validated on reading. A function is named by its line in the source, and the judge
+looks it up in the text itself; a description adds the values of the names that the function uses, the types of its
+arguments and the options of the launch. Values are JSON: plain values as they are, others as an object with one key
+(`values`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 from verl_kernel.env.parse import parse_once
 
-# The functions of a source, which a description names by name and line.
+# The functions of a source, which a description identifies by name and line.
 
 
 Place = tuple[str, int]
@@ -26,7 +27,7 @@ Place = tuple[str, int]
 
 
 def definitions(source: str) -> dict[Place, ast.FunctionDef]:
-    """Every function, nested ones included.
+    """Return every function, nested ones included.
 
     Raises:
         SyntaxError, ValueError: the source is not Python.
@@ -36,12 +37,12 @@ def definitions(source: str) -> dict[Place, ast.FunctionDef]:
 
 
 def source_lines(source: str) -> list[str]:
-    """Its lines as Python counts them; `splitlines` would end some at a form feed."""
+    """Split a source into lines as Python counts them; `splitlines` would also split at form feeds."""
     return re.split(r"\r\n|\r|\n", source)
 
 
 def function_texts(source: str) -> dict[Place, str]:
-    """Their texts.
+    """Return the texts of all functions.
 
     Raises:
         SyntaxError, ValueError: the source is not Python.
@@ -56,15 +57,15 @@ MOST_FUNCTIONS, MOST_LAUNCHES = 1024, 4096
 
 @dataclass(frozen=True)
 class Function:
-    """A function of the source under `@triton.jit`, or `@triton.constexpr_function`.
+    """A function of the source with the decorator `@triton.jit` or `@triton.constexpr_function`.
 
     Raises:
-        ValueError: a field of another type.
+        ValueError: a field has another type.
     """
 
     name: str
     line: int
-    """Of its `def`, counted from 1."""
+    """The line of its `def`, counted from 1."""
     is_constant: bool
     """Whether it is a `constexpr_function`."""
     marks: dict[str, str]
@@ -74,7 +75,7 @@ class Function:
     settings: dict[str, Any]
     """Arguments of its decorator."""
     uses: dict[str, Any]
-    """Values of the names that it does not bind itself."""
+    """Values of the names that it uses and does not bind."""
 
     def __post_init__(self) -> None:
         kinds = {"name": str, "line": int, "is_constant": bool, "marks": dict, "defaults": dict}
@@ -84,26 +85,26 @@ class Function:
             raise ValueError("the marks of a described function must be strings")
 
     def renumbered(self, order: Mapping[int, int]) -> Function:
-        """The same with other numbers for functions."""
+        """Return the same function with other numbers for functions."""
         return replace(self, uses=_each(self.uses, order), defaults=_each(self.defaults, order))
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What makes two launches need two compiled kernels.
+    """A launch, reduced to what determines its compiled kernel.
 
     Raises:
-        ValueError: a field of another type.
+        ValueError: a field has another type.
     """
 
     function: int
     """Number of the kernel among the functions."""
     positional: list[Any]
     named: dict[str, Any]
-    """Arguments; integers stand for their class (1, divisible by 16, other; 32 or 64 bits), tensors for dtype and
-    alignment."""
+    """Arguments; integers are represented by their class (1, divisible by 16, other; 32 or 64 bits), tensors by dtype
+    and alignment."""
     options: dict[str, Any]
-    """Keyword arguments that are no parameters: warps, stages and the like."""
+    """Keyword arguments that are not parameters: warps, stages and the like."""
 
     def __post_init__(self) -> None:
         kinds = {"function": int, "positional": list, "named": dict, "options": dict}
@@ -111,7 +112,7 @@ class Launch:
             raise ValueError("a described launch has a field of another type than it must have")
 
     def renumbered(self, order: Mapping[int, int]) -> Launch:
-        """The same with other numbers for functions."""
+        """Return the same launch with other numbers for functions."""
         positional = _renumbered(self.positional, order)
         return Launch(order[self.function], positional, _each(self.named, order), _each(self.options, order))
 
@@ -124,7 +125,7 @@ class Unit:
     functions: tuple[Function, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the unit as JSON values."""
         return {"launch": _fields(self.launch), "functions": list(map(_fields, self.functions))}
 
     @classmethod
@@ -133,15 +134,15 @@ class Unit:
         return cls(Launch(**value["launch"]), tuple(Function(**item) for item in value["functions"]))
 
     def digest(self) -> str:
-        """A name for the launch in a trace."""
+        """Return a name for the launch in a trace."""
         return _hash(self.to_json())[:16]
 
     def key(self, texts: Mapping[tuple[str, int], str], *versions: str) -> str:
-        """A name for what a compiler makes of it, wherever in a source its functions stand.
+        """Return a key for the compiler's result, which does not depend on where in a source the functions are.
 
         Args:
-            texts: of the functions, by name and line.
-            versions: of compiler and target.
+            texts: texts of the functions, by name and line.
+            versions: versions of compiler and target.
 
         Raises:
             LookupError: a function is not in the source.
@@ -152,15 +153,15 @@ class Unit:
 
 @dataclass(frozen=True)
 class Description:
-    """Every launch of a program that needs a kernel of its own."""
+    """Every launch of a program that needs its own compiled kernel."""
 
     functions: Sequence[Function]
     launches: Sequence[Launch]
     tuned: Sequence[str] = ()
-    """Digests of those whose configuration an autotuner chose."""
+    """Digests of launches whose configuration an autotuner chose."""
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the description as JSON values."""
         described = {"functions": list(map(_fields, self.functions)), "launches": list(map(_fields, self.launches))}
         return {**described, "tuned": list(self.tuned)}
 
@@ -169,7 +170,7 @@ class Description:
         """Read a claim.
 
         Raises:
-            ValueError, TypeError, LookupError: it is no description.
+            ValueError, TypeError, LookupError: the value is not a description.
         """
         functions, launches, tuned = value["functions"], value["launches"], value["tuned"]
         if not all(type(item) is list for item in (functions, launches, tuned)):
@@ -181,16 +182,16 @@ class Description:
         return cls([Function(**item) for item in functions], [Launch(**item) for item in launches], tuned)
 
     def unit(self, launch: Launch) -> Unit:
-        """One of the launches by itself.
+        """Return one of the launches with its functions.
 
         Raises:
-            ValueError: it refers to a function that is not described.
+            ValueError: the launch refers to a function that is not described.
         """
         order = self._reached(launch)
         return Unit(launch.renumbered(order), tuple(self.functions[number].renumbered(order) for number in order))
 
     def _reached(self, launch: Launch) -> dict[int, int]:
-        """New numbers of the functions that a launch may run, by their old ones."""
+        """Return new numbers of the functions that a launch may run, by their old ones."""
         order: dict[int, int] = {}
         left = [launch.function, *references([launch.positional, *launch.named.values(), *launch.options.values()])]
         while left:
@@ -205,12 +206,12 @@ class Description:
 
 
 def _fields(item: Function | Launch) -> dict[str, Any]:
-    """As JSON values; `asdict` would copy them, which costs more than a launch of a small kernel."""
+    """Return the fields as JSON values; `asdict` would copy them, which costs more than a launch of a small kernel."""
     return dict(vars(item))
 
 
 def references(value: Any) -> Iterator[Any]:
-    """The numbers of functions within a value, in order."""
+    """Yield the numbers of functions within a value, in order."""
     if isinstance(value, dict):
         if value.keys() == {"function"}:
             yield value["function"]
@@ -221,7 +222,7 @@ def references(value: Any) -> Iterator[Any]:
 
 
 def _renumbered(value: Any, order: Mapping[int, int]) -> Any:
-    """A value with other numbers for its functions."""
+    """Return a value with other numbers for its functions."""
     if isinstance(value, list):
         return [_renumbered(item, order) for item in value]
     if not isinstance(value, dict):
@@ -239,15 +240,15 @@ def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-# A launch apart from the program that it stands in: what the compiler makes of it depends on nothing else.
+# Extracts a launch from its program: what the compiler makes of it depends on nothing else.
 
 
 def isolated(unit: Unit, texts: Mapping[Place, str]) -> tuple[str, Unit]:
-    """A source of the launch's functions alone, and the launch with their places in that.
+    """Return a source with the launch's functions only, and the launch with their places in that source.
 
     Args:
         unit: the launch.
-        texts: of the functions of its program, by name and line.
+        texts: texts of the functions of its program, by name and line.
 
     Raises:
         LookupError: a function is not in the program.
@@ -256,7 +257,7 @@ def isolated(unit: Unit, texts: Mapping[Place, str]) -> tuple[str, Unit]:
     functions = []
     for item in unit.functions:
         text = texts[item.name, item.line]
-        if text[:1] in (" ", "\t"):  # it stood within another one
+        if text[:1] in (" ", "\t"):  # the function was nested in another one
             lines.append("if 1:")
         functions.append(replace(item, line=len(lines) + 1))
         lines += text.split("\n")
@@ -264,6 +265,6 @@ def isolated(unit: Unit, texts: Mapping[Place, str]) -> tuple[str, Unit]:
 
 
 def place(line: int, starts: list[int]) -> tuple[int, int]:
-    """The number of the function that a line of such a source belongs to, and how far it is from its first line."""
+    """Return the function that a line of such a source belongs to, and the line's distance from its first line."""
     number = max((number for number, start in enumerate(starts) if start <= line), default=0)
     return number, max(0, line - starts[number])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the compiler made of a launch: what the kernel uses, or why it was refused.
+"""The compiler's result for a launch: what the kernel uses, or why it was refused.
 
-Both come from a process that had untrusted text to compile, so they are validated on reading.
+Both come from a process that compiled untrusted text, so they are validated on reading.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 _MOST_BYTES, _MOST_CHARS = 2**40, 2000
 
 UNKNOWN = "NotExecuted"
-"""Kind of a refusal by the executor, which has no definition for what the compiler made."""
+"""Kind of a refusal by the executor, which lacks a definition for something that the compiler generated."""
 PASSED_OVER = ("OutOfResources", "PTXASError", "CompileTimeAssertionFailure")
-"""Refusals that `triton.runtime.autotuner` takes for a configuration that is none."""
+"""Refusals for which `triton.runtime.autotuner` skips a configuration."""
 
 
 @dataclass(frozen=True)
@@ -22,17 +22,17 @@ class Resources:
     """What a compiled kernel uses.
 
     Raises:
-        ValueError: a number that no kernel has.
+        ValueError: a number is impossible for a kernel.
     """
 
     warps: int
-    """Of a block, those that warp specialisation added included."""
+    """Warps of a block, including those added by warp specialisation."""
     shared: int
     """Bytes of shared memory of a block."""
     registers: int | None
-    """Of a thread; None where ptxas does not tell."""
+    """Registers of a thread; None if ptxas does not report them."""
     spills: int | None
-    """Bytes that a thread stores because it has too few registers."""
+    """Bytes that a thread spills because it has too few registers."""
     ctas: int = 1
     """Blocks of a cluster."""
     tensor_columns: int = 0
@@ -51,15 +51,15 @@ class Refusal:
     """Why there is no kernel that could be launched.
 
     Raises:
-        ValueError: a field of another type.
+        ValueError: a field has another type.
     """
 
     kind: str
-    """Class of the compiler's exception, or what else refused it."""
+    """Class of the compiler's exception, or a name for another reason."""
     message: str
-    """In the compiler's words."""
+    """The compiler's message."""
     function: int | None = None
-    """Number of the function in the description; None where the compiler names none."""
+    """Number of the function in the description; None if the compiler names none."""
     offset: int = 0
     """Lines from that function's first line."""
 
@@ -73,31 +73,31 @@ class Refusal:
 
     @classmethod
     def from_json(cls, value: Any) -> Refusal:
-        """Read what a compiling process says (raises ValueError, TypeError, LookupError); long words are cut."""
+        """Read a refusal from a compiling process (raises ValueError, TypeError, LookupError); long strings are cut."""
         said = cls(**value)
         return cls(said.kind[:80], said.message[:_MOST_CHARS], said.function, said.offset)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One launch, compiled or refused."""
+    """The result of compiling one launch."""
 
     result: Resources | Refusal
     seconds: float
-    """What it took."""
+    """Duration of the compilation."""
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the outcome as JSON values."""
         key = "refused" if isinstance(self.result, Refusal) else "used"
         return {key: asdict(self.result), "seconds": self.seconds}
 
     @classmethod
     def from_json(cls, value: Any) -> Outcome:
-        """Read what a compiling process says.
+        """Read an outcome from a compiling process.
 
         Raises:
-            ValueError: it is not what `to_json` writes, or is no statement about a kernel.
-            TypeError, LookupError: likewise.
+            ValueError: it is not what `to_json` writes, or not a statement about a kernel.
+            TypeError, LookupError: for the same reasons.
         """
         seconds = value["seconds"]
         if type(seconds) is not float or not 0 <= seconds < 1e6:

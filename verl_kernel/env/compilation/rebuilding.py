@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes real jit functions of described ones, from their definitions in the candidate's file.
+"""Makes jit functions from described ones, with their definitions in the candidate's file.
 
-None of the candidate's host code runs: a function gets the text of its definition, and for the names it uses the values
-that they had at its launch.
+None of the candidate's host code runs: a function gets the text of its definition, and the values that the names it
+uses had at its launch.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from verl_kernel.env.compilation.description import Function, Place, Unit
 
 _LIBRARIES = ("triton", "math", "numpy", "typing", "builtins")
-"""Packages whose modules a name may stand for; besides `torch`, which annotations name and nothing here has."""
+"""Packages whose modules a name may refer to, in addition to `torch`, which annotations name and this process lacks."""
 
 
 class Tensor:
-    """An argument of which Triton asks no more than this."""
+    """A tensor argument with only the attributes that Triton reads."""
 
     def __init__(self, dtype: str, is_aligned: bool) -> None:
         self.dtype, self._address = Dtype(dtype), 0 if is_aligned else 8
         self.shape = [1]
 
     def data_ptr(self) -> int:
-        """An address of the same alignment."""
+        """Return an address of the same alignment."""
         return self._address
 
 
 class Dtype:
-    """A dtype that is written as torch writes its own."""
+    """A dtype whose text is that of torch's dtype."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element."""
+        """Return the bytes of an element."""
         bits = re.search(r"\d+", self._name)
         return int(bits[0]) // 8 if bits else 1
 
@@ -65,9 +65,9 @@ class Rebuilt:
     """The functions and arguments of a unit.
 
     Args:
-        unit: what to rebuild.
-        definitions: of the candidate's file, by name and line.
-        file: its path, which holds the text.
+        unit: the unit to rebuild.
+        definitions: definitions in the candidate's file, by name and line.
+        file: path of the file, which holds the text.
     """
 
     def __init__(self, unit: Unit, definitions: Mapping[Place, ast.FunctionDef], file: str) -> None:
@@ -83,7 +83,7 @@ class Rebuilt:
         self.options = {name: self.value(value) for name, value in launch.options.items()}
 
     def value(self, described: Any) -> Any:
-        """What a described value stands for (raises ValueError for what nothing describes so)."""
+        """Return the value that a description represents (raises ValueError for an unknown or absent one)."""
         if not isinstance(described, dict):
             return described
         ((kind, content),) = described.items()
@@ -116,7 +116,7 @@ def _set_defaults(function: FunctionType, values: dict[str, Any]) -> None:
 
 
 def _code(node: ast.FunctionDef, file: str) -> CodeType:
-    """Code of the function without decorators, annotations and defaults, whose values are known."""
+    """Compile the function without decorators, annotations and defaults, whose values are known."""
     arguments = node.args
     names = [ast.arg(item.arg) for item in arguments.args]
     bare = ast.arguments(
@@ -144,7 +144,7 @@ def _module(name: str) -> Any:
 
 
 def _member(rebuilt: Rebuilt, path: list[str]) -> Any:
-    """A function, a class, or a value of an enumeration of a module."""
+    """Return a member of a module: a function, a class, or a value of an enumeration."""
     found = _module(path[0])
     for name in path[1:]:
         found = getattr(found, name)
@@ -164,7 +164,7 @@ def _dtype(rebuilt: Rebuilt, name: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """What `tl.constexpr` holds: of a function under it, the function itself."""
+    """Return the value that `tl.constexpr` holds; for a constexpr function, the plain function."""
     return value.fn if isinstance(value, ConstexprFunction) else value
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPUs that kernels are compiled for, and what one of their multiprocessors has room for.
+"""GPUs that kernels are compiled for, and the resources of one of their multiprocessors.
 
 The figures are those of the table "Technical Specifications per Compute Capability" in NVIDIA's CUDA C++ Programming
 Guide.
@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from verl_kernel.env.compilation.outcome import Resources
 
 COMPILE_S = 30.0
-"""Own time of an evaluation's compiling process, all launches together; of each that makes code for the executor."""
+"""CPU time of an evaluation's compiling process for all launches, and of each process that makes code for the
+executor."""
 CODE_S = 120.0
-"""Own time of all processes that make one candidate's code for the executor."""
+"""CPU time of all processes that make one candidate's code for the executor."""
 MOST_CHOICES = 3
-"""How often an autotuner is asked for another configuration because one does not fit the target."""
+"""How often an autotuner is asked for another configuration if one does not fit the target."""
 
 
 @dataclass(frozen=True)
@@ -25,21 +26,21 @@ class Target:
     """A kind of GPU, by its compute capability."""
 
     name: str
-    """As in `kernelgym.compile_for`."""
+    """The name, as in `kernelgym.compile_for`."""
     block_shared_bytes: int
-    """Most shared memory of one block."""
+    """The most shared memory of one block."""
     shared_bytes: int
     """Shared memory of a multiprocessor."""
     warps: int
-    """Most warps on a multiprocessor."""
+    """The most warps on a multiprocessor."""
     blocks: int
-    """Most blocks on a multiprocessor."""
+    """The most blocks on a multiprocessor."""
     has_clusters: bool
     """Whether blocks can be launched in clusters (`num_ctas`)."""
 
     @property
     def capability(self) -> int:
-        """The number in the name: 90 for `sm_90`."""
+        """Return the number in the name: 90 for `sm_90`."""
         return int(self.name.removeprefix("sm_"))
 
 
@@ -58,13 +59,13 @@ TARGETS = {
         _target("sm_120", 100, 48, 24, has_clusters=True),
     )
 }
-"""By name. One kB of the shared memory is the system's, for every block."""
+"""All targets, by name. For each block the system takes 1 kB of the shared memory."""
 
 
-# How many blocks of a compiled kernel a multiprocessor holds at a time, and which launches it refuses.
+# Computes how many blocks of a compiled kernel a multiprocessor holds at a time, and which launches it refuses.
 #
-# Registers are handed out to warps in units of 256, warps of a block in fours, shared memory in units of 128 bytes
-# with 1 kB more for every block: the rules of NVIDIA's occupancy calculator for compute capability 8.0 and later.
+# Registers are allocated to warps in units of 256, warps of a block in fours, shared memory in units of 128 bytes
+# plus 1 kB for every block: the rules of NVIDIA's occupancy calculator for compute capability 8.0 and later.
 
 
 _REGISTERS, _REGISTER_UNIT, _WARP_UNIT = 65536, 256, 4
@@ -77,7 +78,7 @@ _GRID = (2**31 - 1, 65535, 65535)
 
 
 def blocks_per_sm(kernel: Resources, target: Target) -> int | None:
-    """Blocks of the kernel on one multiprocessor at a time; None where its registers are not known."""
+    """Return how many blocks of the kernel fit on one multiprocessor; None if its registers are not known."""
     if kernel.registers is None:
         return None
     warps = _up(kernel.warps, _WARP_UNIT)
@@ -88,7 +89,7 @@ def blocks_per_sm(kernel: Resources, target: Target) -> int | None:
 
 
 def misfit(kernel: Resources, target: Target) -> str | None:
-    """Why no GPU of the target can launch a kernel that it can compile, in a sentence; None if it can."""
+    """Return a sentence why no GPU of the target can launch a kernel that it can compile; None if it can."""
     threads = kernel.warps * _WARP
     if threads > _BLOCK_THREADS:
         return f"{kernel.warps} warps are {threads} threads in a block, and a block holds at most {_BLOCK_THREADS}"
@@ -104,7 +105,7 @@ def misfit(kernel: Resources, target: Target) -> str | None:
 
 
 def wrong_grid(grid: Sequence[int]) -> str | None:
-    """Why no GPU can launch a grid, in a sentence; None if it can."""
+    """Return a sentence why no GPU can launch a grid; None if it can."""
     for axis, size, most in zip("xyz", grid, _GRID, strict=False):
         if size > most:
             return f"the grid has {size} programs along {axis}, and there can be at most {most}"

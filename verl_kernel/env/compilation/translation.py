@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the executor runs: the PTX of a launch, and native code of PTX.
+"""Translates a launch to PTX, and PTX to native code for the executor.
 
 Import this module only in a process that compiles and runs no kernels.
 """
@@ -29,21 +29,21 @@ from verl_kernel.env.executor.ptx.parser import parse
 from verl_kernel.env.executor.ptx.program import Program
 from verl_kernel.env.ipc.messages import NativeRequest, Translated
 
-# What NVIDIA's assembler, which Triton's wheels bring along, says of PTX.
+# Asks NVIDIA's assembler, which Triton's wheels include, about PTX.
 
 
 _SPILLS = re.compile(r"(\d+) bytes spill stores")
 _LANES, _REGISTERS, _MOST = 32, 65536, 255
-"""Of a warp; of a block, and of a thread at most."""
+"""Threads of a warp; registers of a block, and of a thread at most."""
 
 
 def spills(ptx: str, program: Program, warps: int) -> int:
-    """Bytes of registers that a thread stores for want of more; 0 where all that it holds fits, or none can tell.
+    """Return bytes of registers that a thread spills; 0 if all of them fit, or if there is no assembler.
 
     Args:
-        ptx: of one kernel.
-        program: the same, parsed: the assembler is asked only where registers may be wanting.
-        warps: of a block.
+        ptx: PTX of one kernel.
+        program: the same, parsed: the assembler is run only if registers may not suffice.
+        warps: warps of a block.
     """
     if pressure(program) <= min(_MOST, _REGISTERS // (_LANES * warps)):
         return 0
@@ -53,27 +53,27 @@ def spills(ptx: str, program: Program, warps: int) -> int:
         command = [triton.knobs.nvidia.ptxas.path, "-v", f"--gpu-name=sm_{CAPABILITY}", file, "-o", f"{file}.cubin"]
         try:
             told = subprocess.run(command, capture_output=True, text=True).stderr
-        except OSError:  # a platform whose wheels have no assembler
+        except OSError:  # some platforms' wheels have no assembler
             return 0
     found = _SPILLS.search(told)
     return int(found[1]) if found else 0
 
 
 def prepare() -> None:
-    """Load what a first translation loads, and leave Triton as it was."""
+    """Load what the first translation would load, and restore Triton's hooks."""
     driver.activate()
     metadata = (made := compile_trial_kernel()).metadata
     code.make(made.asm["ptx"], metadata.num_warps, metadata.shared)
     triton.knobs.runtime.add_stages_inspection_hook = None
-    copy_kernel.device_caches.clear()  # for another target it is compiled anew
+    copy_kernel.device_caches.clear()  # it will be compiled again for another target
 
 
 def translate(unit: Unit, file: str) -> tuple[str, Translated] | Refusal:
-    """The PTX of a launch, and what is said of it; or why there is none.
+    """Return the PTX of a launch and a message about it, or the reason why there is none.
 
     Args:
         unit: the launch.
-        file: that holds its functions. Its name goes into the PTX as it is given here.
+        file: the file that holds its functions; its name appears in the PTX as it is given here.
     """
     if unit.launch.options.get("num_ctas", 1) != 1:
         return Refusal(UNKNOWN, "the executor runs no clusters of blocks", 0)
@@ -96,7 +96,7 @@ def translate(unit: Unit, file: str) -> tuple[str, Translated] | Refusal:
 
 
 def native(ptx: str, request: NativeRequest) -> bytes | Refusal:
-    """Native code of PTX (`executor.code`)."""
+    """Return native code of PTX (`executor.code`)."""
     warps, shared = request["warps"], request["shared"]
     try:
         if request["left_out"] is not None:  # an ablation is not timed

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that has Triton's compiler loaded and forks a jailed compiling process per evaluation.
 
-Run by the judge as `python -m verl_kernel.env.compilation.zygote <fd> <target>`. It is no zygote of runners: what
-compiles executes nothing. A forked process answers `compile` requests, one launch at a time, or makes PTX or native
-code for an executing process. It runs text of kernels through the compiler, and none of the candidate's host code.
+The judge runs it as `python -m verl_kernel.env.compilation.zygote <fd> <target>`. It is not the zygote of runners: its
+children execute no kernels. A child answers `compile` requests, one launch at a time, or makes PTX or native code for
+an executing process. It passes text of kernels to the compiler, and runs none of the candidate's host code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PROFILE = IsolationProfile(may_start_programs=True, file_bytes=256 << 20, open_
 
 
 def main() -> None:
-    """Serve the judge behind the descriptor and for the target named on the command line (`off`: only to execute)."""
+    """Serve the judge behind the descriptor, for the target named on the command line (`off`: only to execute)."""
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))
     channel.send(_prepare(sys.argv[2]))
     fork_loop.serve(channel, _become_compiler)
@@ -84,7 +84,7 @@ def _become_compiler(request: ForkRequest, fds: list[int]) -> None:
 
 
 def _serve(channel: Channel, shared: mmap.mmap, file: str) -> None:
-    """Answer until the judge has enough; the process is in the folder of the candidate's file."""
+    """Answer requests until the judge sends `exit`; the process is in the folder of the candidate's file."""
     compiler: Compiler | None = None
     while "exit" not in (request := channel.recv()):
         if "translate" in request:

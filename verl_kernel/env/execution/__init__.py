@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process in which a candidate's compiled kernels run, apart from its host code."""
+"""Runs a candidate's compiled kernels, in a process that does not run its host code."""

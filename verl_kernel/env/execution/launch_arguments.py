@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of a launch: from a request's JSON to a kernel's parameters."""
+"""Converts a launch's arguments from a request's JSON to a kernel's parameters."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from verl_kernel.env.executor.driver import encoded, flattened
 from verl_kernel.env.executor.kernel import Buffer
 from verl_kernel.env.executor.moves import WIDTHS
 
-# The memory in which a runner hands tensors to the process that executes its kernels.
+# The memory in which a runner passes tensors to the process that executes its kernels.
 
 
 class Arena:
-    """A mapping of it, in a process without torch.
+    """A mapping of the arena, in a process without torch.
 
     Args:
-        fd: the memory's descriptor.
-        size: its bytes.
+        fd: the descriptor of the arena's memory.
+        size: the arena's bytes.
     """
 
     def __init__(self, fd: int, size: int) -> None:
@@ -36,10 +36,10 @@ class Arena:
         self._start = int(self._bytes.ctypes.data)
 
     def address(self, offset: int, length: int) -> int:
-        """Where a piece lies here.
+        """Return the address of a piece in this process.
 
         Raises:
-            ValueError: it does not lie in the arena.
+            ValueError: the piece does not lie in the arena.
         """
         if type(offset) is not int or type(length) is not int or min(offset, length) < 0:
             raise ValueError("a piece of the arena has a place and a length of at least 0")
@@ -51,18 +51,19 @@ class Arena:
         """Write addresses into tables.
 
         Args:
-            pointers: places of words, and of what they shall lead to (raises ValueError as `address` does).
+            pointers: offsets of words, and of the places whose addresses are written there (raises ValueError as
+                `address` does).
         """
         for word, target in pointers:
             ctypes.c_int64.from_address(self.address(word, 8)).value = self.address(target, 0)
 
 
 class Copy(Arena):
-    """Memory of this process alone, which holds the same in some areas of an arena.
+    """Memory of this process alone, which holds copies of some areas of an arena.
 
     Args:
-        arena: it.
-        areas: offset and length of each.
+        arena: the arena.
+        areas: offset and length of each area.
 
     Raises:
         ValueError: an area does not lie in the arena.
@@ -76,7 +77,7 @@ class Copy(Arena):
 
 
 _FAR = 1 << 30
-"""Bytes from which on an address has nothing to do with a tensor."""
+"""An address at least this many bytes from a tensor is not described by that tensor."""
 
 
 class _Pointer:
@@ -86,17 +87,17 @@ class _Pointer:
         self._address = address
 
     def data_ptr(self) -> int:
-        """It."""
+        """Return the address."""
         return self._address
 
 
 def words(signature: Mapping[str, Any], arguments: Mapping[str, Any], arena: Arena) -> list[Any]:
-    """Values of the kernel's parameters.
+    """Return the values of the kernel's parameters.
 
     Args:
         signature: types of the parameters, by name, as Triton names them.
-        arguments: of the request.
-        arena: where tensors lie.
+        arguments: the request's arguments.
+        arena: the arena that holds the tensors.
     """
     flat = [encoded(kind, item) for _, kind, item in _flat(signature, arguments, arena)]
     return [item.data_ptr() if isinstance(item, _Pointer) else item or 0 for item in flat]
@@ -105,7 +106,7 @@ def words(signature: Mapping[str, Any], arguments: Mapping[str, Any], arena: Are
 def nearest(
     signature: Mapping[str, Any], arguments: Mapping[str, Any], arena: Arena, buffers: Sequence[Buffer], address: int
 ) -> str:
-    """Element and tensor at an address, in words; "" far from all tensors (other arguments as of `words`)."""
+    """Describe the element and tensor at an address; "" far from all tensors (other arguments as of `words`)."""
     found = [
         (_distance(address, buffer), name, address - item.data_ptr(), _element(kind or str(sort)))
         for name, sort in signature.items()
@@ -119,15 +120,15 @@ def nearest(
 
 
 def views(told: Sequence[Sequence[int]], arena: Arena, buffers: Sequence[Buffer]) -> list[Buffer]:
-    """Of each buffer what the tensors given to the launch cover of it.
+    """Return the part of each buffer that the tensors given to the launch cover.
 
     Args:
-        told: offset and length of each.
-        arena: where tensors lie.
-        buffers: in the same order.
+        told: offset and length of each part.
+        arena: the arena that holds the tensors.
+        buffers: the buffers, in the same order.
 
     Raises:
-        ValueError, TypeError: it does not lie in the buffer.
+        ValueError, TypeError: a part does not lie in its buffer.
     """
     found = [
         replace(item, address=arena.address(*view), bytes=view[1], written=0)
@@ -142,14 +143,14 @@ def views(told: Sequence[Sequence[int]], arena: Arena, buffers: Sequence[Buffer]
 
 
 def _distance(address: int, buffer: Buffer) -> int:
-    """Bytes between an address and a buffer that it lies before or behind."""
+    """Return the bytes between an address and a buffer; 0 if the address lies in the buffer."""
     return max(buffer.address - address, address - buffer.address - buffer.bytes, 0)
 
 
 def kinds(
     signature: Mapping[str, Any], arguments: Mapping[str, Any], arena: Arena, buffers: Sequence[Buffer]
 ) -> list[str]:
-    """Types of the elements of each buffer; none where they differ (other arguments as of `words`)."""
+    """Return the types of each buffer's elements; "" where they differ (other arguments as of `words`)."""
     named = [
         (item.data_ptr(), _element(kind or str(sort)))
         for sort, kind, item in _flat(signature, arguments, arena)
@@ -168,12 +169,12 @@ def _flat(signature: Mapping[str, Any], arguments: Mapping[str, Any], arena: Are
 
 
 def _element(kind: str) -> str:
-    """Type of what a pointer or a descriptor of this type points to."""
+    """Return the element type of a pointer or descriptor type."""
     return kind.removeprefix("tensordesc<").removeprefix("*").removeprefix("k").partition("[")[0]
 
 
 def _value(told: Any, arena: Arena) -> Any:
-    """An argument as Triton's launcher would be given it."""
+    """Return an argument as Triton's launcher would get it."""
     if isinstance(told, list):
         return tuple(_value(item, arena) for item in told)
     if not isinstance(told, Mapping):

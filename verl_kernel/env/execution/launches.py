@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executes the launches that a runner asks for, and keeps an account of them for the judge."""
+"""Executes the launches that a runner requests, and records them for the judge."""
 
 from __future__ import annotations
 
@@ -29,23 +29,22 @@ from verl_kernel.env.ipc.execution_messages import Launched, LaunchRequest, Repo
 from verl_kernel.env.ipc.messages import CodeRequest, StoresLeftOut
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 
-# In which order the programs of a launch run.
+# The order in which the programs of a launch run.
 #
-# Two forwards share a draw, and the second one turns its order round: so of any two programs each comes first once.
+# Two forwards share a drawn order, which the second one reverses: so each of any two programs comes first once.
 
 
 _DRAWN = 1 << 20
-"""Most programs whose order is drawn one by one; of more they run from a drawn one on."""
+"""The largest number of programs whose order is a random permutation; a larger grid starts at a random program."""
 
 
 def drawn(draw: np.random.Generator, programs: int, may_wait: bool) -> np.ndarray:
-    """Numbers of the programs in a drawn order.
+    """Return the numbers of the programs in a random order.
 
     Args:
-        draw: what it is drawn from.
-        programs: how many there are.
-        may_wait: whether programs may wait for others: then an earlier one begins before all that are not resident
-            beside it.
+        draw: the source of randomness.
+        programs: how many programs there are.
+        may_wait: whether programs may wait for others; if so, only programs that run at the same time are permuted.
     """
     numbers = np.arange(programs)
     if may_wait:
@@ -57,19 +56,19 @@ def drawn(draw: np.random.Generator, programs: int, may_wait: bool) -> np.ndarra
 
 
 def turned(order: np.ndarray, may_wait: bool) -> np.ndarray:
-    """The same the other way round (arguments as of `drawn`)."""
+    """Return an order reversed (arguments as of `drawn`)."""
     if not may_wait:
         return order[::-1]
     return np.concatenate([part[::-1] for part in np.split(order, range(RESIDENT, len(order), RESIDENT))])
 
 
 _MOST = 1 << 27
-"""Programs of a grid that no kernel needs, and that take minutes here."""
+"""A larger grid is refused: no kernel needs so many programs, and they would take minutes here."""
 _BOOKKEEPING = 4
-"""The part of the memory that a candidate is granted which the watch for races may take is one by this."""
+"""The watch for races may take one part in this many of the memory that a candidate is granted."""
 Part = TypeVar("Part")
 AskForCode = Callable[[CodeRequest], tuple[Mapping[str, Any], bytes]]
-"""Has the judge hand over a launch's code: `messages.Code` and it, or why there is none and nothing."""
+"""Requests a launch's code from the judge: returns `messages.Code` and the code, or the reason why there is none."""
 
 
 class Stop(Exception):
@@ -82,17 +81,17 @@ class Stop(Exception):
 
 @dataclass(frozen=True)
 class Ready:
-    """A compiled launch."""
+    """A launch whose kernel is compiled."""
 
     kernel: Kernel
     unit: Unit
     signature: dict[str, Any]
     """Types of the parameters, by name, as Triton names them."""
     starts: list[int]
-    """Lines where the unit's functions begin in what was compiled."""
+    """The first line of each of the unit's functions in the compiled source."""
 
     def own_line(self, line: int) -> int:
-        """A line of the candidate's file, by that of what was compiled."""
+        """Convert a line of the compiled source to a line of the candidate's file."""
         number, offset = place(line, self.starts)
         return self.unit.functions[number].line + offset
 
@@ -101,23 +100,23 @@ class Launches:
     """The launches of one candidate.
 
     Args:
-        arena: where tensors lie.
-        ask: for code.
+        arena: the arena that holds the tensors.
+        ask: requests code from the judge.
     """
 
     def __init__(self, arena: Arena, ask: AskForCode) -> None:
         self._arena, self._ask = arena, ask
         self._known: dict[str, Ready | Stop] = {}
-        """By launch and, in an ablation, the kinds of stores that happen."""
+        """Compiled launches, or why there is none, by launch and, in an ablation, the stores that are left out."""
         self._native: dict[str, Kernel] = {}
-        """By name of its code, which several launches may share."""
+        """Kernels by the name of their code, which several launches may share."""
         self._stores = SeenStores()
         self._works: list[Work] = []
         self._stopped: Stopped | None = None
         self._random, self._seed, self._backwards = np.random.default_rng(0), 0, False
         self._checks, self._found = MemoryChecks(arena.bytes // _BOOKKEEPING), list[Stopped]()
         self.base = arena.address(0, 0)
-        """Where the arena begins."""
+        """The address at which the arena begins."""
 
     def run(self, request: LaunchRequest) -> Launched:
         """Run one launch."""
@@ -130,7 +129,7 @@ class Launches:
             done, found = self._run(self._ready(unit, kept), request, unit.digest(), is_followed and kept is None)
             self._found += [_stopped(name, stop) for stop in found]
         except Stop as stop:
-            if is_tried and _is_passed_over(stop):  # the autotuner may have others
+            if is_tried and _is_passed_over(stop):  # the autotuner may try other configurations
                 return Launched(failure=str(stop), work=None, base=self.base)
             return self._note(name, stop)
         if done is not None and not is_tried and kept is None:
@@ -138,20 +137,20 @@ class Launches:
         return Launched(failure=None, work=done, base=self.base)
 
     def refuse(self, reason: str) -> Launched:
-        """Note that the runner sent what no runner sends."""
+        """Record a request that no correct runner sends."""
         return self._note("a kernel", Stop("unreadable", reason))
 
     def begin(
         self, seed: int, watch: bool, shows: Shows = "all", refuses: bool = True, backwards: bool = False
     ) -> None:
-        """Forget what ran so far; a forward begins.
+        """Begin a forward, and forget what ran before.
 
         Args:
-            seed: draws the order of programs.
+            seed: seed of the order of programs.
             watch: whether memory is checked: for races, unwritten reads and accesses beyond views.
             shows: what the forward shows of stores.
-            refuses: whether a launch stops where they are found.
-            backwards: whether the order is turned round.
+            refuses: whether a launch stops when a check finds something.
+            backwards: whether the order is reversed.
         """
         self._seed, self._backwards = seed, backwards
         self._stores.begin(shows)
@@ -160,7 +159,7 @@ class Launches:
         self._checks.begin(watch, refuses)
 
     def report(self) -> Reported:
-        """What ran since the forward began."""
+        """Return what ran since the forward began."""
         return Reported(
             works=self._works, stopped=self._stopped, not_watched=self._checks.not_watched, found=self._found
         )
@@ -170,7 +169,7 @@ class Launches:
         return Launched(failure=str(stop), work=None, base=self.base)
 
     def _ready(self, unit: Unit, kept: Sequence[Kind] | None) -> Ready:
-        """A launch's code; without stores of other kinds, if only some are kept."""
+        """Return a launch's kernel; if only some kinds of stores are kept, without the others."""
         whole = self._made(unit, None)
         if kept is None:
             return whole
@@ -196,7 +195,7 @@ class Launches:
             if refused["kind"] == UNKNOWN:
                 raise Stop("unknown", refused["message"])
             raise Stop("refused", f"{refused['kind']}: {refused['message']}", *_place(unit, refused))
-        if "failed" in told:  # the judge knows why, and it is not the kernel
+        if "failed" in told:  # the judge knows the reason, which is not the kernel
             raise Stop("failed", told["failed"])
         if told["name"] not in self._native:
             self._native[told["name"]] = Kernel.loaded(code.read(native))
@@ -206,8 +205,8 @@ class Launches:
     def _run(
         self, ready: Ready, request: LaunchRequest, name: str, is_followed: bool
     ) -> tuple[Work | None, list[Stop]]:
-        """Run it; what it did, or None of an empty grid, and what was found in it."""
-        # What an autotuner tries is not priced: its values must not reach the runner.
+        """Run a launch; returns what it did (None for an empty grid), and what the checks found."""
+        # Launches that an autotuner tries are not timed: they run on a copy, so that no result reaches the runner.
         arena = self._copied(request) if request["is_tried"] else self._arena
         words = readable(lambda: launch_arguments.words(ready.signature, request["arguments"], arena))
         buffers = readable(lambda: [Buffer(arena.address(*area), area[1]) for area in request["areas"]])
@@ -228,7 +227,7 @@ class Launches:
         run = partial(ready.kernel.launch, (x, y, z), words, order=order, follow=follow)
         near = partial(_near, ready, request, arena, buffers, views)
         try:
-            if request["is_tried"]:  # what an autotuner chooses is launched, and looked at, once more
+            if request["is_tried"]:  # the configuration that an autotuner chooses is launched and checked once more
                 count, faults = run(buffers), list[Fault]()
             else:
                 count, faults = self._checks.launch(run, buffers, views)
@@ -248,14 +247,14 @@ class Launches:
             raise Stop("stopped", "an autotuner's tensors do not fit twice into the memory that is granted") from None
 
     def _drawn(self, ready: Ready, programs: int) -> Any:
-        """Any order is a GPU's."""
+        """Draw an order of programs; a GPU may run them in any order."""
         draw = np.random.default_rng((self._seed, self._stores.number + 1))
         order = drawn(draw, programs, ready.kernel.module.may_wait)
         return turned(order, ready.kernel.module.may_wait) if self._backwards else order
 
 
 def readable(read: Callable[[], Part]) -> Part:
-    """A part of a request; what cannot be read was not written by our code."""
+    """Read a part of a request; a part that cannot be read was not written by our runner."""
     try:
         return read()
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as exc:
@@ -274,7 +273,7 @@ def _tally(count: LaunchCount, request: LaunchRequest, ready: Ready) -> Tally:
 
 
 def grid_of(request: LaunchRequest) -> tuple[int, int, int]:
-    """The grid of a launch (raises ValueError)."""
+    """Return the grid of a launch (raises ValueError)."""
     grid = request["grid"]
     if len(grid) != 3 or not all(type(size) is int and 0 <= size < 1 << 31 for size in grid):
         raise ValueError("a grid has three sizes")
@@ -283,14 +282,14 @@ def grid_of(request: LaunchRequest) -> tuple[int, int, int]:
 
 
 def _sort(kind: Any) -> Any:
-    """A parameter's type, with tuples where JSON has lists."""
+    """Return a parameter's type, with tuples in place of JSON's lists."""
     return tuple(map(_sort, kind)) if isinstance(kind, list) else kind
 
 
 def _near(
     ready: Ready, request: LaunchRequest, arena: Arena, buffers: Sequence[Buffer], views: Sequence[Buffer], fault: Fault
 ) -> str:
-    """Where an access lies that goes beyond its tensor."""
+    """Describe the place of an access beyond its tensor."""
     if fault.kind not in ("out_of_bounds", "outside_view"):
         return ""
     among = buffers if fault.kind == "out_of_bounds" else views
@@ -303,7 +302,7 @@ def _stop(ready: Ready, fault: Fault, more: str = "") -> Stop:
 
 
 def _is_passed_over(stop: Stop) -> bool:
-    """Whether an autotuner takes it for a configuration that is none, or nobody is to blame."""
+    """Whether an autotuner skips a configuration for this reason, or the failure is not the kernel's fault."""
     return stop.kind in ("unknown", "stopped", "failed", "not_watched") or str(stop).startswith(PASSED_OVER)
 
 
@@ -312,13 +311,13 @@ def _stopped(name: str, stop: Stop) -> Stopped:
 
 
 def own_line(ready: Ready, fault: Fault) -> int | None:
-    """The line of a fault, if it lies in the candidate's file."""
+    """Return the line of a fault, if it lies in the candidate's file."""
     is_own = fault.line is not None and Path(fault.line[0]).name == CANDIDATE_FILE
     return ready.own_line(fault.line[1]) if is_own and fault.line else None
 
 
 def _place(unit: Unit, refused: Mapping[str, Any]) -> tuple[int | None, str]:
-    """Line and function that the compiler refuses, which the kernel may call."""
+    """Return line and name of the function that the compiler refuses; the kernel may call that function."""
     number = refused["function"]
     if number not in range(len(unit.functions)):
         return None, ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at the launches of a forward for races, for reads of memory that nobody has written, and beyond views."""
+"""Checks the launches of a forward for races, reads of memory that was never written, and accesses beyond views."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from verl_kernel.env.ipc.execution_messages import Fresh
 
 
 class MemoryChecks:
-    """What is known of the memory of one forward's launches.
+    """State of the memory of one forward's launches.
 
     Args:
-        most_bytes: that the watch for races may take in one run.
+        most_bytes: bytes that the watch for races may take in one run.
     """
 
     def __init__(self, most_bytes: int = 1 << 30) -> None:
         self._most_bytes, self._is_on = most_bytes, False
         self.refuses = False
-        """Whether a launch ends with what is found; else it goes on as if nothing had been."""
+        """Whether a launch stops when something is found; else it continues, and the findings are recorded."""
         self.not_watched: list[str] = []
-        """Where races were not looked for though they should have been, or not told from others, in sentences."""
+        """Races that should have been looked for and were not, or could not be decided, in sentences."""
         self._written: dict[int, np.ndarray] = {}
-        """For each allocation of the forward a byte for each of its bytes: 1 where it was written."""
+        """For each allocation of the forward an array with one byte for each of its bytes: 1 where it was written."""
 
     def begin(self, is_on: bool, refuses: bool) -> None:
-        """A forward begins."""
+        """Begin a forward."""
         self._is_on, self.refuses, self.not_watched = is_on, refuses, []
         self._written.clear()
 
     def buffers(self, buffers: Sequence[Buffer], fresh: Sequence[Fresh]) -> list[Buffer]:
-        """Those of a launch, with what is known of what was written.
+        """Return a launch's buffers, with pointers to what is known to be written.
 
         Args:
-            buffers: without.
-            fresh: what the runner says of those that were allocated without values.
+            buffers: the launch's buffers.
+            fresh: the runner's statements about buffers that were allocated without values.
 
         Raises:
-            LookupError, ValueError, TypeError: it says what cannot be.
+            LookupError, ValueError, TypeError: a statement is impossible.
         """
         made = list(buffers)
         for number, allocation, runs in fresh if self._is_on else ():
@@ -59,19 +59,19 @@ class MemoryChecks:
     def launch(
         self, run: Callable[..., LaunchCount], buffers: Sequence[Buffer], views: Sequence[Buffer]
     ) -> tuple[LaunchCount, list[Fault]]:
-        """Run a launch; what it did, and what is found in it.
+        """Run a launch; returns what it did, and what the checks found.
 
         Args:
-            run: runs it with buffers, and looks for races where it is given a `watch`.
-            buffers: of the launch.
-            views: what the tensors given to it cover of each.
+            run: runs it on buffers, and looks for races if it gets a `watch`.
+            buffers: the launch's buffers.
+            views: the part of each buffer that the tensors given to the launch cover.
 
         Raises:
-            Fault: it stopped; also for a race, or as none could be looked for, where that is refused.
+            Fault: the launch stopped; if findings are refused, also for a race, or if races could not be looked for.
         """
         if not self._is_on:
             return run(buffers), []
-        # Triton loads a scalar in each warp and stores it in one, which is a race between warps without effect.
+        # Triton loads a scalar in each warp and stores it in one warp: a race between warps that has no effect.
         watch = Watch(self._most_bytes, between_warps=False)
         outside = _outside(run, watch, buffers, views)
         if outside and self.refuses:
@@ -85,7 +85,7 @@ class MemoryChecks:
     def _tolerant(
         self, run: Callable[..., LaunchCount], watch: Watch, buffers: Sequence[Buffer]
     ) -> tuple[LaunchCount, list[Fault]]:
-        """Look for races in a run of which nothing stays, then run it."""
+        """Look for races in a run that is undone, then run the launch."""
         ranges = [(item.address, item.bytes) for item in buffers]
         ranges += [(item.written, item.bytes) for item in buffers if item.written]
         found: list[Fault] = []
@@ -100,7 +100,7 @@ class MemoryChecks:
 def _outside(
     run: Callable[..., LaunchCount], watch: Watch, buffers: Sequence[Buffer], views: Sequence[Buffer]
 ) -> list[Fault]:
-    """Accesses beyond the views that a launch was given, and inside their storage, in a run of which nothing stays."""
+    """Return accesses beyond a launch's views but inside their storage, found in a run that is undone."""
     if all(view.bytes == item.bytes for view, item in zip(views, buffers, strict=True)):
         return []
     try:
@@ -116,7 +116,7 @@ def _outside(
 
 
 def _faults(run: Callable[[], LaunchCount], kind: str) -> list[Fault]:
-    """The fault that stops a launch, if it is of this kind."""
+    """Return the fault that stops a launch, if it is of this kind."""
     try:
         run()
     except Fault as fault:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launches on tensors without data: some programs of each really run, on memory of the true size."""
+"""Launches on tensors without data: some programs of each launch are executed, on memory of the true size."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from verl_kernel.env.executor.kernel import Buffer
 from verl_kernel.env.ipc.execution_messages import LaunchRequest, Shows, Tally, Work, furthest
 
 _FUEL, _WAITING_FUEL = 1 << 24, 1 << 18
-"""Jumps back that a program may take; one that may wait for others, which do not run."""
+"""Backward jumps that a program may take; the second number holds if it may wait for programs that do not run."""
 _NARROW = 1 << 31
-"""Bytes from which on offsets of 32 bits may overflow."""
+"""From this number of bytes on, offsets of 32 bits may overflow."""
 _WRAPPED = "; a tensor of this size has offsets that overflow 32 bits: compute them in tl.int64"
 
 
 @dataclass(frozen=True)
 class Placed:
-    """The tensors of a launch; in a request each is told by the number of its area and the offset in it."""
+    """The tensors of a launch; a request names each by the number of its area and the offset in it."""
 
     areas: tuple[tuple[int, int, str], ...]
     buffers: tuple[Buffer, ...]
 
     def address(self, told: Any, length: int) -> int:
-        """Where a tensor begins (raises ValueError where it lies in no area)."""
+        """Return the address at which a tensor begins (raises ValueError if it lies in no area)."""
         number, offset = map(int, told)
         if number < 0 or not 0 <= offset <= self.buffers[number].bytes:
             raise ValueError("a tensor lies in its area")
@@ -44,12 +44,12 @@ class Placed:
 
 
 class SampledLaunches(Launches):
-    """The launches of one candidate; sampled, where the judge asks for that.
+    """The launches of one candidate, which are sampled if the judge requests it.
 
     Args:
-        arena: where tensors lie.
-        ask: for code.
-        sparse: where tensors lie in sampled launches.
+        arena: the arena that holds the tensors.
+        ask: requests code from the judge.
+        sparse: memory for the tensors of sampled launches.
     """
 
     def __init__(self, arena: Arena, ask: AskForCode, sparse: SparseMemory) -> None:
@@ -59,7 +59,7 @@ class SampledLaunches(Launches):
         self._tried: dict[object, Work] = {}
 
     def start(self, sampled: bool, seed: int, watch: bool, shows: Shows, refuses: bool, backwards: bool) -> None:
-        """A forward begins, whose launches are sampled or not (`begin` says the rest)."""
+        """Begin a forward whose launches are sampled or not (other arguments as of `begin`)."""
         if sampled:
             self._sparse.begin(seed)
             self._tried.clear()
@@ -99,7 +99,7 @@ class SampledLaunches(Launches):
     def _programs(
         self, ready: Ready, grid: tuple[int, int, int], words: list[Any], placed: Placed, numbers: Sequence[int]
     ) -> LaunchCount:
-        """Run some programs; what they write to, and others would read, is made anew."""
+        """Run some programs; memory that they write, and that other programs would read, is restored."""
         kernel, buffers = ready.kernel, placed.buffers
         fuel = (_WAITING_FUEL if kernel.module.may_wait else _FUEL) * len(numbers)
         try:
@@ -113,7 +113,7 @@ class SampledLaunches(Launches):
         return count
 
     def _placed(self, request: LaunchRequest) -> Placed:
-        """The launch's tensors; once more where room had to be made for some."""
+        """Place the launch's tensors; a second attempt follows if memory had to be cleared for some."""
         areas = readable(lambda: tuple(_area(*area) for area in request["areas"]))
         for _ in range(2):
             before = self._sparse.clearings

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts a launch from samples of its programs, which really run.
+"""Counts a launch from samples of its programs, which are executed.
 
-Two samples are drawn apart from each other, and must agree: they are doubled until they do. The count is that of both.
+Two samples are drawn independently and must agree: they are doubled until they do. The result combines both samples.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from verl_kernel.env.executor.counts import LaunchCount, SiteCount
 from verl_kernel.env.executor.rereads import Later, Rereads, Use, is_small, scaled
 from verl_kernel.env.ipc.execution_messages import Tally
 
-# Which programs of a grid are run in place of all, and how many each of them stands for.
+# Selects the programs of a grid that run, and how many programs each of them represents.
 #
-# The first and the last index of each axis are kept apart from those between, since they are where masks cut: a
-# launch whose grid follows its tensors is then counted exactly. Those between are drawn in equal strata.
+# The first and the last index of each axis are separate strata, since masks take effect there: a launch whose grid
+# follows its tensors is then counted exactly. The indices between are drawn from equal strata.
 
 
 Grid = tuple[int, int, int]
 WHOLE = 64
-"""Grids up to this many programs are run whole."""
+"""Grids of up to this many programs are run completely."""
 
 
 @dataclass(frozen=True)
 class Stratum:
-    """Programs of which one is run for all."""
+    """Programs of which one is run to represent all."""
 
     part: tuple[tuple[int, int], ...]
     """First index and length along each axis."""
@@ -40,7 +40,7 @@ class Stratum:
     size: int
 
     def draw(self, random: np.random.Generator, grid: Grid) -> int:
-        """The number of one of its programs in the grid, whose first axis is the fastest."""
+        """Draw one of its programs; returns its number in the grid, whose first axis varies fastest."""
         number = self.first + int(random.integers(self.size))
         place = []
         for start, length in self.part:
@@ -51,12 +51,12 @@ class Stratum:
 
 
 def strata(grid: Grid, between: int, edges: int = 1) -> list[Stratum]:
-    """The strata of a grid.
+    """Return the strata of a grid.
 
     Args:
         grid: programs along each axis.
-        between: strata of the part where no axis is at an end.
-        edges: of each other part.
+        between: number of strata of the part where no axis is at an end.
+        edges: number of strata of each other part.
     """
     found: list[Stratum] = []
     for part in product(*map(_segments, grid)):
@@ -70,20 +70,20 @@ def strata(grid: Grid, between: int, edges: int = 1) -> list[Stratum]:
 
 
 def _segments(size: int) -> list[tuple[int, int]]:
-    """First indices and lengths of the parts of an axis."""
+    """Return first indices and lengths of the parts of an axis."""
     return [(index, 1) for index in range(size)] if size <= 2 else [(0, 1), (1, size - 2), (size - 1, 1)]
 
 
-# How far apart the programs of a large launch read the same bytes again, from runs of neighbours.
+# Finds how far apart the programs of a large launch read the same bytes again, from runs of consecutive programs.
 #
-# Programs that are sampled apart from each other do not tell what others would have read between them. So windows of
-# consecutive programs run as well, each long enough to move twice what a second-level cache holds.
+# Programs sampled far from each other do not show what the programs between them read. So windows of consecutive
+# programs run as well, each long enough to move twice the bytes of a second-level cache.
 
 
 MOVED = 128 << 20
-"""Bytes that a window moves, what programs share once: twice the 64 MB that no cache of a GPU profile exceeds."""
+"""Bytes that a window moves, shared ones counted once: twice 64 MB, which no cache of a GPU profile exceeds."""
 _WINDOW_WORK = 3e9
-"""Instructions of single threads that a window may take; a shorter one tells of shorter distances only."""
+"""Instructions of single threads that a window may take; a shorter window shows shorter distances only."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Windows:
 
     Args:
         run: runs programs of the launch, by number.
-        grid: of it.
+        grid: the launch's grid.
         random: draws where windows begin, and the order within them.
     """
 
@@ -101,10 +101,10 @@ class Windows:
     random: np.random.Generator
 
     def rereads(self, count: LaunchCount) -> tuple[tuple[int, int], ...]:
-        """Distances and bytes read again at each, as `Rereads.distances` has them.
+        """Return distances and bytes read again at each, as `Rereads.distances` does.
 
         Args:
-            count: of the whole launch, extrapolated.
+            count: the extrapolated count of the whole launch.
         """
         if is_small(count.reads, count.writes):
             return ()
@@ -114,23 +114,23 @@ class Windows:
         length = max(2, min(most, length))
         log, written = self._window(0, length)
         longer = min(most, int(length * MOVED / max(1.0, log.moved(written))))
-        if longer > length:  # programs share what they read
+        if longer > length:  # programs share the bytes that they read
             log, written = self._window(0, longer)
         other, more = self._window(1, max(length, longer))
         return _of_all(count, (log.later(written), other.later(more)))
 
     def _window(self, half: int, length: int) -> tuple[Rereads, int]:
-        """The log of consecutive programs that begin in one half of the grid, and the bytes that they wrote."""
+        """Run consecutive programs that begin in one half of the grid; returns their log and bytes written."""
         room = prod(self.grid) - length
         low, high = (room * place // 2 for place in (half, half + 1))
         start = low + int(self.random.integers(high - low + 1))
         count = self.run((start + self.random.permutation(length)).tolist())
-        assert count.log is not None  # it has been run
+        assert count.log is not None  # the window has run
         return count.log, sum(use.own for use in count.writes)
 
 
 def _of_all(count: LaunchCount, halves: Sequence[Later]) -> tuple[tuple[int, int], ...]:
-    """Bytes by distance of the whole launch. What is new in a window, beyond a first time, was loaded before it."""
+    """Extrapolate bytes by distance. What is new in a window, beyond a first load, was loaded before the window."""
     asked, once = (sum(getattr(use, name) for use in count.reads) for name in ("own", "once"))
     new = asked * sum(half.new for half in halves) / len(halves)
     far = max(0.0, 1.0 - once / max(1.0, new))
@@ -142,20 +142,20 @@ def _of_all(count: LaunchCount, halves: Sequence[Later]) -> tuple[tuple[int, int
     return scaled(parts, asked, asked - once)
 
 
-# What a launch would have counted, from the counts of some of its programs and how many each of them stands for.
+# Extrapolates the counts of a launch from those of some programs, each weighted by the programs it represents.
 
 
 Weighted = tuple[float, LaunchCount]
-"""How many programs one that ran stands for, and what it did."""
+"""How many programs a program represents, and what it did."""
 
 
 def extrapolated(shape: tuple[int, int, int], runs: Sequence[Weighted]) -> LaunchCount:
-    """The count of a whole launch.
+    """Return the count of a whole launch.
 
-    Sums are weighted. Where a buffer's accesses begin and end is what was seen of it.
+    Sums are weighted. The first and the last accessed address of a buffer are those that were seen.
 
     Args:
-        shape: of the grid.
+        shape: shape of the grid.
         runs: some programs, at least one.
     """
     first = runs[0][1]
@@ -202,13 +202,13 @@ def _use(parts: Sequence[tuple[float, Use]]) -> Use:
 
 
 AGREEMENT = 0.05
-"""How far two samples may be apart in any number, over the larger one."""
+"""How far two samples may differ in any number, relative to the larger one."""
 FEW, FEWEST, MOST = 4, 8, 128
-"""Programs drawn from between the edges: while configurations are compared; in each of the first two samples."""
+"""Programs drawn from between the edges: to compare configurations; at least and at most in each of two samples."""
 _DOUBLED = 3
 """How often samples are doubled at most."""
 _WORK = 3e9
-"""Instructions of single threads that the first two samples together may take, where more programs do not hurt."""
+"""Instructions of single threads that the first two samples together may take, beyond the least number of programs."""
 Run = Callable[[Sequence[int]], LaunchCount]
 """Runs programs of the launch, by number."""
 
@@ -228,10 +228,10 @@ class Sampler:
 
     Args:
         run: runs some of its programs.
-        grid: of it.
+        grid: the launch's grid.
         random: draws programs.
-        compare: what two accounts are furthest apart in, and how far.
-        told: the account of a count.
+        compare: finds the number in which two tallies differ most, and by how much.
+        told: converts a count to a tally.
     """
 
     run: Run
@@ -241,10 +241,10 @@ class Sampler:
     compare: Callable[[Tally, Tally], tuple[str, float]]
 
     def count(self, is_tried: bool = False) -> LaunchCount:
-        """What the whole launch does.
+        """Return what the whole launch does.
 
         Args:
-            is_tried: whether a rough answer will do.
+            is_tried: whether a rough answer suffices.
 
         Raises:
             Apart: the samples do not agree.
@@ -269,7 +269,7 @@ class Sampler:
         raise Apart(what, part)
 
     def _sample(self, parts: Sequence[Stratum], known: dict[int, LaunchCount]) -> list[Weighted]:
-        """One program of each stratum; those that stand for themselves alone run once for all samples."""
+        """Run one program of each stratum; a program that was run for another sample is not run again."""
         drawn = [(stratum.draw(self.random, self.grid), stratum.size) for stratum in parts]
         for place in self.random.permutation(len(drawn)).tolist():
             number = drawn[place][0]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stores of a forward's launches are: computing, moving or constant, by the code and by what blocks stored.
+"""Classifies the stores of a forward's launches: computing, moving or constant, by the code and by stored values.
 
-The code says what may compute (`flow/origins.py`). Of such a store, the blocks that are followed say more: it moves if
-less than an eighth of its bytes is not what a load of the block gave, and it is constant if it holds one value, the
-same as in an earlier forward, which had other inputs. One that was seen to hold another value is not constant later.
+The code shows which stores may compute (`flow/origins.py`). Blocks that are followed refine this: such a store moves if
+less than an eighth of its bytes differs from what the block loaded, and it is constant if it holds one value, the same
+as in an earlier forward with other inputs. A store that was seen to hold another value is not constant later.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from verl_kernel.env.executor.ptx.program import Program
 from verl_kernel.env.ipc.execution_messages import Shows
 
 _TOLERATED = 8
-"""A store moves where less than this part of its bytes is not explained by loads."""
+"""A store moves if less than one part in this many of its bytes is not explained by loads."""
 _FOLLOWED = 32
-"""Launches of a forward that are followed; of later ones so many are, by chance."""
+"""This many of a forward's first launches are followed; of later ones a random sample is."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,15 @@ class Part:
 
     kind: Kind
     computed: float
-    """Part of its bytes."""
+    """The computed fraction of its bytes."""
 
 
 _UNKNOWN = Part("computes", 1.0)
-"""What the code says of a store of which nothing else is known."""
+"""What is assumed of a store that may compute if nothing else is known."""
 
 
 class SeenStores:
-    """Of one candidate's launches, told apart by their numbers in a forward and by their code."""
+    """Stores of one candidate's launches; a launch is identified by its number in a forward and by its code."""
 
     def __init__(self) -> None:
         self._number = -1
@@ -49,14 +49,14 @@ class SeenStores:
         self._varied: set[tuple[int, str, object]] = set()
 
     def begin(self, shows: Shows) -> None:
-        """A forward begins, which shows so much of stores."""
+        """Begin a forward; `shows` says what it shows of stores."""
         self._number, self._shows = -1, shows
 
     def next(self, draw: np.random.Generator) -> bool:
-        """A launch begins; whether its blocks are to be followed.
+        """Begin a launch; returns whether its blocks are to be followed.
 
         Args:
-            draw: chooses which launches of a long forward are.
+            draw: chooses which launches of a long forward are followed.
         """
         self._number += 1
         is_chosen = self._number < _FOLLOWED or draw.random() * (self._number + 1) < _FOLLOWED
@@ -64,17 +64,17 @@ class SeenStores:
 
     @property
     def number(self) -> int:
-        """Of the launch in the forward."""
+        """Return the number of the launch in the forward."""
         return self._number
 
     def end(self, code: str, follow: Follow) -> None:
-        """The launch that was followed has ended."""
+        """End a launch that was followed."""
         parts = self._parts.setdefault((self._number, code), {})
         found = {place: self._part((self._number, code, place), seen) for place, seen in follow.seen.items()}
         parts.update({place: part for place, part in found.items() if part is not None})
 
     def bytes(self, code: str, count: LaunchCount) -> tuple[int, int]:
-        """Bytes that the launch has stored, and those of stores that compute."""
+        """Return the bytes that the launch stored, and the bytes of stores that compute."""
         program, parts = count.program, self._parts.get((self._number, code), {})
         kinds = {id(program.instructions[number]): kind for number, kind in origins.stores(program).items()}
         stored = computed = 0
@@ -86,7 +86,7 @@ class SeenStores:
         return stored, computed
 
     def kinds(self, code: str, program: Program) -> dict[int, Kind]:
-        """Of what kind the launch's stores are, by numbers of instructions."""
+        """Return the kinds of the launch's stores, by the numbers of their instructions."""
         parts, items = self._parts.get((self._number, code), {}), program.instructions
         return {
             number: parts[place].kind if kind == "computes" and (place := place_of(items[number])) in parts else kind

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory for tensors of any size: each is a template that is mapped again and again, so input bytes cost nothing.
+"""Memory for tensors of any size: each is one template mapped repeatedly, so that inputs take no memory.
 
-What is written to a tensor without data changes its template, which is made anew afterwards: so a kernel cannot make
-memory grow. Addresses are reserved before the process is jailed, and its limit of addresses holds for everything else.
-Tensors that have data lie in a private mapping of the arena.
+Writes to a tensor without data change its template, which is restored afterwards: so a kernel cannot make memory grow.
+Addresses are reserved before the process is jailed; its limit of addresses holds for everything else. Tensors that have
+data lie in a private mapping of the arena.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import numpy as np
 
 from verl_kernel.env.sandbox.libc import LIBC, refusal
 
-# Bytes that stand for those of tensors without data: plausible values, the same again and again.
+# Bytes used in place of those of tensors without data: plausible values, repeated.
 
 
 BYTES = 4 << 20
-"""Of a template, which is mapped as often as a tensor is long."""
+"""Bytes of a template, which is mapped until it covers the tensor."""
 _SMALL = 8
-"""Whole numbers lie below."""
+"""Whole numbers are below this one."""
 _FLOATS = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
 _WHOLE = {
     "int8": np.int8, "uint8": np.uint8, "int16": np.int16, "uint16": np.uint16, "int32": np.int32,
@@ -33,12 +33,12 @@ _WHOLE = {
 
 
 def is_whole(dtype: str) -> bool:
-    """Whether elements are whole numbers, which may be places in other tensors."""
+    """Whether elements are whole numbers, which may be indices into other tensors."""
     return dtype in _WHOLE
 
 
 def template(dtype: str, random: np.random.Generator) -> np.ndarray:
-    """The bytes.
+    """Return the bytes of a template.
 
     Args:
         dtype: name of torch's type of the elements.
@@ -48,7 +48,7 @@ def template(dtype: str, random: np.random.Generator) -> np.ndarray:
 
 
 def _values(dtype: str, random: np.random.Generator) -> np.ndarray:
-    """Of about a standard normal distribution; whole numbers from 0 on; as many conditions true as not."""
+    """Draw values: about standard normal; small whole numbers from 0 on; booleans of equal probability."""
     if dtype == "bool":
         return random.integers(0, 2, BYTES, np.uint8)
     if (whole := _WHOLE.get(dtype)) is not None:
@@ -66,9 +66,9 @@ def _values(dtype: str, random: np.random.Generator) -> np.ndarray:
 
 
 _RESERVED, _APART = 1 << 45, 32 << 30
-"""Bytes of addresses; between two tensors, more than an overflow of 32-bit offsets leads away."""
+"""Bytes of reserved addresses; the gap between tensors, larger than a 32-bit offset that overflows can reach."""
 _TENSORS, _MOST_MAPPINGS = 48, 40_000
-"""How many are mapped at a time; mappings of a process, of which Linux allows 65,530."""
+"""How many tensors are mapped at a time; mappings of a process, of which Linux allows 65,530."""
 _SHARED, _PRIVATE, _FIXED, _ANONYMOUS, _NO_RESERVE = 0x01, 0x02, 0x10, 0x20, 0x4000
 _NONE, _READ_WRITE, _DONT_NEED = 0, 3, 4
 _MMAP = ctypes.CFUNCTYPE(
@@ -76,75 +76,75 @@ _MMAP = ctypes.CFUNCTYPE(
     use_errno=True,
 )(("mmap", LIBC))  # fmt: skip
 Tensor = tuple[int, int, str]
-"""One without data: its address elsewhere, its bytes, the type of its elements."""
+"""A tensor without data: its address in the request, its bytes, the type of its elements."""
 
 
 class SparseMemory:
-    """The addresses of this process that tensors without data have; made before it is jailed.
+    """Addresses of this process for tensors without data; it is made before the process is jailed.
 
     Args:
         arena: descriptor of the memory that holds tensors with data.
-        arena_bytes: its size.
+        arena_bytes: the arena's size.
     """
 
     def __init__(self, arena: int, arena_bytes: int) -> None:
         self.fd = os.memfd_create("templates")
-        """Of the templates; the process must keep it."""
+        """Descriptor of the templates; it must stay open in this process."""
         os.ftruncate(self.fd, _TENSORS * BYTES)
         self._bytes = np.frombuffer(mmap.mmap(self.fd, _TENSORS * BYTES), np.uint8).reshape(_TENSORS, BYTES)
         self._places: dict[Tensor, int] = {}
         self._random, self._made = np.random.default_rng(0), dict[str, np.ndarray]()
         self._start = self._arena_bytes = self._next = 0
         self.clearings = 0
-        """How often all tensors without data were taken away, to make room."""
+        """How often all tensors without data were unmapped to free addresses."""
         try:
             self._start = _map(0, _RESERVED, _NONE, _PRIVATE | _ANONYMOUS | _NO_RESERVE, -1, 0)
             _map(self._start, arena_bytes, _READ_WRITE, _PRIVATE | _FIXED | _NO_RESERVE, arena, 0)
-        except OSError:  # a limit of addresses: tensors without data are refused then
+        except OSError:  # addresses are limited: tensors without data will be refused
             return
         self._arena_bytes = arena_bytes
         self._first = self._next = self._start + -(-(arena_bytes + _APART) // BYTES) * BYTES
 
     def begin(self, seed: int) -> None:
-        """Draw values from a seed from now on; tensors without data so far are no more."""
+        """Draw values from a seed from now on, and unmap all tensors without data."""
         self._random, self._made = np.random.default_rng(seed), {}
         self._clear()
 
     def known(self, offset: int, length: int) -> int:
-        """Address of a piece of the arena.
+        """Return the address of a piece of the arena.
 
         Raises:
-            ValueError: it does not lie there.
+            ValueError: the piece does not lie in the arena.
         """
         if min(offset, length) < 0 or offset + length > self._arena_bytes:
             raise ValueError("a piece lies outside of the arena")
         return self._start + offset
 
     def unknown(self, tensor: Tensor) -> int:
-        """Address of a tensor without data; the same one has it again. The remainder of its address stays.
+        """Return the address of a tensor without data, always the same, and with the same offset in its page.
 
         Raises:
-            MemoryError: the process cannot address it.
+            MemoryError: the process cannot address the tensor.
         """
         if tensor not in self._places:
             self._places[tensor] = self._mapped(*tensor)
         return self._places[tensor]
 
     def restore(self, written: Collection[Tensor]) -> None:
-        """Make anew what a kernel may have written to; all pieces of the arena are as they were handed over."""
+        """Restore the templates of tensors that a kernel may have written, and the contents of the arena."""
         for number, tensor in enumerate(self._places):
             if tensor in written:
                 self._bytes[number] = self._template(tensor[2])
         LIBC.madvise(ctypes.c_size_t(self._start), ctypes.c_size_t(self._arena_bytes), _DONT_NEED)
 
     def give_back(self) -> None:
-        """Give back what tables of pages take."""
+        """Release the memory of page tables."""
         for (_, length, _), address in self._places.items():
             start = address - address % mmap.PAGESIZE
             LIBC.madvise(ctypes.c_size_t(start), ctypes.c_size_t(address + length - start), _DONT_NEED)
 
     def close(self) -> None:
-        """Give the addresses back."""
+        """Release the addresses."""
         if self._start:
             LIBC.munmap(ctypes.c_size_t(self._start), ctypes.c_size_t(_RESERVED))
         self._start = self._arena_bytes = 0
@@ -172,7 +172,7 @@ class SparseMemory:
         return start + remainder
 
     def _clear(self) -> None:
-        """Make room; tensors of the launch that is being prepared are mapped again when they are asked for."""
+        """Unmap all tensors without data; those of the launch being prepared are mapped again when requested."""
         if self._arena_bytes and self._next > self._first:
             length = self._next - self._first
             _map(self._first, length, _NONE, _PRIVATE | _FIXED | _ANONYMOUS | _NO_RESERVE, -1, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A launch in numbers that can be compared (`ipc.execution_messages`)."""
+"""Summarises a launch in numbers that can be compared (`ipc.execution_messages`)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from verl_kernel.env.executor.work.costs import operations
 from verl_kernel.env.executor.work.steps import launch_work
 from verl_kernel.env.ipc.execution_messages import Tally, Work
 
-# A launch that has run, as the clock sees it.
+# Converts a launch that has run to the work that the clock times.
 
 
 def work(count: LaunchCount, told: Tally, areas: int, stored: int, computed: int) -> Work:
-    """What it did, told by pieces of the arena, of which it was given `areas`; its tally, and bytes of its stores."""
+    """Return the work of a launch that got `areas` pieces of the arena, with its tally and the bytes of its stores."""
     done = launch_work(count)
     reads, writes = (
         [(number, size) for number, size in enumerate(sizes[:areas]) if size] for sizes in (done.reads, done.writes)
@@ -31,14 +31,14 @@ def work(count: LaunchCount, told: Tally, areas: int, stored: int, computed: int
 def tally(
     count: LaunchCount, sizes: Sequence[int], names: Mapping[str, int], kernel: str, signature: Mapping[str, Any]
 ) -> Tally:
-    """Of a launch.
+    """Return the tally of a launch.
 
     Args:
-        count: what it did.
+        count: what the launch did.
         sizes: bytes of its areas of memory.
-        names: by argument, the number of the area in which its tensor lies.
-        kernel: its name.
-        signature: types of its arguments.
+        names: by argument, the number of the area that holds its tensor.
+        kernel: the kernel's name.
+        signature: types of the kernel's arguments.
     """
     places = _places(count, _entered(count))
     useful, offered = _asked(places.values())
@@ -58,7 +58,7 @@ def tally(
 
 
 def _places(count: LaunchCount, entered: Sequence[int]) -> dict[tuple[str, object], list[tuple[int, int]]]:
-    """By opcode and place in the source, bytes of lanes that came to each of its sites, and that masks let through."""
+    """Return, by opcode and place, for each site the bytes of all lanes and of lanes that masks let through."""
     places: dict[tuple[str, object], list[tuple[int, int]]] = {}
     for site, lanes in zip(count.sites, entered, strict=True):
         if site.site.kind.startswith("global"):
@@ -70,7 +70,7 @@ def _places(count: LaunchCount, entered: Sequence[int]) -> dict[tuple[str, objec
 
 
 def _asked(places: Iterable[Sequence[tuple[int, int]]]) -> tuple[float, float]:
-    """Bytes of lanes that masks let through, and of all; loads that are mostly idle say little of the others."""
+    """Return the bytes of lanes that masks let through and of all lanes; mostly idle loads weigh little."""
     parts = [(sum(done for _, done in sites), _offered(sites)) for sites in places]
     useful = float(sum(done for done, _ in parts))
     weighted = sum(done * done / offered for done, offered in parts if done)
@@ -78,7 +78,7 @@ def _asked(places: Iterable[Sequence[tuple[int, int]]]) -> tuple[float, float]:
 
 
 def _offered(sites: Sequence[tuple[int, int]]) -> int:
-    """Bytes of all lanes; what is fetched before a loop, whose last turns fetch nothing therefore, counts once."""
+    """Count the bytes of all lanes; prefetches before a loop, whose last iterations then load nothing, count once."""
     most = max(lanes for lanes, _ in sites)
     ahead = sum(done for lanes, done in sites if lanes < most)
     idle = sum(lanes - done for lanes, done in sites if lanes == most)
@@ -86,7 +86,7 @@ def _offered(sites: Sequence[tuple[int, int]]) -> int:
 
 
 def _stored(count: LaunchCount) -> int | None:
-    """Bytes that lanes stored, if all to one buffer: no more of it was written, whatever its sectors hold beside."""
+    """Return the bytes that lanes stored if all went to one buffer: its sectors may hold more than was written."""
     if sum(bool(use.total) for use in count.writes) > 1:
         return None
     kinds = [site for site in count.sites if site.site.kind.startswith("global") and site.site.item.root != "ld"]
@@ -94,7 +94,7 @@ def _stored(count: LaunchCount) -> int | None:
 
 
 def _entered(count: LaunchCount) -> list[int]:
-    """Lanes that came to each site, those that its guard held back included."""
+    """Return how many lanes reached each site, including those that its guard held back."""
     blocks = {
         id(item): number
         for number, (start, end) in enumerate(count.module.blocks)
@@ -104,11 +104,11 @@ def _entered(count: LaunchCount) -> list[int]:
 
 
 def areas_of(arguments: Mapping[str, Any], area_of: Callable[[Any], int | None]) -> dict[str, int]:
-    """By argument, the number of its tensor's area; tuples by place.
+    """Return by argument the number of its tensor's area; elements of tuples are named by their positions.
 
     Args:
-        arguments: as a request tells them.
-        area_of: the area of a tensor, None if it has none.
+        arguments: the request's arguments.
+        area_of: returns the area of a tensor, None if it has none.
     """
     leaves = [(key, area_of(item)) for name, told in arguments.items() for key, item in _leaves(name, told)]
     return {key: number for key, number in leaves if number is not None}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that has the executor loaded and forks a jailed executing process per runner.
 
-Run by the judge as `python -m verl_kernel.env.execution.zygote <fd> <folder>`; the library's native code is kept in the
-folder. A forked process has three channels: the runner's, for launches, and two to the judge, for reports and for the
-code of launches. It compiles nothing of the candidate's, and holds none of the judge's secrets, only tensors of
+The judge runs it as `python -m verl_kernel.env.execution.zygote <fd> <folder>`; the folder keeps the library's native
+code. A forked process has three channels: one to the runner, for launches, and two to the judge, for reports and for
+the code of launches. It compiles nothing of the candidate's, and holds none of the judge's secrets, only tensors of
 launches.
 """
 
@@ -22,7 +22,7 @@ from typing import NoReturn
 
 import numpy as np
 import numpy.ctypeslib
-import numpy.random  # numpy would load it and ctypeslib in a forked process
+import numpy.random  # imported here, as numpy would load it and ctypeslib in a forked process
 
 from verl_kernel.env.execution.launch_arguments import Arena
 from verl_kernel.env.execution.sampled import SampledLaunches
@@ -41,8 +41,8 @@ from verl_kernel.env.sandbox.isolation import IsolationProfile
 
 # A small launch that an executing process makes while the runner loads the candidate.
 #
-# A forked process has its parent's memory, but each page costs a fault when it is first touched: a thousand of them
-# in a first launch, which would otherwise keep the first trial waiting.
+# A forked process has its parent's memory, but the first access to each page costs a fault: a thousand of them in a
+# first launch, which would otherwise delay the first trial.
 
 
 _ELEMENTS, _SIGNATURE = 32, {"x": "*fp32", "out": "*fp32"}
@@ -70,12 +70,12 @@ _PTX = """.version 8.7
 
 
 def made() -> bytes:
-    """The launch's code, for `run`."""
+    """Return the code of the small launch, for `run`."""
     return code.make(_PTX, 1, 0).to_bytes()
 
 
 def run(native: bytes) -> np.ndarray:
-    """Launch it; returns what it wrote, twice the numbers from 0."""
+    """Run the small launch; returns what it wrote, twice the numbers from 0."""
     kernel, x = Kernel.loaded(code.read(native)), np.arange(_ELEMENTS, dtype=np.float32)
     out = np.zeros_like(x)
     buffers = [Buffer(array.ctypes.data, array.nbytes) for array in (x, out)]
@@ -87,7 +87,7 @@ def run(native: bytes) -> np.ndarray:
 
 
 _PATIENCE_S = 5.0
-"""How long a runner may leave an answer unread."""
+"""Seconds for which a runner may leave an answer unread."""
 
 
 def main() -> None:
@@ -112,9 +112,9 @@ def _prepare(folder: str) -> Ready:
 
 
 def _load_library(folder: str) -> None:
-    """Load what most kernels call: seconds the first time, then from the folder; less where that cannot be used.
+    """Load functions that most kernels call, from the folder after the first time; fewer if it cannot be used.
 
-    Without Landlock a candidate of the same user could write there.
+    Without Landlock the folder is not used, as a candidate of the same user could write there.
     """
     cache = None
     if landlock.abi():
@@ -125,26 +125,27 @@ def _load_library(folder: str) -> None:
 
 def _become_executor(small: bytes, request: ForkRequest, fds: list[int]) -> None:
     sock, memory, output, _, *links = fds
+    # Addresses are reserved here, before the jail limits them.
     arena, sparse = Arena(memory, request["memory_bytes"]), SparseMemory(memory, request["memory_bytes"])
     fork_loop.settle_descriptors(output, sock, *links, sparse.fd)
     limits = jail.Limits(request["scratch"], request["memory_mb"], IsolationProfile())
     landlock.settle(gpu_isolation.kept(os.environ), limits.scratch)
     judge, runner, codes = (Channel(socket.socket(fileno=fd)) for fd in (sock, *links))
     judge.send(Started(isolation=jail.enter(limits)))
-    run(small)
+    run(small)  # after the answer, so that the judge does not wait for it
     with suppress(ChannelClosed):
         _serve(judge, runner, SampledLaunches(arena, partial(_ask, codes), sparse))
 
 
 def _ask(codes: Channel, request: CodeRequest) -> tuple[Message, bytes]:
-    """Have the judge hand over a launch's code."""
+    """Request a launch's code from the judge."""
     codes.send(request)
     told = codes.recv()
     return told, codes.recv_bytes(told.get("code", 0))
 
 
 def _serve(judge: Channel, runner: Channel, launches: SampledLaunches) -> None:
-    """Answer both until the judge closes its end."""
+    """Answer judge and runner until the judge closes its end."""
     asked = [judge, runner]
     runner.sock.settimeout(_PATIENCE_S)
     while True:
@@ -162,9 +163,10 @@ def _serve(judge: Channel, runner: Channel, launches: SampledLaunches) -> None:
 
 
 def _launch(runner: Channel, launches: SampledLaunches) -> bool:
-    """Run what the runner asks for, once all of that has come; whether it is still there."""
+    """Run a requested launch once the request is complete; returns whether the runner is still there."""
     try:
-        request = runner.feed()  # and no more: whoever sends half a request must not keep the judge waiting
+        # Read what is there and no more: a runner that sends half a request must not make the judge wait.
+        request = runner.feed()
         if request is not None:
             runner.send(launches.run(request["launch"]))
     except ChannelClosed:

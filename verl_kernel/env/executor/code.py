@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel's native code as bytes, which one process makes and others load."""
+"""Compiles a kernel to native code as bytes, which other processes load."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from verl_kernel.env.executor.ptx.parser import parse
 from verl_kernel.env.executor.ptx.program import Program
 from verl_kernel.env.executor.work import steps
 
-# Native code kept in a folder, by what it was made of and for which processor.
+# Native code kept in a folder, under a hash of the module's text and of the processor.
 
 
 _DIGEST = 32
 
 
 class ObjectCache:
-    """Object files in a folder; whoever writes there is trusted, since what is read is executed.
+    """Keeps object files in a folder; all processes that may write there are trusted, as files read there are executed.
 
     Args:
-        folder: where they lie; it is made.
+        folder: the folder of the files; it is created if it does not exist.
 
     Raises:
-        OSError: it cannot be made, or others than this user may write there.
+        OSError: the folder cannot be created, or another user may write there.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -53,7 +53,7 @@ class ObjectCache:
             raise PermissionError(f"{folder} holds code that is executed: let its owner alone write there")
 
     def read(self, written: str) -> bytes | None:
-        """What `keep` kept for a module; None if there is nothing, or if the file is not whole."""
+        """Return the code that `keep` stored for a module; None if there is none or if the file is damaged."""
         try:
             data = self._path(written).read_bytes()
         except OSError:
@@ -62,11 +62,12 @@ class ObjectCache:
         return code if hashlib.sha256(code).digest() == digest else None
 
     def keep(self, written: str, code: bytes) -> None:
-        """Keep a module's code; a folder that is full or gone is no failure."""
+        """Store a module's code; a full or missing folder is ignored."""
         with suppress(OSError):
             handle, name = tempfile.mkstemp(dir=self._folder)
             with os.fdopen(handle, "wb") as file:
                 file.write(hashlib.sha256(code).digest() + code)
+            # Renamed when complete, so that no reader finds a part of it.
             Path(name).replace(self._path(written))
 
     def _path(self, written: str) -> Path:
@@ -74,9 +75,9 @@ class ObjectCache:
         return self._folder / hashlib.sha256("\n".join((written, *machine)).encode()).hexdigest()
 
 
-# LLVM IR to native code, by llvmlite.
+# Compiles LLVM IR to native code by llvmlite.
 #
-# Functions of the library are compiled once in a process, each by itself, and found by their names.
+# Each function of the library is compiled once per process, in a separate module; other modules find it by its name.
 
 
 BLOCK = ctypes.CFUNCTYPE(
@@ -89,11 +90,11 @@ GRID = ctypes.CFUNCTYPE(
 )  # fmt: skip
 _FEATURES = "-prefer-256-bit"
 _C = frozenset({"memset", "memcpy"})
-"""What generated code may call of the C library."""
+"""Functions of the C library that generated code may call."""
 
 
 class Library:
-    """Functions of the library that this process has compiled."""
+    """Holds the functions of the library that this process has compiled."""
 
     def __init__(self) -> None:
         llvm.initialize_native_target()
@@ -103,11 +104,11 @@ class Library:
         engine = compiled(grid_text())
         self._engines.append(engine)
         self.block, self.grid = (engine.get_function_address(name) for name in ("vk_block", "vk_grid"))
-        """Addresses of the functions of library/grid.py."""
+        """Addresses of the functions defined in library/grid.py."""
         llvm.add_symbol("vk_block", self.block)
 
     def need(self, keys: Iterable[Key], cache: ObjectCache | None = None) -> None:
-        """Compile functions, and those that they call first."""
+        """Compile functions of the library; the functions that they call are compiled first."""
         for key in keys:
             if key not in self._known:
                 written, calls = text(key)
@@ -119,17 +120,17 @@ class Library:
 
 
 def compiled(written: str, cache: ObjectCache | None = None) -> Any:
-    """The engine that holds a module's native code, which lives as long as the engine does.
+    """Return the engine that holds a module's native code; the code lives as long as the engine.
 
     Args:
-        written: the module.
-        cache: where its code is looked for, and kept.
+        written: the module's text.
+        cache: where object files are looked up and stored.
 
-    PTX is optimised already: only variables become values, and code is generated at level 1. Level 0 gives every value
-    a place in the stack, which is slower to run by far and overflows it.
+    Triton's compiler has optimised the PTX already, so only variables in memory are promoted to values, and code is
+    generated at level 1. Level 0 puts every value on the stack, which is far slower to run and overflows the stack.
 
     Raises:
-        NotKnown: it would call what is not there, or is no code.
+        NotKnown: the code calls a function that does not exist, or is not valid.
     """
     native = None if cache is None else cache.read(written)
     if native is None:
@@ -140,14 +141,14 @@ def compiled(written: str, cache: ObjectCache | None = None) -> Any:
 
 
 def emitted(written: str) -> bytes:
-    """A module's native code as an object file, for `loaded` of any process on this machine (raises NotKnown)."""
+    """Compile a module to an object file that `loaded` accepts in any process on this machine (raises NotKnown)."""
     module, machine = _parsed(written)
     _promote(module, machine)
     return bytes(machine.emit_object(module))
 
 
 def loaded(native: bytes) -> Any:
-    """The engine that holds code that was emitted; functions of the library that it calls must be there."""
+    """Load emitted code into an engine; the library functions that the code calls must be compiled already."""
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(native))
     engine.finalize_object()
@@ -155,7 +156,7 @@ def loaded(native: bytes) -> Any:
 
 
 def _parsed(written: str) -> tuple[Any, Any]:
-    """A module, and the target machine for it (raises NotKnown)."""
+    """Parse a module; return it and its target machine (raises NotKnown)."""
     machine = _machine()
     module = llvm.parse_assembly(written)
     module.triple = llvm.get_process_triple()
@@ -166,7 +167,7 @@ def _parsed(written: str) -> tuple[Any, Any]:
 
 
 def _promote(module: Any, machine: Any) -> None:
-    """Let variables in memory become values."""
+    """Promote variables in memory to values."""
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0))
     passes = llvm.create_new_function_pass_manager()
     passes.add_sroa_pass()
@@ -176,19 +177,20 @@ def _promote(module: Any, machine: Any) -> None:
 
 
 def _machine() -> Any:
-    """A target machine, which the engine that is made with it takes over."""
+    """Return a target machine; the engine that is made with it becomes its owner."""
     target, cpu, features = _host()
     return target.create_target_machine(cpu=cpu, features=features, opt=1, jit=True)
 
 
 @functools.cache
 def _host() -> tuple[Any, str, str]:
-    """LLVM's target, the processor and its features."""
+    """Return LLVM's target, the processor's name and its features."""
     features = llvm.get_host_cpu_features().flatten() + f",{_FEATURES}"
     return llvm.Target.from_default_triple(), llvm.get_host_cpu_name(), features
 
 
 def _check_symbols(module: Any) -> None:
+    # The engine would resolve any symbol of this process, so only known functions may be called.
     outside = {item.name for item in module.functions if item.is_declaration}
     missing = {name for name in outside - _C if not name.startswith(("llvm.", "vk_"))}
     if missing:
@@ -196,7 +198,7 @@ def _check_symbols(module: Any) -> None:
 
 
 def _check_order(module: Any) -> None:
-    """LLVM ends the process where a value is used that is not there; better an error that says so."""
+    """Check that every value is defined before its use: otherwise LLVM would end the process without an error."""
     try:
         module.verify()
     except RuntimeError as exc:
@@ -206,34 +208,34 @@ def _check_order(module: Any) -> None:
 
 @dataclass(frozen=True)
 class Code:
-    """What a launch needs, without the text that it was made of."""
+    """What a launch needs, without the text from which it was compiled."""
 
     program: Program
     module: Module
     native: bytes
     """An object file."""
     warps: int
-    """Of a block."""
+    """Warps of a block."""
     shared_bytes: int
-    """Of a block, as the compiler says."""
+    """Shared memory of a block, as the compiler reports it."""
     kinds: dict[int, origins.Kind]
-    """`origins.stores` of the program."""
+    """What `origins.stores` returns for the program."""
     known: steps.Known
-    """`steps.known_of` it."""
+    """What `steps.known_of` returns for the program."""
 
     def to_bytes(self) -> bytes:
-        """It, for `read`."""
+        """Return this object as bytes, which `read` accepts."""
         return pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
 
 
 def make(ptx: str, warps: int, shared_bytes: int, left_out: Collection[int] | None = None) -> Code:
-    """Compile a kernel (arguments as of `Kernel`; raises NotKnown), without some of its stores (`origins.without`)."""
+    """Compile a kernel (arguments as of `Kernel`) without its stores in `left_out` (raises NotKnown)."""
     program = parse(ptx)
     return of(origins.without(program, left_out) if left_out else program, warps, shared_bytes)
 
 
 def of(program: Program, warps: int, shared_bytes: int) -> Code:
-    """As `make`, of a program that is parsed (raises NotKnown)."""
+    """Compile a parsed program (raises NotKnown)."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     made = module(program, warps)
@@ -243,10 +245,10 @@ def of(program: Program, warps: int, shared_bytes: int) -> Code:
 
 
 def read(data: bytes) -> Code:
-    """What `to_bytes` wrote.
+    """Load what `to_bytes` returned.
 
-    Whoever wrote it decides what this process does, by the native code anyway: read nothing here whose code must not
-    run here.
+    The bytes decide what this process executes, as a pickle and as native code: read only bytes from a process that is
+    trusted to run code here.
     """
     code = pickle.loads(data)
     if not isinstance(code, Code):

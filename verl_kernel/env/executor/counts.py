@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a launch did, as native code counted it."""
+"""Counts what a launch did, from the words that native code wrote."""
 
 from __future__ import annotations
 
@@ -17,69 +17,69 @@ from verl_kernel.env.executor.ptx.program import Program
 from verl_kernel.env.executor.rereads import Rereads, Use
 
 _WARP_LINES = 32
-"""Lines of the first-level cache for each warp: a 64th of 256 kB, as where an H100's SM is full of warps."""
+"""Lines of the first-level cache for each warp: 1/64 of 256 kB, the share of a warp on an H100's SM full of warps."""
 _LEAST_LINES = 16
-"""Those that are left for each warp, however much of the 256 kB is shared memory: the fewer blocks fit, then."""
+"""The least number of lines for each warp, even if shared memory takes most of the 256 kB: fewer blocks fit then."""
 
 
 @dataclass(frozen=True)
 class SiteCount:
-    """What an instruction that accesses memory did."""
+    """What one instruction that accesses memory did."""
 
     site: sites.Site
     accesses: int
-    """By lanes."""
+    """Accesses by single lanes."""
     sectors: int
-    """Of 32 bytes, by warps; of shared memory, passes over its banks, from a sample."""
+    """Sectors of 32 bytes, counted by warp; for shared memory, passes over its banks, extrapolated from a sample."""
     unwritten: int
-    """Lanes that read bytes nobody had written."""
+    """Lanes that read bytes that were never written."""
     missed: int = 0
-    """Those of the sectors that were asked of the second level."""
+    """How many of these sectors were requested from the second-level cache."""
 
 
 @dataclass(frozen=True)
 class LaunchCount:
-    """What a launch did."""
+    """Counts of what a launch did."""
 
     program: Program
     module: Module
     shape: tuple[int, int, int]
-    """Of the grid."""
+    """Shape of the grid."""
     warps: int
-    """Of a block."""
+    """Warps of a block."""
     shared_bytes: int
-    """Of a block."""
+    """Shared memory of a block."""
     lanes: np.ndarray
-    """That entered each block of instructions."""
+    """How many lanes entered each block of instructions."""
     warps_entered: np.ndarray
-    """The same by warps."""
+    """How many warps entered each block of instructions."""
     sites: list[SiteCount]
     reads: list[Use]
-    """By buffer, in the order of the launch's, then by constant table; the last one is of accesses whose lanes lie in
-    several of them."""
+    """One for each buffer, in the order of the launch's buffers, then one for each constant table; the last one is for
+    accesses whose lanes lie in several of them."""
     writes: list[Use]
     rereads: tuple[tuple[int, int], ...]
-    """How far apart blocks read the same bytes again, by the grid's order (`Rereads.distances`)."""
+    """How far apart, in the grid's order, blocks read the same bytes again, and how many (`Rereads.distances`)."""
     heaviest_bytes: int
-    """What the block that moves most moves, as `Use` counts."""
+    """Bytes moved by the block that moves most, counted as `Use` counts them."""
     heaviest_work: int
-    """Instructions of single threads of the block that executes most."""
+    """Instructions of single threads, executed by the block that executes most."""
     voids: tuple[int, ...]
-    """Operations of products on nothing, by `library.traffic.VOID_UNITS`."""
+    """Operations of matrix products on zeros only, by `library.traffic.VOID_UNITS`."""
     log: Rereads | None = None
-    """What `rereads` comes from; None of a launch of which parts ran."""
+    """The log from which `rereads` was computed; None if only parts of the launch ran."""
 
     def instructions(self) -> Counter[str]:
-        """How many lanes executed each opcode; those that a guard held back count too."""
+        """Count how many lanes executed each opcode; lanes that a guard held back are included."""
         return _by_opcode(self.program, self.module, self.lanes)
 
     def warp_instructions(self) -> Counter[str]:
-        """How many warps executed each opcode."""
+        """Count how many warps executed each opcode."""
         return _by_opcode(self.program, self.module, self.warps_entered)
 
 
 class Counters:
-    """A kernel's counters, over all launches: how many lanes and warps entered each block, and its sites' words."""
+    """A kernel's counters over all launches: lanes and warps that entered each block, and its sites' words."""
 
     def __init__(self, program: Program, module: Module) -> None:
         self.program, self.module = program, module
@@ -91,29 +91,29 @@ class Counters:
             for item in program.instructions[start:end]
         }
         self._places = np.array([blocks[id(site.item)] for site in module.sites], np.int64)
-        """Block of each site."""
+        """The block of instructions that each site belongs to."""
 
     @property
     def arrays(self) -> list[np.ndarray]:
-        """All that native code counts in."""
+        """All arrays in which native code counts."""
         return [self.blocks, self.words]
 
     def lanes(self) -> np.ndarray:
-        """That entered each block."""
+        """Return how many lanes entered each block."""
         return np.array(self.blocks[: len(self.module.blocks)])
 
     def warps(self) -> np.ndarray:
-        """That entered each block; lanes that never part are not counted by warps, as they are all of one."""
+        """Return how many warps entered each block; where lanes never part, it follows from the count of lanes."""
         if not self.module.may_part:
             return np.array(self.lanes() // LANES)
         return np.array(self.blocks[len(self.module.blocks) + 1 : -1])
 
     def instructions(self) -> Counter[str]:
-        """How many lanes executed each opcode."""
+        """Count how many lanes executed each opcode."""
         return _by_opcode(self.program, self.module, self.lanes())
 
     def sites(self, before: np.ndarray | int = 0, entered: np.ndarray | int = 0) -> list[SiteCount]:
-        """What each site did since its words were `before`, and warps that entered each block `entered`."""
+        """Return what each site did since its words were `before` and warps entered blocks `entered` times."""
         rows, executed = self.words - before, (self.warps() - entered)[self._places].tolist()
         return [
             _site_count(site, row, times)
@@ -131,14 +131,14 @@ def _site_count(site: sites.Site, row: Sequence[int], executed: int) -> SiteCoun
 
 
 class Traffic:
-    """What native code counts of one launch beside the kernel's counters (library/traffic.py).
+    """Counts of native code for one launch, in addition to the kernel's counters (library/traffic.py).
 
     Args:
-        counters: the kernel's.
-        buffers: how many the launch has, constant tables included.
-        warps: of a block.
-        shared_bytes: of a block.
-        numbers: of the blocks, in the order in which they run.
+        counters: the kernel's counters.
+        buffers: how many buffers the launch has, constant tables included.
+        warps: warps of a block.
+        shared_bytes: shared memory of a block.
+        numbers: the blocks' numbers, in the order in which they run.
     """
 
     def __init__(
@@ -157,17 +157,17 @@ class Traffic:
         self.cache = np.zeros(traffic.CACHE_HEAD + 2 * traffic.ENTRIES, np.int64)
         room = max(_LEAST_LINES * warps, _WARP_LINES * warps - shared_bytes // traffic.LINE)
         self.cache[traffic.CACHE_ROOM] = min(traffic.MOST_LINES, room)
-        self.cache[traffic.CACHE_NOW] = traffic.MOST_LINES + 1  # what no place has yet is older than all that fits
+        self.cache[traffic.CACHE_NOW] = traffic.MOST_LINES + 1  # an unused entry is older than all that fit
         self.rereads = Rereads(numbers)
 
     def uses(self) -> np.ndarray:
-        """New words for the block that runs."""
+        """Return new words for the block that runs next."""
         words = np.zeros(traffic.USES_HEAD + self._halves * traffic.USE_WORDS, np.int64)
         words[traffic.USES_HEAD :].reshape(self._halves, traffic.USE_WORDS)[:, 1] = -1
         return words
 
     def count(self, shape: tuple[int, int, int]) -> LaunchCount:
-        """All of it, when the launch has ended."""
+        """Return all counts when the launch has ended."""
         counters, (lanes, entered, words) = self._counters, self._before
         uses = [_use(row) for row in self.totals.tolist()]
         return LaunchCount(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets Triton launch kernels on tensors in the host's memory: it compiles for a GPU, and the executor runs the PTX."""
+"""Lets Triton launch kernels on tensors in host memory: Triton compiles for a GPU, and the executor runs the PTX."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from triton.runtime.jit import TensorWrapper
 from verl_kernel.env.executor.code import ObjectCache
 from verl_kernel.env.executor.kernel import Buffer, Kernel
 
-# A launch's arguments as values of the PTX's parameters.
+# Converts a launch's arguments to values of the PTX's parameters.
 
 
 def flattened(kind: Any, value: Any) -> Iterator[tuple[str, Any]]:
-    """The parameters that an argument becomes, with their types: none of a constant, several of a tuple."""
+    """Yield the parameters that an argument becomes, with their types: none for a constant, several for a tuple."""
     if isinstance(kind, tuple):
         for one, item in zip(kind, value, strict=True):
             yield from flattened(one, item)
@@ -40,8 +40,8 @@ _FLOATS = {"fp16": "e", "fp32": "f", "f32": "f", "fp64": "d", "f64": "d"}
 
 
 def encoded(kind: str, value: Any) -> Any:
-    """A float as the bits of its type, as Triton's launchers hand it over; anything else as it is."""
-    if kind == "bf16":  # they cut it
+    """Return a float as the bits of its type, as Triton's launchers pass it; other values are returned unchanged."""
+    if kind == "bf16":  # Triton's launchers truncate the float32
         return int.from_bytes(struct.pack("<f", value), "little") >> 16
     if kind in _FLOATS:
         return int.from_bytes(struct.pack(f"<{_FLOATS[kind]}", value), "little")
@@ -49,9 +49,9 @@ def encoded(kind: str, value: Any) -> Any:
 
 
 CAPABILITY = 89
-"""Compute capability that is compiled for: the lowest one with 8-bit floats, which takes no instruction of Hopper's."""
+"""Compute capability to compile for: the lowest one with 8-bit floats, so that no instruction is specific to Hopper."""
 _ROUNDING_CAPABILITY = 90
-"""Of the oldest GPUs for which Triton rounds to 8-bit floats in one step."""
+"""Compute capability of the oldest GPUs for which Triton rounds to 8-bit floats in one step."""
 _ROUNDS_TO_EIGHT = re.compile(r"tt\.fp_to_fp .*f32.* -> .*f8E")
 _WARP = 32
 _PROPERTIES = {
@@ -61,11 +61,11 @@ _PROPERTIES = {
 
 
 _REGISTERS = 32
-"""Of a thread, as a kernel is said to need: the assembler, which would know, does not run."""
+"""Registers that a thread is said to need; only the assembler would know the number, and it does not run."""
 
 
 class Launcher:
-    """What Triton calls to launch one compiled kernel."""
+    """The callable with which Triton launches one compiled kernel."""
 
     def __init__(self, source: Any, metadata: Any) -> None:
         self._signature, self._metadata = list(source.signature.values()), metadata
@@ -74,7 +74,7 @@ class Launcher:
         self, x: int, y: int, z: int, stream: int, function: bytes, packed: Any, launch_metadata: Any,
         enter: Callable[..., None] | None, leave: Callable[..., None] | None, *arguments: Any,
     ) -> None:  # fmt: skip
-        """Run the whole grid, now."""
+        """Run the whole grid and return when it has ended."""
         metadata = self._metadata
         if metadata.num_ctas != 1:
             raise NotImplementedError("the executor runs no clusters of blocks")
@@ -95,24 +95,24 @@ class Launcher:
 
 
 def _scratch(size: int, align: int, blocks: int) -> Any:
-    """Memory that a kernel asks for beside its arguments, from the allocator that the program set."""
+    """Allocate memory that a kernel requests beyond its arguments, from the allocator that the program set."""
     return _allocation._allocator.get()(size * blocks, align, 0) if size else None
 
 
 @functools.lru_cache(maxsize=512)
 def ready(ptx: bytes, warps: int, shared: int) -> Kernel:
-    """A kernel's native code."""
+    """Compile a kernel to native code."""
     return Kernel(ptx.decode(), warps, shared, _cache())
 
 
 @functools.cache
 def _cache() -> ObjectCache:
-    """Beside what Triton keeps."""
+    """Return the cache of object files, in a folder next to the files that Triton caches."""
     return ObjectCache(Path(triton.knobs.cache.dir) / "executor")
 
 
 class ExecutorDriver:
-    """A driver of Triton's for the executor."""
+    """The driver through which Triton uses the executor."""
 
     launcher_cls = Launcher
 
@@ -125,41 +125,41 @@ class ExecutorDriver:
 
     @staticmethod
     def is_active() -> bool:
-        """Only where it is made active by hand."""
+        """Return False, so that Triton selects this driver only after `activate`."""
         return False
 
     def get_current_target(self) -> GPUTarget:
-        """The GPU that is compiled for."""
+        """Return the GPU to compile for."""
         return GPUTarget("cuda", CAPABILITY, _WARP)
 
     def get_current_device(self) -> int:
-        """The only one."""
+        """Return 0, the only device."""
         return 0
 
     def set_current_device(self, device: int) -> None:
-        """There is no other."""
+        """Do nothing, as there is one device only."""
 
     def get_device_capability(self, device: int = 0) -> tuple[int, int]:
-        """As the target's."""
+        """Return the compute capability of the target."""
         return divmod(CAPABILITY, 10)
 
     def get_current_stream(self, device: int = 0) -> int:
-        """There is none."""
+        """Return 0, as there are no streams."""
         return 0
 
     def get_active_torch_device(self) -> Any:
-        """Where tensors are."""
+        """Return the device of the tensors."""
         import torch
 
         return torch.device("cpu")
 
     def get_benchmarker(self) -> Callable[..., Sequence[float]]:
-        """Run once; all take the same time, so an autotuner keeps its first configuration."""
+        """Return a benchmarker that always reports the same time: an autotuner keeps its first choice."""
         return lambda call, *args, **kwargs: (call(), [1.0, 1.0, 1.0])[1]
 
 
 def activate() -> None:
-    """Let this process's Triton compile to PTX only, and launch through the executor."""
+    """Make Triton in this process compile to PTX only, and launch through the executor."""
     triton.knobs.runtime.add_stages_inspection_hook = _own_stages
     driver.set_active(ExecutorDriver())
 
@@ -167,11 +167,11 @@ def activate() -> None:
 def _own_stages(
     backend: Any = None, stages: Any = None, options: Any = None, language: Any = None, capability: int = 0
 ) -> Any:
-    """Take PTX for machine code, and round to 8-bit floats as Hopper does, in one step.
+    """Replace two stages: PTX is taken as machine code, and rounding to 8-bit floats takes one step, as on Hopper.
 
-    For older GPUs Triton rounds by way of a half that it cuts, which is a step off for one number in 250.
+    For older GPUs Triton rounds through a truncated half, which differs by one step for one number in 250.
     """
-    if stages is None:  # asked for what distinguishes the cache
+    if stages is None:  # Triton asks for the key of its cache
         return "executor", "executor: rounds in one step"
 
     def lowered(module: Any, metadata: Any) -> Any:

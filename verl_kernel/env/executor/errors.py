@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the executor fails."""
+"""Exceptions that the executor raises."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ class NotKnown(Exception):
 
 
 class Fault(Exception):
-    """A launch did what no GPU defines, or did not end; the message says what, where, by which lane."""
+    """A launch did what no GPU defines, or did not end; the message names what happened, the line and the lane."""
 
     def __init__(self, kind: str, message: str, line: tuple[str, int] | None = None, address: int = 0) -> None:
         super().__init__(message)
         self.kind = kind
         """One of the values of `kernel.FAULTS`."""
         self.line = line
-        """File and line of the source, where the PTX names one."""
+        """File and line of the source, or None if the PTX names none."""
         self.address = address
-        """That was accessed."""
+        """The address that was accessed."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel made ready to be launched."""
+"""Loads a kernel's native code and launches it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from verl_kernel.env.executor.races.memory import Ranges
 from verl_kernel.env.executor.races.watch import Watch, Watcher
 from verl_kernel.env.executor.rereads import base
 
-# Memory of a launch beside its tensors.
+# Memory of a launch in addition to its tensors.
 
 
 def parameter_block(program: Program, arguments: Sequence[int | float]) -> np.ndarray:
-    """The block of parameter_block that a kernel reads: values in order, zeros for those that it has beyond them."""
+    """Build the block of parameters that a kernel reads: values in order, and zeros for parameters without a value."""
     data = bytearray(program.parameter_bytes + 64)
     for item, value in zip(program.parameters, arguments, strict=False):
         data[item.offset : item.offset + item.bytes] = _bytes(value, item.type, item.bytes)
@@ -40,7 +40,7 @@ def parameter_block(program: Program, arguments: Sequence[int | float]) -> np.nd
 
 
 def _bytes(value: int | float, kind: str, size: int) -> bytes:
-    """A value as a parameter holds it."""
+    """Return a value as the bytes of a parameter."""
     if isinstance(value, float):
         dtype = {16: np.float16, 32: np.float32, 64: np.float64}[BITS[kind]]
         return np.array(value, dtype).tobytes()
@@ -48,32 +48,32 @@ def _bytes(value: int | float, kind: str, size: int) -> bytes:
 
 
 def local_memory(size: int, warps: int) -> np.ndarray:
-    """Length of a lane's local memory in front, then that of all lanes."""
+    """Allocate local memory: the first word holds the bytes for one lane, and the memory of all lanes follows."""
     words = np.zeros((64 + size * warps * LANES + 64) // 8 + 1, np.int64)
     words[0] = size
     return words
 
 
 def warp_frames(size: int, warps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Frames of so many bytes for the warps of a block, and where each of them is."""
+    """Allocate frames of `size` bytes for the warps of a block, and words for the place at which each warp resumes."""
     return _aligned(size * warps), np.zeros(warps, np.int32)
 
 
 def _aligned(size: int) -> np.ndarray:
-    """Zeroed memory that begins at a multiple of 64."""
+    """Allocate zeroed memory that begins at a multiple of 64 bytes."""
     raw = np.zeros(size + 64, np.uint8)
     start = -int(raw.ctypes.data) % 64
     return raw[start : start + size]
 
 
 def written_ranges(buffers: Sequence[Buffer]) -> list[tuple[int, int]]:
-    """Address and length of all that a launch may write."""
+    """Return address and length of all memory that a launch may write."""
     written = [(item.written, item.bytes) for item in buffers if item.written]
     return [(item.address, item.bytes) for item in buffers] + written
 
 
 def shares_words(program: Program) -> bool:
-    """Whether a kernel changes halves or bytes by exchanging the words that hold them, as LLVM's atomics on them do."""
+    """Whether a kernel changes halves or bytes by compare-and-swap on whole words, as LLVM lowers such atomics."""
     begins = {
         item.operands[0] for item in program.instructions
         if item.opcode == "and.b64" and getattr(item.operands[2], "text", None) == "-4"
@@ -83,7 +83,7 @@ def shares_words(program: Program) -> bool:
 
 
 def whole_words(buffers: Sequence[Buffer]) -> list[Buffer]:
-    """Buffers with all of the words that they begin and end in; those whose written bytes are known as they are."""
+    """Extend buffers to whole words of 4 bytes; buffers whose written bytes are tracked are returned unchanged."""
     return [item if item.written else _whole(item) for item in buffers]
 
 
@@ -92,7 +92,7 @@ def _whole(item: Buffer) -> Buffer:
     return replace(item, address=start, bytes=end - start)
 
 
-# Faults of native code, in sentences.
+# Describes faults of native code in sentences.
 
 
 FAULTS = {
@@ -114,19 +114,19 @@ _ACCESSES = {"ld": "a load", "st": "a store", "cp": "a copy", "red": "an atomic"
 
 
 def line_of(program: Program, site: Site) -> tuple[str, int] | None:
-    """File and line of the source, where the PTX names one."""
+    """Return file and line of the source, or None if the PTX names none."""
     place = site.item.place
     return (program.files.get(place.file, "?"), place.line) if place else None
 
 
 def fault_of(words: np.ndarray, program: Program, site: Site, met: str) -> Fault:
-    """The fault that native code has noted.
+    """Make an exception of the fault that native code noted.
 
     Args:
-        words: that it was noted in.
+        words: the words in which the fault was noted.
         program: the kernel.
         site: where it happened.
-        met: what a race was with.
+        met: a description of the access with which it raced, if it is a race.
     """
     kind = FAULTS[int(words[context.KIND])]
     address = int(words[context.PLACE]) & (1 << 64) - 1
@@ -140,7 +140,7 @@ def fault_of(words: np.ndarray, program: Program, site: Site, met: str) -> Fault
 
 
 def unwritten(program: Program, counts: Iterable[SiteCount]) -> list[str]:
-    """A sentence for each instruction that read bytes nobody had written."""
+    """Return a sentence for each instruction that read bytes that were never written."""
     return [_unwritten(program, count) for count in counts if count.unwritten]
 
 
@@ -151,7 +151,7 @@ def _unwritten(program: Program, count: SiteCount) -> str:
 
 
 _ROUNDS = 64
-"""How many barriers a block passes before others have their turn, where blocks may wait for each other."""
+"""How many barriers a block passes before other blocks run, in kernels whose blocks may wait for each other."""
 
 
 @dataclass(frozen=True)
@@ -161,18 +161,19 @@ class Buffer:
     address: int
     bytes: int
     written: int = 0
-    """Address of a byte for each of its bytes, 1 where it was written; 0 if all was."""
+    """Address of an array with one byte for each byte of the buffer, 1 where it was written; 0 if all bytes were
+    written."""
 
 
 class Kernel:
     """A kernel's native code.
 
     Args:
-        ptx: as Triton's compiler writes it.
-        warps: of a block.
-        shared_bytes: of a block, as the compiler says.
+        ptx: the text that Triton's compiler writes.
+        warps: warps of a block.
+        shared_bytes: shared memory of a block, as the compiler reports it.
         cache: where native code is kept.
-        kept: kinds of stores to global memory that happen; all if None.
+        kept: kinds of stores to global memory that are executed; all if None.
 
     Raises:
         NotKnown: the PTX has something that the executor has no definition for.
@@ -189,7 +190,7 @@ class Kernel:
 
     @classmethod
     def loaded(cls, code: Code) -> Kernel:
-        """One whose native code another process has made (`code.make`)."""
+        """Make a kernel from native code that another process has compiled (`code.make`)."""
         made = cls.__new__(cls)
         library().need(code.module.library)
         made._settle(code.program, code.module, loaded(code.native), code.warps, code.shared_bytes)
@@ -215,13 +216,13 @@ class Kernel:
         """Run blocks of a grid; returns what they did.
 
         Args:
-            shape: of the grid, one to three numbers.
-            arguments: values of the PTX's parameters, in order; those that it has beyond them are 0.
-            buffers: all that it may access.
-            order: numbers of the blocks to run, in order; all of them, by their numbers, if None.
-            fuel: how many jumps back may be taken, over all warps.
-            watch: races are looked for, if there is one; what was left out is added to it.
-            follow: the first blocks are followed, if there is one: beforehand, where races are looked for.
+            shape: shape of the grid, one to three numbers.
+            arguments: values of the PTX's parameters, in order; parameters without a value are 0.
+            buffers: all memory that the launch may access.
+            order: numbers of the blocks to run, in this order; all blocks in ascending order if None.
+            fuel: how many backward jumps may be taken, over all warps.
+            watch: if given, races are looked for, and what could not be checked is added to it.
+            follow: if given, the first blocks are followed; if races are looked for too, this happens in a run before.
 
         Raises:
             Fault: the first thing that no GPU defines; the launch stopped there.
@@ -247,7 +248,7 @@ class Kernel:
         self, shape: tuple[int, int, int], arguments: Sequence[int | float], buffers: Sequence[Buffer], fuel: int,
         numbers: np.ndarray, part: Ranges = (), *, watch: Watch | None = None, follow: Follow | None = None,
     ) -> LaunchCount:  # fmt: skip
-        """Run blocks; a part of memory is watched, or the first blocks are followed."""
+        """Run blocks; if asked, look for races in a part of memory, or follow the first blocks."""
         run = _Run(self, shape, arguments, buffers, numbers, fuel)
         if watch is not None:
             run.watch_races(watch, part, numbers)
@@ -260,26 +261,26 @@ class Kernel:
         return run.traffic.count(shape)
 
     def instruction_counts(self) -> Counter[str]:
-        """How many lanes executed each opcode, over all launches; those that a guard held back count too."""
+        """Count how many lanes executed each opcode, over all launches; lanes that a guard held back are included."""
         return self._counters.instructions()
 
     def site_counts(self) -> list[SiteCount]:
-        """What each access to memory did, over all launches."""
+        """Return what each access to memory did, over all launches."""
         return self._counters.sites()
 
     def unwritten(self) -> list[str]:
-        """A sentence for each instruction that read bytes nobody had written, over all launches."""
+        """Return a sentence for each instruction that read bytes that were never written, over all launches."""
         return unwritten(self.program, self.site_counts())
 
 
 @functools.cache
 def library() -> Library:
-    """The process's."""
+    """Return the library of this process."""
     return Library()
 
 
 class _Run:
-    """Memory of one launch."""
+    """One launch and its memory."""
 
     def __init__(
         self,
@@ -298,12 +299,12 @@ class _Run:
         ] or [(0, 0, 0, 0)]
         self._buffer_count = len(rows)
         self._table = np.array([*rows, (0, 0, 0, base(len(rows), rows[0][0]))], np.int64)
-        """The last row names samples of accesses to several buffers."""
+        """The last row is for samples of accesses to several buffers."""
         self._fault, self._fuel = np.zeros(context.FAULT_WORDS, np.int64), np.array([fuel], np.int64)
         self._local = local_memory(kernel.program.local_bytes, kernel._warps)
         counters = kernel._counters
         self.traffic = Traffic(counters, len(rows), kernel._warps, kernel._shared_bytes, numbers)
-        counters.words[:, [sites.BUFFER, sites.ROOM, sites.SHADOW]] = 0  # the buffers are others than last time
+        counters.words[:, [sites.BUFFER, sites.ROOM, sites.SHADOW]] = 0  # buffers may differ from the last launch's
         self._buffers = buffers
         self._watcher: Watcher | None = None
         self._follower: Follower | None = None
@@ -334,6 +335,7 @@ class _Run:
         return numbers[done:]
 
     def _new_shared(self) -> np.ndarray:
+        # All bits set are NaN in every float type, so that a read of unwritten shared memory shows.
         return np.full(self._kernel._shared_bytes + 64, 0xFF, np.uint8)
 
     def _new_context(self, shared: np.ndarray, uses: np.ndarray) -> np.ndarray:
@@ -353,7 +355,7 @@ class _Run:
         return words
 
     def in_order(self, numbers: np.ndarray) -> None:
-        """One block after the other."""
+        """Run one block after the other."""
         kernel = self._kernel
         frames, states = warp_frames(kernel.module.frame_bytes, kernel._warps)
         if self._watcher is not None:
@@ -372,7 +374,7 @@ class _Run:
         self._check()
 
     def by_turns(self, numbers: np.ndarray) -> None:
-        """As many blocks as a GPU might hold, by turns."""
+        """Run as many blocks at once as a GPU might hold, each for some barriers at a time."""
         waiting = [*enumerate(map(int, numbers))]
         running: list[Callable[[], int]] = []
         while waiting or running:
@@ -382,13 +384,13 @@ class _Run:
             self._fuel -= _ROUNDS
 
     def _turn(self, block: Callable[[], int]) -> int:
-        """Give a block its turn; others have none after a fault, which names the block that it was met in."""
+        """Run a block up to some barriers; a fault is raised at once, as it names the block that ran."""
         state = block()
         self._check()
         return state
 
     def _start(self, order: int, number: int) -> Callable[[], int]:
-        """Memory for a block; returns what gives it its turn."""
+        """Allocate memory for a block; returns a function that runs it up to some barriers."""
         kernel, (x, y, _) = self._kernel, self._shape
         shared, uses = self._new_shared(), self.traffic.uses()
         frames, states = warp_frames(kernel.module.frame_bytes, kernel._warps)
@@ -410,7 +412,7 @@ class _Run:
         return turn
 
     def _check(self) -> None:
-        """Raise what went wrong."""
+        """Raise the fault that native code noted, if there is one."""
         if not self._fault[context.KIND]:
             return
         kernel = self._kernel

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which stores of a kernel only move what it loaded: logs of loads and stores, and what follows from them."""
+"""Finds the stores of a kernel that only move loaded values, from logs of the loads and stores of some blocks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.lowering.sites import WORDS, Site
 from verl_kernel.env.executor.ptx.program import Instruction
 
-# What some blocks of a launch load and store, written down while they run.
+# A log of what some blocks of a launch load and store, written while they run.
 
 
 _RECORDS = 1 << 14
-"""Accesses by a warp that are written down of a block; of what comes later nothing is known."""
+"""Accesses by a warp that the log of a block holds; later accesses are not logged."""
 _TURNS, _LOADS = 4, 16
-"""Stores of a place that are looked at, and loads that a block is taken to have at hand; older ones are forgotten."""
+"""Stores of a place that are compared, and loads before a store that it is compared with; older loads are ignored."""
 _NOTHING = ctypes.CFUNCTYPE(
     None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p,
     ctypes.c_void_p,
@@ -35,23 +35,23 @@ Widths: TypeAlias = "Sequence[tuple[int, int, int]]"
 
 @dataclass(frozen=True)
 class Access:
-    """What a place in the source did at a time, over all warps: each address once, in order."""
+    """What a place in the source did in one execution, over all warps: each address once, in order."""
 
     place: object
-    """As `place_of` an instruction."""
+    """The place, as `place_of` returns it for an instruction."""
     addresses: Array
-    """Of its elements."""
+    """Addresses of its elements."""
     values: Array
-    """That were loaded, or lay there before a store: bytes of each element."""
+    """Bytes of each element: those loaded, or those in memory before a store."""
 
 
 def place_of(item: Instruction) -> object:
-    """What all instructions share that one access of the source has become."""
+    """Return a key that all instructions compiled from one access of the source share."""
     return item.place.text if item.place else id(item)
 
 
 class BlockLog:
-    """Of one block."""
+    """The log of one block."""
 
     def __init__(self, sites: Sequence[Site], warps: int) -> None:
         self._sites = sites
@@ -60,22 +60,22 @@ class BlockLog:
         self._ids = np.zeros(warps, np.uint32)
         self._words = np.zeros(context.WATCH_WORDS, np.int64)
         self._words[context.LOG] = self._log.ctypes.data
-        self._words[context.IS_ORDERED] = 1  # barriers are told to the function that does nothing
+        self._words[context.IS_ORDERED] = 1  # calls at barriers go to the function that does nothing
         self._words[context.CALL] = ctypes.cast(_NOTHING, ctypes.c_void_p).value or 0
 
     def begin(self, launch: Array) -> None:
-        """Write down from now on what a block does whose context is `launch`."""
+        """Log from now on what the block with the context `launch` does."""
         launch[context.WATCH] = self._words.ctypes.data
 
     def stores(
         self, first_site: int, widths: Widths, draw: np.random.Generator
     ) -> Iterator[tuple[Access, list[Access]]]:
-        """Stores, some turns of each place, with the loads that came last before them.
+        """Yield stores, some executions of each place, with the loads that came last before each.
 
         Args:
             first_site: address of the words of the first site.
-            widths: of buffers, the address, the length and bytes of an element; 0 if these are not known.
-            draw: chooses the turns.
+            widths: for each buffer, the address, the length and the bytes of an element (0 if not known).
+            draw: chooses the executions.
         """
         records = self._records()
         groups = self._grouped(records, first_site)
@@ -95,7 +95,7 @@ class BlockLog:
         return self._log[context.LOG_HEAD :].reshape(_RECORDS, context.RECORD_WORDS)[:used]
 
     def _grouped(self, records: Array, first_site: int) -> list[Array]:
-        """Numbers of the records of each place and turn, by the first of them."""
+        """Group the numbers of the records by place and execution; groups are ordered by their first record."""
         sites = (records[:, context.RECORD_SITE] - first_site) // 8 // WORDS
         places: dict[object, int] = {}
         keys = [(place_of(site.item), site.kind) for site in self._sites]
@@ -129,7 +129,7 @@ class BlockLog:
 
 
 def _counted(keys: Array) -> Array:
-    """How often each key has come before."""
+    """Return for each key how often it occurs before its position."""
     order = np.argsort(keys, kind="stable")
     is_first = np.diff(keys[order], prepend=-1) != 0
     numbers = np.arange(len(keys))
@@ -139,7 +139,7 @@ def _counted(keys: Array) -> Array:
 
 
 def _elements(records: Array, widths: Widths) -> tuple[int, Array, Array]:
-    """Bytes of an element, and addresses and bytes of all lanes of records of one kind."""
+    """Return bytes of an element, and addresses and bytes of all lanes of records of one kind."""
     kind, count_of = int(records[0, context.RECORD_KIND]), len(records)
     own, count = (kind >> 8 & 255) // 8, kind >> 16
     chosen = (records[:, [context.RECORD_LANES]] >> np.arange(32) & 1).astype(bool)
@@ -151,19 +151,19 @@ def _elements(records: Array, widths: Widths) -> tuple[int, Array, Array]:
 
 
 def _width(place: int, own: int, count: int, widths: Widths) -> int:
-    """Bytes of an element of what lies at a place, no more than an access of `count` times `own` bytes."""
+    """Return bytes of an element at an address, at most those of an access to `count` times `own` bytes."""
     size = next((width for start, length, width in widths if 0 <= place - start < length), own)
     return min(size or own, own * count)
 
 
 def _split(addresses: Array, length: int, size: int) -> Array:
-    """Addresses of the pieces of so many bytes in what is longer."""
+    """Split accesses of `length` bytes into pieces of `size` bytes; returns the addresses of the pieces."""
     steps = np.arange(0, length, size)
     return np.asarray((addresses[:, None] + steps[None, :]).reshape(-1))
 
 
 def memory_at(addresses: Array, width: int, buffers: Widths) -> Array:
-    """What lies at addresses now, so many bytes each; zeros where no buffer is."""
+    """Read `width` bytes at each address; zeros where no buffer is."""
     found = np.zeros((len(addresses), width), np.uint8)
     for start, length, _ in buffers:
         inside = np.flatnonzero((addresses >= start) & (addresses + width <= start + length))
@@ -173,24 +173,24 @@ def memory_at(addresses: Array, width: int, buffers: Widths) -> Array:
     return found
 
 
-# Whether stored values are loaded ones, within what a comparison of outputs lets pass.
+# Whether stored values are loaded ones, up to the tolerance of a comparison of outputs.
 
 
 _MANY = 16
-"""Elements from which on an agreement in another order is no coincidence."""
+"""From this number of elements on, equal values in another order are taken as no coincidence."""
 _FLOATS = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64}
 _CLOSE = {"fp16": 2.0**-7, "bf16": 2.0**-7, "fp32": 2.0**-12, "fp64": 2.0**-16}
-"""How far apart values may be, relative to them and to the mean size of what is stored: a comparison of float32 lets
-pass up to 2e-4, and as much of the others' size on small numbers."""
+"""How far values may differ, relative to them and to the mean size of the stored values: a comparison of float32
+accepts up to 2e-4, and as much of the other values' size for small numbers."""
 WIDTHS = {
     "fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "i1": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4, "u32": 4,
     "i64": 8, "u64": 8,
 }  # fmt: skip
-"""Bytes of elements by type, as Triton names it; types that are not named are compared as bytes."""
+"""Bytes of an element by type, as Triton names it; elements of other types are compared as bytes."""
 
 
 def numbers(raw: Array, kind: str) -> Array:
-    """Values of elements that are given as bytes."""
+    """Interpret bytes of elements as values."""
     flat = np.ascontiguousarray(raw)
     if kind == "bf16" and flat.shape[1] == 2:
         return np.asarray((flat.view(np.uint16).reshape(-1).astype(np.uint32) << 16).view(np.float32))
@@ -201,15 +201,15 @@ def numbers(raw: Array, kind: str) -> Array:
 
 
 def moved_from(stored: Array, kind: str, loaded: Sequence[Array]) -> int | None:
-    """Which of several loads the stored values are, in any order that is not theirs by size.
+    """Find which of several loads the stored values are, in any order except a sorted order that the load has not.
 
     Args:
         stored: values in the order of their addresses.
         kind: their type.
-        loaded: values of each load, likewise.
+        loaded: values of each load, in the order of their addresses.
 
     Returns:
-        Its number, `len(loaded)` for all of them together, None for none.
+        The number of the load, `len(loaded)` for all loads together, None for none.
     """
     is_float = stored.dtype.kind == "f"
     alike = [number for number, values in enumerate(loaded) if (values.dtype.kind == "f") == is_float]
@@ -252,7 +252,7 @@ def _is_reordered(stored: Array, loaded: Array, close: float) -> bool:
 
 
 def _may_agree(left: Array, right: Array) -> bool:
-    """Whether sums, which cost less than an order, are alike."""
+    """Whether the sums of two arrays are close; sums cost less than sorting."""
     with np.errstate(all="ignore"):
         one, other = (float(np.abs(values.astype(np.float64)).sum()) for values in (left, right))
     return not abs(one - other) > 0.02 * max(one, other)
@@ -269,24 +269,24 @@ def _is_repeated(stored: Array, loaded: Array, close: float) -> bool:
 
 
 def _is_part(stored: Array, loaded: Array, close: float) -> bool:
-    """Whether they are a run of the loaded ones, or every n-th of them."""
+    """Whether the stored values are a contiguous run of the loaded ones, or every n-th of them."""
     runs, columns = loaded.reshape(-1, len(stored)), loaded.reshape(len(stored), -1).T
     return any(_agree(stored, piece, close) for piece in (*runs, *columns))
 
 
-# Follows the first blocks of a launch, and says of each of its stores whether it moves what the block has loaded.
+# Follows the first blocks of a launch, and decides for each of its stores whether it moves what the block has loaded.
 #
-# The code says what may compute (`flow/origins.py`); it takes `x + 0.0` for arithmetic. Here values count: a store
-# moves where its values are those of a load of the block, or of all its loads, within what a comparison lets pass.
-# Loads and stores are told apart by their places in the source and by the turns of loops.
+# The static analysis finds what may compute (`flow/origins.py`); it takes `x + 0.0` for arithmetic. Here values count:
+# a store moves if its values are those of a load of the block, or of all its loads, within the comparison's tolerance.
+# Loads and stores are distinguished by their places in the source and by the iterations of loops.
 
 
 BLOCKS, _FEWEST, _ELEMENTS = 16, 2, 64
-"""How many are followed of a launch as a rule, and at least; no more once the store that stores least has given so many
-elements: of a few, the largest of four may be the same one by chance."""
+"""How many blocks of a launch are followed as a rule, and at least; the minimum suffices once each store has stored
+`_ELEMENTS` elements: among fewer, the largest of four may be the same one by chance."""
 MOST, _ALIKE = 256, 1 << 14
-"""How many are followed at most, where a store has given one value only, and until how many elements: of what exceeds a
-threshold there may be one in a thousand."""
+"""How many blocks are followed at most while a store has stored one value only, and up to how many elements: of values
+that exceed a threshold there may be one in a thousand."""
 
 
 @dataclass
@@ -294,26 +294,26 @@ class Seen:
     """What the followed blocks stored by one place in the source."""
 
     stored: int = 0
-    """Bytes."""
+    """Bytes stored."""
     elements: int = 0
     came_from: Counter[object] = field(default_factory=Counter)
-    """Bytes that are those of a load, by its place; None for several loads together."""
+    """How many bytes come from each load, by the load's place; None means several loads together."""
     value: bytes | None = None
-    """The one value of all elements."""
+    """The first value, which all elements have if `is_single`."""
     is_single: bool = True
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing is known but that zeros were loaded and stored: what comes of zeros, moved or computed."""
+        """Whether only zeros were loaded and stored: that does not tell whether they were moved or computed."""
         return self.stored == 0
 
     @property
     def moved(self) -> int:
-        """Bytes that come from the load that explains most of them: `max(a, b)` holds now one and now the other."""
+        """Return the bytes from the load that explains most: `max(a, b)` is sometimes the one, sometimes the other."""
         return max(self.came_from.values(), default=0)
 
     def note(self, values: np.ndarray, sources: Sequence[object], is_zero: bool) -> None:
-        """Add a store of elements' bytes, and the place of the load that they come from, if there is one."""
+        """Add a store: the bytes of its elements, and the place of the load that they come from, if there is one."""
         first = values[0].tobytes()
         self.value = first if self.value is None else self.value
         self.is_single = self.is_single and first == self.value and bool((values == values[0]).all())
@@ -325,27 +325,27 @@ class Seen:
 
 @dataclass
 class Follow:
-    """A wish that blocks are followed, and what was seen.
+    """A request to follow blocks, and what was seen.
 
     Args:
-        kinds: types of the elements of each buffer, as Triton names them; none where it is not known.
+        kinds: types of the elements of each buffer, as Triton names them; empty where the type is not known.
         draw: chooses among many stores of a block.
     """
 
     kinds: Sequence[str]
     draw: np.random.Generator
     seen: dict[object, Seen] = field(default_factory=dict)
-    """By the place of the store (`place_of`)."""
+    """What was seen, by the place of the store (`place_of`)."""
 
 
 class Follower:
     """Follows the blocks of one launch.
 
     Args:
-        follow: what was wished.
-        sites: of the kernel.
-        first_site: address of the words of the first one.
-        buffers: address and length of each.
+        follow: the request, to which results are added.
+        sites: the kernel's sites.
+        first_site: address of the words of the first site.
+        buffers: address and length of each buffer.
     """
 
     def __init__(
@@ -366,13 +366,13 @@ class Follower:
         return self._ended >= (BLOCKS if few else _FEWEST)
 
     def begin(self, launch: np.ndarray) -> BlockLog:
-        """Follow a block whose context this is."""
+        """Follow the block with this context."""
         log = BlockLog(self._sites, int(launch[context.WARPS]))
         log.begin(launch)
         return log
 
     def end(self, log: BlockLog) -> None:
-        """Look at a block that has ended."""
+        """Compare the stores of a block that has ended with its loads."""
         self._ended += 1
         for store, loads in log.stores(self._first_site, self._rows, self._follow.draw):
             values = memory_at(store.addresses, store.values.shape[1], self._rows)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far apart blocks read the same bytes again, from a sample of what they read (library/rereads.py).
+"""Computes how far apart blocks read the same bytes again, from a sample of what they read (library/rereads.py).
 
-The distance of a reading from the one before is what blocks between them have moved, each byte once, by the order of
-the blocks' numbers: a cache that evicts what was used longest ago keeps bytes whose distance is within its size.
+The distance between two reads of the same bytes is what the blocks between them move, each byte once, in the order of
+the blocks' numbers: a cache that evicts the least recently used bytes keeps those whose distance is within its size.
 """
 
 from __future__ import annotations
@@ -17,59 +17,59 @@ import numpy as np
 
 from verl_kernel.env.executor.library import rereads
 
-# What a launch asks of the second-level cache, of one buffer.
+# What a launch requests from the second-level cache, for one buffer.
 
 
 @dataclass(frozen=True)
 class Use:
-    """Reads, or writes, of a buffer by a launch: bytes of sectors that the first-level cache had not."""
+    """Reads, or writes, of a buffer by a launch, in bytes of sectors that were not in the first-level cache."""
 
     total: int = 0
     own: int = 0
-    """The same, but what a block accesses again counts once."""
+    """Like `total`, but bytes that a block accesses again count once."""
     low: int = 0
-    """Address of the first sector, and the first byte behind the last one."""
+    """Address of the first sector; `high` is the address after the last one."""
     high: int = 0
 
     @property
     def extent(self) -> int:
-        """Bytes between the first and the last one that was accessed."""
+        """Bytes between the first and the last one that were accessed."""
         return self.high - self.low
 
     @property
     def once(self) -> int:
-        """Bytes from device memory if the second level keeps all that is accessed again."""
+        """Return the bytes from device memory if the second level keeps all that is accessed again."""
         return min(self.own, self.extent)
 
     @property
     def repeated(self) -> int:
-        """Further bytes if it does not keep what a block accesses again."""
+        """Return the additional bytes if the second level does not keep what a block accesses again."""
         return round(self.once * (self.total / self.own - 1.0)) if self.own else 0
 
     @property
     def is_shared(self) -> bool:
-        """Whether blocks access the same bytes."""
+        """Whether several blocks access the same bytes."""
         return 2 * self.own > 3 * self.extent
 
 
 LEAST = 1 << 22
-"""Distances up to this many bytes are within every second-level cache."""
+"""Distances up to this many bytes fit in every second-level cache."""
 _STEPS = 4
-"""Distances are rounded down to this many values an octave."""
+"""Distances are rounded down to this many values per octave."""
 _FEW = 50
-"""Bytes read again count from this part of all on."""
+"""Bytes read again are ignored below this fraction (1/50) of all bytes."""
 _SECTOR = 32
 
 
 def base(row: int, address: int) -> int:
-    """What to take from the number of an address's 512 bytes, so that it names the row and what is before them."""
+    """Return what to subtract from an address's 512-byte number to name the buffer's row and the place in it."""
     return (address >> 9) - (row << rereads.ROW_SHIFT)
 
 
 def is_small(reads: Sequence[Use], writes: Sequence[Use]) -> bool:
-    """Whether a launch reads little again, or moves no more than every second-level cache holds.
+    """Whether a launch reads little again, or moves no more than fits in every second-level cache.
 
-    A buffer that such a cache holds is not looked at: what else moves meanwhile is many times as much.
+    A buffer that fits in such a cache is ignored: the other bytes moved meanwhile are many times as much.
     """
     read, written = (sum(use.once for use in uses) for uses in (reads, writes))
     again = sum(use.own - use.once for use in reads if use.extent > LEAST)
@@ -78,21 +78,21 @@ def is_small(reads: Sequence[Use], writes: Sequence[Use]) -> bool:
 
 @dataclass(frozen=True)
 class Later:
-    """What the later half of consecutive blocks loads: parts of it by distance, above `LEAST`."""
+    """What the later half of consecutive blocks loads: fractions of its bytes by distance, above `LEAST`."""
 
     again: dict[int, float]
-    """Loaded before by one of these blocks."""
+    """Fractions that one of these blocks loaded before."""
     first: dict[int, float]
-    """By none of them: if another block has loaded it, that is further away."""
+    """Fractions that none of these loaded before: if another block did, it is farther away."""
     new: float
-    """The part that none of them has loaded before, whatever the distance."""
+    """The fraction that none of these blocks loaded before, at any distance."""
 
 
 class Rereads:
     """The log of one launch.
 
     Args:
-        numbers: of the blocks, in the order in which they run; where that is secret, it is secret what is drawn.
+        numbers: the blocks' numbers, in the order in which they run; if that order is secret, so is the sample.
     """
 
     def __init__(self, numbers: np.ndarray) -> None:
@@ -100,11 +100,11 @@ class Rereads:
         self.log[rereads.LOG_SALT] = int(np.bitwise_xor.reduce(numbers[:8] << np.arange(len(numbers[:8])) * 5))
 
     def distances(self, reads: Sequence[Use], writes: Sequence[Use]) -> tuple[tuple[int, int], ...]:
-        """Distances above `LEAST`, and how many bytes are read again at each, beyond a first time.
+        """Return distances above `LEAST`, and how many bytes are read again at each, beyond the first time.
 
         Args:
-            reads: of the launch, by buffer.
-            writes: likewise.
+            reads: the launch's reads, by buffer.
+            writes: the launch's writes, by buffer.
         """
         if is_small(reads, writes) or not self.log[rereads.LOG_USED]:
             return ()
@@ -116,10 +116,10 @@ class Rereads:
         return scaled(found, asked, asked - read)
 
     def later(self, written: int) -> Later:
-        """What is loaded by the later half of these blocks, if they are consecutive ones of a larger launch.
+        """Return what the later half of these blocks loads, if they are consecutive blocks of a larger launch.
 
         Args:
-            written: bytes, by the blocks of the log.
+            written: bytes written by the blocks of the log.
         """
         places, sectors, blocks = self._records()
         late = 2 * blocks > blocks[:1] + blocks[-1:]
@@ -133,16 +133,16 @@ class Rereads:
         return Later(again, first, float(parts[late & is_first].sum()))
 
     def moved(self, written: int) -> float:
-        """Bytes that the blocks of the log loaded, each once, and those that they wrote."""
+        """Return the bytes that the blocks of the log loaded, each once, plus those that they wrote."""
         places, sectors, _ = self._records()
         return self._each(sectors) * len(np.unique(places)) + written if len(places) else written
 
     def _each(self, sectors: np.ndarray) -> float:
-        """Bytes that a place of the sample stands for, in the mean over so many sectors of each."""
+        """Return the bytes that each place of the sample represents, given the mean number of sectors of a place."""
         return float(sectors.mean()) * _SECTOR * (int(self.log[rereads.LOG_MASK]) + 1)
 
     def _records(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Places, sectors and blocks, once for each block that read there, by the grid's order."""
+        """Return places, sectors and blocks, one record for each block that read a place, in the grid's order."""
         used = int(self.log[rereads.LOG_USED])
         rows = self.log[rereads.LOG_HEAD :][: rereads.RECORD_WORDS * used].reshape(-1, rereads.RECORD_WORDS)
         places, told = rows[:, rereads.RECORD_PLACE], rows[:, rereads.RECORD_BLOCK]
@@ -153,19 +153,19 @@ class Rereads:
 
 
 def scaled(parts: Mapping[int, float], asked: int, again: int) -> tuple[tuple[int, int], ...]:
-    """Bytes by distance, `again` at most.
+    """Scale fractions to bytes by distance; their sum is at most `again`.
 
     Args:
-        parts: of the bytes that blocks load, by distance.
-        asked: all these bytes.
-        again: those beyond a first time.
+        parts: fractions of the bytes that blocks load, by distance.
+        asked: all bytes that blocks load.
+        again: bytes read beyond the first time.
     """
     each = asked * min(1.0, again / max(1.0, asked * sum(parts.values())))
     return tuple((distance, round(part * each)) for distance, part in sorted(parts.items()))
 
 
 def _far(between: Sequence[int], parts: np.ndarray, each: float) -> dict[int, float]:
-    """Parts by distance, above `LEAST`; `each` is bytes for one of the places between."""
+    """Sum fractions by distance, above `LEAST`; each place between two reads counts as `each` bytes."""
     found: defaultdict[int, float] = defaultdict(float)
     for count, part in zip(between, parts.tolist(), strict=True):
         if count * each > LEAST:
@@ -174,16 +174,16 @@ def _far(between: Sequence[int], parts: np.ndarray, each: float) -> dict[int, fl
 
 
 def _firsts(places: np.ndarray) -> np.ndarray:
-    """Which places come for the first time."""
+    """Return a mask of the places that occur for the first time."""
     is_first = np.zeros(len(places), bool)
     is_first[np.unique(places, return_index=True)[1]] = True
     return is_first
 
 
 def _distinct_between(places: Sequence[int]) -> list[int]:
-    """For each place, how many others come between it and the same place before; 0 where it comes first."""
+    """Count for each place the others between it and its last occurrence; 0 for a first occurrence."""
     last: dict[int, int] = {}
-    begun: list[int] = []  # where the pairs of equal places that have ended begin
+    begun: list[int] = []  # the positions at which ended pairs of equal places begin
     found = []
     for number, place in enumerate(places):
         before = last.get(place)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a kernel before it runs: its blocks, which registers all lanes share, which outlive a block."""
+"""Static analysis of a kernel: its basic blocks, uniform registers, live registers and the origins of stored values."""

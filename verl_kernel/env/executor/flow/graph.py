@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Basic blocks of a kernel, and which registers each instruction reads and writes."""
+"""Divides a kernel into basic blocks, and lists the registers that each instruction reads and writes."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ _NO_RESULT = frozenset(
 )
 _ENDS = frozenset({"bra", "ret", "exit", "trap", "bar", "barrier"})
 CARRY = "%carry"
-"""The condition code, which `.cc` instructions set and `addc`, `subc` and `madc` read."""
+"""The carry flag, which `.cc` instructions set and `addc`, `subc` and `madc` read."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Instructions `start` to `end`, entered at the first one only."""
+    """Instructions `start` to `end`; the only entry is the first one."""
 
     start: int
     end: int
     successors: tuple[int, ...]
-    """Blocks that may follow; the number of blocks stands for the kernel's end."""
+    """Blocks that may follow; the number of blocks denotes the kernel's end."""
 
 
 @dataclass(eq=False)
 class Graph:
-    """A kernel's blocks."""
+    """The control-flow graph of a kernel."""
 
     program: Program
     blocks: list[Block] = field(init=False)
     entries: dict[str, int] = field(init=False)
-    """Block that each label begins."""
+    """The block that begins at each label."""
     writes: list[tuple[str, ...]] = field(init=False)
     reads: list[tuple[str, ...]] = field(init=False)
-    """Registers of each instruction."""
+    """Registers that each instruction reads."""
 
     def __post_init__(self) -> None:
         instructions = self.program.instructions
@@ -72,7 +72,7 @@ class Graph:
         ]
 
     def target(self, branch: Instruction) -> int:
-        """Block that a branch goes to (raises NotKnown where it names no label)."""
+        """Return the block that a branch goes to (raises NotKnown if it names no label)."""
         name = getattr(branch.operands[0], "name", None)
         if name not in self.entries:
             raise branch.unknown("it names no label of this kernel")
@@ -88,12 +88,12 @@ class Graph:
 
 
 def ends_block(item: Instruction) -> bool:
-    """Whether what follows an instruction is entered by itself."""
+    """Whether a new block begins after an instruction."""
     return item.root in _ENDS and not item.opcode.startswith(("bar.warp", "barrier.warp"))
 
 
 def written(item: Instruction) -> Iterator[str]:
-    """Registers that an instruction writes."""
+    """Yield the registers that an instruction writes."""
     if ".cc" in item.opcode:
         yield CARRY
     if item.root not in _NO_RESULT and item.operands:
@@ -101,7 +101,7 @@ def written(item: Instruction) -> Iterator[str]:
 
 
 def read(item: Instruction) -> Iterator[str]:
-    """Registers that it reads; where a guard may leave a result as it was, that one is read as well."""
+    """Yield the registers that an instruction reads, its result included if a guard may leave it unchanged."""
     if item.root in ("addc", "subc", "madc"):
         yield CARRY
     first = 0 if item.root in _NO_RESULT else 1
@@ -113,7 +113,7 @@ def read(item: Instruction) -> Iterator[str]:
 
 
 def is_lane_dependent(item: Instruction) -> bool:
-    """Whether an operand is another one in each lane."""
+    """Whether an operand differs between lanes."""
     parts = [part for one in item.operands for part in (one.items if isinstance(one, Group) else (one,))]
     return any(isinstance(one, Special) and one.name in ("%tid.x", "%laneid") for one in parts)
 
@@ -132,11 +132,11 @@ def _registers(operand: Operand) -> Iterator[str]:
         yield from _registers(operand.base)
 
 
-# Registers that hold the same literal all the time.
+# Registers that always hold the same literal.
 
 
 def constants(graph: Graph) -> dict[str, Constant]:
-    """The literal of each register that one instruction writes, a move of it."""
+    """Return the literal of each register whose only writer is a move of a literal."""
     counts = Counter(name for names in graph.writes for name in names)
     return {
         item.operands[0].name: item.operands[1]
@@ -147,14 +147,14 @@ def constants(graph: Graph) -> dict[str, Constant]:
     }  # fmt: skip
 
 
-# Which registers never hold a subnormal float32, so that `.ftz` has nothing to change in them.
+# Registers that never hold a subnormal float32, so that `.ftz` changes nothing in them.
 
 
 _FLUSHES = frozenset("add sub mul fma min max abs neg ex2".split())
 
 
 def normal(graph: Graph) -> frozenset[str]:
-    """Start with all registers and take away what something else may write to, until nothing changes."""
+    """Return these registers: start with all, and remove those that may get a subnormal, until nothing changes."""
     known = {name for name, kind in graph.program.registers.items() if kind in ("b32", "f32")}
     changed = True
     while changed:
@@ -167,7 +167,7 @@ def normal(graph: Graph) -> frozenset[str]:
 
 
 def _is_normal(item: Instruction, known: Set[str]) -> bool:
-    """Whether an instruction writes no subnormal, given the registers that hold none."""
+    """Whether an instruction writes no subnormals, given the registers that hold none."""
     parts = item.opcode.split(".")
     if item.root in _FLUSHES:
         return parts[-1] == "f32" and "ftz" in parts
@@ -179,18 +179,18 @@ def _is_normal(item: Instruction, known: Set[str]) -> bool:
 
 
 def holds_no_subnormal(operand: Operand, known: Set[str]) -> bool:
-    """Whether an operand is a constant or a register without subnormals."""
+    """Whether an operand is a normal constant or a register without subnormals."""
     if isinstance(operand, Constant) and operand.text[:2] in ("0f", "0F"):
         bits = int(operand.text[2:], 16)
         return bool(bits >> 23 & 255) or not bits & 0x7FFFFFFF
     return isinstance(operand, Register) and operand.name in known
 
 
-# Which registers hold something at a block's start that is still read.
+# Live registers: those whose value at the start of a block is still read.
 
 
 def live(graph: Graph) -> list[frozenset[str]]:
-    """For each block, and the kernel's end as the last one, the registers that it or a later one reads first."""
+    """Return the live registers of each block, and of the kernel's end as the last entry."""
     exposed, killed = zip(*(_block(graph, block.start, block.end) for block in graph.blocks), strict=True)
     found: list[frozenset[str]] = [frozenset()] * (len(graph.blocks) + 1)
     changed = True
@@ -205,7 +205,7 @@ def live(graph: Graph) -> list[frozenset[str]]:
 
 
 def _block(graph: Graph, start: int, end: int) -> tuple[frozenset[str], frozenset[str]]:
-    """What a block reads before it writes, and what it surely writes."""
+    """Return the registers that a block reads before it writes them, and those that it writes."""
     exposed: set[str] = set()
     killed: set[str] = set()
     for place in range(start, end):
@@ -214,14 +214,14 @@ def _block(graph: Graph, start: int, end: int) -> tuple[frozenset[str], frozense
     return frozenset(exposed), frozenset(killed)
 
 
-# How many registers of a thread hold something at a time, before an assembler has chosen an order.
+# Register pressure of a thread, before an assembler has chosen an order of instructions.
 
 
 _BITS = re.compile(r"\d+$")
 
 
 def pressure(program: Program) -> int:
-    """Most registers of 32 bits that are still read, at any instruction."""
+    """Return the largest number of live 32-bit registers at any instruction."""
     graph = Graph(program)
     before = live(graph)
     words = {name: _words(kind) for name, kind in program.registers.items()}
@@ -243,6 +243,6 @@ def _in_block(graph: Graph, block: Block, before: list[frozenset[str]], words: d
 
 
 def _words(kind: str) -> int:
-    """Registers that one of a type takes; predicates have their own."""
+    """Return how many 32-bit registers a value of a type takes; predicates have registers of another kind."""
     bits = _BITS.search(kind)
     return -(-int(bits[0]) // 32) if bits else 0

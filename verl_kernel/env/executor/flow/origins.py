@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where stored values come from: what a kernel computes, what it moves from where it loaded it, what is constant.
+"""Finds the origins of stored values: what a kernel computes, what it moves from a load, and what is constant.
 
-It is read off the code: arithmetic that changes nothing, as `x + 0.0`, computes. A value is computed that is chosen by
-data, comes out of arithmetic on data, or is stored where data say; conversions, shuffles and packing move. What depends
-on the place alone, as an index does, is computed too. Shared and local memory hold what anything stored there.
+The analysis is static: arithmetic that changes nothing, such as `x + 0.0`, counts as computing. A value is computed if
+data select it, if it results from arithmetic on data, or if data determine the address of its store; conversions,
+shuffles and packing only move. Values that depend only on the position, such as an index, are computed too. Loads from
+shared or local memory may return anything that was stored there.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ _UNUSED = "%left_out"
 
 
 Origin = int
-"""Of a value, as bits; 0 for a constant of the launch."""
+"""Bits that tell the origin of a value; 0 for a constant of the launch."""
 _LOADED = 1
 _COMPUTED = 2
-"""By arithmetic on what was loaded."""
+"""Computed by arithmetic on loaded values."""
 _PLACED = 4
-"""From the lane, the block or the like."""
+"""Derived from a special register such as the lane or the block."""
 
 _MOVING = frozenset("mov cvta cvt shfl prmt selp and or shl shr bfe bfi movmatrix setp".split())
 _WITHOUT_SIGN = frozenset((0x7FFF, 0x7FFF7FFF, 0x7FFFFFFF, 0x7FFFFFFFFFFFFFFF))
-"""What `and` makes an absolute value with."""
+"""Masks with which `and` computes an absolute value."""
 _INTEGER = re.compile("0[xX][0-9a-fA-F]+|[1-9][0-9]*")
 _MEMORY = ("shared", "local")
 
@@ -40,12 +41,12 @@ _STORES: weakref.WeakKeyDictionary[Program, dict[int, Kind]] = weakref.WeakKeyDi
 
 
 def remember(program: Program, kinds: dict[int, Kind]) -> None:
-    """Take over what `stores` has found for the same program elsewhere."""
+    """Store what `stores` found for the same program in another process."""
     _STORES[program] = kinds
 
 
 def stores(program: Program) -> dict[int, Kind]:
-    """What each store or atomic to global memory is, by the number of its instruction."""
+    """Classify each store or atomic to global memory, by the number of its instruction."""
     if program not in _STORES:
         _STORES[program] = _looked_through(program)
     return _STORES[program]
@@ -61,12 +62,12 @@ def _looked_through(program: Program) -> dict[int, Kind]:
 
 
 def keeping(program: Program, kept: Collection[Kind]) -> Program:
-    """The same kernel without its stores of other kinds."""
+    """Return the same kernel without stores of other kinds."""
     return without(program, [number for number, kind in stores(program).items() if kind not in kept])
 
 
 def without(program: Program, left_out: Collection[int]) -> Program:
-    """The same kernel without some stores, named by the numbers of their instructions; of an atomic the load stays."""
+    """Return the kernel without the stores whose instruction numbers are given; the load of an atomic remains."""
     stored = stores(program)
     instructions = [
         _left_out(item) if number in left_out and number in stored else item
@@ -96,7 +97,7 @@ def _is_absolute(item: Instruction) -> bool:
 
 
 class _Origins:
-    """Of all registers and of memory within a block, found by going over the code until nothing changes."""
+    """Origins of all registers and of a block's memory, computed by passes over the code until nothing changes."""
 
     def __init__(self, program: Program) -> None:
         self._known: dict[str, Origin] = {}
@@ -107,13 +108,13 @@ class _Origins:
                 self._follow(item)
 
     def stored(self, item: Instruction) -> tuple[Origin, Origin]:
-        """Of a store's address, and of what it stores there."""
+        """Return the origins of a store's address and of the stored value."""
         place = 1 if item.root == "atom" else 0
         base = getattr(item.operands[place], "base", None)
         return self.of([base]), self.of(item.operands[place + 1 :])
 
     def of(self, operands: Iterable[object]) -> Origin:
-        """What operands hold, together."""
+        """Return the union of the operands' origins."""
         found = 0
         for operand in operands:
             if isinstance(operand, Group):

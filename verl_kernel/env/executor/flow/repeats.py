@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a block repeats the same instructions on other registers, as unrolled loops do."""
+"""Finds repetitions in a block: the same instructions on other registers, as unrolled loops have them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from verl_kernel.env.executor.flow.graph import CARRY, Block, Graph, ends_block, is_lane_dependent
 from verl_kernel.env.executor.ptx.program import BITS, Constant, Group, Instruction, Not, Operand, Pair, Register
 
-# Which registers hold the same in all lanes of a warp, and whether lanes may part.
+# Uniform registers, which hold the same value in all lanes of a warp, and whether lanes may diverge.
 
 
 _BY_LANE = frozenset("shfl ldmatrix mma atom redux vote activemask match movmatrix addc subc madc call".split())
@@ -20,16 +20,16 @@ _BRANCHES = frozenset({"bra", "ret", "exit"})
 
 @dataclass(frozen=True)
 class Lanes:
-    """What lanes share."""
+    """What the lanes of a warp have in common."""
 
     uniform: frozenset[str]
     """Registers that hold one value for the whole warp."""
     may_part: bool
-    """Whether some branch may be taken by a part of a warp's lanes."""
+    """Whether part of a warp's lanes may take some branch."""
 
 
 def lanes(graph: Graph) -> Lanes:
-    """Find it out: first as if lanes never parted, and again where a branch shows that they may."""
+    """Analyse first as if lanes never diverged, and again if a branch shows that they may."""
     uniform = _uniform(graph, may_part=False)
     if not _parts(graph, uniform):
         return Lanes(frozenset(uniform), may_part=False)
@@ -44,9 +44,9 @@ def _parts(graph: Graph, uniform: set[str]) -> bool:
 
 
 def _uniform(graph: Graph, *, may_part: bool) -> set[str]:
-    """Start with all registers and take away what depends on the lane, until nothing changes.
+    """Start with all registers and remove those that depend on the lane, until nothing changes.
 
-    Where lanes may part, a register that is written in several places may hold what one of them wrote for some lanes.
+    Where lanes may diverge, a register with several writers may hold the value of one writer in some lanes only.
     """
     instructions = graph.program.instructions
     counts = Counter(name for names in graph.writes for name in names)
@@ -62,7 +62,7 @@ def _uniform(graph: Graph, *, may_part: bool) -> set[str]:
 
 
 def _is_by_lane(item: Instruction, may_part: bool) -> bool:
-    """Whether lanes get results of their own from equal operands."""
+    """Whether an instruction may give lanes different results from equal operands."""
     parts = item.opcode.split(".")
     if item.root in _BY_LANE or "cc" in parts or is_lane_dependent(item):
         return True
@@ -72,18 +72,18 @@ def _is_by_lane(item: Instruction, may_part: bool) -> bool:
 
 
 MANY = 1500
-"""Instructions from which on a kernel's repetitions become loops; those on 64 bits a lane count twice."""
+"""A kernel of at least this many instructions gets its repetitions as loops; those on 64 bits per lane count twice."""
 _MOST_AT_ONCE, _LEAST_ROUNDS, _LEAST_SAVED = 32, 4, 8
 _CALCULATES = frozenset(
     "abs add and bfe bfi bfind brev clz cnot copysign cos cvt div ex2 fma lg2 lop3 mad max min mov mul neg not or "
     "popc prmt rcp rem rsqrt selp setp shf shfl shl shr sin sqrt sub tanh testp xor".split()
 )
-"""Opcodes that only make registers of registers."""
+"""Opcodes that only compute registers from registers."""
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """From `start` on, `rounds` times the same `period` instructions."""
+    """From `start` on, the same `period` instructions occur `rounds` times."""
 
     start: int
     period: int
@@ -91,12 +91,12 @@ class Repeat:
 
     @property
     def end(self) -> int:
-        """The instruction after it."""
+        """Return the place of the instruction after the repetition."""
         return self.start + self.period * self.rounds
 
 
 def repeats(graph: Graph, lanes: Lanes, normal: frozenset[str]) -> list[list[Repeat]]:
-    """Those of each block: none in a kernel of few instructions."""
+    """Find the repetitions of each block; a kernel of few instructions has none."""
     instructions = graph.program.instructions
     weight = sum(1 + _is_long(graph, lanes, place) for place in range(len(instructions)))
     if weight < MANY:
@@ -132,7 +132,7 @@ def _repeats(block: Block, numbers: list[int | None]) -> Iterator[Repeat]:
 
 
 def _rounds(numbers: list[int | None], start: int, end: int, period: int) -> int:
-    """How often so many instructions come one after the other."""
+    """Count how often the `period` instructions occur one after the other."""
     if None in numbers[start : start + period]:
         return 0
     last = start + period
@@ -142,7 +142,7 @@ def _rounds(numbers: list[int | None], start: int, end: int, period: int) -> int
 
 
 def _kind(item: Instruction, graph: Graph, lanes: Lanes, normal: frozenset[str]) -> tuple[Any, ...] | None:
-    """What must be equal so that two instructions differ in their registers' names only; None for those left alone."""
+    """Return a key that is equal if two instructions differ only in register names; None if it must not be repeated."""
     if item.root not in _CALCULATES or item.guard or ".cc" in item.opcode:
         return None
     names: dict[str, int] = {}
@@ -164,10 +164,10 @@ def _kind(item: Instruction, graph: Graph, lanes: Lanes, normal: frozenset[str])
     return (item.opcode, *(shape(operand) for operand in item.operands))
 
 
-# Where long blocks are cut, which registers outlive a piece, and where a warp goes on after it returned.
+# Cuts long blocks into pieces, with the registers that outlive each, and finds the blocks at which a warp resumes.
 #
-# Time to generate code grows faster than a block's length, so none is longer than `LONGEST` instructions. Registers
-# that outlive a piece pass through memory; blocks are cut where few do. A repetition is a piece by itself.
+# The time to generate code grows faster than a block's length, so no piece is longer than `LONGEST` instructions.
+# Registers that outlive a piece are kept in memory, so blocks are cut where few are live. A repetition is one piece.
 
 
 LONGEST = 96
@@ -176,19 +176,19 @@ _ORDERED_LOADS = ("volatile", "acquire", "relaxed")
 
 @dataclass(frozen=True)
 class Piece:
-    """Instructions `start` to `end` of a block."""
+    """A piece of a block: the instructions `start` to `end`."""
 
     start: int
     end: int
     after: frozenset[str]
-    """Registers that are read after it."""
+    """Registers that are read after the piece."""
     kept: dict[int, frozenset[str]]
-    """Registers that each instruction leaves to what comes after the piece."""
+    """Registers that each instruction leaves for use after the piece."""
     repeat: Repeat | None = None
 
 
 def pieces(graph: Graph, living: list[frozenset[str]], repeats: list[list[Repeat]]) -> list[list[Piece]]:
-    """The pieces of each block, given what is read from each block on, and what it repeats."""
+    """Cut each block into pieces, given the live registers and the repetitions of each block."""
     return [list(_pieces(graph, *both, living)) for both in zip(graph.blocks, repeats, strict=True)]
 
 
@@ -208,7 +208,7 @@ def _pieces(graph: Graph, block: Block, repeats: list[Repeat], living: list[froz
 
 
 def _live(graph: Graph, block: Block, after: frozenset[str]) -> Iterator[set[str]]:
-    """Registers that are read from each instruction of a block on, from the last one to the first."""
+    """Yield the registers that are live before each instruction of a block, from the last one to the first."""
     names = set(after)
     for place in range(block.end - 1, block.start - 1, -1):
         names.difference_update(graph.writes[place])
@@ -217,7 +217,7 @@ def _live(graph: Graph, block: Block, after: frozenset[str]) -> Iterator[set[str
 
 
 def _cuts(block: Block, repeats: list[Repeat], counts: list[int]) -> Iterator[int]:
-    """Instructions at which a block is cut: around what repeats, else where few registers are read on."""
+    """Yield the instructions at which a block is cut: around repetitions, else where few registers are live."""
     start = block.start
     for repeat in (*repeats, Repeat(block.end, 0, 0)):
         while repeat.start - start > LONGEST:
@@ -232,7 +232,7 @@ def _cuts(block: Block, repeats: list[Repeat], counts: list[int]) -> Iterator[in
 
 
 def _kept(graph: Graph, start: int, end: int, after: frozenset[str]) -> dict[int, frozenset[str]]:
-    """The last write of each register that is read later."""
+    """Return the last write of each register that is read later."""
     left, found = set(after), {}
     for place in range(end - 1, start - 1, -1):
         if names := left.intersection(graph.writes[place]):
@@ -242,7 +242,7 @@ def _kept(graph: Graph, start: int, end: int, after: frozenset[str]) -> dict[int
 
 
 def resumed(graph: Graph) -> frozenset[int]:
-    """Blocks at which a warp goes on after it returned: behind barriers, and at loops in which it may wait."""
+    """Return the blocks at which a warp resumes after returning: after barriers, and at loops in which it may wait."""
     found = set()
     for number, block in enumerate(graph.blocks):
         last = graph.program.instructions[block.end - 1]
@@ -254,7 +254,7 @@ def resumed(graph: Graph) -> frozenset[int]:
 
 
 def may_wait(graph: Graph, first: int, last: int) -> bool:
-    """Whether a loop from one block to another reads what other warps may change."""
+    """Whether a loop from one block to another reads memory that other warps may change."""
     items = graph.program.instructions[graph.blocks[first].start : graph.blocks[last].end]
     return any(
         item.root == "atom" or (item.root == "ld" and any(word in item.modifiers for word in _ORDERED_LOADS))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads and stores of a warp: as one piece where lanes follow each other, else lane by lane."""
+"""Loads and stores of a warp: one vector access if the lanes' addresses are consecutive, else one access per lane."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _STRONG = {"load": "strong_load", "fetch": "strong_load", "store": "atomic"}
 
 
 def gathered(made: Function, pointers: str, mask: str, bits: int, default: str = "zeroinitializer") -> str:
-    """What pointers of lanes point to."""
+    """Load the values at the lanes' pointers."""
     kind = WIDE.ints(bits)
     return made.op(_masked(made, "gather", kind, bits, "", pointers, mask, f", {kind} {default}"))
 
 
 def scatter(made: Function, value: str, pointers: str, mask: str, bits: int) -> None:
-    """Store values of lanes where their pointers point to; of lanes with the same address the last one's stays."""
+    """Store the lanes' values at their pointers; if lanes have the same address, the last one's value remains."""
     made.do(_masked(made, "scatter", "void", bits, f"{WIDE.ints(bits)} {value}, ", pointers, mask, ""))
 
 
 def _masked(
     made: Function, verb: str, result: str, bits: int, before: str, pointers: str, mask: str, after: str
 ) -> str:
-    """A call of LLVM's gather or scatter. Alignment is 1: an argument up to version 21, then a mark on pointers."""
+    """Call LLVM's gather or scatter with alignment 1: an argument up to LLVM 21, then a pointer attribute."""
     kind = WIDE.ints(bits)
     name = f"llvm.masked.{verb}.v{LANES}i{bits}.v{LANES}p0"
     is_marked = llvm_version_info[0] >= 22
@@ -61,7 +61,7 @@ def access_text(key: Key) -> tuple[Function, str]:
 
 
 def result_type(bits: int, count: int) -> str:
-    """What a load of several registers gives back."""
+    """Return the type of a load's result, one vector for each register."""
     return "{" + ", ".join([WIDE.ints(bits)] * count) + "}"
 
 
@@ -87,7 +87,7 @@ def _global(made: Function, verb: str, bits: int, count: int, checked: Checked) 
 
 
 def _dense(made: Function, verb: str, bits: int, count: int, pointer: str) -> None:
-    """One access of all lanes, and the function's end."""
+    """Access memory for all lanes at once, and end the function."""
     element, lanes = f"i{bits}", LANES * count
     kind = f"<{lanes} x {element}>"
     if verb == "store":
@@ -111,7 +111,7 @@ def give_back(made: Function, bits: int, parts: list[str]) -> None:
 
 
 def _interleaved(made: Function, element: str, count: int) -> str:
-    """Values `%x0`, `%x1`, ... of lanes in the order of memory."""
+    """Interleave the lanes' values `%x0`, `%x1`, ... in the order of memory."""
     joined, lanes = [f"%x{place}" for place in range(count)], LANES
     while len(joined) > 1:
         joined = [
@@ -127,7 +127,7 @@ def _interleaved(made: Function, element: str, count: int) -> str:
 
 
 def _sparse(made: Function, verb: str, bits: int, count: int, pointers: str, mask: str) -> None:
-    """An access for each lane, and the function's end."""
+    """Access memory for each lane, and end the function."""
     parts = []
     for place in range(count):
         moved = made.op(f"getelementptr i8, {POINTERS} {pointers}, i64 {place * bits // 8}") if place else pointers
@@ -142,7 +142,7 @@ def _sparse(made: Function, verb: str, bits: int, count: int, pointers: str, mas
 
 
 def _watch_dense(made: Function, verb: str, first: str, written: str, size: int) -> None:
-    """Mark the bytes of all lanes as written; where some are read unwritten, go on lane by lane."""
+    """Mark the bytes of all lanes as written; if a load reads unwritten bytes, continue lane by lane."""
     pointer = made.op(f"inttoptr i64 {made.op(f'add i64 {first}, {written}')} to ptr")
     length = LANES * size
     kind = f"<{length} x i8>"
@@ -156,14 +156,14 @@ def _watch_dense(made: Function, verb: str, first: str, written: str, size: int)
 
 
 def shadow_of(made: Function, lanes: str, shadows: str) -> tuple[str, str]:
-    """Pointers to the shadow of `%addresses`, and the lanes among `lanes` that have one, as a mask."""
+    """Return pointers to the shadows of `%addresses`, and a mask of the lanes in `lanes` that have a shadow."""
     moved = made.op(f"add {ADDRESSES} %addresses, {shadows}")
     watched = made.bits(made.op(f"icmp ne {ADDRESSES} {shadows}, zeroinitializer"))
     return made.op(f"inttoptr {ADDRESSES} {moved} to {POINTERS}"), made.mask(made.op(f"and i32 {watched}, {lanes}"))
 
 
 def _watch_lanes(made: Function, verb: str, lanes: str, shadows: str, bits: int, count: int) -> None:
-    """Mark the bytes of lanes as written, or count the lanes that read some that are not."""
+    """Mark the bytes of lanes as written, or count the lanes that read unwritten bytes."""
     pointers, mask = shadow_of(made, lanes, shadows)
     marks = int("01" * (bits // 8), 16)
     missing = "0"
@@ -181,7 +181,7 @@ def _watch_lanes(made: Function, verb: str, lanes: str, shadows: str, bits: int,
 
 
 def shared_lanes(made: Function, size: int, phase: int = LANES) -> tuple[str, str]:
-    """Shared memory's first byte, and the lanes whose access fits into it; so many are served at a time."""
+    """Return the start of shared memory and the lanes whose access fits into it; `phase` lanes are served at a time."""
     base = made.context(context.SHARED)
     limit = made.op(f"trunc i64 {made.context(context.SHARED_BYTES, 'i64')} to i32")
     good = checks.check_room(made, "%addresses", "%lanes", limit, size, context.OUT_OF_SHARED)
@@ -207,7 +207,7 @@ def _shared(made: Function, verb: str, bits: int, count: int) -> None:
 
 
 def _local(made: Function, verb: str, bits: int, count: int) -> None:
-    """Local memory: each lane's own piece, one after the other. Its length is told by the context's word after it."""
+    """Access local memory: each lane has its own piece, and the word at the start holds the length of a piece."""
     size = bits * count // 8
     base = made.context(context.LOCAL)
     length = made.op(f"load i64, ptr {made.word(base, 0)}")
@@ -227,14 +227,14 @@ def _local(made: Function, verb: str, bits: int, count: int) -> None:
     )
 
 
-# Asynchronous copies from global to shared memory, done at once.
+# Asynchronous copies from global to shared memory are done immediately.
 
 
 WORDS = WIDE.ints(32)
 
 
 def copy_text(key: Key) -> tuple[Function, str]:
-    """`copy_<size>(targets, addresses, read, all_lanes, ctx, site, scratch)`: zeros beyond the bytes to be read."""
+    """`copy_<size>(targets, addresses, read, all_lanes, ctx, site, scratch)`: store zeros after `read` bytes."""
     made, size = Function(), int(key[1])
     over = made.bits(made.op(f"icmp ugt {WORDS} %read, {WIDE.const(32, size)}"))
     made.fault(context.STOPPED, made.op(f"and i32 {over}, %all_lanes"), "%addresses")
@@ -264,7 +264,7 @@ def copy_text(key: Key) -> tuple[Function, str]:
 
 
 def _loaded(made: Function, bits: int, count: int, addresses: str, lanes: str) -> list[str]:
-    """What lanes load, a value for each register; zeros in the others."""
+    """Load a value of each lane for each register; lanes outside of `lanes` get zeros."""
     kind = result_type(bits, count)
     places = (f"{ADDRESSES} {addresses}", f"i32 {lanes}", "ptr %ctx", "ptr %site")
     found = made.op(made.call(kind, ("global", "fetch", bits, count), *places))
@@ -272,7 +272,7 @@ def _loaded(made: Function, bits: int, count: int, addresses: str, lanes: str) -
 
 
 def _bytes(made: Function, size: int, lanes: str) -> list[str]:
-    """Words of lanes that read a part of them, byte by byte."""
+    """Load the words of lanes that read only part of them, byte by byte."""
     words = ["zeroinitializer"] * (size // 4)
     for place in range(size):
         reads = made.bits(made.op(f"icmp ugt {WORDS} %read, {WIDE.const(32, place)}"))

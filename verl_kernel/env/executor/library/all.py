@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which functions the library has."""
+"""Lists the functions of the library, and those that most kernels call."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from verl_kernel.env.executor.library import (
 from verl_kernel.env.executor.library.context import Function
 from verl_kernel.env.executor.lowering.writer import Key
 
-# Functions of the library that many kernels call, so that a process loads them before it knows of any kernel.
+# Functions of the library that many kernels call: a process may compile them before it gets a kernel.
 
 
 _WIDTHS = (*product((8, 16, 32, 64), (1, 2)), *product((8, 16, 32), (4,)))
-"""Bits of an element, and how many of them an instruction loads or stores."""
+"""Bits of an element, and the number of elements that an instruction loads or stores."""
 FIRST: tuple[Key, ...] = (("global", "load", 32, 4), ("global", "store", 32, 4))
-"""What every kernel that loads and stores calls, and these call what most others do."""
+"""Functions that every kernel with loads and stores calls; these call the functions that most others need."""
 
 
 def common() -> Iterator[Key]:
-    """Their names, those first that nearly every kernel calls."""
+    """Yield the keys of these functions; those that nearly every kernel calls come first."""
     yield from FIRST
     for bits, count in _WIDTHS:
         yield from (("global", "load", bits, count), ("global", "store", bits, count))
@@ -60,7 +60,7 @@ _ROOMS = ("global", "shared", "local")
 
 
 def text(key: Key) -> tuple[str, list[Key]]:
-    """The module that holds a function of the library, and which others it calls."""
+    """Return the module that holds a function of the library, and the functions that it calls."""
     if key[0] in _ROOMS:
         made, written = atomics.atomic_text(key) if key[1] == "atomic" else accesses.access_text(key)
     else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Atomics: lane after lane, as no other lane of the launch runs at the same time."""
+"""Performs atomics lane by lane; this is atomic, as no other lane of the launch runs at the same time."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _KINDS = {
     "add": (*_WHOLE, *_FLOATS), "min": (*_WHOLE, *_FLOATS), "max": (*_WHOLE, *_FLOATS),
     "inc": ("u32",), "dec": ("u32",), "exch": _BITS, "cas": ("b16", *_BITS), **dict.fromkeys(_LOGIC, _BITS),
 }  # fmt: skip
-"""Types of each change."""
+"""Types for which each operation is defined."""
 
 
 def atomic_text(key: Key) -> tuple[Function, str]:
     """`<room>_atomic_<change>_<kind>_<whole>[_block](addresses, lanes, ctx, site, value, other) -> old values`.
 
-    The address is a multiple of `whole` such numbers. With `block` other blocks may come between.
+    Each address is a multiple of `whole` numbers of the type. With `block`, it is atomic for its block only.
     """
     room, change, kind, whole = str(key[0]), str(key[2]), str(key[3]), int(key[4])
     bits = BITS[kind]
@@ -78,7 +78,7 @@ def atomic_text(key: Key) -> tuple[Function, str]:
 
 
 def _mark(made: Function, checked: Checked, lanes: str, bits: int) -> None:
-    """Mark as written what was changed, where that is watched."""
+    """Mark the changed bytes as written, where writes are tracked."""
     made.branch(checked.is_watched, "mark", "marked")
     made.label("mark")
     pointers, mask = accesses.shadow_of(made, lanes, checked.shadows)
@@ -88,7 +88,7 @@ def _mark(made: Function, checked: Checked, lanes: str, bits: int) -> None:
 
 
 def _changed(made: Function, room: str, change: str, kind: str, old: str, value: str, other: str) -> str:
-    """The new value."""
+    """Compute the new value."""
     bits = BITS[kind]
     number = f"i{bits}"
     if change == "exch":
@@ -107,7 +107,7 @@ def _changed(made: Function, room: str, change: str, kind: str, old: str, value:
 
 
 def _counted(made: Function, change: str, number: str, old: str, value: str) -> str:
-    """`inc` and `dec`, which wrap at the operand."""
+    """Compute `inc` and `dec`, which wrap at the operand."""
     if change == "inc":
         wraps = made.op(f"icmp uge {number} {old}, {value}")
         return made.op(f"select i1 {wraps}, {number} 0, {number} {made.op(f'add {number} {old}, 1')}")
@@ -117,7 +117,7 @@ def _counted(made: Function, change: str, number: str, old: str, value: str) -> 
 
 
 def _changed_float(made: Function, room: str, change: str, kind: str, old: str, value: str) -> str:
-    """Sums of float32 in global memory take subnormals for zeros, and those in shared memory do not (PTX ISA)."""
+    """Compute a float's new value; only sums of float32 in global memory flush subnormals to zero (PTX ISA)."""
     form, element = (Form(2), FLOATS[kind[:-2]]) if kind.endswith("x2") else (SCALAR, FLOATS[kind])
     number, own = f"i{BITS[kind]}", form.type(element)
     left, right = (made.op(f"bitcast {number} {item} to {own}") for item in (old, value))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notes who accesses one cell of memory a lane.
+"""Records in stamps which warp accesses a cell of memory, one cell per lane.
 
-A stamp is a number that a warp has between two barriers. A cell is as many bytes as the smallest access of the kernel,
-so each access touches whole ones.
+A stamp is a number that identifies a warp between two barriers. A cell has as many bytes as the kernel's smallest
+access, so that each access covers whole cells.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _IN_THE_WAY = {
     "strong_load": (context.STORES,),
 }  # fmt: skip
 _IN_THE_WAY["block_atomic"] = _IN_THE_WAY["store"]
-"""What an access must not meet out of order."""
+"""Kinds of earlier accesses with which an access races unless they are in order."""
 _KEPT_IN = {
     "load": context.LOADS, "store": context.STORES, "atomic": context.ATOMICS, "strong_load": context.STRONG_LOADS,
     "block_atomic": context.STORES,
@@ -27,7 +27,7 @@ _KEPT_IN = {
 
 
 class _Cells(Function):
-    """The function that looks at one cell a lane."""
+    """Writes the function that checks one cell per lane."""
 
     def __init__(self, is_ordered: bool) -> None:
         super().__init__()
@@ -39,25 +39,25 @@ class _Cells(Function):
         self.first, self.span = first, self.op(f"sub {STAMPS} {self.now}, {first}")
 
     def watch(self, word: int, kind: str = "ptr") -> str:
-        """A word of the watch."""
+        """Load a word of the watch."""
         return self.op(f"load {kind}, ptr {self.word('%watch', word)}")
 
     def start(self, label: str) -> None:
-        """Begin a block."""
+        """Begin a basic block."""
         self.label(label)
         self.at = label
 
     def places(self, word: int) -> tuple[str, str]:
-        """The array of stamps that a word of the row points to, and pointers to the lanes' own ones."""
+        """Return the array of stamps that a word of the row points to, and pointers to the lanes' elements."""
         base = self.op(f"load ptr, ptr {self.word('%row', word)}")
         return base, self.op(f"getelementptr i32, ptr {base}, {ADDRESSES} %cells")
 
     def either(self, left: str, right: str, kind: str = MASK) -> str:
-        """Their union."""
+        """Return the union of two masks."""
         return self.op(f"or {kind} {left}, {right}")
 
     def in_order(self, stamps: str, tag: str) -> str:
-        """Which stamps stand for nobody, or for what comes before this access whatever the schedule."""
+        """Return which stamps are 0, or belong to accesses that happen before this one in every schedule."""
         nobody = self.op(f"icmp eq {STAMPS} {stamps}, zeroinitializer")
         known = self.either(nobody, self.op(f"icmp eq {STAMPS} {stamps}, {self.own}"))
         if self.is_ordered:
@@ -66,7 +66,7 @@ class _Cells(Function):
         return self.either(known, self.op(f"icmp ult {STAMPS} {offset}, {self.span}"))
 
     def _known(self, stamps: str, plain: str, tag: str) -> str:
-        """The same where blocks may learn of each other."""
+        """Return which stamps are in order, where blocks may learn of each other."""
         foreign = self.op(f"and {MASK} {self.op(f'xor {MASK} {plain}, {WIDE.const(1, 1)}')}, {self.active}")
         some = self.op(f"icmp ne i32 {self.bits(foreign)}, 0")
         before = self.at
@@ -84,7 +84,7 @@ class _Cells(Function):
         return self.op(f"phi {MASK} [ {plain}, %{before} ], [ {learnt}, %ask{tag} ]")
 
     def _are_own(self, owners: str) -> str:
-        """Which are the warp itself, or one of its block where these are not told apart."""
+        """Return which owners are the warp itself, or any warp of its block if these are not distinguished."""
         apart = self.op(f"icmp ne i64 {self.watch(context.ID_STEP, 'i64')}, 0")
         first = self.op(f"select i1 {apart}, i32 %entity, i32 {self._narrow(context.BLOCK_OWNER)}")
         count = self.op(f"select i1 {apart}, i32 1, i32 {self._narrow(context.BLOCK_WARPS)}")
@@ -98,7 +98,7 @@ class _Cells(Function):
         return self.op(f"icmp ult {STAMPS} {offset}, {self.splat('i32', count)}")
 
     def of_block(self, stamps: str) -> str:
-        """Which stamps are of the warp's block."""
+        """Return which stamps belong to the warp's block."""
         low = self.op(f"and {STAMPS} {stamps}, {WIDE.const(32, context.LOW)}")
         owners = self._looked_up(self.watch(context.OWNERS), low, self.active)
         return self._are_within(owners, self._narrow(context.BLOCK_OWNER), self._narrow(context.BLOCK_WARPS))
@@ -109,9 +109,9 @@ class _Cells(Function):
 
 
 def cells_text(key: Key) -> tuple[Function, str]:
-    """`cells_<verb>_<ordered>(cells, lanes, row, first, me, watch, known, entity)`: note an access to a cell a lane.
+    """`cells_<verb>_<ordered>(cells, lanes, row, first, me, watch, known, entity)`: record one access per lane.
 
-    Returns the lanes that are left to the function that judges; nothing is noted for these.
+    Returns the lanes that the judging function must decide; nothing is recorded for these.
     """
     verb, made = str(key[1]), _Cells(bool(key[2]))
     bad = "0"
@@ -137,7 +137,7 @@ def cells_text(key: Key) -> tuple[Function, str]:
 
 
 def _met(made: _Cells, word: int, bad: str) -> str:
-    """Lanes whose cell was accessed by others out of order, added to those that were known as bad."""
+    """Add to `bad` the lanes whose cell was accessed by other warps and not surely in order."""
     before = made.at
     base, places = made.places(word)
     made.branch(made.op(f"icmp eq ptr {base}, null"), f"skip{word}", f"look{word}")
@@ -160,7 +160,7 @@ def _met(made: _Cells, word: int, bad: str) -> str:
 
 
 def _joined(made: _Cells, old: str) -> str:
-    """The stamps of cells that this warp accesses as others may have done before."""
+    """Return the new stamps of cells that this warp accesses, perhaps in addition to others."""
     if made.is_ordered:
         fine = made.in_order(old, "_kept")
         latest = made.overloaded(

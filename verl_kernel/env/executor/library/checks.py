@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What accesses are checked and counted with."""
+"""Checks and counts accesses to memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ADDRESSES = WIDE.ints(64)
 
 
 def fault_text(key: Key) -> tuple[Function, str]:
-    """`fault(kind, lanes, addresses, ctx, site)`: keep the first fault of a launch, with its first lane."""
+    """`fault(kind, lanes, addresses, ctx, site)`: record the first fault of a launch, with its first lane."""
     made = Function()
     place = made.context(context.FAULT)
     old = made.op(f"load i64, ptr {place}")
@@ -40,8 +40,8 @@ def fault_text(key: Key) -> tuple[Function, str]:
 def resolve_text(key: Key) -> tuple[Function, str]:
     """`resolve(addresses, lanes, ctx, site, size, shadows) -> lanes`: find each lane's buffer in the table.
 
-    Lanes that have none are faults and left out. The last buffer found is what the site looks at first next time. What
-    leads from each lane's address to its shadow is written to `shadows`.
+    Lanes without a buffer are faults and are removed. The site stores the last buffer found, to check it first next
+    time. The difference between each lane's shadow and its address is written to `shadows`.
     """
     made = Function()
     table, rows = made.context(context.TABLE), made.context(context.BUFFERS, "i64")
@@ -90,7 +90,7 @@ def resolve_text(key: Key) -> tuple[Function, str]:
 
 
 def converged_text(key: Key) -> tuple[Function, str]:
-    """`converged(active, alive, ctx, site)`: a fault where lanes that have not ended are elsewhere."""
+    """`converged(active, alive, ctx, site)`: record a fault if lanes that have not ended are inactive."""
     made = Function()
     absent = made.op("xor i32 %active, %alive")
     made.fault(context.DIVERGENT, absent, "zeroinitializer")
@@ -100,22 +100,22 @@ def converged_text(key: Key) -> tuple[Function, str]:
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check of addresses found out, as names of values."""
+    """The results of a check of addresses, as names of values."""
 
     lanes: str
-    """Those that may go on."""
+    """The lanes that may continue."""
     first: str
     """The first lane's address."""
     is_dense: str
-    """Whether all lanes access one after the other from an aligned one on, all in the buffer that the site knew."""
+    """Whether all lanes' accesses are consecutive from an aligned address on, in the buffer that the site stores."""
     shadows: str
-    """What leads from each lane's address to its shadow; 0 where nothing is watched."""
+    """The difference between each lane's shadow and its address; 0 where writes are not tracked."""
     is_watched: str
-    """Whether that of some lane is not 0."""
+    """Whether some lane has a shadow."""
 
 
 def check_global(made: Function, verb: str, size: int) -> Checked:
-    """Check `%addresses` of the lanes `%lanes` against the table, and count what `verb` does with them."""
+    """Check `%addresses` of the lanes `%lanes` against the table, and count the accesses of kind `verb`."""
     made.do(f"%shadows = alloca {ADDRESSES}, align 64")
     offset = made.op(f"sub {ADDRESSES} %addresses, {made.splat('i64', made.site(sites.BUFFER))}")
     beyond = made.bits(made.op(f"icmp uge {ADDRESSES} {offset}, {made.splat('i64', made.site(sites.ROOM))}"))
@@ -142,7 +142,7 @@ def check_global(made: Function, verb: str, size: int) -> Checked:
 
 
 def _count_sectors(made: Function, verb: str, size: int, lanes: str, first: str, is_dense: str, row: str) -> None:
-    """Count sectors, which are known from the first address where lanes follow each other."""
+    """Count sectors; if the lanes' addresses are consecutive, they follow from the first address."""
     rest = ("ptr %ctx", "ptr %site", f"i64 {row}")
     made.branch(is_dense, "span", "apart")
     made.label("span")
@@ -155,7 +155,7 @@ def _count_sectors(made: Function, verb: str, size: int, lanes: str, first: str,
 
 
 def _common_row(made: Function, lanes: str) -> str:
-    """The row of the buffer in which all of some lanes lie; the row behind the last one if there is none."""
+    """Return the row of the buffer that contains all of the lanes' addresses; else the row after the last one."""
     offset = made.op(f"sub {ADDRESSES} %addresses, {made.splat('i64', made.site(sites.BUFFER))}")
     beyond = made.bits(made.op(f"icmp uge {ADDRESSES} {offset}, {made.splat('i64', made.site(sites.ROOM))}"))
     is_common = made.op(f"icmp eq i32 {made.op(f'and i32 {beyond}, {lanes}')}, 0")
@@ -163,7 +163,7 @@ def _common_row(made: Function, lanes: str) -> str:
 
 
 def check_alignment(made: Function, addresses: str, lanes: str, size: int, bits: int = 64) -> str:
-    """Note lanes whose address is no multiple of what they access; returns the others."""
+    """Record a fault for lanes whose address is not a multiple of the access's size; returns the other lanes."""
     if size == 1:
         return lanes
     kind = WIDE.ints(bits)
@@ -176,13 +176,13 @@ def check_alignment(made: Function, addresses: str, lanes: str, size: int, bits:
 
 
 def count_lanes(made: Function, lanes: str) -> None:
-    """Add to the accesses of the site."""
+    """Add the number of lanes to the accesses of the site."""
     count = made.op(f"zext i32 {made.overloaded('ctpop', 'i32', lanes)} to i64")
     made.add_to(made.word("%site", sites.ACCESSES), count)
 
 
 def check_room(made: Function, places: str, lanes: str, limit: str, size: int, kind: int) -> str:
-    """Check offsets (32 bits) of lanes against the length of shared or local memory; returns the lanes that fit."""
+    """Check 32-bit offsets of lanes against the length of shared or local memory; returns the lanes that fit."""
     words = WIDE.ints(32)
     room = made.op(f"sub i32 {limit}, {size}")
     fits = made.bits(made.op(f"icmp ule {words} {places}, {made.splat('i32', room)}"))
@@ -194,7 +194,7 @@ def check_room(made: Function, places: str, lanes: str, limit: str, size: int, k
 
 
 def are_dense(made: Function, places: str, lanes: str, size: int, bits: int) -> tuple[str, str]:
-    """The first lane's address, and whether all lanes access one after the other from an aligned one on."""
+    """Return the first lane's address, and whether all lanes' accesses are consecutive from an aligned address on."""
     kind = WIDE.ints(bits)
     first = made.op(f"extractelement {kind} {places}, i32 0")
     steps = made.op(f"sub {kind} {places}, {made.splat(f'i{bits}', first)}")
@@ -205,7 +205,7 @@ def are_dense(made: Function, places: str, lanes: str, size: int, bits: int) -> 
 
 
 def watch(made: Function, room: str, verb: str, bits: int, count: int, lanes: str) -> None:
-    """Note an access to `%addresses` (of the values `%x0`, ... if it stores), where accesses are watched."""
+    """Record an access to `%addresses` (of the values `%x0`, ... if it is a store), if accesses are watched."""
     is_off = made.op(f"icmp eq ptr {made.context(context.WATCH)}, null")
     made.branch(is_off, "unwatched", "noted")
     made.label("noted")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is added up when a block gives up its turn (`vk_settle`) and when it ends (`vk_finish`), in native code."""
+"""Sums counts in native code when a block pauses (`vk_settle`) and when it ends (`vk_finish`)."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ out:
 
 
 def endings_text() -> str:
-    """The functions, for the module of library/grid.py."""
+    """Return the functions, for the module of library/grid.py."""
     values = {
         "WORK": context.WORK, "COUNTS": context.COUNTS, "USES": context.USES, "TOTALS": context.TOTALS,
         "BUFFERS": context.BUFFERS, "CACHE": context.CACHE, "WORK_BLOCKS": traffic.WORK_BLOCKS,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of other lanes, by places that are known only when it runs."""
+"""Exchanges values between lanes, where the source lane is known only at run time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from verl_kernel.env.executor.lowering.writer import WIDE, Key
 _WORDS = WIDE.ints(32)
 _LANE = stride(1, 32)
 RESULT = f"{{{_WORDS}, i32}}"
-"""What lanes get, and the lanes that named one within range."""
+"""The values that lanes get, and the lanes whose source was within range."""
 
 
 def exchange_text(key: Key) -> tuple[Function, str]:

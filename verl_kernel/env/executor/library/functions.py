@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that a GPU approximates, and 8-bit floats: sequences of IEEE operations, the same on every machine.
+"""Functions that a GPU approximates, and 8-bit floats: sequences of IEEE operations, identical on every machine.
 
 Errors allowed by the PTX ISA: ex2 2 ulp; lg2 2^-22 between 1/2 and 2, relative elsewhere; sin and cos 2^-20.5 between
--pi and pi; tanh 2^-11 relative. All of these stay below two units in float32's last place.
+-pi and pi; tanh 2^-11 relative. All of these errors are below two units in float32's last place here.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from verl_kernel.env.executor.library.context import Function
 from verl_kernel.env.executor.lowering import floats
 from verl_kernel.env.executor.lowering.writer import WIDE, Form, Key, real
 
-# Bytes chosen by a selector that is known only when it runs (PTX ISA, "prmt").
+# Selects bytes with a selector known only at run time (PTX ISA, "prmt").
 
 
 def permute_text(key: Key) -> tuple[Function, str]:
-    """`permute_<lanes>(low, high, selector)`: four bytes out of eight; a selector's top bit spreads the byte's sign."""
+    """`permute_<lanes>(low, high, selector)`: select four of eight bytes; a selector's top bit replicates the sign."""
     made, form = Function(), Form(int(key[1]))
     words, longs = form.ints(32), form.ints(64)
     low, high = (made.resized(word, 32, 64, form) for word in ("%low", "%high"))
@@ -30,7 +30,7 @@ def permute_text(key: Key) -> tuple[Function, str]:
 
 
 def _chosen(made: Function, both: str, place: int, form: Form) -> str:
-    """One byte of the result, in its place."""
+    """Return one byte of the result, shifted to its place."""
     words, longs = form.ints(32), form.ints(64)
     nibble = made.op(f"lshr {words} %selector, {form.const(32, 4 * place)}")
     shift_by = made.op(f"shl {words} {made.op(f'and {words} {nibble}, {form.const(32, 7)}')}, {form.const(32, 3)}")
@@ -48,54 +48,54 @@ def _chosen(made: Function, both: str, place: int, form: Form) -> str:
 SINGLES, DOUBLES, WORDS, LONGS = WIDE.type("float"), WIDE.type("double"), WIDE.ints(32), WIDE.ints(64)
 _LN2 = math.log(2)
 _PI_HALF = (1.5707963267948966, 6.123233995736766e-17)
-"""Half of pi, and what float64 loses of it."""
+"""Half of pi, and the remainder that float64 cannot represent."""
 _MAGIC = {"float": 12582912.0, "double": 6755399441055744.0}
-"""Added to a small whole number, they leave it in the lowest bits."""
+"""1.5 times 2^23 and 2^52: adding one to a small whole number leaves that number in the lowest bits."""
 
 
 class Real(Function):
-    """Arithmetic on vectors of one float type."""
+    """Writes arithmetic on vectors of one float type."""
 
     def __init__(self, element: str) -> None:
         super().__init__()
         self.element, self.kind = element, WIDE.type(element)
 
     def const(self, value: float) -> str:
-        """A constant."""
+        """Return a vector constant."""
         return f"splat ({self.element} {real(self.element, value)})"
 
     def calc(self, code: str, left: str, right: str) -> str:
-        """`fadd`, `fsub`, `fmul`, `fdiv`."""
+        """Compute `fadd`, `fsub`, `fmul` or `fdiv`."""
         return self.op(f"{code} {self.kind} {left}, {right}")
 
     def fma(self, left: str, right: str, addend: str) -> str:
-        """A fused product and sum."""
+        """Compute a fused multiply-add."""
         return self.overloaded("fma", self.kind, left, right, addend)
 
     def polynomial(self, x: str, coefficients: list[float]) -> str:
-        """Coefficients from the constant one on."""
+        """Evaluate a polynomial; coefficients begin with the constant term."""
         value = self.const(coefficients[-1])
         for coefficient in reversed(coefficients[:-1]):
             value = self.fma(value, x, self.const(coefficient))
         return value
 
     def choose(self, condition: str, yes: str, no: str) -> str:
-        """One of two, a lane."""
+        """Select one of two values per lane."""
         return self.op(f"select {WIDE.ints(1)} {condition}, {self.kind} {yes}, {self.kind} {no}")
 
     def test(self, relation: str, left: str, right: str) -> str:
-        """A comparison."""
+        """Compare two values per lane."""
         return self.op(f"fcmp {relation} {self.kind} {left}, {right}")
 
     def whole(self, value: str) -> str:
-        """A small whole number as an integer of the same width."""
+        """Convert a small whole number to an integer of the same width."""
         kind = WORDS if self.element == "float" else LONGS
         moved = self.op(f"bitcast {self.kind} {self.calc('fadd', value, self.const(_MAGIC[self.element]))} to {kind}")
         base = self.op(f"bitcast {self.kind} {self.const(_MAGIC[self.element])} to {kind}")
         return self.op(f"sub {kind} {moved}, {base}")
 
     def power_of_two(self, exponent: str) -> str:
-        """2 to an integer within the range of normal numbers."""
+        """Compute 2 to an integer power within the range of normal numbers."""
         bits, bias, mantissa = (32, 127, 23) if self.element == "float" else (64, 1023, 52)
         kind = WIDE.ints(bits)
         biased = self.op(f"add {kind} {exponent}, {WIDE.const(bits, bias)}")
@@ -103,7 +103,7 @@ class Real(Function):
 
 
 def ex2_text(key: Key) -> tuple[Function, str]:
-    """2 to the power of x: its whole part by the exponent, the rest, at most 1/2, by Taylor's polynomial."""
+    """Compute 2 to the power of x: the whole part sets the exponent, a Taylor polynomial covers the rest."""
     made = Real("float")
     x = made.choose(made.test("ogt", "%x", made.const(130.0)), made.const(130.0), "%x")
     x = made.choose(made.test("olt", x, made.const(-160.0)), made.const(-160.0), x)
@@ -111,18 +111,18 @@ def ex2_text(key: Key) -> tuple[Function, str]:
     value = made.polynomial(made.calc("fsub", x, nearest), [_LN2**n / math.factorial(n) for n in range(8)])
     exponent = made.whole(nearest)
     half = made.op(f"ashr {WORDS} {exponent}, {WIDE.const(32, 1)}")
-    for part in (half, made.op(f"sub {WORDS} {exponent}, {half}")):  # in two steps, or 2^-149 would be out of range
+    for part in (half, made.op(f"sub {WORDS} {exponent}, {half}")):  # in two steps, as 2^-149 would be out of range
         value = made.calc("fmul", value, made.power_of_two(part))
     made.do(f"ret {SINGLES} {value}")
     return made, made.text(SINGLES, key, [f"{SINGLES} %x"])
 
 
 def lg2_text(key: Key) -> tuple[Function, str]:
-    """The binary logarithm: the exponent and, of the rest m between 0.7 and 1.42, 2 atanh((m - 1) / (m + 1))."""
+    """Compute the binary logarithm: the exponent and, for m between 0.7 and 1.42, 2 atanh((m - 1) / (m + 1))."""
     made = Real("double")
     wide = made.op(f"fpext {SINGLES} %x to {DOUBLES}")
     bits = made.op(f"bitcast {DOUBLES} {wide} to {LONGS}")
-    # the exponent of m / 0.707 is that of m, less one where m is small
+    # the exponent of m / 0.707 is that of m, less one if m is small
     moved = made.op(f"sub {LONGS} {bits}, {WIDE.const(64, 0x3FE6A09E667F3BCD)}")
     exponent = made.op(f"ashr {LONGS} {moved}, {WIDE.const(64, 52)}")
     mantissa = made.op(f"sub {LONGS} {bits}, {made.op(f'shl {LONGS} {exponent}, {WIDE.const(64, 52)}')}")
@@ -142,13 +142,13 @@ def lg2_text(key: Key) -> tuple[Function, str]:
 
 
 def circular_text(key: Key) -> tuple[Function, str]:
-    """`sin` and `cos`: x less the nearest multiple of pi / 2, in float64, and a polynomial for its quarter."""
+    """Compute `sin` or `cos`: subtract the nearest multiple of pi / 2 in float64, then use a polynomial."""
     made, quarter = Real("double"), 0 if key[0] == "sin" else 1
     x = made.op(f"fpext {SINGLES} %x to {DOUBLES}")
     turns = made.overloaded("roundeven", DOUBLES, made.calc("fmul", x, made.const(2 / math.pi)))
     minus = made.op(f"fneg {DOUBLES} {turns}")
     r = made.fma(minus, made.const(_PI_HALF[1]), made.fma(minus, made.const(_PI_HALF[0]), x))
-    for relation, most in (("ogt", 1.0), ("olt", -1.0)):  # of a huge number, nothing better than a value in range
+    for relation, most in (("ogt", 1.0), ("olt", -1.0)):  # for a huge number the result only stays in range
         r = made.choose(made.test(relation, r, made.const(most)), made.const(most), r)
     square = made.calc("fmul", r, r)
     signs = [(-1) ** n for n in range(7)]
@@ -166,14 +166,14 @@ def circular_text(key: Key) -> tuple[Function, str]:
     value = made.choose(made.op(f"or {WIDE.ints(1)} {is_one}, {is_three}"), cosine, sine)
     negative = made.op(f"or {WIDE.ints(1)} {is_two}, {is_three}")
     value = made.choose(negative, made.op(f"fneg {DOUBLES} {value}"), value)
-    if not quarter:  # the sign of a zero
+    if not quarter:  # keeps the sign of a zero
         value = made.choose(made.test("oeq", x, made.const(0.0)), x, value)
     made.do(f"ret {SINGLES} {made.op(f'fptrunc {DOUBLES} {value} to {SINGLES}')}")
     return made, made.text(SINGLES, key, [f"{SINGLES} %x"])
 
 
 def tanh_text(key: Key) -> tuple[Function, str]:
-    """(1 - e) / (1 + e) with e = exp(-2 |x|), in float64; of a tiny x, itself."""
+    """Compute (1 - e) / (1 + e) with e = exp(-2 |x|) in float64; a tiny x is returned unchanged."""
     made = Real("double")
     x = made.op(f"fpext {SINGLES} %x to {DOUBLES}")
     size = made.overloaded("fabs", DOUBLES, x)
@@ -191,11 +191,11 @@ def tanh_text(key: Key) -> tuple[Function, str]:
 
 
 def from_eight_text(key: Key) -> tuple[Function, str]:
-    """`from_eight_<kind>(pairs)`: two 8-bit floats as two halves, exactly."""
+    """`from_eight_<kind>(pairs)`: convert two 8-bit floats to two halves, exactly."""
     made = Function()
     kind, shorts = str(key[1]), WIDE.ints(16)
     pair = made.op(f"zext {shorts} %pair to {WORDS}")
-    if kind == "e5m2":  # the upper half of float16
+    if kind == "e5m2":  # the byte is the upper half of a float16
         upper = made.op(f"shl {WORDS} {made.op(f'and {WORDS} {pair}, {WIDE.const(32, 0xFF00)}')}, {WIDE.const(32, 16)}")
         lower = made.op(f"shl {WORDS} {made.op(f'and {WORDS} {pair}, {WIDE.const(32, 0xFF)}')}, {WIDE.const(32, 8)}")
     else:
@@ -206,7 +206,7 @@ def from_eight_text(key: Key) -> tuple[Function, str]:
 
 
 def _from_e4m3(made: Function, pair: str, shift: int) -> str:
-    """Bits of the half that a byte stands for: exponent and mantissa in their places, times what the bias lacks."""
+    """Convert a byte to the bits of a half: shift exponent and mantissa to their places, then correct the bias."""
     byte = made.op(f"lshr {WORDS} {pair}, {WIDE.const(32, shift)}")
     size = made.op(f"and {WORDS} {byte}, {WIDE.const(32, 0x7F)}")
     bits = made.op(f"shl {WORDS} {size}, {WIDE.const(32, 20)}")
@@ -221,7 +221,7 @@ def _from_e4m3(made: Function, pair: str, shift: int) -> str:
 
 
 def to_eight_text(key: Key) -> tuple[Function, str]:
-    """`to_eight_<kind>(bits of float32)`: the nearest 8-bit float, ties to even; what is too large is the largest."""
+    """`to_eight_<kind>(bits of float32)`: round to the nearest 8-bit float, ties to even; saturates at the largest."""
     made = Function()
     mantissa, bias, largest = (3, 7, 448.0) if key[1] == "e4m3" else (2, 15, 57344.0)
     size = made.op(f"and {WORDS} %bits, {WIDE.const(32, 0x7FFFFFFF)}")
@@ -249,7 +249,7 @@ def to_eight_text(key: Key) -> tuple[Function, str]:
 
 
 def fma_text(key: Key) -> tuple[Function, str]:
-    """`fma_<element>_<lanes>(a, b, c)`: of half precision, rounded once."""
+    """`fma_<element>_<lanes>(a, b, c)`: fused multiply-add of half precision, rounded once."""
     made, element, form = Function(), str(key[1]), Form(int(key[2]))
     kind = form.type(element)
     made.do(f"ret {kind} {floats.in_wider(made, 'fma', element, form, ['%a', '%b', '%c'], False)}")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How warps and blocks of a launch take turns, in native code.
+"""Schedules warps and blocks of a launch, in native code.
 
-`block` runs the warps of one block by turns until each has ended: a warp returns at a barrier, and none goes on behind
-it before all have come there. A warp that waits in a loop for others gives up its turn with a number above `YIELDS`.
+`block` runs the warps of one block in rounds until each has ended: a warp returns at a barrier, and none continues
+after it before all have reached it. A warp that waits in a loop for others returns a number above `YIELDS`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from verl_kernel.env.executor.library.context import filled
 from verl_kernel.env.executor.library.endings import endings_text
 
 ENDED, YIELDS = -1, 1 << 24
-"""What a warp returns when it has ended; what is added to the place at which it gives up its turn."""
+"""What a warp returns when it has ended; what is added to the place at which a waiting warp returns."""
 RESIDENT = 1024
-"""How many blocks take turns, where blocks may wait for each other."""
+"""How many blocks run at once if blocks may wait for each other."""
 DONE, WAITING, FAULTED = 0, 1, 2
 """What `block` returns."""
 
@@ -241,7 +241,7 @@ _WATCH = (
 
 
 def grid_text() -> str:
-    """The module that holds both."""
+    """Return the module that holds `vk_block` and `vk_grid`."""
     values = {
         "FAULT": context.FAULT, "SHARED": context.SHARED, "SHARED_BYTES": context.SHARED_BYTES, "BLOCK": context.BLOCK,
         "WARP": context.WARP, "YIELDS": YIELDS, "ENTRY": context.ENTRY, "WARPS": context.WARPS, "FRAME": context.FRAME,

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Matrices that the lanes of a warp hold together: their products and loads (PTX ISA, "mma.sync" and "ldmatrix").
 
-Of an m16n8 product lane l has, in `c0 c1 c2 c3`, rows l / 4 and l / 4 + 8, columns 2 (l % 4) and one more. A's
-registers come in pairs for these two rows, B's hold column l / 4; both hold elements along k, 32 bits at a time, first
-those of the lower half of k. Products are exact; sums are float32 (or float16, float64, int32), in the order of k. TF32
-factors lose their lowest 13 bits.
+In an m16n8 product, lane l holds in `c0 c1 c2 c3` rows l / 4 and l / 4 + 8, each at columns 2 (l % 4) and 2 (l % 4) +
+1. A's registers come in pairs for these two rows, B's hold column l / 4; both hold elements along k, 32 bits per
+register, first those of the lower half of k. Products are exact; sums are float32 (or float16, float64, int32), in the
+order of k. The lowest 13 bits of TF32 factors are ignored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WORDS, FLOATS32 = WIDE.ints(32), WIDE.type("float")
 
 @dataclass(frozen=True)
 class Factor:
-    """A type of factors: how many a register holds, and what takes one out, as float32 or int32."""
+    """A type of factors: how many a register holds, and a function that extracts one as float32 or int32."""
 
     count: int
     element: Callable[[Function, str, int], str]
@@ -87,7 +87,7 @@ def product_text(key: Key) -> tuple[Function, str]:
     names = [f"%a{place}" for place in range(2 * halves)], [f"%b{place}" for place in range(halves)]
     results = 2 if total == "f16" else 4
     addends = _addends(made, total)
-    sums = [WIDE.const(32, 0)] * 4 if total == "s32" else addends  # products of bytes never overflow by themselves
+    sums = [WIDE.const(32, 0)] * 4 if total == "s32" else addends  # bytes' products alone cannot overflow
     factors = [
         [[FACTORS[kind].element(made, name, place) for place in range(FACTORS[kind].count)] for name in group]
         for kind, group in zip((first, second), names, strict=True)
@@ -107,7 +107,7 @@ def product_text(key: Key) -> tuple[Function, str]:
 
 
 def registers(shape: str, first: str, second: str, total: str) -> list[int]:
-    """How many registers a lane has of the result, the two factors and the addend; none if there is no such product."""
+    """Return a lane's register counts for result, factors and addend; empty if there is no such product."""
     if (shape, first, total) == ("m8n8k4", "f64", "f64"):
         return [2, 1, 1, 2]
     if not _is_known(shape, first, second, total):
@@ -130,12 +130,12 @@ def _picked(made: Function, element: str, value: str, lanes: list[int]) -> str:
 
 
 def _row(part: int) -> list[int]:
-    """For each lane, the one that holds a part along k of its row of A."""
+    """Return for each lane the lane that holds a part along k of its row of A."""
     return [lane // 4 * 4 + part for lane in range(LANES)]
 
 
 def _column(part: int, odd: int) -> list[int]:
-    """For each lane, the one that holds a part along k of its first or second column of B."""
+    """Return for each lane the lane that holds a part along k of its first or second column of B."""
     return [(2 * (lane % 4) + odd) * 4 + part for lane in range(LANES)]
 
 
@@ -146,7 +146,7 @@ def _added(made: Function, total: str, row: str, column: str, addend: str) -> st
 
 
 def _is_known(shape: str, first: str, second: str, total: str) -> bool:
-    """Whether there is such a product: bytes of two kinds may be mixed, and k is one or two times what a lane holds."""
+    """Whether there is such a product: two kinds of bytes may be mixed, and k is one or two times a lane's elements."""
     if not shape.startswith("m16n8k") or first not in SUMS.get(total, ()) or second not in SUMS[total]:
         return False
     count = FACTORS[first].count
@@ -174,7 +174,7 @@ def _results(made: Function, total: str, sums: list[str]) -> None:
 
 
 def _paired(made: Function, lower: str, upper: str) -> str:
-    """Two float32 rounded to float16 and packed."""
+    """Round two float32 to float16 and pack them."""
     bits = []
     for value in (lower, upper):
         half = floats.narrow(made, value, "float", "half", WIDE)
@@ -183,7 +183,7 @@ def _paired(made: Function, lower: str, upper: str) -> str:
 
 
 def _doubles(key: Key) -> tuple[Function, str]:
-    """m8n8k4 of float64: A has row l / 4, B column l / 4, both element l % 4 of k; C as in the other products."""
+    """Write m8n8k4 of float64: A has row l / 4, B column l / 4, both element l % 4 of k; C as in the other products."""
     made, longs, doubles = Function(), WIDE.ints(64), WIDE.type("double")
     left, right = (made.op(f"bitcast {longs} {name} to {doubles}") for name in ("%a0", "%b0"))
     sums = [made.op(f"bitcast {longs} {name} to {doubles}") for name in ("%c0", "%c1")]
@@ -202,7 +202,7 @@ def _doubles(key: Key) -> tuple[Function, str]:
 
 
 def matrices_text(key: Key) -> tuple[Function, str]:
-    """`matrices_<count>_<transposed>(addresses, ctx, site)`: `ldmatrix`; rows of 16 bytes at the addresses of lanes."""
+    """`matrices_<count>_<transposed>(addresses, ctx, site)`: `ldmatrix`; lanes hold the addresses of 16-byte rows."""
     made, count, is_transposed = Function(), int(key[1]), bool(key[2])
     used = (1 << 8 * count) - 1
     made.do(f"%lanes = add i32 0, {used - (1 << 32) if used >> 31 else used}")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sample of what blocks load from the second level, in native code, to tell how far apart they load it again.
+"""Samples what blocks load from the second-level cache, in native code, to find how far apart they load it again.
 
-An access is written down if a hash of where it lies is small enough: so of each place either all accesses are written
-down or none. Where the log fills, what a block asked of a place one after the other becomes one record; if that is not
-enough, the places are halved, and those that go are taken out (`vk_thin`).
+An access is logged if a hash of its place is small enough: so for each place all accesses are logged or none. When the
+log fills, consecutive records of a block and place are merged; if that is not enough, half of the places are no longer
+sampled, and their records are removed (`vk_thin`).
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.library.context import Function, filled
 
 LOG_USED, LOG_MASK, LOG_SALT, LOG_HEAD = range(4)
-"""Words of the log: how many records there are; bits of a hash that must be 0; what hashes are mixed with; then
-records."""
+"""Words of the log: how many records there are; bits of a hash that must be 0; the salt of hashes; then the records."""
 RECORD_PLACE, RECORD_BLOCK, RECORD_WORDS = 0, 1, 2
-"""Words of a record: where, as the buffer's row and what is between its start and there; the block's number, times
-65536, and how many sectors were asked for."""
+"""Words of a record: the place, as the buffer's row and the offset in it; the block's number times 65536, plus how many
+sectors were requested."""
 RECORDS, MOST = 1 << 13, 1 << 11
-"""Room of the log; how many records are kept when a block gives up its turn."""
+"""How many records fit in the log; how many are kept when a block pauses."""
 ROW_SHIFT = 40
-_HASH = 0x9E3779B97F4A7C15 - (1 << 64)
+_HASH = 0x9E3779B97F4A7C15 - (1 << 64)  # 2**64 divided by the golden ratio, as a signed number
 _HASH_SHIFT = 24
 _TEXT = """
 define internal void @vk_thin(ptr %log) nounwind {
@@ -93,7 +92,7 @@ out:
 
 
 def thin_text() -> str:
-    """`vk_thin(log)`, for the module of library/grid.py."""
+    """Return `vk_thin(log)`, for the module of library/grid.py."""
     values = {
         "LOG_USED": LOG_USED, "LOG_MASK": LOG_MASK, "LOG_SALT": LOG_SALT, "LOG_HEAD": LOG_HEAD, "MOST": MOST,
         "HASH_SHIFT": _HASH_SHIFT, "HASH": _HASH, "ALL": (1 << 32) - 1,
@@ -102,7 +101,7 @@ def thin_text() -> str:
 
 
 def point_to(made: Function) -> None:
-    """Load what `note` needs, which does not change within an access."""
+    """Load what `note` needs; these values do not change within an access."""
     made.do(f"%log = load ptr, ptr {made.word('%ctx', context.REREADS)}")
     for name, word in (("mask", LOG_MASK), ("salt", LOG_SALT)):
         made.do(f"%log_{name} = load i64, ptr {made.word('%log', word)}")
@@ -113,7 +112,7 @@ def point_to(made: Function) -> None:
 
 
 def note(made: Function, part: str, sectors: str) -> None:
-    """Write down that sectors of 512 bytes were asked for, without a branch: what is not to stay is overwritten."""
+    """Log a request for sectors within 512 bytes, without a branch: a record not to be kept is overwritten."""
     used_at = made.word("%log", LOG_USED)
     used = made.op(f"load i64, ptr {used_at}")
     place = made.op(f"sub i64 {part}, %log_base")

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a launch's accesses ask of the caches, in native code: sectors of 32 bytes, by buffer and by block.
+"""Counts what a launch's accesses request from the caches, in native code: 32-byte sectors, by buffer and by block.
 
-A block has a cache of its own, as its share of an SM's first level: lines of 128 bytes whose four sectors come one by
-one. Four lines that follow each other are kept together, found by hashing, and lost when as many lines as fit have come
-since one of them was last used. Loads look there first; what they miss, stores and atomics go to the second level.
-Buffers are counted by what goes there. Of what blocks load a sample is written down, drawn by where it lies
-(library/rereads.py).
+Each block has its own cache, as its share of an SM's first level: lines of 128 bytes whose four sectors are filled one
+by one. Four consecutive lines are kept in one entry, found by hashing, and expire when as many lines as fit have been
+added since one of them was last used. Loads look there first; what they miss, stores and atomics go to the second
+level. Buffers are counted by what goes there. What blocks load is sampled by its place (library/rereads.py).
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from verl_kernel.env.executor.library.context import Function
 from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 
-# Passes that a warp's access to shared memory takes: over 32 banks of 4 bytes, each of which gives one word a pass.
+# Passes that a warp's access to shared memory takes over 32 banks of 4 bytes; each bank delivers one word per pass.
 #
-# A site's first access of a launch is looked at, and then one of 61: a number that no number of warps, which take
-# turns, has a divisor in common with.
+# A site's first access of a launch is sampled, then one of 61: this prime shares no divisor with the number of warps,
+# which run in rotation, so that all warps are sampled.
 
 
 _EACH = 61
@@ -30,7 +29,7 @@ _NUMBERS = WIDE.ints(32)
 
 
 def count_passes(made: Function, size: int, lanes: str, phase: int = LANES) -> None:
-    """Count the passes of some accesses to `%addresses`, whose lanes are served so many at a time."""
+    """Count the passes of some accesses to `%addresses`; `phase` lanes are served at a time."""
     left = made.site(sites.LEFT)
     made.branch(made.op(f"icmp eq i64 {left}, 0"), "sample", "sampled")
     made.label("sample")
@@ -44,7 +43,7 @@ def count_passes(made: Function, size: int, lanes: str, phase: int = LANES) -> N
 
 
 def passes_text(key: Key) -> tuple[Function, str]:
-    """`passes_<bytes>_<phase>(addresses, lanes)`: in each phase, the most different words that one bank has to give."""
+    """`passes_<bytes>_<phase>(addresses, lanes)`: per phase, the most distinct words that one bank must deliver."""
     made, size, phase = Function(), int(key[1]), int(key[2])
     banks, phases = _BANKED // size, LANES // phase
     words = made.op(f"lshr {_NUMBERS} %addresses, {WIDE.const(32, size.bit_length() - 1)}")
@@ -63,7 +62,7 @@ def passes_text(key: Key) -> tuple[Function, str]:
 
 
 def _word(made: Function, words: str, lane: str, banks: int, phase: int) -> None:
-    """Let a bank give a lane's word, unless it gives it to an earlier lane of the phase."""
+    """Add a lane's word to its bank's count, unless an earlier lane of the phase has the same word."""
     word = made.op(f"load i32, ptr {made.op(f'getelementptr i32, ptr %held, i32 {lane}')}")
     equal = made.bits(made.op(f"icmp eq {_NUMBERS} {words}, {made.splat('i32', word)}"))
     number = made.op(f"udiv i32 {lane}, {phase}")
@@ -82,33 +81,33 @@ def _word(made: Function, words: str, lane: str, banks: int, phase: int) -> None
 
 SECTOR, LINE = 32, 128
 USE_WORDS = 4
-"""Words of a buffer's reads, and of its writes: of the block that runs, sectors, the first and the last one; of all
-blocks, sectors, those less what a block accesses again, the first and the last one."""
+"""Words of a buffer's reads, and of its writes: for the block that runs, sectors, the first and the last one; for all
+blocks, sectors, those without repeated accesses of a block, the first and the last one."""
 USES_HEAD = 4
-"""Words before those of the block that runs: its work first."""
+"""Words before the buffers' words of the block that runs; the first one is its work."""
 ENTRIES, MOST_LINES = 1024, 1024
-"""Places of the cache, for four lines each; how many lines it may hold at most."""
+"""Entries of the cache, for four lines each; the largest number of lines that it may hold."""
 _PART = 4
-"""Sectors of four lines, as a power of two."""
+"""Binary logarithm of the number of sectors in four lines."""
 CACHE_NOW, CACHE_ROOM, CACHE_HEAD = range(3)
-"""Words of the cache: lines that have come, how many fit; then of each place, whose lines it has, and when they were
-last used, times 65536, and which of their sectors there are."""
+"""Words of the cache: lines that were added, how many fit; then for each entry, which lines it holds, and the time of
+their last use, times 65536, plus a bit for each sector that is present."""
 WORK_LAST, WORK_MOST, SECTORS_MOST, WORK_BLOCKS, WORK_VOID = range(5)
-"""Words of the launch's work: sum when a block last stopped, the largest of a block, sectors of the block that moves
-most, how many weights there are; operations of products on nothing, a word for each of `VOID_UNITS`."""
+"""Words of the launch's work: the sum when a block last paused, the largest work of a block, sectors of the block that
+moves most, how many weights there are; operations of products on zeros, a word for each of `VOID_UNITS`."""
 VOID_UNITS = ("half", "tf32")
 WORK_HEAD = WORK_VOID + len(VOID_UNITS)
-"""Words before the weights: one for each block of instructions."""
-_HASH = 0x9E3779B97F4A7C15
+"""Words before the weights; there is one weight for each block of instructions."""
+_HASH = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio: Fibonacci hashing
 _READS = ("load", "fetch")
-"""Verbs of which samples are written down."""
+"""Verbs whose accesses are sampled."""
 _ADDRESSES = WIDE.ints(64)
 
 
 def span_text(key: Key) -> tuple[Function, str]:
-    """`span_<verb>(address, bytes, ctx, site, row)`: count the sectors of an access whose lanes follow each other.
+    """`span_<verb>(address, bytes, ctx, site, row)`: count the sectors of an access with consecutive lanes.
 
-    Verbs are `load`; `fetch`, which goes around the first level; `store`, and `atomic`, which loads and stores.
+    Verbs are `load`; `fetch`, which bypasses the first level; `store`; and `atomic`, which loads and stores.
     """
     made, verb = Function(), str(key[1])
     end = made.op(f"sub i64 {made.op('add i64 %address, %bytes')}, 1")
@@ -130,9 +129,9 @@ def span_text(key: Key) -> tuple[Function, str]:
 
 
 def sectors_text(key: Key) -> tuple[Function, str]:
-    """`sectors_<verb>(addresses, lanes, ctx, site, row)`: the same for any lanes and addresses.
+    """`sectors_<verb>(addresses, lanes, ctx, site, row)`: count sectors for any lanes and addresses.
 
-    Of an access longer than 4 bytes a lane, the sector of the first byte counts: a sector holds it wholly if aligned.
+    Of a lane's access longer than 4 bytes, the first byte's sector counts: an aligned access lies in one sector.
     """
     made, verb = Function(), str(key[1])
     made.do(f"%held = alloca {_ADDRESSES}, align 64")
@@ -171,7 +170,7 @@ def _point_to_cache(made: Function) -> None:
 
 
 def _by_lines(made: Function, count: str, first: str, last: str) -> dict[str, tuple[str, str, str, str]]:
-    """Look for sectors that follow each other."""
+    """Look up consecutive sectors in the cache."""
     low, high = (made.op(f"lshr i64 {sector}, {_PART}") for sector in (first, last))
     skipped = made.op(f"and i64 {first}, 15")
     above = made.op(f"sub i64 15, {made.op(f'and i64 {last}, 15')}")
@@ -189,7 +188,7 @@ def _by_lines(made: Function, count: str, first: str, last: str) -> dict[str, tu
 
 
 def _in_order(made: Function, steps: str) -> str:
-    """Look for the sectors of lanes in order; returns how many the cache had not."""
+    """Look up the sectors of lanes in ascending order; returns how many the cache did not have."""
     heads = made.op(f"or i32 {steps}, 1")
     made.do("br label %head")
     made.label("head")
@@ -203,7 +202,7 @@ def _in_order(made: Function, steps: str) -> str:
 
 
 def _distinct(made: Function, sector: str, verb: str) -> tuple[str, str, str, str]:
-    """Go from one distinct sector to the next."""
+    """Loop over the distinct sectors."""
     made.label("apart")
     made.do("br label %loop")
     made.label("loop")
@@ -229,7 +228,7 @@ def _distinct(made: Function, sector: str, verb: str) -> tuple[str, str, str, st
 
 
 def _of_lane(made: Function, lane: str) -> str:
-    """A lane's sector."""
+    """Load a lane's sector."""
     return made.op(f"load i64, ptr {made.op(f'getelementptr i64, ptr %held, i32 {lane}')}")
 
 
@@ -242,13 +241,13 @@ def _most(made: Function, left: str, right: str) -> str:
 
 
 def _touch_one(made: Function, sector: str) -> str:
-    """Use a sector; returns 1 if the cache had it not."""
+    """Use a sector; returns 1 if the cache did not have it."""
     part = made.op(f"lshr i64 {sector}, {_PART}")
     return _touch(made, part, made.op(f"shl i64 1, {made.op(f'and i64 {sector}, 15')}"))
 
 
 def _touch(made: Function, part: str, wanted: str) -> str:
-    """Use sectors of four lines; returns how many of them the cache had not."""
+    """Use sectors of four lines; returns how many of them the cache did not have."""
     room, now = made.op("load i64, ptr %room_at"), made.op("load i64, ptr %now_at")
     place = made.op(f"lshr i64 {made.op(f'mul i64 {part}, {_HASH - (1 << 64)}')}, {65 - ENTRIES.bit_length()}")
     place = made.op(f"add i64 {made.op(f'shl i64 {place}, 1')}, {CACHE_HEAD}")
@@ -270,14 +269,14 @@ def _touch(made: Function, part: str, wanted: str) -> str:
 
 
 def _lines(made: Function, held: str) -> str:
-    """A bit for each line of which some sector is there."""
+    """Return a bit for each line with some sector present."""
     for step in (1, 2):
         held = made.op(f"or i64 {held}, {made.op(f'lshr i64 {held}, {step}')}")
     return made.op(f"and i64 {held}, {0x1111}")
 
 
 def _add_up(made: Function, verb: str, ends: dict[str, tuple[str, str, str, str]]) -> None:
-    """Add what was found to the site and to the buffer, and end the function."""
+    """Add the counts to the site and to the buffer, and end the function."""
     made.label("done")
     total, missed, low, high = (
         made.op("phi i64 " + ", ".join(f"[ {values[place]}, %{label} ]" for label, values in ends.items()))
@@ -298,18 +297,18 @@ def _add_up(made: Function, verb: str, ends: dict[str, tuple[str, str, str, str]
     made.do("ret void")
 
 
-# How much of a product of matrices is of nothing, in native code.
+# Counts which part of a matrix product is computed on zeros, in native code.
 #
-# A row of A, a column of B or a place along k counts as nothing where the product has zeros there only, as where a
-# tile reaches beyond a tensor. Single zeros are data. The lanes' registers are those of library/matrices.py.
+# A row of A, a column of B or a place along k is not counted as computed if it holds only zeros, as where a tile
+# extends beyond a tensor. Single zeros are data. The lanes' registers are those of library/matrices.py.
 
 
 _ROWS, _COLUMNS, _TOGETHER = 16, 8, 4
-"""Of a product; lanes that hold a row, or a column."""
+"""Rows and columns of a product; lanes that hold a row, or a column."""
 
 
 def voids_text(key: Key) -> tuple[Function, str]:
-    """`voids_<k>_<count>_<word>(a..., b..., ctx)`: add the operations on nothing to a word of the launch's work.
+    """`voids_<k>_<count>_<word>(a..., b..., ctx)`: add the operations on zeros to a word of the launch's work.
 
     A register holds `count` elements along k.
     """
@@ -333,7 +332,7 @@ def voids_text(key: Key) -> tuple[Function, str]:
 
 
 def _filled(made: Function, register: str) -> str:
-    """A bit for each lane whose register is not zero."""
+    """Return a bit for each lane whose register is not zero."""
     return made.bits(made.op(f"icmp ne {WIDE.ints(32)} {register}, zeroinitializer"))
 
 
@@ -342,7 +341,7 @@ def _any(made: Function, masks: list[str]) -> str:
 
 
 def _groups(made: Function, masks: list[str]) -> str:
-    """How many rows, or columns, hold anything."""
+    """Count the rows, or columns, with an element that is not zero."""
     found = _any(made, masks)
     for step in (1, 2):
         found = made.op(f"or i32 {found}, {made.op(f'lshr i32 {found}, {step}')}")
@@ -350,7 +349,7 @@ def _groups(made: Function, masks: list[str]) -> str:
 
 
 def _along(made: Function, masks: list[str] | tuple[str, ...]) -> str:
-    """A bit for each place along k that holds anything."""
+    """Return a bit for each place along k with an element that is not zero."""
     found = _any(made, list(masks))
     for step in (LANES // 2, LANES // 4, LANES // 8):
         found = made.op(f"or i32 {found}, {made.op(f'lshr i32 {found}, {step}')}")

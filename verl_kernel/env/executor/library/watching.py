@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What finds races while a launch runs: notes accesses, and leaves what is not plainly in order to `context.CALL`."""
+"""Records accesses while a launch runs, to find races; unclear cases are passed to the function at `context.CALL`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERBS = {
 
 
 def watch_text(key: Key) -> tuple[Function, str]:
-    """`watch_<room>_<verb>_<bits>_<count>(addresses, lanes, ctx, site[, values...])`: note an access."""
+    """`watch_<room>_<verb>_<bits>_<count>(addresses, lanes, ctx, site[, values...])`: record an access."""
     room, verb, bits, count = str(key[1]), str(key[2]), int(key[3]), int(key[4])
     made, size = Function(), bits * count // 8
     width = 32 if room == "shared" else 64
@@ -47,14 +47,14 @@ def watch_text(key: Key) -> tuple[Function, str]:
 
 
 def _ask(made: Function, what: str, lanes: str, size: str, values: str) -> None:
-    """Call the function that judges."""
+    """Call the judging function."""
     call = made.op(f"load ptr, ptr {made.word('%watch', context.CALL)}")
     wide = made.op(f"zext i32 {lanes} to i64")
     made.do(f"call void {call}(i64 {what}, i64 {wide}, ptr %kept, i64 {size}, ptr {values}, ptr %ctx, ptr %site)")
 
 
 def _in_shared(made: Function, verb: str, size: int, lanes: str, warp: str) -> str:
-    """Note an access to shared memory, if that is watched; returns the lanes that are to be judged."""
+    """Record an access to shared memory, if that is watched; returns the lanes to be judged."""
     row = made.op(f"load ptr, ptr {made.word('%watch', context.SHARED_ROW)}")
     made.branch(made.op(f"icmp eq ptr {row}, null"), "fine", "row")
     made.label("row")
@@ -73,7 +73,7 @@ def _each_cell(
     made: Function, verb: str, is_ordered: bool, size: int, shift: str, offsets: str, lanes: str, row: str,
     who: tuple[str, str, str, str], begin: str,
 ) -> str:  # fmt: skip
-    """A loop over the cells of each lane; goes on in the block `cells_done<tag>`."""
+    """Loop over the cells of each lane; continues in the block `cells_done<tag>`."""
     tag = int(is_ordered)
     first = made.op(f"lshr {ADDRESSES} {offsets}, {made.splat('i64', shift)}")
     count = made.op(f"lshr i64 {size}, {shift}")
@@ -97,7 +97,7 @@ def _each_cell(
 
 
 def _in_rows(made: Function, verb: str, size: int, lanes: str, warp: str) -> str:
-    """Note an access to global memory; returns the lanes that are to be judged."""
+    """Record an access to global memory; returns the lanes to be judged."""
     me = _stamp(made, context.IDS, warp)
     rows, count, shift, ordered, first = (
         made.op(f"load {kind}, ptr {made.word('%watch', word)}")
@@ -150,7 +150,7 @@ def _in_rows(made: Function, verb: str, size: int, lanes: str, warp: str) -> str
 
 
 def order_text(key: Key) -> tuple[Function, str]:
-    """`order_<marks>(addresses, lanes, ctx, site)`: tell what may put blocks in order, where races are watched."""
+    """`order_<marks>(addresses, lanes, ctx, site)`: report what may order blocks, if races are watched."""
     made = Function()
     made.do(f"%kept = alloca {ADDRESSES}, align 64")
     made.do(f"%watch = load ptr, ptr {made.word('%ctx', context.WATCH)}")
@@ -165,11 +165,11 @@ def order_text(key: Key) -> tuple[Function, str]:
     return made, made.text("void", key, (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site"))
 
 
-# Writes down accesses to global memory while a block runs, with what lay there before.
+# Logs accesses to global memory while a block runs, with the bytes that memory held.
 
 
 def log_text(key: Key) -> tuple[Function, str]:
-    """`log_<verb>_<bits>_<count>(addresses, lanes, ctx, site)`: add a record to the log, if it has room."""
+    """`log_<verb>_<bits>_<count>(addresses, lanes, ctx, site)`: add a record to the log, if it is not full."""
     verb, bits, count = str(key[1]), int(key[2]), int(key[3])
     made = Function()
     watch = made.context(context.WATCH)
@@ -199,7 +199,7 @@ def log_text(key: Key) -> tuple[Function, str]:
 
 
 def _keep(made: Function, bits: int, count: int, target: str) -> None:
-    """Write down what lies at lanes' addresses, register by register."""
+    """Log what memory holds at the lanes' addresses, register by register."""
     pointers, mask = made.op(f"inttoptr {ADDRESSES} %addresses to {POINTERS}"), made.mask("%lanes")
     for place in range(count):
         there = made.op(f"getelementptr i8, {POINTERS} {pointers}, i64 {place * bits // 8}") if place else pointers

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading and writing PTX's registers while a function is written."""
+"""Reads and writes PTX's registers in the function that is being generated."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from verl_kernel.env.executor.ptx.program import (
     Unused,
 )
 
-# The numbers that stand in PTX.
+# Literals of PTX.
 
 
 def bits_of(text: str, bits: int) -> int:
-    """The bits of a literal, in a register of so many."""
+    """Return the bits of a literal in a register of `bits` bits."""
     if text in ("true", "false"):
         return int(text == "true")
     kind, digits = text[:2].lower(), text.rstrip("U")
@@ -47,12 +47,12 @@ def bits_of(text: str, bits: int) -> int:
 
 
 def _float_bits(value: float, bits: int) -> int:
-    """A floating literal, which is a float64 that is rounded where it is used."""
+    """Return the bits of a floating-point literal, which is a float64 that is rounded where it is used."""
     kind, whole = ("<d", "<Q") if bits == 64 else ("<f", "<I")
     return int(struct.unpack(whole, struct.pack(kind, value))[0])
 
 
-# Where a warp keeps registers that outlive a piece of code.
+# The memory in which a warp keeps registers that outlive a piece of code.
 
 
 ALIVE, PLACES, FIRST = 0, 64, 192
@@ -69,13 +69,13 @@ class Frame:
         self._free: dict[tuple[int, int], list[int]] = {}
 
     def add(self, registers: Iterable[tuple[str, int, bool]]) -> None:
-        """Give registers a place: their names, bits, and whether all lanes share them."""
+        """Give registers permanent places; each is given as name, bits, and whether all lanes share it."""
         for name, bits, is_uniform in registers:
             if name not in self.places:
                 self.places[name] = self._new(*_shape(bits, is_uniform))
 
     def lend(self, registers: Iterable[tuple[str, int, bool]]) -> None:
-        """As `add`, until `take_back`; of registers that have none."""
+        """Give places until `take_back` to registers that have none."""
         for name, bits, is_uniform in registers:
             if name not in self.places:
                 shape = self._lent[name] = _shape(bits, is_uniform)
@@ -83,11 +83,11 @@ class Frame:
                 self.places[name] = free.pop() if free else self._new(*shape)
 
     def take_back(self, still: frozenset[str] = frozenset()) -> None:
-        """Let others have the places that were lent to registers which nothing reads any more."""
+        """Free the places that were lent to registers which are no longer read."""
         self.free(sorted(self._lent.keys() - still))
 
     def free(self, names: Iterable[str]) -> None:
-        """Take back the places of those of some registers that have a lent one."""
+        """Free the lent places of some registers."""
         for name in [name for name in names if name in self._lent]:
             self._free.setdefault(self._lent.pop(name), []).append(self.places.pop(name))
 
@@ -98,17 +98,17 @@ class Frame:
 
     @property
     def bytes(self) -> int:
-        """Its length, a multiple of 64."""
+        """Return the frame's length, a multiple of 64."""
         return -(-self._used // 64) * 64
 
 
 def _shape(bits: int, is_uniform: bool) -> tuple[int, int]:
-    """Bytes of a register's place, and what it must be a multiple of."""
+    """Return the bytes of a register's place, and its alignment."""
     size = max(8, bits) // 8
     return (8, 8) if is_uniform and size <= 8 else (size, 16) if is_uniform else (size * 32, 64)
 
 
-# Which instructions may put accesses of several blocks in order (PTX ISA, "Memory Consistency Model").
+# Instructions that may order accesses of several blocks (PTX ISA, "Memory Consistency Model").
 
 
 _STRONG = ("relaxed", "acquire", "release", "acq_rel", "volatile")
@@ -116,7 +116,7 @@ _FENCES = ("membar", "fence")
 
 
 class Order:
-    """What a kernel's atomics, strong loads and stores, and fences may do."""
+    """How a kernel's atomics, strong loads and stores, and fences order accesses of several blocks."""
 
     def __init__(self, graph: Graph) -> None:
         items = graph.program.instructions
@@ -127,13 +127,13 @@ class Order:
         self._writes = dict(zip(map(id, items), graph.writes, strict=True))
         self._has_fences = any(_is_fence(item) for item in items)
         self.learns = any(self._learns(item) for item in items)
-        """Whether a block may find out what another one has done: if not, none is ever after another."""
+        """Whether a block may learn what another block has done; if not, no block is ordered after another."""
 
     def _learns(self, item: Instruction) -> bool:
         return bool(self._reading(item) & context.ACQUIRES) or (self._has_fences and bool(self._reading(item)))
 
     def _reading(self, item: Instruction) -> int:
-        """Marks of what it finds out; nothing if its result is thrown away."""
+        """Return the marks of what an instruction learns; 0 if its result is not used."""
         if not is_strong(item) or item.root not in ("atom", "ld"):
             return 0
         if not any(other is not item for name in self._writes[id(item)] for other in self._read.get(name, ())):
@@ -142,7 +142,7 @@ class Order:
         return context.READS | (context.ACQUIRES if acquires else 0)
 
     def marks(self, item: Instruction) -> tuple[int, int]:
-        """Marks of what it finds out, and of what it tells; 0 for nothing, or if no block learns."""
+        """Return the marks of what an instruction learns and publishes; 0 for nothing, or if no block learns."""
         if not self.learns or not is_strong(item):
             return 0, 0
         reading = self._reading(item)
@@ -155,14 +155,14 @@ class Order:
 
 
 def is_strong(item: Instruction) -> bool:
-    """Whether it is an atomic, or a load or store of global memory that may meet those of other blocks (not weak)."""
+    """Whether it is an atomic, or a strong load or store of global memory, with a scope beyond the block."""
     if "global" not in item.modifiers or "cta" in item.modifiers:
         return False
     return item.root in ("atom", "red") or (item.root in ("ld", "st") and bool(set(_STRONG) & set(item.modifiers)))
 
 
 def is_of_block(item: Instruction) -> bool:
-    """Whether it is an atomic on global memory that is none for other blocks."""
+    """Whether it is an atomic on global memory that is atomic for its block only."""
     return item.root in ("atom", "red") and {"global", "cta"} <= {*item.modifiers}
 
 
@@ -171,7 +171,7 @@ def _is_fence(item: Instruction) -> bool:
 
 
 def tell(body: Body, marks: int, address: str, lanes: str) -> None:
-    """Call what keeps account of it, where races are watched."""
+    """Call the library's function that records an event, if races are watched."""
     if marks:
         site = body.site("order", 0)
         body.do(
@@ -180,7 +180,7 @@ def tell(body: Body, marks: int, address: str, lanes: str) -> None:
 
 
 def tell_fence(body: Body) -> None:
-    """As `tell`, of a fence."""
+    """Record a fence as an event, if races are watched."""
     if body.order.learns and _is_fence(body.item):
         tell(body, context.FENCES, "zeroinitializer", body.condition_bits())
 
@@ -190,17 +190,17 @@ SPECIALS = {
     "%nctaid.y": "%nctaid_y", "%nctaid.z": "%nctaid_z", "%warpid": "%warpid", "%tid.y": "0", "%tid.z": "0",
     "%ntid.y": "1", "%ntid.z": "1",
 }  # fmt: skip
-"""What each special register is in the function; those of the lane are `%tid_x` and `%laneid`."""
+"""The value of each special register in the function; those that depend on the lane are `%tid_x` and `%laneid`."""
 
 
 class Body(Writer):
-    """The function of one kernel while it is written.
+    """The function of one kernel while it is generated.
 
     Args:
-        program, graph, lanes: the kernel and what is known of it.
-        warps: of a block.
+        program, graph, lanes: the kernel and its analysis.
+        warps: warps of a block.
         crossing: registers that outlive a block.
-        frame: where registers that outlive a piece of code may be kept.
+        frame: the frame for registers that outlive a piece of code.
     """
 
     def __init__(self, graph: Graph, lanes: Lanes, warps: int, crossing: frozenset[str], frame: Frame) -> None:
@@ -215,58 +215,58 @@ class Body(Writer):
         self._active: str | None = None
         self._floats: dict[tuple[str, str], str] = {}
         self._kept: frozenset[str] = frozenset()
-        self.pointers: Mapping[str, str] = {}  # where registers are kept instead
-        self.masked = crossing  # what lanes that are elsewhere keep theirs of, where lanes may part
+        self.pointers: Mapping[str, str] = {}  # other places of registers
+        self.masked = crossing  # where lanes may diverge, inactive lanes keep these registers unchanged
 
     def begin(self, label: str) -> None:
-        """Begin a piece of code: what is in registers is in memory only."""
+        """Begin a piece of code: registers must be loaded from memory again."""
         self.label(label)
         self._values.clear()
         self._active = None
 
     def enter(self, place: int, kept: frozenset[str]) -> None:
-        """Make an instruction the current one; registers that it leaves to other pieces are written to memory."""
+        """Make an instruction the current one; those of its results that are in `kept` are written to memory."""
         self.item, self._kept = self.program.instructions[place], kept
 
     def forget(self) -> None:
-        """Read registers from memory again."""
+        """Forget the values of registers, so that they are loaded from memory again."""
         self._values.clear()
 
-    # what an instruction is made in: one value for the warp where its result is one
+    # the form in which an instruction is computed: one value for the warp if its result is uniform
     def form(self) -> Form:
-        """`SCALAR` where all that the instruction writes is uniform, else `WIDE`."""
+        """Return `SCALAR` if all that the instruction writes is uniform, else `WIDE`."""
         names = [name for operand in self.item.operands[:1] for name in _names(operand)]
         return SCALAR if names and all(name in self.lanes.uniform for name in names) else WIDE
 
     def pointer(self, name: str) -> str:
-        """Where a register is kept."""
+        """Return a pointer to the memory of a register."""
         if name in self.pointers:
             return self.pointers[name]
         place = self.frame.places.get(name)
         return variable(name) if place is None else self.op(f"getelementptr i8, ptr %frame, i64 {place}")
 
     def alignment(self, name: str) -> int:
-        """Of the memory where it is kept."""
+        """Return the alignment of a register's memory."""
         return 8 if name in self.lanes.uniform else 64
 
     def register_type(self, name: str) -> str:
-        """LLVM's type of a register."""
+        """Return LLVM's type of a register."""
         return self.register_form(name).ints(self.width(name))
 
     def register_form(self, name: str) -> Form:
-        """Whether it is one for the warp."""
+        """Return the form of a register, which is `SCALAR` if it is uniform."""
         return SCALAR if name in self.lanes.uniform else WIDE
 
     def width(self, name: str) -> int:
-        """Bits of a register."""
+        """Return the bits of a register."""
         return 32 if name == CARRY else BITS[self.program.registers[name]]
 
     def shapes(self, names: Iterable[str]) -> Iterator[tuple[str, int, bool]]:
-        """Registers with their bits, and whether each is one for the warp."""
+        """Return registers with their bits, and whether each is uniform."""
         return ((name, self.width(name), name in self.lanes.uniform) for name in sorted(names))
 
     def read(self, operand: Operand, bits: int, form: Form) -> str:
-        """An operand as an integer of so many bits."""
+        """Read an operand as an integer of `bits` bits."""
         if isinstance(operand, Register):
             return self._register(operand.name, bits, form)
         if isinstance(operand, Not):
@@ -281,30 +281,30 @@ class Body(Writer):
         raise self.item.unknown("an operand of another kind is expected")
 
     def read_float(self, operand: Operand, kind: str, form: Form) -> str:
-        """An operand as a float of one of the kinds of `FLOATS`."""
+        """Read an operand as a float of one of the kinds of `FLOATS`."""
         value = self.as_float(self.read(operand, BITS[kind], form), kind, form)
         if kind == "f32" and holds_no_subnormal(operand, self.normal):
             self.flushed.add(value)
         return value
 
     def as_float(self, value: str, kind: str, form: Form) -> str:
-        """Bits as a float."""
+        """Convert bits to a float."""
         if (value, kind) in self._floats:
             return self._floats[value, kind]
         return self.op(f"bitcast {form.ints(BITS[kind])} {value} to {form.type(FLOATS[kind])}")
 
     def as_bits(self, value: str, kind: str, form: Form) -> str:
-        """A float's bits."""
+        """Convert a float to its bits."""
         bits = self.op(f"bitcast {form.type(FLOATS[kind])} {value} to {form.ints(BITS[kind])}")
         self._floats[bits, kind] = value
         return bits
 
     def write_float(self, operand: Operand, value: str, kind: str, form: Form) -> None:
-        """Put a float into a register."""
+        """Write a float to a register."""
         self.write(operand, self.as_bits(value, kind, form), BITS[kind], form)
 
     def write(self, operand: Operand, value: str, bits: int, form: Form) -> None:
-        """Put an integer into a register, in the lanes that run the instruction."""
+        """Write an integer to a register, in the lanes that execute the instruction."""
         if isinstance(operand, Unused):
             return
         if not isinstance(operand, Register):
@@ -312,7 +312,7 @@ class Body(Writer):
         self.put(operand.name, value, bits, form)
 
     def put(self, name: str, value: str, bits: int, form: Form) -> None:
-        """As `write`, by the register's name."""
+        """Write an integer to a register given by name, in the lanes that execute the instruction."""
         width, own = self.width(name), self.register_form(name)
         value = self.resized(value, bits, width, form)
         if own is WIDE and form is SCALAR:
@@ -332,7 +332,7 @@ class Body(Writer):
             self._keep(name, value, own)
 
     def _keep(self, name: str, value: str, own: Form) -> None:
-        """Write a register to memory; lanes that are elsewhere keep theirs."""
+        """Write a register to memory; inactive lanes keep their values."""
         kind = self.register_type(name)
         if self.lanes.may_part and own is WIDE and name in self.masked:
             old = self._loaded(name)
@@ -340,7 +340,7 @@ class Body(Writer):
         self.do(f"store {kind} {value}, ptr {self.pointer(name)}, align {self.alignment(name)}")
 
     def held(self, name: str) -> str:
-        """What a register holds, in its own form; in lanes that are elsewhere anything."""
+        """Return a register's value in its own form; it is undefined in inactive lanes."""
         if name not in self._values:
             self._values[name] = self._loaded(name)
         return self._values[name]
@@ -349,13 +349,13 @@ class Body(Writer):
         return self.op(f"load {self.register_type(name)}, ptr {self.pointer(name)}, align {self.alignment(name)}")
 
     def _holds(self, form: Form) -> str:
-        """The guard of the current instruction."""
+        """Return the guard of the current instruction."""
         assert self.item.guard is not None
         holds = self.read(self.item.guard, 1, form)
         return self.op(f"xor {form.ints(1)} {holds}, {form.const(1, 1)}") if self.item.is_negated else holds
 
     def condition(self, form: Form) -> str:
-        """Which lanes run the instruction: those that are active and whose guard says so."""
+        """Return which lanes execute the instruction: active lanes whose guard holds."""
         if self.item.guard is None:
             return self.active() if form is WIDE else "true"
         holds = self._holds(form)
@@ -364,7 +364,7 @@ class Body(Writer):
         return self.op(f"and {WIDE.ints(1)} {self.active()}, {holds}")
 
     def active(self) -> str:
-        """The lanes that are at this place."""
+        """Return the active lanes, which are those at this place of the code."""
         if not self.lanes.may_part:
             return WIDE.const(1, 1)
         if self._active is None:
@@ -372,17 +372,17 @@ class Body(Writer):
         return self._active
 
     def active_bits(self) -> str:
-        """The same as an integer."""
+        """Return the active lanes as an integer."""
         return self.op("load i32, ptr %active") if self.lanes.may_part else "-1"
 
     def condition_bits(self) -> str:
-        """The lanes that run the instruction, as an integer."""
+        """Return the lanes that execute the instruction, as an integer."""
         if self.item.guard is None:
             return self.active_bits()
         return self.bits(self.condition(WIDE))
 
     def address(self, operand: Operand, bits: int) -> str:
-        """An address operand, one a lane."""
+        """Read an address operand, one address per lane."""
         if not isinstance(operand, Address):
             raise self.item.unknown("an address is expected")
         is_shared = isinstance(operand.base, Register) and operand.base.name in self.lanes.uniform
@@ -393,21 +393,21 @@ class Body(Writer):
         return value if form is WIDE else self.splat(f"i{bits}", value)
 
     def site(self, kind: str, size: int) -> str:
-        """A new place in the code that accesses memory: a pointer to its counters."""
+        """Add an access to the kernel's sites; returns a pointer to its counters."""
         return self.op(f"getelementptr i64, ptr %sites, i64 {self.sites.add(self.item, kind, size)}")
 
     def constant(self, operand: Operand) -> Constant | None:
-        """The literal that an operand always holds; None if there is none."""
+        """Return the literal that an operand always holds; None if there is none."""
         if isinstance(operand, Register):
             return self._constants.get(operand.name)
         return operand if isinstance(operand, Constant) else None
 
     def literal(self, text: str, bits: int) -> int:
-        """The bits of a literal."""
+        """Return the bits of a literal."""
         return bits_of(text, bits)
 
     def _symbol(self, name: str, bits: int, form: Form) -> str:
-        """Address of a variable, a table or a parameter, in its own space (raises NotKnown if there is none)."""
+        """Return the address of a variable, table or parameter in its space (raises NotKnown if there is none)."""
         if name in self.program.constants:
             value = self.resized(self.op(f'ptrtoint ptr @"{name}" to i64'), 64, bits, SCALAR)
             return value if form is SCALAR else self.splat(f"i{bits}", value)
@@ -441,12 +441,12 @@ class Body(Writer):
 
 
 def variable(name: str) -> str:
-    """The variable that a register has where it has no place in the frame."""
+    """Return the variable of a register that has no place in the frame."""
     return f'%"R.{name}"'
 
 
 def _names(operand: Operand) -> list[str]:
-    """Registers that an operand stands for."""
+    """Return the registers of an operand."""
     if isinstance(operand, Register):
         return [operand.name]
     if isinstance(operand, Pair):

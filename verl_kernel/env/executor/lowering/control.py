@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Branches, barriers and ends.
+"""Lowers branches, barriers and ends.
 
-Where lanes may part, each keeps the number of the block that it waits for. The lowest one runs first, with the lanes
-that wait for it, so lanes come together again at the first block that all of them reach. Lanes at a barrier wait for
-those that are still on their way.
+Where lanes may diverge, each lane stores the number of the block that it waits for. The block with the lowest number
+runs first, with the lanes that wait for it, so that lanes reconverge at the first block that all of them reach. Lanes
+at a barrier wait for the lanes that have not reached it yet.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from verl_kernel.env.executor.lowering.opcodes import Modifiers, lower
 from verl_kernel.env.executor.lowering.writer import LANES, SCALAR, WIDE
 from verl_kernel.env.executor.ptx.program import Constant, Instruction
 
-# A repetition of instructions on other registers as a loop, which takes its registers' places from tables.
+# Lowers a repetition of instructions on other registers to a loop that finds its registers' places in tables.
 
 
 class Loop:
     """Lowers a repetition.
 
     Args:
-        body: the function; what the repetition reads has a place in its frame.
-        repeat: which instructions.
+        body: the function; registers that the repetition reads have a place in its frame.
+        repeat: the instructions.
         after: registers that are read after it.
     """
 
@@ -36,7 +36,8 @@ class Loop:
         self._reads, self._writes = body.graph.reads, body.graph.writes
         self._once = range(repeat.start, repeat.start + repeat.period)
         self._rows = {place: dict(self._names(place)) for place in self._once}
-        """Of each instruction, by a register's name in the first round, its names in all rounds."""
+        """For each instruction of the first round, the names of its registers in all rounds, by their names in the
+        first."""
         self._is_alike = self._has_one_shape()
         self._needed = after | self._exposed()
         self._found: dict[tuple[int, ...], str] = {}
@@ -50,7 +51,7 @@ class Loop:
             yield names[0], names
 
     def _has_one_shape(self) -> bool:
-        """Whether in each round the same of its registers are one."""
+        """Whether registers that are the same in the first round are the same in each round, and no others."""
         seen: dict[str, tuple[str, ...]] = {}
         for row in self._rows.values():
             for name, names in row.items():
@@ -59,7 +60,7 @@ class Loop:
         return all(len(set(turn)) == len(seen) for turn in zip(*seen.values(), strict=True))
 
     def _exposed(self) -> frozenset[str]:
-        """Registers that a round reads before it writes them, in all rounds."""
+        """Return registers, of all rounds, that a round reads before it writes them."""
         written: set[str] = set()
         found: set[str] = set()
         for place, row in self._rows.items():
@@ -68,14 +69,14 @@ class Loop:
         return frozenset(found)
 
     def _kept(self, place: int) -> frozenset[str]:
-        """What an instruction writes to memory, by the names in the first round."""
+        """Return the results that an instruction must write to memory, by their names in the first round."""
         row = self._rows[place]
         return frozenset(
             name for name in self._writes[place] if not self._is_alike or not self._needed.isdisjoint(row[name])
         )
 
     def _places(self, after: frozenset[str]) -> Iterator[dict[str, int]]:
-        """Where each instruction's registers are, of all rounds; what is read no more makes place for others."""
+        """Yield the places of each instruction's registers, in all rounds; places no longer read are reused."""
         frame, repeat = self._body.frame, self._repeat
         last = {name: place for place in range(repeat.start, repeat.end) for name in self._reads[place]}
         kept = {place: self._kept(place) for place in self._once}
@@ -114,14 +115,14 @@ class Loop:
         body.begin(f"E{start}")
 
     def _pointer(self, places: tuple[int, ...], turn: str) -> str:
-        """A register's place in the current round."""
+        """Return a pointer to a register's place in the current round."""
         body = self._body
         if places not in self._found:
             self._found[places] = body.op(f"getelementptr i8, ptr %frame, i64 {self._offset(places, turn)}")
         return self._found[places]
 
     def _offset(self, places: tuple[int, ...], turn: str) -> str:
-        """The same as bytes from the frame's begin."""
+        """Return the offset of a register's place in the frame in the current round."""
         body, step = self._body, places[1] - places[0]
         if all(place == places[0] + number * step for number, place in enumerate(places)):
             return body.op(f"add i64 {body.op(f'mul i64 {turn}, {step}')}, {places[0]}") if step else str(places[0])
@@ -134,11 +135,11 @@ class Loop:
 NOWHERE = 2**31 - 1
 """Number of the block that ended lanes wait for."""
 SLICE = 64
-"""How often a warp goes round a loop in which it may wait for others before it gives up its turn."""
+"""Iterations of a loop that may wait for other warps, after which a warp lets the others run."""
 
 
 class Control:
-    """Ends of blocks of one kernel.
+    """Lowers the ends of blocks of one kernel.
 
     Args:
         body: the function.
@@ -153,7 +154,7 @@ class Control:
         """Whether some loop may wait for other warps."""
 
     def begin(self, number: int) -> None:
-        """Begin a block: where lanes are at several places, its lanes wait for their turn first."""
+        """Begin a block: if lanes have diverged, lanes that reach it are queued."""
         body = self._body
         body.begin(f"B{number}")
         if body.lanes.may_part:
@@ -170,14 +171,14 @@ class Control:
         body.add_to(body.op(f"getelementptr i64, ptr %counts, i64 {number}"), lanes)
 
     def _wait_for(self, number: str, lanes: str) -> None:
-        """Let lanes wait for a block."""
+        """Make lanes wait for a block."""
         body, words = self._body, WIDE.ints(32)
         places = body.op(f"load {words}, ptr %places")
         places = body.op(f"select {WIDE.ints(1)} {lanes}, {words} {body.splat('i32', number)}, {words} {places}")
         body.do(f"store {words} {places}, ptr %places")
 
     def finish(self, number: int, last: Instruction) -> bool:
-        """Lower the instruction that ends a block, if it is one of these; returns whether it was."""
+        """Lower a block's last instruction if it is a branch, barrier or end; returns whether it was."""
         body = self._body
         if last.root == "bra":
             modifiers = Modifiers(last)
@@ -216,7 +217,7 @@ class Control:
             self._part(number, yes, no)
 
     def _part(self, number: int, yes: int, no: int) -> None:
-        """Go to one block with all lanes, or let them wait for both."""
+        """Branch with all lanes if they agree, or make each lane wait for its block."""
         body = self._body
         active = body.active()
         taken = body.op(f"and {WIDE.ints(1)} {active}, {self._holds()}")
@@ -231,12 +232,12 @@ class Control:
         body.do("br label %schedule")
 
     def _holds(self) -> str:
-        """The guard of the current branch, not negated; true without one."""
+        """Return the guard of the current branch, not negated; true without a guard."""
         guard = self._body.item.guard
         return WIDE.const(1, 1) if guard is None else self._body.read(guard, 1, WIDE)
 
     def _wait_for_both(self, yes: int, no: int) -> None:
-        """Let active lanes wait for one block or the other, by the guard; those at the kernel's end have ended."""
+        """Make active lanes wait for one of two blocks, by the guard; lanes at the kernel's end have ended."""
         body, words = self._body, WIDE.ints(32)
         both = [WIDE.const(32, block if block < self._end else NOWHERE) for block in (yes, no)]
         chosen = body.op(f"select {WIDE.ints(1)} {self._holds()}, {words} {both[0]}, {words} {both[1]}")
@@ -248,13 +249,13 @@ class Control:
             self._end_lanes(body.op(f"and {WIDE.ints(1)} {gone}, {body.active()}"))
 
     def _end_lanes(self, lanes: str) -> None:
-        """Note that lanes have ended."""
+        """Record that lanes have ended."""
         body = self._body
         alive = body.op(f"and i32 {body.op('load i32, ptr %alive')}, {body.op(f'xor i32 {body.bits(lanes)}, -1')}")
         body.do(f"store i32 {alive}, ptr %alive")
 
     def _burn(self, number: int) -> None:
-        """Take one from the jumps back that are left."""
+        """Take one from the remaining backward jumps."""
         body = self._body
         left = body.op(f"sub i64 {body.op('load i64, ptr %fuel')}, 1")
         body.do(f"store i64 {left}, ptr %fuel")
@@ -271,7 +272,7 @@ class Control:
         body.do(body.call("void", ("fault",), f"i32 {kind}", f"i32 {lanes}", lane_addresses, "ptr %ctx", f"ptr {site}"))
 
     def _give_way(self, number: int, target: int, yes: int, no: int) -> None:
-        """After some rounds, return, to go on at the loop's first block."""
+        """Return from the function after some iterations; the warp resumes at the loop's first block."""
         body = self._body
         turns = body.op(f"sub i32 {body.op('load i32, ptr %turns')}, 1")
         body.do(f"store i32 {turns}, ptr %turns")
@@ -279,7 +280,8 @@ class Control:
         guard = body.item.guard
         if guard is not None and not body.lanes.may_part:
             spent = body.op(f"and i1 {spent}, {body.condition(SCALAR)}")
-        body.active(), self._holds()  # so that what goes on does not find them where it has not been
+        # Both are computed here, as the code after the branch must not reuse values of a path that was not taken.
+        body.active(), self._holds()
         body.do(f"br i1 {spent}, label %Y{number}, label %Z{number}")
         body.label(f"Y{number}")
         if body.lanes.may_part:
@@ -291,13 +293,13 @@ class Control:
         body.label(f"Z{number}")
 
     def _keep_alive(self) -> None:
-        """Note who is alive; places are in the frame already."""
+        """Store which lanes are alive; the lanes' places are in the frame already."""
         body = self._body
         alive = body.op("load i32, ptr %alive")
         body.do(f"store i32 {alive}, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {ALIVE}')}")
 
     def _barrier(self, number: int, item: Instruction) -> None:
-        """`bar.sync`: all warps of the block, all lanes of the warp."""
+        """Lower `bar.sync` for all warps of the block and all lanes of the warp."""
         body, modifiers = self._body, Modifiers(item)
         modifiers.take("cta")
         modifiers.need("sync")
@@ -318,7 +320,7 @@ class Control:
         body.do(f"ret i32 {number + 1}")
 
     def _check_number(self, item: Instruction) -> None:
-        """A barrier's number must be a constant, the same one in the whole kernel (raises NotKnown)."""
+        """Check that a barrier's number is a constant, the same in the whole kernel (raises NotKnown)."""
         if not item.operands or not isinstance(item.operands[0], Constant):
             raise item.unknown("its number must be a constant")
         self._numbers.add(self._body.literal(item.operands[0].text, 32))
@@ -326,11 +328,11 @@ class Control:
             raise item.unknown("another barrier has another number")
 
     def _at_barrier(self, number: int) -> int:
-        """What lanes wait for at the barrier that ends a block: after all blocks and the kernel's end."""
+        """Return the number for which lanes wait at a block's final barrier; these follow the blocks and the end."""
         return self._end + 1 + number
 
     def _gather_at(self, number: int) -> None:
-        """Let lanes wait for those that have not come yet."""
+        """Make lanes wait for those that have not reached the barrier yet."""
         body = self._body
         self._barriers.append(number)
         is_whole = body.op(f"icmp eq i32 {body.active_bits()}, {body.op('load i32, ptr %alive')}")
@@ -341,7 +343,7 @@ class Control:
         body.label(f"A{number}")
 
     def restore(self, number: int) -> None:
-        """Go on at a block, with all lanes that have not ended."""
+        """Resume at a block, with all lanes that have not ended."""
         body = self._body
         body.label(f"RESUME{number}")
         if body.lanes.may_part:
@@ -351,7 +353,7 @@ class Control:
         body.do(f"br label %{self._label(number)}")
 
     def end(self) -> None:
-        """The end of the function, and what chooses the next block where lanes may part."""
+        """Write the function's end, and the scheduler that chooses the next block if lanes may diverge."""
         body, words = self._body, WIDE.ints(32)
         body.begin("END")
         if not body.lanes.may_part:

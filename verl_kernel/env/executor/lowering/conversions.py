@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversions between types (PTX ISA, "cvt")."""
+"""Lowers conversions between types (PTX ISA, "cvt")."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EIGHT = ("e4m3x2", "e5m2x2")
 
 @opcode("cvt")
 def convert(body: Body, modifiers: Modifiers) -> None:
-    """`cvt` from any type to any other, with rounding, flushing and saturation."""
+    """Lower `cvt` between any types, with rounding, flushing and saturation."""
     source, target = modifiers.type(), modifiers.type()
     if target in ("f16x2", "bf16x2") and source == "f32":
         _pack(body, modifiers, target)
@@ -44,7 +44,7 @@ def convert(body: Body, modifiers: Modifiers) -> None:
 
 
 def _pack(body: Body, modifiers: Modifiers, target: str) -> None:
-    """Two float32 as a pair of halves; the first operand is the upper one."""
+    """Pack two float32 as a pair of halves; the first operand is the upper half."""
     rounding, clips, is_flushed = modifiers.need("rn", "rz"), modifiers.has("relu"), modifiers.has("ftz")
     element = FLOATS[target[:-2]]
     halves = []
@@ -60,7 +60,7 @@ def _pack(body: Body, modifiers: Modifiers, target: str) -> None:
 
 
 def _half_bits(body: Body, value: str, element: str, rounding: str, form: Form) -> str:
-    """Bits of a float32 in half precision."""
+    """Return the bits of a float32 rounded to half precision."""
     if rounding == "rz":
         return _truncated_half(body, value, element, form)
     if element == "bfloat":
@@ -69,7 +69,7 @@ def _half_bits(body: Body, value: str, element: str, rounding: str, form: Form) 
 
 
 def _truncated_half(body: Body, value: str, element: str, form: Form) -> str:
-    """As `_half_bits`, rounded towards zero: one step back where the nearest one is larger in magnitude."""
+    """Round towards zero: return one step less than the nearest value if that is larger in magnitude."""
     if element == "bfloat":
         words = form.ints(32)
         bits = body.op(f"bitcast {form.type('float')} {value} to {words}")
@@ -87,7 +87,7 @@ def _truncated_half(body: Body, value: str, element: str, form: Form) -> str:
 
 
 def _tensor_float(body: Body, modifiers: Modifiers) -> None:
-    """float32 to TF32: `rna` to nearest, ties away from zero; `rn` ties to even."""
+    """Round float32 to TF32: `rna` to nearest, ties away from zero; `rn` ties to even."""
     rounding, form = modifiers.need("rna", "rn"), body.form()
     saturates, words = modifiers.has("satfinite"), form.ints(32)
     bits = body.read(body.item.operands[1], 32, form)
@@ -105,7 +105,7 @@ def _tensor_float(body: Body, modifiers: Modifiers) -> None:
 
 
 def _finite(body: Body, bits: str, form: Form) -> str:
-    """TF32 with the largest number in place of infinity."""
+    """Replace infinity in a TF32 by the largest finite number."""
     words = form.ints(32)
     size = body.op(f"and {words} {bits}, {form.const(32, 0x7FFFFFFF)}")
     size = body.overloaded("umin", words, size, form.const(32, 0x7F7FE000))
@@ -113,7 +113,7 @@ def _finite(body: Body, bits: str, form: Form) -> str:
 
 
 def _eight_bits(body: Body, modifiers: Modifiers, source: str, target: str) -> None:
-    """Pairs of 8-bit floats from float32 or halves, and back to halves."""
+    """Convert pairs of float32 or halves to 8-bit floats, and 8-bit floats to halves."""
     modifiers.need("rn")
     clips = modifiers.has("relu")
     if clips:
@@ -140,7 +140,7 @@ def _eight_bits(body: Body, modifiers: Modifiers, source: str, target: str) -> N
 
 
 def _half_as_float(body: Body, both: str, shift: int) -> str:
-    """Bits of one of two packed halves as those of a float32."""
+    """Convert the bits of one of two packed halves to those of a float32."""
     words = WIDE.ints(32)
     bits = body.resized(body.op(f"lshr {words} {both}, {WIDE.const(32, shift)}"), 32, 16, WIDE)
     half = body.op(f"bitcast {WIDE.ints(16)} {bits} to {WIDE.type('half')}")
@@ -190,7 +190,7 @@ def _resized_float(body: Body, value: str, before: str, after: str, rounding: st
 
 
 def _float_to_integer(body: Body, modifiers: Modifiers, source: str, target: str) -> None:
-    """Out of range goes to the nearest end of the range; NaN to 0, and to or from 64 bits to the top bit alone."""
+    """Convert with saturation; NaN becomes 0, but only the top bit set if either type has 64 bits."""
     form, is_flushed = body.form(), modifiers.has("ftz")
     whole = modifiers.need(*_WHOLE)
     modifiers.take("sat")
@@ -210,7 +210,7 @@ def _float_to_integer(body: Body, modifiers: Modifiers, source: str, target: str
 
 
 def _put_extended(body: Body, value: str, kind: str, form: Form) -> None:
-    """Put an integer into a register that may be wider; it is extended by its sign where it has one."""
+    """Write an integer to a register that may be wider; signed integers are sign-extended."""
     target, bits = body.item.operands[0], BITS[kind]
     width = body.width(target.name) if isinstance(target, Register) else bits
     if is_signed(kind) and width > bits:
@@ -240,7 +240,7 @@ def _integer_to_float(body: Body, modifiers: Modifiers, source: str, target: str
 
 
 def _short_enough(body: Body, value: str, has_sign: bool, form: Form) -> str:
-    """A 64-bit integer that float64 holds: one bit of a large one says whether any of the lowest 11 was set."""
+    """Shorten a 64-bit integer for float64: a large one gets a sticky bit that replaces its lowest 11 bits."""
     longs = form.ints(64)
     rest = body.op(f"and {longs} {value}, {form.const(64, 0x7FF)}")
     some = body.op(f"icmp ne {longs} {rest}, {form.const(64, 0)}")
@@ -267,7 +267,7 @@ def _integer_to_integer(body: Body, modifiers: Modifiers, source: str, target: s
 
 
 def _clamped(body: Body, value: str, source: str, target: str, form: Form) -> str:
-    """An integer limited to what another type holds."""
+    """Clamp an integer to the range of another type."""
     before, after, prefix = BITS[source], BITS[target], "s" if is_signed(source) else "u"
     least = -(1 << after - 1) if is_signed(target) else 0
     most = (1 << after - 1) - 1 if is_signed(target) else (1 << after) - 1

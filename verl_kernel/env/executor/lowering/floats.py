@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Floating-point arithmetic (PTX ISA, "Floating Point", "Half Precision Floating Point").
+"""Lowers floating-point arithmetic (PTX ISA, "Floating Point", "Half Precision Floating Point").
 
 Half-precision sums and products are computed in float32 and rounded once more, which is exact for them; fused
-multiply-adds of half precision are computed in float64. `.ftz` takes subnormal operands and results for zeros.
+multiply-adds of half precision are computed in float64. With `.ftz`, subnormal operands and results become zeros.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
 from verl_kernel.env.executor.lowering.writer import FLOATS, LANES, WIDE, Form, Writer
 
-# Rounding in other ways than the host's: of sums that are not exact, in steps, and in a direction.
+# Rounding modes that the host does not have: to odd, and towards zero, down or up.
 
 
 def odd_sum(body: Writer, total: str, error: str, form: Form) -> str:
-    """A float64 sum with what rounding took from it, as one that is odd where inexact."""
+    """Round a float64 sum to odd, given the error of its rounding to nearest."""
     longs, doubles = form.ints(64), form.type("double")
     bits, lost = (body.op(f"bitcast {doubles} {item} to {longs}") for item in (total, error))
     is_inexact = body.op(f"fcmp one {doubles} {error}, {form.real('double', 0.0)}")
@@ -31,7 +31,7 @@ def odd_sum(body: Writer, total: str, error: str, form: Form) -> str:
 
 
 def to_odd(body: Writer, value: str, form: Form) -> str:
-    """float64 as float32, rounded to odd where inexact, so that a second rounding to fewer bits is right."""
+    """Round float64 to float32, to odd if inexact, so that a second rounding to fewer bits is correct."""
     nearest = body.op(f"fptrunc {form.type('double')} {value} to {form.type('float')}")
     back = body.op(f"fpext {form.type('float')} {nearest} to {form.type('double')}")
     bits = body.op(f"bitcast {form.type('float')} {nearest} to {form.ints(32)}")
@@ -46,7 +46,7 @@ def to_odd(body: Writer, value: str, form: Form) -> str:
 
 
 def two_sum(body: Writer, left: str, right: str, form: Form) -> tuple[str, str]:
-    """The float64 sum of two float64 and what rounding took from it (Knuth's two-sum)."""
+    """Return the float64 sum of two float64 and its rounding error (Knuth's two-sum)."""
     op: Callable[[str, str, str], str] = lambda code, a, b: body.op(f"{code} {form.type('double')} {a}, {b}")  # noqa: E731
     total = op("fadd", left, right)
     part = op("fsub", total, left)
@@ -55,7 +55,7 @@ def two_sum(body: Writer, left: str, right: str, form: Form) -> tuple[str, str]:
 
 
 def stepped(body: Writer, value: str, error: str | None, rounding: str, form: Form) -> str:
-    """A float64, with an error that it lacks, as float32 rounded to zero, down or up."""
+    """Round a float64, plus the error of its computation, to float32 towards zero, down or up."""
     doubles, floats, words = form.type("double"), form.type("float"), form.ints(32)
     nearest = body.op(f"fptrunc {doubles} {value} to {floats}")
     missing = body.op(f"fsub {doubles} {value}, {body.op(f'fpext {floats} {nearest} to {doubles}')}")
@@ -85,15 +85,15 @@ def stepped(body: Writer, value: str, error: str | None, rounding: str, form: Fo
 _CODES = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _DIRECTED = ("rz", "rm", "rp")
 PAIRS = Form(2 * LANES)
-"""Two halves a lane."""
+"""Form of a value with two halves per lane."""
 
 
 def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
-    """`add sub mul div min max abs neg fma` of one type."""
+    """Lower `add sub mul div min max abs neg fma` of one type."""
     root = body.item.root
     is_flushed = modifiers.has("ftz")
     rounding = modifiers.take("rn", *_DIRECTED)
-    # quotients are correctly rounded, which is within the error of the other two
+    # `full` and `approx` quotients are correctly rounded too, which is within their error
     quotient = modifiers.take("full", "approx") if root == "div" and kind == "f32" else None
     saturates = root in ("add", "sub", "mul", "fma") and modifiers.has("sat")
     knows_nan = root in ("min", "max") and modifiers.has("NaN")
@@ -128,7 +128,7 @@ def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
 
 
 def _shape(body: Body, kind: str) -> tuple[Form, str]:
-    """How values are computed: form and element."""
+    """Return the form and the element type in which values are computed."""
     return (PAIRS, FLOATS[kind[:-2]]) if kind.endswith("x2") else (body.form(), FLOATS[kind])
 
 
@@ -147,7 +147,7 @@ def _computed(body: Body, root: str, element: str, form: Form, operands: list[st
         return body.op(f"fneg {kind} {operands[0]}")
     if root == "abs":
         return body.overloaded("fabs", kind, operands[0])
-    if element in ("half", "bfloat") and root == "fma" and form.lanes:  # long
+    if element in ("half", "bfloat") and root == "fma" and form.lanes:  # as a library function, since the code is long
         return body.op(body.call(kind, ("fma", element, form.lanes), *(f"{kind} {value}" for value in operands)))
     if element in ("half", "bfloat"):
         return in_wider(body, root, element, form, operands, knows_nan)
@@ -155,7 +155,7 @@ def _computed(body: Body, root: str, element: str, form: Form, operands: list[st
 
 
 def _without_huge(body: Body, value: str, operands: list[str], form: Form) -> str:
-    """`div.approx`: by a number beyond 2^126, 0, and of an infinity NaN."""
+    """Apply the rules of `div.approx` for divisors beyond 2^126: the result is 0, and NaN for an infinite dividend."""
     floats = form.type("float")
     size = body.overloaded("fabs", floats, operands[1])
     is_huge = body.op(f"fcmp ogt {floats} {size}, {form.real('float', 2.0**126)}")
@@ -173,17 +173,17 @@ def _plain(body: Writer, root: str, kind: str, operands: list[str], knows_nan: b
 
 
 def in_wider(body: Writer, root: str, element: str, form: Form, operands: list[str], knows_nan: bool) -> str:
-    """Half precision, computed in a wider type and rounded."""
+    """Compute in a wider type and round to half precision."""
     wide = "double" if root == "fma" else "float"
     widened = [widen(body, value, element, wide, form) for value in operands]
     if root != "fma" or element == "half":
         return narrow(body, _plain(body, root, form.type(wide), widened, knows_nan), wide, element, form)
-    product = body.op(f"fmul {form.type(wide)} {widened[0]}, {widened[1]}")  # float64 is too short for their sum
+    product = body.op(f"fmul {form.type(wide)} {widened[0]}, {widened[1]}")  # float64 cannot hold the sum
     return narrow(body, odd_sum(body, *two_sum(body, product, widened[2], form), form), wide, element, form)
 
 
 def widen(body: Writer, value: str, element: str, wide: str, form: Form) -> str:
-    """Half precision as float32 or float64, by integers for bfloat16: hosts flush its subnormals."""
+    """Widen half precision to float32 or float64; bfloat16 uses integers, as hosts flush its subnormals."""
     if element == "bfloat":
         bits = body.op(f"bitcast {form.type(element)} {value} to {form.ints(16)}")
         bits = body.op(f"shl {form.ints(32)} {body.resized(bits, 16, 32, form)}, {form.const(32, 16)}")
@@ -201,7 +201,7 @@ def narrow(body: Writer, value: str, wide: str, element: str, form: Form) -> str
 
 
 def bfloat_bits(body: Writer, value: str, form: Form) -> str:
-    """Bits of the bfloat16 nearest to a float32; NaN is 0x7fff."""
+    """Return the bits of the bfloat16 nearest to a float32; NaN is 0x7fff."""
     words = form.ints(32)
     is_nan = body.op(f"fcmp uno {form.type('float')} {value}, {value}")
     bits = body.op(f"bitcast {form.type('float')} {value} to {words}")
@@ -213,7 +213,7 @@ def bfloat_bits(body: Writer, value: str, form: Form) -> str:
 
 
 def flush(body: Writer, value: str, form: Form, element: str = "float") -> str:
-    """A float32 or float16 with subnormals replaced by a zero of the same sign."""
+    """Replace subnormals of a float32 or float16 by a zero of the same sign."""
     if value in body.flushed:
         return value
     width, mask, top = (32, 0x7F800000, 0x80000000) if element == "float" else (16, 0x7C00, 0x8000)
@@ -229,7 +229,7 @@ def flush(body: Writer, value: str, form: Form, element: str = "float") -> str:
 
 
 def saturated(body: Body, value: str, element: str, form: Form) -> str:
-    """Clamped to 0 and 1; NaN and -0 become 0."""
+    """Clamp to 0 and 1; NaN and -0 become 0."""
     if element == "double":
         raise body.item.unknown("`.sat` is not defined for f64")
     kind, zero, one = form.type(element), form.real(element, 0.0), form.real(element, 1.0)
@@ -240,14 +240,14 @@ def saturated(body: Body, value: str, element: str, form: Form) -> str:
 
 
 def rectified(body: Body, value: str, element: str, form: Form) -> str:
-    """0 for what is negative; NaN stays."""
+    """Replace negative values by 0; NaN remains."""
     kind, zero = form.type(element), form.real(element, 0.0)
     is_below = body.op(f"fcmp olt {kind} {value}, {zero}")
     return body.op(f"select {form.ints(1)} {is_below}, {kind} {zero}, {kind} {value}")
 
 
 def _directed(body: Body, root: str, rounding: str, operands: list[str], form: Form) -> str:
-    """float32 sums, products and fused ones that are rounded to zero, down or up.
+    """Compute float32 sums, products and fused multiply-adds, rounded towards zero, down or up.
 
     The exact result is a sum of two float64, whose rounding to nearest is corrected by a unit in the last place.
     """
@@ -268,7 +268,7 @@ def _directed(body: Body, root: str, rounding: str, operands: list[str], form: F
 
 
 def _minus_zero(body: Body, total: str, parts: list[str], form: Form) -> str:
-    """A sum rounded down: a zero is negative unless both parts are positive."""
+    """Give a sum rounded down a negative zero, unless both parts are positive."""
     longs, doubles = form.ints(64), form.type("double")
     signs = [body.op(f"bitcast {doubles} {item} to {longs}") for item in parts[:2]]
     sign = body.op(f"or {longs} {signs[0]}, {signs[1]}")
@@ -280,13 +280,13 @@ def _minus_zero(body: Body, total: str, parts: list[str], form: Form) -> str:
 
 @opcode("fma")
 def fused(body: Body, modifiers: Modifiers) -> None:
-    """A product and a sum, rounded once."""
+    """Lower a fused multiply-add, which is rounded once."""
     float_arithmetic(body, modifiers, modifiers.type())
 
 
 @opcode("copysign")
 def copy_sign(body: Body, modifiers: Modifiers) -> None:
-    """The sign of the first operand with the magnitude of the second."""
+    """Lower `copysign`: the sign of the first operand with the magnitude of the second."""
     kind, form = modifiers.type(), body.form()
     sign, magnitude = (body.read_float(item, kind, form) for item in body.item.operands[1:])
     body.write_float(
@@ -296,7 +296,7 @@ def copy_sign(body: Body, modifiers: Modifiers) -> None:
 
 @opcode("testp")
 def classify(body: Body, modifiers: Modifiers) -> None:
-    """Whether a float is finite, infinite, a number, none, normal (as zeros are) or subnormal."""
+    """Lower `testp`: whether a float is finite, infinite, a number, NaN, normal (zeros are) or subnormal."""
     kind, form = modifiers.type(), body.form()
     tests = {"notanumber": 3, "infinite": 516, "finite": 504, "number": 1020, "normal": 360, "subnormal": 144}
     test = tests[modifiers.need(*tests)]
@@ -305,12 +305,12 @@ def classify(body: Body, modifiers: Modifiers) -> None:
     body.write(body.item.operands[0], body.intrinsic(name, form.ints(1), (floats, value), ("i32", str(test))), 1, form)
 
 
-# Roots, reciprocals and what a GPU approximates (PTX ISA, "Floating Point").
+# Lowers roots, reciprocals and functions that a GPU approximates (PTX ISA, "Floating Point").
 
 
 @opcode("sqrt", "rcp", "rsqrt")
 def roots(body: Body, modifiers: Modifiers) -> None:
-    """Square root, reciprocal and their combination, correctly rounded: within the error of `.approx` (1 and 2 ulp)."""
+    """Lower square root, reciprocal and `rsqrt`, correctly rounded: within the error of `.approx` (1 and 2 ulp)."""
     kind, form, is_flushed = modifiers.type(), body.form(), modifiers.has("ftz")
     modifiers.take("rn", "approx")
     value, floats = body.read_float(body.item.operands[1], kind, form), form.type(FLOATS[kind])
@@ -327,7 +327,7 @@ def roots(body: Body, modifiers: Modifiers) -> None:
 
 @opcode("ex2", "lg2", "sin", "cos", "tanh")
 def approximated(body: Body, modifiers: Modifiers) -> None:
-    """Functions that a GPU approximates: here the same IEEE operations on every machine (`library/functions`)."""
+    """Lower functions that a GPU approximates to the same IEEE operations on every machine (`library/functions`)."""
     kind, is_flushed = modifiers.type(), modifiers.has("ftz")
     modifiers.need("approx")
     if kind not in ("f32", "f16", "bf16", "f16x2", "bf16x2"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The LLVM module of a kernel."""
+"""Generates the LLVM module of a kernel."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class Module:
 
     text: str
     library: tuple[Key, ...]
-    """Functions that it calls."""
+    """Functions of the library that it calls."""
     frame_bytes: int
-    """Of each warp."""
+    """Bytes of the frame of each warp."""
     may_part: bool
-    """Whether lanes of a warp may be at several places."""
+    """Whether lanes of a warp may diverge."""
     may_wait: bool
-    """Whether blocks may wait for each other, so that they must take turns."""
+    """Whether blocks may wait for each other, so that several must run at once."""
     learns: bool
-    """Whether a block may find out what another one has done."""
+    """Whether a block may learn what another block has done."""
     sites: list[Site]
     blocks: list[tuple[int, int]]
-    """Instructions of each block that is counted."""
+    """First instruction and end of each block that is counted."""
 
 
 def module(program: Program, warps: int) -> Module:
@@ -46,7 +46,7 @@ def module(program: Program, warps: int) -> Module:
 
     Args:
         program: the kernel.
-        warps: of a block.
+        warps: warps of a block.
     """
     if program.local_bytes > MOST_LOCAL:
         raise NotKnown(f"a lane's local memory is of {program.local_bytes} bytes, and a GPU has {MOST_LOCAL}")
@@ -77,16 +77,16 @@ def module(program: Program, warps: int) -> Module:
 
 
 def table(name: str, data: bytes) -> str:
-    """A constant table; accesses of 32 bits that begin in its last bytes stay within the module."""
+    """Write a constant table, padded so that accesses of 32 bits that begin in its last bytes stay inside."""
     text = "".join(f"\\{byte:02X}" for byte in data + bytes(4))
     return f'@"{name}" = constant [{len(data) + 4} x i8] c"{text}", align 16'
 
 
 def _body(graph: Graph, warps: int, crossing: frozenset[str], resumed: frozenset[str]) -> tuple[Body, Frame]:
-    """An empty function. Registers that are read where it goes on are kept in the frame.
+    """Return an empty function and its frame, which holds registers that are read where a warp resumes.
 
-    Where lanes may part, all that outlive a block are: as values they would be joined in the block that chooses the
-    next one.
+    Where lanes may diverge, the frame holds all registers that outlive a block: as values they would need to be joined
+    in the block that chooses the next one.
     """
     frame = Frame()
     body = Body(graph, lanes(graph), warps, crossing, frame)
@@ -95,13 +95,13 @@ def _body(graph: Graph, warps: int, crossing: frozenset[str], resumed: frozenset
 
 
 def _touched(graph: Graph, repeated: list[list[Repeat]]) -> frozenset[str]:
-    """Registers that repetitions read or write."""
+    """Return the registers that repetitions read or write."""
     places = [place for row in repeated for item in row for place in range(item.start, item.end)]
     return frozenset(name for place in places for name in (*graph.writes[place], *graph.reads[place]))
 
 
 def _blocks(body: Body, control: Control, blocks: list[list[Piece]]) -> tuple[list[str], list[Loop]]:
-    """Lower all blocks; returns the labels at which they are cut, and the loops that stand for repetitions."""
+    """Lower all blocks; returns the labels at which they are cut, and the loops generated for repetitions."""
     cuts, loops = [], []
     for number, parts in enumerate(blocks):
         control.begin(number)
@@ -125,7 +125,7 @@ def _blocks(body: Body, control: Control, blocks: list[list[Piece]]) -> tuple[li
 
 
 def _piece(body: Body, control: Control, number: int, piece: Piece) -> bool:
-    """Lower a part of a block; returns whether its last instruction says where the kernel goes on."""
+    """Lower a piece of a block; returns whether its last instruction determines where the kernel continues."""
     last = body.graph.blocks[number].end - 1
     for place in range(piece.start, piece.end):
         body.enter(place, piece.kept.get(place, frozenset()))
@@ -136,13 +136,13 @@ def _piece(body: Body, control: Control, number: int, piece: Piece) -> bool:
 
 
 def _pinned(labels: list[str]) -> str:
-    """A table of blocks, which LLVM would join to what comes before them if nothing pointed to them."""
+    """Write a table of pointers to blocks: without a pointer LLVM would merge each with its predecessor."""
     places = ", ".join(f"ptr blockaddress(@warp, %{label})" for label in labels)
     return f"@vk_pinned = constant [{len(labels)} x ptr] [{places}]"
 
 
 def _entry(body: Body, resumes: frozenset[int], variables: frozenset[str]) -> None:
-    """The function's head: its arguments, places for registers, and where it begins."""
+    """Write the function's head: its arguments, memory for registers, and the jump to where it begins or resumes."""
     words = WIDE.ints(32)
     body.lines.append(
         "define i32 @warp(ptr noalias %ctx, ptr noalias %frame, i32 %warpid, i32 %ctaid_x, i32 %ctaid_y, "
@@ -185,7 +185,7 @@ def _entry(body: Body, resumes: frozenset[int], variables: frozenset[str]) -> No
 
 
 def _resume_parted(body: Body) -> None:
-    """Go on where each lane was."""
+    """Resume each lane at its own place."""
     body.label("RESUME_PARTED")
     alive = body.op(f"load i32, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {ALIVE}')}")
     body.do(f"store i32 {alive}, ptr %alive")

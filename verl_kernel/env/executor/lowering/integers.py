@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Integer arithmetic, logic and comparisons (PTX ISA, "Integer Arithmetic", "Logic and Shift", "Comparison")."""
+"""Lowers integer arithmetic, logic and comparisons (PTX ISA, "Integer Arithmetic", "Logic and Shift", "Comparison")."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
 from verl_kernel.env.executor.lowering.writer import FLOATS, WIDE, Form, mangled
 from verl_kernel.env.executor.ptx.program import BITS, Constant, Pair
 
-# Shifts, fields, bytes and counts of bits (PTX ISA, "Logic and Shift", "Integer Arithmetic", "prmt").
+# Shifts, bit fields, selections and counts of bits (PTX ISA, "Logic and Shift", "Integer Arithmetic", "prmt").
 
 
 @opcode("shl", "shr")
 def shift(body: Body, modifiers: Modifiers) -> None:
-    """Shifts; by as many bits as there are or more, nothing but the sign is left."""
+    """Lower shifts; a shift by at least the width leaves only copies of the sign, or zeros."""
     kind, form = modifiers.type(), body.form()
     bits = BITS[kind]
     value, amount = body.read(body.item.operands[1], bits, form), body.read(body.item.operands[2], 32, form)
@@ -36,7 +36,7 @@ def shift(body: Body, modifiers: Modifiers) -> None:
 
 @opcode("shf")
 def funnel_shift(body: Body, modifiers: Modifiers) -> None:
-    """A shift of two registers joined; `wrap` takes the amount modulo 32, `clamp` at most 32."""
+    """Lower a shift of two joined registers; `wrap` takes the amount modulo 32, `clamp` limits it to 32."""
     way, how, form = modifiers.need("l", "r"), modifiers.need("wrap", "clamp"), body.form()
     modifiers.need("b32")
     low, high, amount = (body.read(item, 32, form) for item in body.item.operands[1:4])
@@ -51,7 +51,7 @@ def funnel_shift(body: Body, modifiers: Modifiers) -> None:
 
 @opcode("bfe")
 def extract_bits(body: Body, modifiers: Modifiers) -> None:
-    """A field of an integer, by constant place and length."""
+    """Lower the extraction of a bit field with constant position and length."""
     kind, form = modifiers.type(), body.form()
     bits = BITS[kind]
     place, length = (_constant(body, number) for number in (2, 3))
@@ -71,7 +71,7 @@ def extract_bits(body: Body, modifiers: Modifiers) -> None:
 
 @opcode("bfi")
 def insert_bits(body: Body, modifiers: Modifiers) -> None:
-    """A field put into another integer, by constant place and length."""
+    """Lower the insertion of a bit field with constant position and length."""
     form, bits = body.form(), BITS[modifiers.type()]
     place, length = (_constant(body, number) for number in (3, 4))
     mask = ((1 << length) - 1 << place) & (1 << bits) - 1
@@ -92,7 +92,7 @@ def _constant(body: Body, number: int) -> int:
 
 @opcode("prmt")
 def permute_bytes(body: Body, modifiers: Modifiers) -> None:
-    """Four bytes out of eight; a selector's top bit spreads the sign of the byte."""
+    """Select four of eight bytes; a selector's top bit replicates the sign of the byte."""
     modifiers.need("b32")
     form = body.form()
     words = [body.read(item, 32, form) for item in body.item.operands[1:3]]
@@ -108,7 +108,7 @@ def permute_bytes(body: Body, modifiers: Modifiers) -> None:
 
 
 def _chosen_bytes(body: Body, words: list[str], selector: int, form: Form) -> str:
-    """The same by a constant selector: a shuffle of bytes, the spread ones of which come from signs."""
+    """Select bytes by a constant selector: a shuffle of bytes and of their signs."""
     lanes, spread = max(1, form.lanes), [selector >> 4 * place & 8 for place in range(4)]
     kind = f"<{4 * lanes} x i8>"
     sources = [body.op(f"bitcast {form.ints(32)} {word} to {kind}") for word in words]
@@ -127,7 +127,7 @@ def _chosen_bytes(body: Body, words: list[str], selector: int, form: Form) -> st
 
 @opcode("lop3")
 def logic_of_three(body: Body, modifiers: Modifiers) -> None:
-    """Any function of three bits, by its table."""
+    """Lower any function of three bits, given by its table."""
     modifiers.need("b32")
     form, table = body.form(), _constant(body, 4)
     operands = [body.read(item, 32, form) for item in body.item.operands[1:4]]
@@ -135,7 +135,7 @@ def logic_of_three(body: Body, modifiers: Modifiers) -> None:
 
 
 def _by_table(body: Body, operands: list[str], table: int, form: Form) -> str:
-    """A function of bits; the first operand chooses between the upper and the lower half of its table."""
+    """Compute a function of bits; the first operand selects the upper or the lower half of its table."""
     if table in (0, (1 << (1 << len(operands))) - 1):
         return form.const(32, -1 if table else 0)
     words, half = form.ints(32), 1 << len(operands) - 1
@@ -152,7 +152,7 @@ def _by_table(body: Body, operands: list[str], table: int, form: Form) -> str:
 
 @opcode("clz", "popc", "brev")
 def count_bits(body: Body, modifiers: Modifiers) -> None:
-    """Leading zeros or ones of an integer, or its bits in the other order."""
+    """Lower population counts, counts of leading zeros, and reversal of bits."""
     bits, form = BITS[modifiers.type()], body.form()
     value, numbers = body.read(body.item.operands[1], bits, form), form.ints(bits)
     if body.item.root == "clz":
@@ -165,7 +165,7 @@ def count_bits(body: Body, modifiers: Modifiers) -> None:
 
 @opcode("bfind")
 def find_bit(body: Body, modifiers: Modifiers) -> None:
-    """Place of the highest bit that differs from the sign, or -1; with `shiftamt` how far it is from the top."""
+    """Find the highest bit that differs from the sign, or -1; with `shiftamt` its distance from the top."""
     kind, form, is_amount = modifiers.type(), body.form(), modifiers.has("shiftamt")
     bits = BITS[kind]
     value, numbers = body.read(body.item.operands[1], bits, form), form.ints(bits)
@@ -193,13 +193,13 @@ def is_float(kind: str) -> bool:
 
 
 def is_signed(kind: str) -> bool:
-    """Whether a type's integers have a sign."""
+    """Whether a type's integers are signed."""
     return kind.startswith("s")
 
 
 @opcode("add", "sub", "mul")
 def arithmetic(body: Body, modifiers: Modifiers) -> None:
-    """`add`, `sub`, `mul` of integers or floats."""
+    """Lower `add`, `sub`, `mul` of integers or floats."""
     kind = modifiers.type()
     if is_float(kind):
         float_arithmetic(body, modifiers, kind)
@@ -213,14 +213,14 @@ def arithmetic(body: Body, modifiers: Modifiers) -> None:
 
 @opcode("addc", "subc")
 def with_carry(body: Body, modifiers: Modifiers) -> None:
-    """Additions that read the condition code."""
+    """Lower additions that read the carry flag."""
     kind = modifiers.type()
     modifiers.take("cc")
     _with_carry(body, kind, modifiers)
 
 
 def _with_carry(body: Body, kind: str, modifiers: Modifiers) -> None:
-    """`add.cc`, `sub.cc`, `addc`, `subc` of 32 or 64 bits."""
+    """Lower `add.cc`, `sub.cc`, `addc`, `subc` of 32 or 64 bits."""
     bits, root = BITS[kind], body.item.root
     left, right = (body.read(item, bits, WIDE) for item in body.item.operands[1:])
     body.write(
@@ -229,7 +229,7 @@ def _with_carry(body: Body, kind: str, modifiers: Modifiers) -> None:
 
 
 def _carried(body: Body, code: str, left: str, right: str, bits: int, reads: bool) -> str:
-    """A sum or a difference, with the condition code where it is read; keeps it where it is asked for."""
+    """Compute a sum or a difference, with the carry flag if `reads`; sets the flag for `.cc`."""
     numbers, bit = WIDE.ints(bits), WIDE.ints(1)
     carry = body.resized(body.held(CARRY), 32, bits, WIDE) if reads else None
 
@@ -255,13 +255,13 @@ def _binary(body: Body, code: str, bits: int) -> None:
 
 @opcode("and", "or", "xor")
 def logic(body: Body, modifiers: Modifiers) -> None:
-    """Logic, bit by bit."""
+    """Lower bitwise logic."""
     _binary(body, body.item.root, BITS[modifiers.type()])
 
 
 @opcode("not")
 def complement(body: Body, modifiers: Modifiers) -> None:
-    """Each bit's complement."""
+    """Lower the bitwise complement."""
     bits, form = BITS[modifiers.type()], body.form()
     value = body.read(body.item.operands[1], bits, form)
     body.write(body.item.operands[0], body.op(f"xor {form.ints(bits)} {value}, {form.const(bits, -1)}"), bits, form)
@@ -269,7 +269,7 @@ def complement(body: Body, modifiers: Modifiers) -> None:
 
 @opcode("cnot")
 def logical_complement(body: Body, modifiers: Modifiers) -> None:
-    """1 where the operand is 0, else 0."""
+    """Lower `cnot`: 1 if the operand is 0, else 0."""
     bits, form = BITS[modifiers.type()], body.form()
     value = body.read(body.item.operands[1], bits, form)
     is_zero = body.op(f"icmp eq {form.ints(bits)} {value}, {form.const(bits, 0)}")
@@ -277,7 +277,7 @@ def logical_complement(body: Body, modifiers: Modifiers) -> None:
 
 
 def product(body: Body, kind: str, form: Form) -> str:
-    """The whole product of the first two operands, twice as long as they are."""
+    """Compute the full product of the first two operands, with twice their width."""
     bits, extend = BITS[kind], "sext" if is_signed(kind) else "zext"
     left, right = (
         body.op(f"{extend} {form.ints(bits)} {body.read(item, bits, form)} to {form.ints(2 * bits)}")
@@ -295,7 +295,7 @@ def _multiply(body: Body, modifiers: Modifiers, kind: str) -> None:
 
 
 def _part(body: Body, whole: str, part: str, bits: int, form: Form) -> tuple[str, int]:
-    """A part of a product, and its bits."""
+    """Select a part of a product; returns it with its width."""
     if part == "wide":
         return whole, 2 * bits
     if part == "hi":
@@ -305,7 +305,7 @@ def _part(body: Body, whole: str, part: str, bits: int, form: Form) -> tuple[str
 
 @opcode("mad", "madc")
 def multiply_add(body: Body, modifiers: Modifiers) -> None:
-    """A part of a product and an addend, with the condition code where it is asked for."""
+    """Add a part of a product and an addend, with the carry flag if the opcode says so."""
     kind, has_carry = modifiers.type(), modifiers.has("cc")
     part, bits = modifiers.need("lo", "hi", "wide"), BITS[kind]
     is_plain = not has_carry and body.item.root == "mad"
@@ -321,7 +321,7 @@ def multiply_add(body: Body, modifiers: Modifiers) -> None:
 
 @opcode("div", "rem")
 def divide(body: Body, modifiers: Modifiers) -> None:
-    """Quotient or remainder. A division by zero has no defined result on a GPU; here it divides by 1."""
+    """Lower a quotient or remainder. Division by zero is undefined on a GPU; here the divisor becomes 1."""
     kind = modifiers.type()
     if is_float(kind):
         if body.item.root == "rem":
@@ -332,7 +332,7 @@ def divide(body: Body, modifiers: Modifiers) -> None:
     left, right = (body.read(item, bits, form) for item in body.item.operands[1:])
     numbers = form.ints(bits)
     bad = body.op(f"icmp eq {numbers} {right}, {form.const(bits, 0)}")
-    if is_signed(kind):  # the smallest integer by -1 traps on the host
+    if is_signed(kind):  # dividing the smallest integer by -1 traps on the host
         minus = body.op(f"icmp eq {numbers} {right}, {form.const(bits, -1)}")
         least = body.op(f"icmp eq {numbers} {left}, {form.const(bits, 1 << bits - 1)}")
         both = body.op(f"and {form.ints(1)} {minus}, {least}")
@@ -344,7 +344,7 @@ def divide(body: Body, modifiers: Modifiers) -> None:
 
 @opcode("min", "max")
 def extreme(body: Body, modifiers: Modifiers) -> None:
-    """The smaller or the larger one."""
+    """Lower the minimum or the maximum."""
     kind = modifiers.type()
     if is_float(kind):
         float_arithmetic(body, modifiers, kind)
@@ -357,7 +357,7 @@ def extreme(body: Body, modifiers: Modifiers) -> None:
 
 @opcode("abs", "neg")
 def sign(body: Body, modifiers: Modifiers) -> None:
-    """The magnitude or the negative."""
+    """Lower the magnitude or the negation."""
     kind = modifiers.type()
     if is_float(kind):
         float_arithmetic(body, modifiers, kind)
@@ -386,7 +386,7 @@ _UNSIGNED = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge"}
 
 
 def compare(body: Body, kind: str, relation: str, form: Form, is_flushed: bool) -> str:
-    """Whether two operands, the second and the third, stand in a relation."""
+    """Compare the second and the third operand."""
     operands = body.item.operands[1:3]
     if kind in FLOATS:
         if relation not in _ORDERED | _UNORDERED or (is_flushed and kind not in ("f32", "f16")):
@@ -408,7 +408,7 @@ def compare(body: Body, kind: str, relation: str, form: Form, is_flushed: bool) 
 
 @opcode("setp")
 def set_predicate(body: Body, modifiers: Modifiers) -> None:
-    """A comparison, combined with another predicate where one stands; a second result is its complement."""
+    """Lower a comparison, combined with another predicate if there is one; a second result is its complement."""
     kind, form, is_flushed = modifiers.type(), body.form(), modifiers.has("ftz")
     relation = modifiers.need("eq", "ne", "lt", "le", "gt", "ge", *_UNSIGNED, *_UNORDERED)
     combined = modifiers.take("and", "or", "xor")
@@ -429,7 +429,7 @@ def _combined(body: Body, holds: str, how: str | None, form: Form) -> str:
 
 @opcode("selp")
 def select(body: Body, modifiers: Modifiers) -> None:
-    """One of two operands, by a predicate."""
+    """Select one of two operands by a predicate."""
     bits, form = BITS[modifiers.type()], body.form()
     yes, no = (body.read(item, bits, form) for item in body.item.operands[1:3])
     holds, numbers = body.read(body.item.operands[3], 1, form), form.ints(bits)

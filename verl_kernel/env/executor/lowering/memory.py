@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads, stores, asynchronous copies and atomics, each through a function of the library that checks the access."""
+"""Lowers loads, stores, asynchronous copies and atomics to calls of library functions, which check each access."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _SCOPES = ("cta", "gpu", "sys", "cluster")
 
 
 def _space(modifiers: Modifiers) -> str | None:
-    """The space of an access."""
+    """Take the space of an access."""
     return modifiers.take("global", "shared", "shared::cta", "local", "param", "const")
 
 
 def _take_hints(body: Body, modifiers: Modifiers) -> int:
-    """Take what says how to cache; returns how many operands at the end belong to it."""
+    """Take the modifiers for caches; returns how many operands at the end belong to them."""
     while modifiers.take(*_HINTS):
         pass
     has_policy = False
@@ -54,12 +54,12 @@ def _items(operand: Operand) -> tuple[Operand, ...]:
 
 
 def _count(modifiers: Modifiers) -> int:
-    """How many registers an access has."""
+    """Take the number of registers of an access."""
     return {"v2": 2, "v4": 4, "v8": 8, None: 1}[modifiers.take("v2", "v4", "v8")]
 
 
 def _counted(body: Body, operand: Operand, count: int) -> tuple[Operand, ...]:
-    """Registers of an operand, which must be so many (raises NotKnown)."""
+    """Return the registers of an operand, of which there must be `count` (raises NotKnown)."""
     found = _items(operand)
     if len(found) != count:
         raise body.item.unknown("its registers are of another number")
@@ -68,7 +68,7 @@ def _counted(body: Body, operand: Operand, count: int) -> tuple[Operand, ...]:
 
 @opcode("ld")
 def load(body: Body, modifiers: Modifiers) -> None:
-    """A load of one register or several."""
+    """Lower a load of one register or several."""
     kind, space = modifiers.type(), _space(modifiers)
     _take_hints(body, modifiers)
     count = _count(modifiers)
@@ -96,7 +96,7 @@ def load(body: Body, modifiers: Modifiers) -> None:
 
 @opcode("st")
 def store(body: Body, modifiers: Modifiers) -> None:
-    """A store of one register or several."""
+    """Lower a store of one register or several."""
     kind, space = modifiers.type(), _space(modifiers)
     _take_hints(body, modifiers)
     count = _count(modifiers)
@@ -112,7 +112,7 @@ def store(body: Body, modifiers: Modifiers) -> None:
 
 
 def _access(body: Body, verb: str, space: str, bits: int, count: int, result: str, values: tuple[str, ...]) -> str:
-    """The call of the library's function for an access."""
+    """Return the call of the library's function for an access."""
     operand = body.item.operands[1 if verb == "load" else 0]
     room = "shared" if space.startswith("shared") else "local" if space == "local" else "global"
     width = 32 if room == "shared" else 64
@@ -128,7 +128,7 @@ def _access(body: Body, verb: str, space: str, bits: int, count: int, result: st
 
 @opcode("cp")
 def copy_asynchronously(body: Body, modifiers: Modifiers) -> None:
-    """`cp.async`, done at once; lanes with a source size of 0 write zeros and read nothing."""
+    """Lower `cp.async`, which is done immediately; lanes with a source size of 0 write zeros and read nothing."""
     modifiers.need("async")
     if modifiers.take("commit_group", "wait_group", "wait_all"):
         return
@@ -156,7 +156,7 @@ def copy_asynchronously(body: Body, modifiers: Modifiers) -> None:
 
 @opcode("atom", "red")
 def atomic(body: Body, modifiers: Modifiers) -> None:
-    """A read, a change and a write that no other lane comes between, lane after lane."""
+    """Lower an atomic, executed lane after lane, so that no other lane interferes."""
     kind, space = modifiers.type(), modifiers.need("global", "shared", "shared::cta")
     modifiers.take(*_ORDERS)
     modifiers.take(*_SCOPES)
@@ -189,7 +189,7 @@ def atomic(body: Body, modifiers: Modifiers) -> None:
             f"{numbers} {new}",
             f"{numbers} {other}",
         ]
-        whole = count if not place else 1  # the whole is aligned
+        whole = count if not place else 1  # only the first address is aligned to the whole access
         old = body.op(body.call(numbers, (room, "atomic", change, kind, whole, *scope), *arguments))
         if room == "global":
             _tell(body, change, moved, lanes, old, new, bits)
@@ -198,7 +198,7 @@ def atomic(body: Body, modifiers: Modifiers) -> None:
 
 
 def _tell(body: Body, change: str, address: str, lanes: str, old: str, compared: str, bits: int) -> None:
-    """Tell what an atomic may put in order; one that compares and finds another value changes nothing."""
+    """Record which accesses an atomic may order; a compare-and-swap that finds another value writes nothing."""
     reading, writing = body.order.marks(body.item)
     if change == "cas" and writing:
         tell(body, reading, address, lanes)
@@ -210,7 +210,7 @@ def _tell(body: Body, change: str, address: str, lanes: str, old: str, compared:
 
 @opcode("ldmatrix")
 def load_matrices(body: Body, modifiers: Modifiers) -> None:
-    """8 x 8 matrices of 16-bit elements from shared memory; lane 8 j + i has the address of row i of matrix j."""
+    """Load 8 x 8 matrices of 16-bit elements from shared memory; lane 8 j + i has the address of row i of matrix j."""
     modifiers.need("sync")
     modifiers.need("aligned")
     modifiers.need("m8n8")
@@ -231,7 +231,7 @@ def load_matrices(body: Body, modifiers: Modifiers) -> None:
 
 @opcode("mma")
 def multiply_matrices(body: Body, modifiers: Modifiers) -> None:
-    """A product of matrices that the lanes of a warp hold together (PTX ISA, "mma.sync")."""
+    """Multiply matrices that the lanes of a warp hold together (PTX ISA, "mma.sync")."""
     modifiers.need("sync")
     modifiers.need("aligned")
     shape = modifiers.need("m16n8k4", "m16n8k8", "m16n8k16", "m16n8k32", "m8n8k4")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves, parameters and exchanges between lanes."""
+"""Lowers moves, parameters and exchanges between lanes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from verl_kernel.env.executor.ptx.program import BITS, Address, Group, Pair, Reg
 
 @opcode("mov")
 def move(body: Body, modifiers: Modifiers) -> None:
-    """A copy; of a group of registers, their bits joined or taken apart, the first one being the lowest."""
+    """Lower a copy; a group of registers is joined or split, its first register being the lowest bits."""
     bits, form = BITS[modifiers.type()], body.form()
     target, source = body.item.operands
     if isinstance(target, Group):
@@ -47,7 +47,7 @@ def _joined(body: Body, source: Group, bits: int, form: Form) -> str:
 
 @opcode("cvta")
 def convert_address(body: Body, modifiers: Modifiers) -> None:
-    """An address of a space as a generic one, or back; only those of global memory can then be used."""
+    """Convert an address between its space and generic; only generic addresses of global memory can then be used."""
     modifiers.take("to")
     modifiers.need("global", "local", "const")
     modifiers.need("u64")
@@ -56,7 +56,7 @@ def convert_address(body: Body, modifiers: Modifiers) -> None:
 
 
 def load_parameter(body: Body, kind: str) -> None:
-    """`ld.param`: of the block of parameters, which all lanes share."""
+    """Lower `ld.param`, which reads the block of parameters that all lanes share."""
     target, source = body.item.operands
     targets = target.items if isinstance(target, Group) else (target,)
     if not isinstance(source, Address) or body.item.guard:
@@ -65,7 +65,7 @@ def load_parameter(body: Body, kind: str) -> None:
         raise body.item.unknown("lanes read several parameters")
     begin = body.op(f"add i64 {body.read(source.base, 64, SCALAR)}, {source.offset}")
     last = body.program.parameter_bytes - BITS[kind] // 8 * len(targets)
-    begin = body.overloaded("umin", "i64", begin, str(max(0, last)))  # no kernel of the compiler's goes beyond
+    begin = body.overloaded("umin", "i64", begin, str(max(0, last)))  # no kernel of the compiler reads beyond
     for place, item in enumerate(targets):
         offset = body.op(f"add i64 {begin}, {place * BITS[kind] // 8}")
         pointer = body.op(f"getelementptr i8, ptr %params, i64 {offset}")
@@ -74,7 +74,7 @@ def load_parameter(body: Body, kind: str) -> None:
 
 @opcode("shfl")
 def shuffle(body: Body, modifiers: Modifiers) -> None:
-    """Values of other lanes (PTX ISA, "shfl.sync"): by constant places a shuffle, else a function of the library."""
+    """Lower `shfl.sync` (PTX ISA): constant sources become a vector shuffle, others a call of the library."""
     modifiers.need("sync")
     mode = modifiers.need("up", "down", "bfly", "idx")
     modifiers.need("b32")
@@ -102,7 +102,7 @@ def shuffle(body: Body, modifiers: Modifiers) -> None:
 
 
 def _source(lane: int, mode: str, amount: int, clamp: int) -> int | None:
-    """Lane whose value a lane gets; None where it keeps its own."""
+    """Return the lane whose value a lane gets; None if the lane keeps its own value."""
     segment, limit, amount = clamp >> 8 & 31, clamp & 31, amount & 31
     highest, lowest = lane & segment | limit & ~segment, lane & segment
     other = {"bfly": lane ^ amount, "up": lane - amount, "down": lane + amount, "idx": lowest | amount & ~segment & 31}[
@@ -112,10 +112,10 @@ def _source(lane: int, mode: str, amount: int, clamp: int) -> int | None:
 
 
 def converged(body: Body, mask: int | None = None) -> None:
-    """Report a fault where lanes that still run are elsewhere: what follows exchanges values between all of them.
+    """Record a fault if running lanes are inactive: the instruction exchanges values between all lanes.
 
     Raises:
-        NotKnown: a guard stands before it, or its operand `mask` names a part of the lanes.
+        NotKnown: the instruction has a guard, or its operand `mask` does not name all lanes.
     """
     if body.item.guard:
         raise body.item.unknown("a guard before what all lanes do together")
@@ -129,13 +129,13 @@ def converged(body: Body, mask: int | None = None) -> None:
 
 
 def alive(body: Body) -> str:
-    """The lanes that have not ended, as an integer."""
+    """Return the lanes that have not ended, as an integer."""
     return body.op("load i32, ptr %alive") if body.lanes.may_part else "-1"
 
 
 @opcode("vote")
 def vote(body: Body, modifiers: Modifiers) -> None:
-    """What lanes say together."""
+    """Lower a vote of the lanes."""
     modifiers.need("sync")
     mode = modifiers.need("ballot", "any", "all", "uni")
     modifiers.need("b32" if mode == "ballot" else "pred")
@@ -156,13 +156,13 @@ def vote(body: Body, modifiers: Modifiers) -> None:
 
 @opcode("redux")
 def reduce(body: Body, modifiers: Modifiers) -> None:
-    """One value of all lanes."""
+    """Lower a reduction over all lanes."""
     modifiers.need("sync")
     mode, kind = modifiers.need("add", "min", "max", "and", "or", "xor"), modifiers.need("s32", "u32", "b32")
     converged(body, 2)
     name = ("s" if is_signed(kind) else "u") + mode if mode in ("min", "max") else mode
     value = body.read(body.item.operands[1], 32, WIDE)
-    if body.lanes.may_part:  # lanes that have ended give what changes nothing
+    if body.lanes.may_part:  # ended lanes contribute the neutral element
         none = {"and": -1, "umin": -1, "smin": (1 << 31) - 1, "smax": 1 << 31}.get(name, 0)
         words = WIDE.ints(32)
         value = body.op(f"select {WIDE.ints(1)} {body.active()}, {words} {value}, {words} {WIDE.const(32, none)}")
@@ -172,7 +172,7 @@ def reduce(body: Body, modifiers: Modifiers) -> None:
 
 @opcode("bar", "barrier")
 def synchronize_warp(body: Body, modifiers: Modifiers) -> None:
-    """`bar.warp.sync`; barriers of the block end a block of instructions (`control`)."""
+    """Lower `bar.warp.sync`; barriers of the block end a block of instructions (`control`)."""
     modifiers.need("warp")
     modifiers.need("sync")
     converged(body, 0)
@@ -180,14 +180,14 @@ def synchronize_warp(body: Body, modifiers: Modifiers) -> None:
 
 @opcode("activemask")
 def active_mask(body: Body, modifiers: Modifiers) -> None:
-    """The lanes that are at this place."""
+    """Return the active lanes."""
     modifiers.need("b32")
     body.write(body.item.operands[0], body.splat("i32", body.active_bits()), 32, WIDE)
 
 
 @opcode("createpolicy")
 def cache_policy(body: Body, modifiers: Modifiers) -> None:
-    """A hint for caches, which changes no value."""
+    """Lower a cache hint, which changes no value."""
     modifiers.need("fractional")
     while modifiers.take_prefix("L2::"):
         pass
@@ -206,7 +206,7 @@ _HINTS = {
 
 @opcode(*_HINTS)
 def hint(body: Body, modifiers: Modifiers) -> None:
-    """Orders memory that is never out of order here, or moves data between caches."""
+    """Lower fences, which need no code as memory is never out of order here, and hints for caches."""
     for name in _HINTS[body.item.root].split():
         modifiers.take(name)
     tell_fence(body)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text of LLVM IR, and the types of values that are one for a warp or one a lane."""
+"""Writes LLVM IR as text; values are one per warp or one per lane."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
 
 @dataclass(frozen=True)
 class Form:
-    """How many values of a kind an LLVM value holds: `lanes` of them, or one if 0."""
+    """How many values an LLVM value holds: a vector of `lanes` values, or one value if `lanes` is 0."""
 
     lanes: int
 
     def type(self, element: str) -> str:
-        """LLVM's type of such values of an element type."""
+        """Return LLVM's type for values of an element type."""
         return f"<{self.lanes} x {element}>" if self.lanes else element
 
     def ints(self, bits: int) -> str:
-        """Type of integers."""
+        """Return the type of integers."""
         return self.type(f"i{bits}")
 
     def const(self, bits: int, value: int) -> str:
-        """The same integer in each place."""
+        """Return a constant with the same integer in each lane."""
         return self._each(f"i{bits}", str(_signed(value, bits)) if bits > 1 else ("true" if value & 1 else "false"))
 
     def real(self, element: str, value: float) -> str:
-        """The same float in each place."""
+        """Return a constant with the same float in each lane."""
         return self._each(element, real(element, value))
 
     def _each(self, element: str, text: str) -> str:
@@ -45,23 +45,23 @@ SCALAR, WIDE = Form(0), Form(LANES)
 
 
 def real(element: str, value: float) -> str:
-    """LLVM's spelling of a float or double constant that its type holds exactly, or rounds to."""
+    """Return LLVM's spelling of a float or double constant, rounded to its type."""
     if element == "float":
         value = struct.unpack("<f", struct.pack("<f", value))[0]
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
 
 class Writer:
-    """Collects instructions of a function."""
+    """Collects the instructions of a function."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.intrinsics: dict[str, str] = {}
-        """Declarations of what was called of LLVM's, by name."""
+        """Declarations of the LLVM intrinsics that were called, by name."""
         self.calls: dict[Key, str] = {}
         """Declarations of the library's functions that were called."""
         self.flushed: set[str] = set()
-        """Floats that are known not to be subnormal."""
+        """Names of floats that are known not to be subnormal."""
         self._splats: dict[tuple[str, str, int], str] = {}
         self._count = 0
 
@@ -82,7 +82,7 @@ class Writer:
         self._splats.clear()
 
     def intrinsic(self, name: str, result: str, *arguments: tuple[str, str]) -> str:
-        """Call one of LLVM's functions with typed arguments; its name is completed by the types that overload it."""
+        """Call one of LLVM's functions with typed arguments; the name includes the types that overload it."""
         return self.op(self._call(name, result, arguments))
 
     def overloaded(self, name: str, kind: str, *arguments: str) -> str:
@@ -95,7 +95,7 @@ class Writer:
         return f"call {result} @llvm.{name}({', '.join(f'{kind} {value}' for kind, value in typed)})"
 
     def call(self, result: str, key: Key, *arguments: str) -> str:
-        """A call of a function of the library, with arguments that begin with their types."""
+        """Return a call of a function of the library; each argument begins with its type."""
         types = ", ".join(
             argument.rpartition(" ")[0] if not argument.endswith(")") else argument.partition(" splat")[0]
             for argument in arguments
@@ -104,7 +104,7 @@ class Writer:
         return f"call {result} @{symbol(key)}({', '.join(arguments)})"
 
     def splat(self, element: str, value: str, lanes: int = LANES) -> str:
-        """A vector that holds a scalar in each lane."""
+        """Return a vector that holds a scalar in each lane."""
         kind = f"<{lanes} x {element}>"
         if not value.startswith("%"):
             return f"splat ({element} {value})"
@@ -117,20 +117,20 @@ class Writer:
     def shuffle(
         self, element: str, source: str, places: Iterable[int], lanes: int = LANES, other: str = "poison"
     ) -> str:
-        """A vector of the elements of one or two others at constant places."""
+        """Select elements of one or two vectors at constant places."""
         kind, picked = f"<{lanes} x {element}>", list(places)
         mask = ", ".join(f"i32 {place}" for place in picked)
         return self.op(f"shufflevector {kind} {source}, {kind} {other}, <{len(picked)} x i32> <{mask}>")
 
     def resized(self, value: str, bits: int, width: int, form: Form) -> str:
-        """An integer cut or filled up with zeros."""
+        """Truncate an integer, or extend it with zeros."""
         if bits == width:
             return value
         how = "zext" if width > bits else "trunc"
         return self.op(f"{how} {form.ints(bits)} {value} to {form.ints(width)}")
 
     def bits(self, mask: str, lanes: int = LANES) -> str:
-        """A vector of truth values as an integer, lane 0 being its lowest bit."""
+        """Convert a vector of truth values to an integer; lane 0 is the lowest bit."""
         return self.op(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
 
     def add_to(self, pointer: str, amount: str) -> None:
@@ -139,17 +139,17 @@ class Writer:
         self.do(f"store i64 {self.op(f'add i64 {old}, {amount}')}, ptr {pointer}")
 
     def word(self, base: str, number: int) -> str:
-        """Address of a 64-bit word of a structure."""
+        """Return the address of a 64-bit word of a structure."""
         return self.op(f"getelementptr i64, ptr {base}, i64 {number}")
 
 
 def symbol(key: Key) -> str:
-    """Name of a function of the library in LLVM IR, unlike any of a C library."""
+    """Return the name of a library function in LLVM IR; the prefix avoids names of the C library."""
     return "vk_" + "_".join(map(str, key))
 
 
 def mangled(kind: str) -> str:
-    """A type as it stands in the names of LLVM's functions: `v32f32` for `<32 x float>`."""
+    """Return a type as it is written in names of intrinsics: `v32f32` for `<32 x float>`."""
     if kind.startswith("<"):
         lanes, _, element = kind.strip("<>").partition(" x ")
         return f"v{lanes}{_SUFFIX.get(element, element)}"
@@ -157,7 +157,7 @@ def mangled(kind: str) -> str:
 
 
 def lane_list(place: Callable[[int], int], bits: int = 32, lanes: int = LANES) -> str:
-    """A constant vector that holds a function of the lane."""
+    """Return a constant vector with the value of a function for each lane."""
     return "<" + ", ".join(f"i{bits} {place(lane)}" for lane in range(lanes)) + ">"
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PTX as data: what a kernel's text says, before anything is made of it."""
+"""Represents the text of a PTX kernel as data."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions put in place of their calls, so that a kernel is one body.
+"""Inlines functions at their calls, so that a kernel has one body.
 
-What a call hands over lies in variables of the parameter space; each piece of them becomes a register.
+A call passes values in variables of the parameter space; each piece of such a variable becomes a register.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from verl_kernel.env.executor.ptx.program import (
 
 _DEEPEST = 64
 _PRINTS, _STOPS = "vprintf", "__assertfail"
-"""Functions of the driver's: what is printed goes nowhere; an assertion that fails stops the launch."""
+"""Functions of the driver: printed text is dropped, and a failed assertion stops the launch."""
 
 
 def inlined(entry: Program, functions: Mapping[str, Program]) -> Program:
-    """The kernel with all that it calls in it (raises NotKnown for a function that is not there)."""
+    """Return the kernel with all functions that it calls inlined (raises NotKnown for a missing function)."""
     if not any(item.root == "call" for item in entry.instructions):
         return entry
     made = replace(entry, instructions=[], labels={}, registers=dict(entry.registers), local=dict(entry.local))
@@ -39,7 +39,7 @@ def inlined(entry: Program, functions: Mapping[str, Program]) -> Program:
 
 
 class _Inliner:
-    """Appends bodies to one program, each with names of its own."""
+    """Appends bodies to one program; names of each body are made unique."""
 
     def __init__(self, made: Program, functions: Mapping[str, Program]) -> None:
         self._made, self._functions = made, functions
@@ -50,10 +50,10 @@ class _Inliner:
         """Append a body.
 
         Args:
-            body: of the kernel, or of a function.
-            prefix: before its names.
-            handed: the caller's variable for each of its parameters and results.
-            depth: how many calls lead to it.
+            body: the body of the kernel or of a function.
+            prefix: prefix of the body's names.
+            handed: the caller's variable for each parameter and result of the body.
+            depth: how many nested calls lead to the body.
         """
         if depth > _DEEPEST:
             raise NotKnown("the executor does not know functions that call themselves")
@@ -109,7 +109,7 @@ class _Inliner:
             self.add(function, f"{self._count}:", dict(zip(own, given, strict=True)), depth + 1)
 
     def _hand_over(self, names: _Names, item: Instruction) -> None:
-        """A piece of a variable written or read."""
+        """Convert a store to, or a load from, a variable of the parameter space to moves of registers."""
         is_store = item.root == "st"
         address, values = item.operands if is_store else item.operands[::-1]
         base = address.base if isinstance(address, Address) else None
@@ -130,19 +130,19 @@ class _Inliner:
 
 
 class _Names:
-    """What names of a body become."""
+    """Maps names of a body to names of the program."""
 
     def __init__(self, body: Program, prefix: str, handed: Mapping[str, str], made: Program) -> None:
         self.prefix, self._body, self._handed, self._made = prefix, body, handed, made
 
     def variable(self, operand: Operand, item: Instruction) -> str:
-        """A variable of the parameter space."""
+        """Return the name of a variable of the parameter space."""
         if not isinstance(operand, Symbol):
             raise item.unknown("a variable is expected")
         return self._handed.get(operand.name, f"{self.prefix}{operand.name}")
 
     def operand(self, operand: Operand) -> Operand:
-        """An operand with its new names."""
+        """Return an operand with its new names."""
         if isinstance(operand, Register):
             return Register(self.prefix + operand.name)
         if isinstance(operand, Not):

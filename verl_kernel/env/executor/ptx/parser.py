@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the PTX of one kernel, as LLVM's NVPTX backend writes it, inline assembly included."""
+"""Parses the PTX of one kernel, as LLVM's NVPTX backend writes it, inline assembly included."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from verl_kernel.env.executor.ptx.program import (
     Unused,
 )
 
-# Generic addresses that can only be of local memory, as a called function gets them of its caller's array.
+# Finds generic addresses that can only point to local memory, such as those of arrays passed to a called function.
 
 
 _SPACES = frozenset({"global", "shared", "shared::cta", "local", "param", "const"})
 
 
 def with_local(program: Program) -> Program:
-    """The program with its space named in accesses that have none, where all that their address may hold is local."""
+    """Name the local space in accesses without a space whose address can only be one of local memory."""
     known = _local(program)
     if known:
         program.instructions[:] = [_named(item, known) for item in program.instructions]
@@ -42,7 +42,7 @@ def with_local(program: Program) -> Program:
 
 
 def _local(program: Program) -> set[str]:
-    """Registers that hold generic addresses of local memory and nothing else."""
+    """Return the registers that only hold generic addresses of local memory."""
     other: set[str] = set()
     while True:
         known = _derived(program, other)
@@ -55,7 +55,7 @@ def _local(program: Program) -> set[str]:
 
 
 def _derived(program: Program, other: set[str]) -> set[str]:
-    """Registers that some instruction makes of such an address."""
+    """Return the registers that some instruction derives from such an address."""
     known: set[str] = set()
     while found := {
         name for item in program.instructions if _is_local(item, known) for name in _targets(item)
@@ -72,7 +72,7 @@ def _is_local(item: Instruction, known: set[str]) -> bool:
 
 
 def _targets(item: Instruction) -> Iterator[str]:
-    """Registers that an instruction writes."""
+    """Yield the registers that an instruction writes."""
     for operand in item.operands[:1]:
         for one in operand.items if isinstance(operand, Group) else (operand,):
             parts = (one.first, one.second) if isinstance(one, Pair) else (one,)
@@ -116,7 +116,7 @@ _IGNORED = (".file", ".loc", ".section", ".version", ".target", ".address_size",
 
 
 def parse(text: str) -> Program:
-    """Read a module that holds one kernel (raises NotKnown for what it has no reading for)."""
+    """Parse a module that holds one kernel (raises NotKnown for anything it cannot parse)."""
     text = _COMMENT.sub("", text).partition("\n\t.section")[0]
     found = [match for match in _FUNCTION.finditer(text) if match["begin"] == "{"]
     entries = [match for match in found if match[1] == "entry"]
@@ -128,7 +128,7 @@ def parse(text: str) -> Program:
 
 
 def _body(match: re.Match[str], head: str, text: str) -> Program:
-    """A kernel, or a function."""
+    """Parse the body of a kernel or of a function."""
     results = tuple(item.name for item in _parameters(match["results"] or ""))
     read = _Reader(match["name"], _parameters(match["parameters"] or ""), head, text[match.end() - 1 :])
     return replace(read.program(), results=results)
@@ -150,7 +150,7 @@ def _parameters(text: str) -> list[Parameter]:
 
 
 class _Reader:
-    """Goes through a kernel's body once."""
+    """Reads a kernel's body in one pass."""
 
     def __init__(self, name: str, parameters: list[Parameter], head: str, tail: str) -> None:
         files = {
@@ -161,7 +161,7 @@ class _Reader:
         self._scopes: list[dict[str, str]] = []
         self._label = ""
         self._targets: dict[str, list[str]] = {}
-        """Labels that a jump by a table may go to, by the table's."""
+        """The targets of each jump table, by the table's label."""
         self._scope_count = 0
         self._place: Place | None = None
         self._read_head(head)
@@ -169,7 +169,7 @@ class _Reader:
             self._read(kind, text)
 
     def program(self) -> Program:
-        """What was read. Memory that the launch adds is behind all that is declared with a length."""
+        """Return the program; memory that the launch adds comes after all variables of declared length."""
         made = self._made
         for name, step in self._added:
             made.shared_bytes = made.shared[name] = -(-made.shared_bytes // step) * step
@@ -182,7 +182,7 @@ class _Reader:
             self._declare(item)
 
     def _declare(self, text: str) -> None:
-        """Give a variable of shared or local memory its place."""
+        """Allocate a variable of shared or local memory."""
         match = _VARIABLE.match(text)
         if match is None:
             raise NotKnown(f"the executor does not know the declaration `{text}`")
@@ -214,7 +214,7 @@ class _Reader:
             self._read_registers(text)
         elif text.startswith((".shared", ".local")):
             self._declare(text)
-        elif text.startswith(".param"):  # a variable that a call hands over
+        elif text.startswith(".param"):  # a variable that a call passes
             self._scoped(text.split()[-1].partition("[")[0], declare=True)
         elif text.startswith(".branchtargets"):
             self._targets[self._label] = _split(text.partition(" ")[2])
@@ -236,7 +236,7 @@ class _Reader:
                 self._made.registers[self._scoped(name, declare=True)] = match[1]
 
     def _scoped(self, name: str, *, declare: bool) -> str:
-        """The kernel-wide name of a register that a scope declares."""
+        """Return the kernel-wide name of a register that a scope declares."""
         if declare:
             self._scopes[-1][name] = name if len(self._scopes) == 1 else f"{name}.{self._scope_count}"
             return self._scopes[-1][name]
@@ -251,7 +251,7 @@ class _Reader:
         return Instruction(opcode, operands, guard, is_negated, self._place, text)
 
     def _jump(self, item: Instruction) -> list[Instruction]:
-        """A jump by a table as branches, one after the other; an index that the table does not have ends the kernel."""
+        """Expand a jump through a table to a sequence of branches; an index beyond the table traps."""
         index, table = item.operands if len(item.operands) == 2 else (None, None)
         if (
             item.opcode not in ("brx.idx", "brx.idx.uni")
@@ -311,7 +311,7 @@ class _Reader:
 
 
 def _statements(body: str) -> Iterator[tuple[str, str]]:
-    """Braces of scopes, labels and statements of a body, up to the end of its outermost scope."""
+    """Yield braces of scopes, labels and statements of a body, up to the end of its outermost scope."""
     depth, position = 0, 0
     while position < len(body):
         if body[position].isspace():
@@ -337,7 +337,7 @@ def _statements(body: str) -> Iterator[tuple[str, str]]:
 
 
 def _split(text: str) -> list[str]:
-    """Operands between commas that stand outside of brackets."""
+    """Split at the commas outside of brackets."""
     found, depth, begun = [], 0, 0
     for position, letter in enumerate(text):
         depth += (letter in "[{(") - (letter in "]})")

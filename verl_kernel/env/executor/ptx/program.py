@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel's PTX as data."""
+"""Data types for a kernel's PTX."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ BITS = {
 
 @dataclass(frozen=True)
 class Register:
-    """A register, by its name; names are unique in a kernel, whatever scope declared them."""
+    """A register, by its name; names are unique in a kernel, also those declared in different scopes."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Special:
-    """A register that the machine sets, as `%tid.x`."""
+    """A register that the hardware sets, such as `%tid.x`."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Constant:
-    """A literal as it is written, as `-1`, `0x10`, `0f3F800000` or `true`."""
+    """A literal as it is written, such as `-1`, `0x10`, `0f3F800000` or `true`."""
 
     text: str
 
@@ -47,7 +47,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Address:
-    """`[base + offset]`."""
+    """An address, `[base + offset]`."""
 
     base: Register | Constant | Symbol
     offset: int
@@ -55,14 +55,14 @@ class Address:
 
 @dataclass(frozen=True)
 class Group:
-    """`{a, b, ...}`."""
+    """A group of operands, `{a, b, ...}`."""
 
     items: tuple[Operand, ...]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """`value|predicate`."""
+    """Two results, `value|predicate`."""
 
     first: Register
     second: Register
@@ -70,14 +70,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class Not:
-    """`!predicate`."""
+    """A negated predicate, `!predicate`."""
 
     register: Register
 
 
 @dataclass(frozen=True)
 class Unused:
-    """`_`, a result that nobody wants."""
+    """An unused result, `_`."""
 
 
 Operand: TypeAlias = "Register | Special | Constant | Symbol | Address | Group | Pair | Not | Unused"
@@ -85,47 +85,47 @@ Operand: TypeAlias = "Register | Special | Constant | Symbol | Address | Group |
 
 @dataclass(frozen=True)
 class Place:
-    """A line of the source, by the number of its file."""
+    """A line of the source, with the number of its file."""
 
     file: int
     line: int
     text: str = field(default="", compare=False)
-    """As it is written: with the column, and where the function was called that it is in."""
+    """The directive as written: with the column, and, for an inlined function, the place of its call."""
 
 
 @dataclass(eq=False)
 class Instruction:
-    """One instruction."""
+    """An instruction of a kernel."""
 
     opcode: str
-    """With all modifiers."""
+    """The opcode with all modifiers."""
     operands: tuple[Operand, ...]
     guard: Register | None
-    """The predicate before it."""
+    """The predicate before the opcode."""
     is_negated: bool
-    """Whether it runs where the guard is false."""
+    """Whether it is executed where the guard is false."""
     place: Place | None
     text: str
-    """As it is written, for messages."""
+    """The instruction as it is written, for messages."""
 
     @cached_property
     def root(self) -> str:
-        """The opcode without modifiers."""
+        """Return the opcode without modifiers."""
         return self.opcode.partition(".")[0]
 
     @cached_property
     def modifiers(self) -> tuple[str, ...]:
-        """What follows the root, in order."""
+        """Return the modifiers in order."""
         return tuple(self.opcode.split(".")[1:])
 
     def unknown(self, why: str = "") -> NotKnown:
-        """An exception that quotes the instruction."""
+        """Return an exception that quotes the instruction."""
         return NotKnown(f"the executor does not know `{self.text}`" + (f": {why}" if why else ""))
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a kernel, with its place in the block of parameters."""
+    """A parameter of a kernel, with its offset in the block of parameters."""
 
     name: str
     type: str
@@ -135,7 +135,7 @@ class Parameter:
 
 @dataclass(eq=False)
 class Program:
-    """One kernel."""
+    """A kernel, or a function before it is inlined."""
 
     name: str
     parameters: list[Parameter]
@@ -145,18 +145,18 @@ class Program:
     labels: dict[str, int]
     """Number of the instruction that follows each label."""
     shared: dict[str, int]
-    """Offset of each variable in shared memory; what the launch adds begins at `shared_bytes`."""
+    """Offset of each variable in shared memory; memory that the launch adds begins at `shared_bytes`."""
     shared_bytes: int
     local: dict[str, int]
     """Offset of each variable in a lane's local memory."""
     local_bytes: int
     constants: dict[str, bytes]
-    """Tables that the kernel reads."""
+    """Constant tables that the kernel reads."""
     files: dict[int, str] = field(default_factory=dict)
     results: tuple[str, ...] = ()
-    """Names of what a function gives back."""
+    """Names of a function's results."""
 
     @property
     def parameter_bytes(self) -> int:
-        """Length of the block of parameters."""
+        """Return the length of the block of parameters."""
         return max((item.offset + item.bytes for item in self.parameters), default=0)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds accesses of a launch that race: what native code leaves open is judged here."""
+"""Finds races between accesses of a launch, and judges the cases that native code cannot decide."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judges accesses that are not plainly in order, cell by cell."""
+"""Judges single accesses, cell by cell, where native code cannot tell that they are in order."""
 
 from __future__ import annotations
 
@@ -23,49 +23,49 @@ KEPT_IN = {
 
 @dataclass(frozen=True)
 class View:
-    """How one warp sees stamps."""
+    """What one warp knows about stamps."""
 
     own: int
-    """Its stamp."""
+    """The stamp of the warp."""
     now: int
     """The first stamp since the last barrier."""
     is_plain: bool
-    """Whether no warp learns of another one but at barriers."""
+    """Whether warps learn of each other only at barriers."""
     precedes: Callable[[int], bool]
-    """Whether an access with this stamp comes before all that the warp does now."""
+    """Whether an access with this stamp happens before all that the warp does now."""
     precede: Callable[[int, bool], bool]
-    """The same of all accesses up to a stamp: by any block, or by the one that has the stamp only."""
+    """Whether all accesses up to a stamp happen before: those of all blocks, or only those of the stamp's block."""
     is_of_block: Callable[[int], bool]
-    """Whether a stamp is of the warp's block."""
+    """Whether a stamp belongs to the warp's block."""
 
 
 @dataclass(frozen=True)
 class Met:
-    """What an access raced with."""
+    """The access that another one raced with."""
 
     stamp: int
     word: int
-    """Which kind of access that was."""
+    """The kind of that access."""
     is_of_warps: bool
-    """Whether it was by another warp of the block."""
+    """Whether that access was by another warp of the same block."""
 
 
 def judged(view: View, verb: int, row: Row, cell: int, is_equal: Callable[[], bool]) -> Met | None:
-    """Note an access to one cell, or say with what it races.
+    """Record an access to one cell, or return the access that it races with.
 
     Args:
-        view: of the warp.
-        verb: what it does.
+        view: what the warp knows about stamps.
+        verb: the kind of access.
         row: the memory that the cell belongs to.
-        cell: its number.
-        is_equal: whether a store leaves the bytes as they are.
+        cell: the number of the cell.
+        is_equal: whether a store leaves the bytes unchanged.
     """
     mark = 0
     for word in IN_THE_WAY[verb]:
         stamp = int(row.stamps[word][cell]) if word in row.stamps else 0
         if word == context.STORES:
             is_fine, mark = _stored(view, verb, stamp, is_equal)
-        else:  # who loaded what several have stored is one of them
+        else:  # with a mark, the loads were by warps that stored the same bytes
             is_fine = (mark and word != context.ATOMICS) or _accessed(view, stamp)
         low = stamp & context.LOW
         is_own = not is_fine and not stamp & context.SEVERAL and view.is_of_block(low)
@@ -75,14 +75,14 @@ def judged(view: View, verb: int, row: Row, cell: int, is_equal: Callable[[], bo
     if KEPT_IN[verb] == context.STORES:
         stamps[cell] = view.own | mark
         for word in set(row.stamps) - {context.STORES} if not mark else ():
-            row.stamps[word][cell] = 0  # all of it came before
+            row.stamps[word][cell] = 0  # all these accesses happened before
     else:
         stamps[cell] = joined(view, int(stamps[cell]))
     return None
 
 
 def _stored(view: View, verb: int, stamp: int, is_equal: Callable[[], bool]) -> tuple[bool, int]:
-    """Whether an access may follow the latest store, and the mark of a cell to which several have stored the same."""
+    """Whether an access may follow the latest store, and the mark of a cell to which several warps stored the same."""
     low = stamp & context.LOW
     if _accessed(view, stamp):
         return True, 0
@@ -92,7 +92,7 @@ def _stored(view: View, verb: int, stamp: int, is_equal: Callable[[], bool]) -> 
 
 
 def _accessed(view: View, stamp: int) -> bool:
-    """Whether an access may follow those of one warp or several that left a stamp."""
+    """Whether an access may follow those of the one or several warps that left a stamp."""
     low = stamp & context.LOW
     if view.is_plain and stamp & context.SEVERAL_WARPS and low >= view.now:
         return False
@@ -108,7 +108,7 @@ def _mark(view: View, low: int) -> int:
 
 
 def joined(view: View, stamp: int) -> int:
-    """The stamp of a cell that this warp accesses as others may have done before."""
+    """Return the new stamp of a cell that this warp accesses, perhaps in addition to others."""
     low, marks = stamp & context.LOW, stamp & (context.SEVERAL | context.SEVERAL_WARPS)
     if low == view.own and (view.is_plain or not marks):
         return stamp

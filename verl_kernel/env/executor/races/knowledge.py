@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What warps know of each other: vector clocks (Lamport 1978, Mattern 1989) of stamps.
+"""Tracks what warps know of each other: vector clocks (Lamport 1978, Mattern 1989) of stamps.
 
-A warp that acquires learns all that was known to the one that released, at that moment. At a barrier the warps of a
-block learn all of each other.
+A warp that acquires learns all that the releasing warp knew at its release. At a barrier the warps of a block learn all
+that any of them knows.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import numpy as np
 from verl_kernel.env.executor.library import context
 
 STAMPS = 1 << 24
-"""How many there may be where blocks may learn of each other."""
+"""The largest number of stamps in a launch whose blocks may learn of each other."""
 Clock = np.ndarray
 """For each warp of the launch, its latest stamp that is known."""
 
 
 class Stamps:
-    """All that were given, and to whom."""
+    """All stamps that were given, and the warps that got them."""
 
     def __init__(self) -> None:
         self.owners, self.used = np.zeros(STAMPS, np.uint32), np.zeros(STAMPS, np.uint8)
-        """The warp that each was given to, and whether it accessed memory with it."""
+        """The warp that got each stamp, and whether it accessed memory with that stamp."""
         self.next = 1
 
     def give(self, first_warp: int, count: int = 1) -> Clock:
-        """New stamps for warps that follow each other (raises OverflowError if there are none left)."""
+        """Give new stamps to consecutive warps (raises OverflowError if there are too few left)."""
         if self.next + count > STAMPS:
             raise OverflowError("there are more barriers and releases than stamps")
         given = np.arange(self.next, self.next + count, dtype=np.uint32)
@@ -35,7 +35,7 @@ class Stamps:
         return given
 
     def latest(self, most: int, warps: int) -> Clock:
-        """For each warp, its latest stamp up to this one with which it accessed memory."""
+        """Return for each warp its latest stamp, up to `most`, with which it accessed memory."""
         found = np.zeros(warps, np.uint32)
         numbers = np.flatnonzero(self.used[: most + 1])
         found[self.owners[numbers]] = numbers
@@ -43,18 +43,18 @@ class Stamps:
 
 
 class Told:
-    """What releases have told, by the address at which they did."""
+    """The clocks that releases have published, by the address of the release."""
 
     def __init__(self, most_bytes: int) -> None:
         self._clocks: dict[int, Clock] = {}
         self._left = most_bytes
 
     def hear(self, address: int) -> Clock | None:
-        """What there is to learn."""
+        """Return the clock that was published at an address."""
         return self._clocks.get(address)
 
     def tell(self, address: int, clock: Clock, replaces: bool) -> None:
-        """Add to it, or begin anew (raises OverflowError beyond the bytes that it may take)."""
+        """Publish a clock or merge it with the old one (raises OverflowError beyond the allowed bytes)."""
         old = None if replaces else self._clocks.get(address)
         if address not in self._clocks:
             self._left -= clock.nbytes
@@ -63,32 +63,32 @@ class Told:
         self._clocks[address] = clock if old is None or (old <= clock).all() else np.maximum(old, clock)
 
     def forget(self, address: int) -> None:
-        """A store that releases nothing ends it."""
+        """Remove the clock of an address, as a store that is no release ends what a release began."""
         clock = self._clocks.pop(address, None)
         self._left += 0 if clock is None else clock.nbytes
 
 
 class Knowledge:
-    """Of the warps of one block.
+    """What the warps of one block know.
 
     Args:
-        stamps: of the launch.
-        told: of the launch.
-        block: place in the order of blocks.
-        warps: of a block.
+        stamps: the launch's stamps.
+        told: the clocks that releases of the launch have published.
+        block: the block's place in the order of blocks.
+        warps: warps of a block.
         total: warps of the launch.
     """
 
     def __init__(self, stamps: Stamps, told: Told, block: int, warps: int, total: int) -> None:
         self._stamps, self._told, self.first, self._warps = stamps, told, block * warps, warps
         self.clocks = [np.zeros(total, np.uint32)] * warps
-        """One for all warps, until one of them learns something."""
+        """One clock, shared by all warps until one of them learns something."""
         self.ids, self.shared_ids = np.zeros(warps, np.uint32), np.zeros(warps, np.uint32)
         self._heard: dict[int, Clock] = {}
         self._fenced: dict[int, Clock] = {}
 
     def pass_barrier(self) -> None:
-        """All warps know what each of them knew; each gets another stamp."""
+        """Merge the knowledge of all warps, and give each of them a new stamp."""
         clock = self.clocks[0]
         if any(other is not clock for other in self.clocks):
             clock = np.maximum.reduce(self.clocks)
@@ -98,7 +98,7 @@ class Knowledge:
         self.ids[:] = self.shared_ids[:] = self._stamps.give(self.first, self._warps)
 
     def note(self, warp: int, marks: int, addresses: set[int]) -> None:
-        """An access that may put warps in order, or a fence."""
+        """Record an access that may order warps, or a fence."""
         if marks & context.FENCES:
             self._learn(warp, self._heard.pop(warp, None))
             self._fenced[warp] = self._now(warp)
@@ -125,7 +125,7 @@ class Knowledge:
             self.clocks[warp] = np.maximum(self.clocks[warp], clock)
 
     def _now(self, warp: int) -> Clock:
-        """What a warp knows, itself included; what it does later has another stamp."""
+        """Return what a warp knows, itself included; its later accesses have a new stamp."""
         clock: Clock = self.clocks[warp].copy()
         clock[self.first + warp] = self.ids[warp]
         self.ids[warp] = self._stamps.give(self.first + warp)[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stamps of the cells of memory that a launch may access."""
+"""Keeps stamps for the cells of memory that a launch may access."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from verl_kernel.env.executor.lowering.sites import Site
 WORDS = (context.STORES, context.LOADS, context.ATOMICS, context.STRONG_LOADS)
 _WIDEST = 16
 _GRAIN = 64
-"""A part of memory ends at multiples of it, so that no access lies in two."""
+"""Parts of memory end at multiples of this many bytes, so that no access lies in two parts."""
 Ranges = Sequence[tuple[int, int]]
 """Addresses and lengths."""
 
 
 def cell_bytes(sites: Sequence[Site], room: str) -> int:
-    """Length of a cell: of the smallest access, as each begins at a multiple of its length."""
+    """Return the length of a cell: that of the smallest access, as accesses begin at multiples of their length."""
     return min((site.bytes for site in sites if site.kind.startswith(room) and site.bytes), default=_WIDEST)
 
 
 def words_of(sites: Sequence[Site]) -> list[int]:
-    """Which kinds of accesses to global memory a kernel has."""
+    """Return the kinds of accesses to global memory that a kernel has."""
     kinds = {site.kind for site in sites}
     atomics = bool({"global atomic", "global strong store"} & kinds)
     words = [context.STORES, context.LOADS, *[context.ATOMICS] * atomics]
@@ -34,7 +34,7 @@ def words_of(sites: Sequence[Site]) -> list[int]:
 
 @dataclass(frozen=True)
 class Row:
-    """Memory that is watched, with the stamps of its cells; a kind of access that the kernel has none of has none."""
+    """Watched memory with stamps for its cells; `stamps` lacks the kinds of accesses that the kernel does not have."""
 
     start: int
     bytes: int
@@ -43,28 +43,28 @@ class Row:
 
     @classmethod
     def of(cls, start: int, length: int, cell: int, words: Sequence[int]) -> Row:
-        """A row without accesses; its ends are moved to whole cells."""
+        """Make a row without accesses; its ends are rounded outwards to whole cells."""
         begin, end = start // _WIDEST * _WIDEST, -(-(start + length) // _WIDEST) * _WIDEST
         stamps = {word: np.zeros((end - begin) // cell, np.uint32) for word in words}
         return cls(begin, end - begin, cell.bit_length() - 1, stamps)
 
     def words(self) -> list[int]:
-        """As native code reads it."""
+        """Return the words that native code reads."""
         row = [self.start, self.bytes]
         return row + [self.stamps[word].ctypes.data if word in self.stamps else 0 for word in WORDS]
 
     def holds(self, address: int) -> bool:
-        """Whether it lies in here."""
+        """Whether an address lies in this memory."""
         return self.start <= address < self.start + self.bytes
 
     def cells(self, address: int, size: int) -> range:
-        """Cells of an access."""
+        """Return the cells of an access."""
         first = address - self.start >> self.shift
         return range(first, first + max(1, size >> self.shift))
 
 
 def merged(ranges: Ranges) -> list[tuple[int, int]]:
-    """Starts and lengths of what ranges cover, without overlaps of their whole cells."""
+    """Merge ranges into starts and lengths whose whole cells do not overlap."""
     found: list[list[int]] = []
     for start, length in sorted(ranges):
         if length <= 0:
@@ -77,7 +77,7 @@ def merged(ranges: Ranges) -> list[tuple[int, int]]:
 
 
 def parts(ranges: Ranges, most: int) -> list[list[tuple[int, int]]]:
-    """What ranges cover, in parts of at most so many bytes (of at least a grain); one part at least."""
+    """Split ranges into parts of at most `most` bytes (at least a grain each); returns at least one part."""
     room = max(_GRAIN, most)
     found: list[list[tuple[int, int]]] = [[]]
     left = room
@@ -96,5 +96,5 @@ def parts(ranges: Ranges, most: int) -> list[list[tuple[int, int]]]:
 
 
 def _whole(start: int, stop: int) -> int:
-    """Bytes of the whole cells between two addresses."""
+    """Return the bytes of the whole cells between two addresses."""
     return -(-stop // _WIDEST) * _WIDEST - start // _WIDEST * _WIDEST

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of a launch of which nothing stays.
+"""Rehearses launches: runs them and then restores memory.
 
-Which accesses are in order is found for one schedule only: a block that looks at a flag and does not wait for it may
-come after the one that sets it by luck. With the last blocks first, its luck is another one. And where the bookkeeping
-of all memory takes too many bytes, each run looks at a part of it.
+Whether accesses are in order is checked for one schedule only: a block that reads a flag without waiting for it may by
+luck run after the block that sets it. A second run with the last blocks first gives another schedule. And if the stamps
+for all memory would take too many bytes, each run watches one part of it.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from verl_kernel.env.executor.races.watch import Watch
 
 _MOST = 256 << 20
 WINDOW = 1024
-"""Blocks that are turned round together: earlier ones must have begun where later ones wait for them."""
+"""Blocks that are reversed together: later blocks may wait for earlier ones, which must therefore have begun."""
 Run = Callable[[np.ndarray, Ranges], LaunchCount]
-"""Runs blocks in this order, and looks for races in this part of memory."""
+"""Runs blocks in the given order, and looks for races in the given part of memory."""
 
 
 def backwards(numbers: np.ndarray) -> np.ndarray:
-    """Blocks of each window, the last first."""
+    """Return the numbers of the blocks with each window reversed."""
     parts = [numbers[start : start + WINDOW][::-1] for start in range(0, len(numbers), WINDOW)]
     return np.concatenate(parts) if parts else numbers
 
 
 class Saved:
-    """Memory and arrays as they are now.
+    """A copy of memory and arrays as they are now.
 
     Args:
-        ranges: of the memory.
-        arrays: beside it.
+        ranges: ranges of the memory.
+        arrays: arrays to copy in addition.
     """
 
     def __init__(self, ranges: Ranges, arrays: Sequence[np.ndarray]) -> None:
@@ -45,7 +45,7 @@ class Saved:
         self._arrays = [(array, array.copy()) for array in arrays]
 
     def put_back(self) -> None:
-        """Make them so again."""
+        """Restore memory and arrays from the copy."""
         for start, data in self._memory:
             ctypes.memmove(start, data, len(data))
         for array, copy in self._arrays:
@@ -54,7 +54,7 @@ class Saved:
 
 @contextmanager
 def undone(ranges: Ranges, arrays: Sequence[np.ndarray]) -> Iterator[None]:
-    """Put back memory and arrays as they were."""
+    """Restore memory and arrays at the end of the `with` statement."""
     saved = Saved(ranges, arrays)
     try:
         yield
@@ -63,7 +63,7 @@ def undone(ranges: Ranges, arrays: Sequence[np.ndarray]) -> Iterator[None]:
 
 
 def beforehand(run: Callable[[], object], ranges: Ranges, arrays: Sequence[np.ndarray]) -> None:
-    """Run blocks of which nothing stays, if memory is small enough."""
+    """Run blocks and undo what they did, if the memory is small enough to be copied."""
     if sum(length for _, length in ranges) <= _MOST:
         with undone(ranges, arrays):
             run()
@@ -73,15 +73,15 @@ def watched(
     run: Run, watch: Watch, parts: Sequence[Ranges], numbers: np.ndarray, learns: bool,
     save: Callable[[], Saved],
 ) -> LaunchCount:  # fmt: skip
-    """Look for races in each part of memory (raises Fault, as `run` does); only the last run stays.
+    """Look for races in each part of memory (raises Fault, as `run` does); only the last run is not undone.
 
     Args:
         run: runs the launch.
         watch: is told what could not be watched.
-        parts: of memory, one run for each.
-        numbers: of the blocks, in order.
-        learns: whether blocks may learn of each other: then they also run with the last ones first.
-        save: keeps what the launch may change.
+        parts: parts of memory; each has a run.
+        numbers: the blocks' numbers, in order.
+        learns: whether blocks may learn of each other; if so, they also run with the last ones first.
+        save: copies what the launch may change.
     """
     *others, last = parts
     if not learns and not others:
@@ -100,7 +100,7 @@ def watched(
     except Fault:
         saved.put_back()
         raise
-    del saved
+    del saved  # frees the copy before the last run
     return run(numbers, last)
 
 

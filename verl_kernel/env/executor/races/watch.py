@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a launch is watched with, and what was found."""
+"""Watches a launch for races."""
 
 from __future__ import annotations
 
@@ -18,32 +18,33 @@ from verl_kernel.env.executor.races.judge import Met, View, judged
 from verl_kernel.env.executor.races.knowledge import Knowledge, Stamps, Told
 from verl_kernel.env.executor.races.memory import Ranges, Row, cell_bytes
 
-# One block of a watched launch, with the words that native code reads.
+# The state of one block of a watched launch, with the words that native code reads.
 
 
 class Block:
-    """A block; where blocks run one after the other, they share one.
+    """The state of a block; blocks that run one after the other share one.
 
     Args:
-        sites: of the kernel.
-        warps: of a block.
-        shared: its shared memory.
-        place: in the order of blocks.
+        sites: the kernel's sites.
+        warps: warps of a block.
+        shared: the block's shared memory.
+        place: the block's place in the order of blocks.
         is_ordered: whether blocks may learn of each other.
     """
 
     def __init__(self, sites: Sequence[Site], warps: int, shared: np.ndarray, place: int, is_ordered: bool) -> None:
         ids = np.zeros((2, warps), np.uint32)
         self.ids, self.shared_ids = ids
-        """Stamps of its warps; those of shared memory stay the same from one barrier to the next."""
+        """Stamps of the block's warps; those for shared memory stay the same from one barrier to the next."""
         self.pointers = np.zeros(warps, np.int64)
-        """To what each warp knows."""
+        """Pointers to what each warp knows."""
         self.shared_start = int(shared.ctypes.data)
         self.shared = _shared_row(sites, len(shared)) if warps > 1 else None
-        """Stamps of shared memory; None where there is one warp only."""
+        """Stamps of shared memory; None if the block has one warp only."""
         self._shared_words = np.array(self.shared.words() if self.shared else [0], np.int64)
         self.known: Knowledge | None = None
-        """What its warps know of others, if blocks may learn of each other and it has begun."""
+        """What the block's warps know of others; None until the block begins, and if blocks cannot learn of each
+        other."""
         self.words = np.zeros(context.WATCH_WORDS, np.int64)
         self.words[[context.IS_ORDERED, context.IS_FRESH, context.BLOCK_PLACE]] = is_ordered, 1, place
         self._point()
@@ -59,22 +60,22 @@ class Block:
 
     @property
     def warp(self) -> int:
-        """The warp that runs."""
+        """Return the warp that runs."""
         return int(self.words[context.WARP_NOW])
 
     @property
     def place(self) -> int:
-        """Its place in the order of blocks."""
+        """Return the block's place in the order of blocks."""
         return int(self.words[context.BLOCK_PLACE])
 
     @property
     def clocks(self) -> Knowledge:
-        """As `known`, where that must be."""
+        """Return `known`, which must not be None."""
         assert self.known is not None
         return self.known
 
     def point_to_clocks(self) -> None:
-        """Tell native code where they are."""
+        """Store pointers to the warps' clocks for native code."""
         self.pointers[:] = [clock.ctypes.data for clock in self.clocks.clocks]
 
 
@@ -85,12 +86,12 @@ def _shared_row(sites: Sequence[Site], length: int) -> Row:
 
 
 def lane_numbers(address: int) -> list[int]:
-    """A number of 64 bits for each lane."""
+    """Read a 64-bit number for each lane."""
     return list((ctypes.c_uint64 * 32).from_address(address))
 
 
 def stored_bytes(address: int, size: int, bits: int) -> np.ndarray:
-    """Bytes that each lane stores, from registers one after the other."""
+    """Return the bytes that each lane stores; memory holds one register of all lanes after the other."""
     count, own = size * 8 // bits, bits // 8
     raw = np.frombuffer(ctypes.string_at(address, size * 32), np.uint8)
     return np.asarray(raw.reshape(count, 32, own).transpose(1, 0, 2).reshape(32, size))
@@ -108,36 +109,36 @@ _DID = {
 
 @dataclass
 class Watch:
-    """A wish that races are looked for, and what could not be."""
+    """A request to look for races, and what could not be checked."""
 
     most_bytes: int = 1 << 30
-    """That stamps, and what blocks know of each other, may take each."""
+    """The bytes that stamps may take, and the bytes that the blocks' knowledge of each other may take."""
     between_warps: bool = True
-    """Whether warps of a block are told apart in global memory; in shared memory they always are. Triton loads a scalar
-    in each warp and stores it in one: if no barrier is between, that is a race, mostly without effect."""
+    """Whether warps of a block are distinguished in global memory; in shared memory they always are. Triton loads a
+    scalar in each warp and stores it in one: without a barrier between them this is a race, mostly without effect."""
     not_watched: list[str] = field(default_factory=list)
-    """What was given up, in sentences; a launch is free of races only if there is none."""
+    """What could not be watched, in sentences; only if there is none is the launch known to be free of races."""
     not_decided: list[str] = field(default_factory=list)
-    """Accesses that were let pass as it is not known whether they race, in sentences."""
+    """Accesses that were accepted although it is not known whether they race, in sentences."""
 
     def note(self, sentence: str) -> None:
-        """Say once what was given up."""
+        """Record once that something could not be watched."""
         if sentence not in self.not_watched:
             self.not_watched.append(sentence)
 
     def doubt(self, sentence: str) -> None:
-        """Say once what was let pass."""
+        """Record once that an access was accepted in doubt."""
         if sentence not in self.not_decided:
             self.not_decided.append(sentence)
 
     def parts(self, module: Module, warps: int, blocks: int, ranges: Ranges) -> list[list[tuple[int, int]]]:
-        """Parts of memory, a run each; none if the launch cannot be watched at all.
+        """Split memory into parts, each watched in a run; no parts if the launch cannot be watched at all.
 
         Args:
             module: the kernel.
-            warps: of a block.
-            blocks: how many run.
-            ranges: what may be accessed.
+            warps: warps of a block.
+            blocks: how many blocks run.
+            ranges: memory that may be accessed.
         """
         if module.learns and 4 * min(blocks, grid.RESIDENT) * blocks * warps > self.most_bytes:
             self.note(f"races: what its {blocks} blocks know of each other takes too many bytes; launch fewer")
@@ -150,11 +151,11 @@ class Watcher:
     """Watches one launch.
 
     Args:
-        watch: what was wished.
+        watch: the request, to which results are added.
         module: the kernel.
-        warps: of a block.
-        ranges: of memory that is watched, apart from each other.
-        numbers: of the blocks, in order.
+        warps: warps of a block.
+        ranges: ranges of memory to watch, which do not overlap.
+        numbers: the blocks' numbers, in order.
         fault: words of the launch's fault.
     """
 
@@ -182,7 +183,7 @@ class Watcher:
         return [Row.of(start, length, cell, words) for start, length in ranges]
 
     def begin(self, launch: np.ndarray, shared: np.ndarray, place: int = 0) -> None:
-        """Put a block's words into its context."""
+        """Put the words for a block into its context."""
         if self._has_ended:
             return
         try:
@@ -205,13 +206,13 @@ class Watcher:
         self._blocks[int(launch.ctypes.data)] = launch, block
 
     def end(self, launch: np.ndarray) -> None:
-        """Forget a block that has ended."""
+        """Remove the state of a block that has ended."""
         _, block = self._blocks.pop(int(launch.ctypes.data), (None, None))
         if block is not None and block.words[context.IS_LOST]:
             self._watch.note("races from some block on: there are more barriers than stamps; launch fewer blocks")
 
     def _called(self, what: int, lanes: int, addresses: int, size: int, values: int, launch: int, site: int) -> None:
-        """What native code calls."""
+        """Handle a call from native code."""
         block = self._blocks[launch][1]
         try:
             if what == context.BARRIER:
@@ -225,7 +226,7 @@ class Watcher:
             self._give_up(str(exc) if isinstance(exc, OverflowError) else "memory is too small")
 
     def _give_up(self, reason: str) -> None:
-        """Watch no longer: who misses what orders blocks takes order for a race."""
+        """Stop watching: without all events that order blocks, ordered accesses would look like races."""
         self._watch.note(f"races from some block on: {reason}; launch fewer blocks")
         self._has_ended = True
         for launch, _ in self._blocks.values():
@@ -282,7 +283,7 @@ class Watcher:
         return View(own, now, is_plain, precedes, precede, lambda stamp: self._owner(stamp) in mine)
 
     def _precede(self, clock: np.ndarray, same: set[int], stamp: int, by_any: bool) -> bool:
-        """Whether all accesses up to a stamp are known; those of other blocks count as known, and that is noted."""
+        """Whether all accesses up to a stamp are known; for those of other blocks this is assumed and recorded."""
         assert self._stamps is not None
         latest = self._stamps.latest(stamp, self._total)
         latest[[*same]] = 0
@@ -294,14 +295,14 @@ class Watcher:
         return True
 
     def _owner(self, stamp: int) -> int:
-        """The warp that a stamp was given to, by its number in the launch."""
+        """Return the warp that got a stamp, by its number in the launch."""
         if self._stamps is not None:
             return int(self._stamps.owners[stamp])
         place = int(np.searchsorted(self._starts, stamp, "right")) - 1
         return place * self._warps + int(stamp - self._starts[place]) % self._warps
 
     def _note(self, block: Block, met: Met, lane: int, address: int, site: int) -> None:
-        """Note a race as the launch's fault, if it is the first."""
+        """Record a race as the launch's fault, if it is the first."""
         if self._fault[context.KIND]:
             return
         self._fault[[context.KIND, context.SITE, context.LANE]] = context.RACE, site, lane
@@ -309,7 +310,7 @@ class Watcher:
         self._met = met, self._owner(met.stamp), block.place * self._warps + block.warp
 
     def sentence(self) -> str:
-        """What the first race was with; nothing if there was none."""
+        """Describe the access that the first race was with; empty if there was no race."""
         if self._met is None:
             return ""
         met, other, own = self._met
@@ -324,10 +325,10 @@ class Watcher:
 
 
 def _chosen(lanes: int, addresses: int) -> list[tuple[int, int]]:
-    """Lanes of a mask, with their addresses."""
+    """Return the lanes of a mask with their addresses."""
     return [(lane, at) for lane, at in enumerate(lane_numbers(addresses)) if lanes >> lane & 1]
 
 
 def _equality(new: bytes | None, place: int) -> Callable[[], bool]:
-    """Whether memory holds these bytes already."""
+    """Return a function that tells whether memory already holds these bytes."""
     return lambda: new is not None and ctypes.string_at(place, len(new)) == new

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a launch that has run costs on a GPU, in the words of the machine model.
+"""Describes what a launch costs on a GPU, in the terms of the machine model.
 
-The names of units by which operations are told apart stand here: judges import them, and nothing that makes native
-code.
+This module holds the names of the units by which operations are counted: judges import it, and it imports nothing that
+generates native code.
 """
 
 PRODUCTS = ("half", "tf32", "fma")
 """Units for products of matrices, the cheapest first."""
 NARROW, WIDE = "narrow", "wide"
-"""Floating-point operations that are no products: of 16 bits, of more."""
+"""Floating-point operations that are not products of matrices: of 16 bits, and of more."""

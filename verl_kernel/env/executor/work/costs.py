@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What instructions cost: how many of an SM's places to issue one they take, and how long they keep its units busy.
+"""What instructions cost: how many issue slots of an SM they take, and how long they keep its units busy.
 
-An SM of the H100 issues for 128 threads in a cycle, and its units take fewer: 64 for integers, comparisons,
-conversions and float64, 32 for shared memory and shuffles, 16 for sums over a warp, special functions and conversions
-of 64-bit integers (after the CUDA C++ Programming Guide, "Arithmetic Instructions", 9.0; its text was not at hand).
-Costs are in instructions of single threads, of which an SM issues 128 in a cycle; units work side by side. What PTX
-writes as one instruction and the machine as several counts as those: divisions, functions of subnormals, 64-bit
-integers.
+An SM of the H100 issues instructions for 128 threads per cycle. Its units process fewer threads per cycle: 64 for
+integers, comparisons, conversions and float64, 32 for shared memory and shuffles, 16 for reductions over a warp,
+special functions and conversions of 64-bit integers (after the CUDA C++ Programming Guide, "Arithmetic Instructions",
+9.0; its text was not at hand). Costs are counted in instructions of single threads, of which an SM issues 128 per
+cycle; units work in parallel. Where PTX writes one instruction and the machine executes several, all of them are
+counted: divisions, functions of subnormals, 64-bit integers.
 """
 
 from __future__ import annotations
@@ -24,41 +24,42 @@ from verl_kernel.env.executor.work import NARROW, PRODUCTS, WIDE
 
 ISSUE, INTEGER, SPECIAL, SHARED, DOUBLE = range(5)
 UNIT_COUNT = 5
-"""Places to issue, and the units."""
+"""Indices of a cost: issue slots, then the units."""
 PER_SHARED = 4.0
-"""Of what an SM issues, how many times less goes to shared memory or by shuffles."""
+"""An SM issues this many times more instructions per cycle than its shared memory and shuffles process."""
 _PER_INTEGER, _PER_SPECIAL, _PER_DOUBLE = 2.0, 8.0, 2.0
 _FREE = frozenset({"mov", "cvta", "isspacep", "pragma"})
-"""What ptxas makes names of, as a rule."""
+"""Instructions that ptxas usually turns into a renaming of registers, which costs nothing."""
 _BY_SITE = frozenset({"ld", "st", "atom", "red", "ldmatrix"})
 _BY_PRODUCT = frozenset({"cp", "mma", "ldmatrix"})
-"""Not issued one by one on Hopper: wgmma reads its operands from shared memory, and TMA brings them there."""
+"""These are not issued one by one on Hopper: wgmma reads its operands from shared memory, and TMA copies them there."""
 _FLOAT = frozenset({"f16", "bf16", "f32", "f64", "f16x2", "bf16x2"})
 _SPECIAL = frozenset({"ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh"})
 _COUNTED = frozenset({"add", "sub", "mul", "min", "max", "neg", "abs", "div", "copysign"}) | _SPECIAL
-"""Floating-point operations."""
+"""Instructions that count as floating-point operations."""
 _DIVISIONS = {"f32": 10, "f64": 30, "s64": 80, "u64": 80, "s32": 20, "u32": 16, "s16": 16, "u16": 16}
-"""Instructions of a division or a remainder."""
+"""How many instructions a division or a remainder takes."""
 _EXACT, _APPROXIMATE, _FLUSHED = 8, 4, 2
-"""Instructions of a special function: correctly rounded; approximated; with subnormals as zeros."""
+"""How many instructions a special function takes: correctly rounded; approximate; approximate with subnormals as
+zeros."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one instruction."""
+    """The cost of one instruction."""
 
     units: tuple[float, ...] = (0.0,) * UNIT_COUNT
     flops: int = 0
-    """Floating-point operations of a lane, but for products of matrices."""
+    """Floating-point operations of a lane, without products of matrices."""
     product: str = ""
-    """The unit of the machine model for a product of matrices."""
+    """The machine model's unit for a product of matrices."""
     product_flops: int = 0
-    """Of a warp."""
+    """Floating-point operations of a warp in a product of matrices."""
     operand_bytes: int = 0
 
 
 def cost(item: Instruction) -> Cost:
-    """The cost of an instruction; accesses to memory cost what their sites counted besides."""
+    """Return the cost of an instruction; what accesses to memory cost in addition is counted by their sites."""
     root = item.root
     if root == "mma":
         return _product(item)
@@ -111,7 +112,7 @@ def _units(
     return (issued, integer * _PER_INTEGER, special * _PER_SPECIAL, shared * PER_SHARED, double * _PER_DOUBLE)
 
 
-# What a launch computed, by unit: numbers that can be compared between launches of a kernel at several sizes.
+# What a launch computed, by unit: these numbers can be compared between launches of a kernel at several sizes.
 
 
 _BUSY = {"issue": ISSUE, "integer": INTEGER, "special": SPECIAL}
@@ -120,7 +121,7 @@ _TABLES: weakref.WeakKeyDictionary[Program, dict[str, np.ndarray]] = weakref.Wea
 
 
 def operations(count: LaunchCount) -> dict[str, float]:
-    """Operations of the launch by unit: floating-point ones, and how many places each kind of unit was busy for."""
+    """Count a launch's operations by unit: floating-point ones, and slots for which each kind of unit was busy."""
     if count.program not in _TABLES:
         _TABLES[count.program] = _table(count.program, count.module)
     table = _TABLES[count.program]
@@ -130,7 +131,7 @@ def operations(count: LaunchCount) -> dict[str, float]:
 
 
 def _table(program: Program, module: Module) -> dict[str, np.ndarray]:
-    """For each unit, what a lane, or of products a warp, does in each block of instructions."""
+    """Return for each unit what a lane (for products of matrices, a warp) does in each block of instructions."""
     rows: dict[str, list[float]] = {unit: [] for unit in UNITS}
     for start, end in module.blocks:
         items = program.instructions[start:end]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A launch that has run as the machine model sees it: its loads and instructions, then, after products, its stores."""
+"""Converts a launch to steps of the machine model: loads and instructions, then, if it has products, its stores."""
 
 from __future__ import annotations
 
@@ -25,43 +25,43 @@ from verl_kernel.env.machine.constants import constant
 from verl_kernel.env.machine.machine import GPUS
 from verl_kernel.env.trace import Step
 
-# How long a turn of a loop takes at least, because results wait for each other from turn to turn.
+# The least time of an iteration of a loop, as results of one iteration are needed by the next.
 #
-# A value is there when those it is made of are, and the instruction's latency later; what barriers part waits for
-# them. Nothing else waits: instructions may be issued in any order, so this is a lower bound. Only innermost loops
-# that do the same in each turn count. Latencies are the shortest that micro-benchmarks of NVIDIA's GPUs publish, not
-# measured here.
+# A value is available one latency after its operands, and loads of shared memory after a barrier wait for the stores
+# before it. Nothing else waits: instructions may be issued in any order, so this is a lower bound. Only innermost loops
+# whose iterations are alike count. Latencies are the shortest published by micro-benchmarks of NVIDIA's GPUs; they were
+# not measured here.
 
 
 _EACH, _SPECIAL, _SHARED, _BARRIER, _PRODUCT = 4.0, 14.0, 23.0, 20.0, 16.0
-"""Cycles: of an instruction, of a special function besides, of what goes through shared memory or between lanes, of a
+"""Cycles: of an instruction, of a special function in addition, of an access to shared memory or other lanes, of a
 barrier, of a product of matrices."""
 Way = Literal["", "meets", "stores", "loads"]
 _ROUND = 3
-"""Turns that are looked at after as many others."""
+"""Iterations over which the time is averaged, after as many iterations that are not counted."""
 _STORED, _SHOWN = "%stored", "%shown"
-"""When what was put into shared memory is there, and when other warps see it."""
+"""The times at which data stored to shared memory is there, and at which other warps see it."""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """A loop."""
+    """The chain of dependent instructions in a loop."""
 
     block: int
-    """Of instructions, by number: the one it begins with."""
+    """The number of the block of instructions that the loop begins with."""
     cycles: float
-    """Of a turn, at least."""
+    """The least number of cycles of an iteration."""
 
 
 def chains(program: Program) -> list[Chain]:
-    """The loops of a kernel."""
+    """Return the loops of a kernel with the least time of their iterations."""
     graph = Graph(program)
     found = [Chain(first, _cycles(graph, first, last)) for first, last in _loops(graph)]
     return [chain for chain in found if chain.cycles]
 
 
 def _loops(graph: Graph) -> Iterator[tuple[int, int]]:
-    """First and last block of each loop whose turns are alike and wait for no other block."""
+    """Yield first and last block of each loop whose iterations are alike and do not wait for other blocks."""
     ends = [graph.program.instructions[block.end - 1] for block in graph.blocks]
     jumps = {number: graph.target(item) for number, item in enumerate(ends) if item.root == "bra"}
     for last, first in jumps.items():
@@ -86,7 +86,7 @@ def _cycles(graph: Graph, first: int, last: int) -> float:
 
 
 def _go_round(turn: list[tuple[Way, tuple[str, ...], tuple[str, ...], float]], there: dict[str, float]) -> None:
-    """Move on when each register is there by one turn."""
+    """Advance the times at which each register is available by one iteration."""
     for way, reads, writes, latency in turn:
         time = max((there[name] for name in reads), default=0.0)
         if way == "meets":
@@ -100,7 +100,7 @@ def _go_round(turn: list[tuple[Way, tuple[str, ...], tuple[str, ...], float]], t
 
 
 def _way(item: Instruction) -> Way:
-    """What an instruction has to do with what other warps do in a block."""
+    """Classify how an instruction interacts with other warps of its block, through barriers and shared memory."""
     if item.root in ("bar", "barrier"):
         return "meets"
     if "shared" not in item.modifiers and item.root != "ldmatrix":
@@ -116,32 +116,32 @@ def _latency(item: Instruction) -> float:
     if item.root == "mma":
         return _PRODUCT
     units = costs.cost(item).units
-    if units[costs.SPECIAL]:  # of the instructions around it some work side by side
+    if units[costs.SPECIAL]:  # some of the instructions of which it consists run in parallel
         return _SPECIAL + _EACH / 2 * units[costs.ISSUE]
     return _EACH if units[costs.ISSUE] else 0.0
 
 
-# Which loads of a kernel wait for memory together.
+# Groups the loads of a kernel that wait for memory together.
 #
-# Loads of a block of instructions are under way at the same time, up to one whose address comes from an earlier one,
-# or that follows a store, which may change what it reads. Asynchronous copies are under way until the kernel waits
-# for them, those of several turns of a loop at once where it waits for all but the last ones.
+# Loads of a block of instructions are under way at the same time, until a load needs the result of an earlier one or
+# follows a store, which may change what it reads. Asynchronous copies are under way until the kernel waits for them:
+# those of several iterations of a loop at once, if it waits for all but the last ones.
 
 
 @dataclass(frozen=True)
 class Group:
-    """Loads that wait together."""
+    """Loads that wait for memory together."""
 
     block: int
-    """Of instructions, by number."""
+    """The number of their block of instructions."""
     sites: tuple[int, ...]
-    """By number."""
+    """The numbers of their sites."""
     turns: float = 1.0
-    """Of a loop, whose loads are under way at once."""
+    """Iterations of a loop whose loads are under way at the same time."""
 
 
 def groups(program: Program, module: Module) -> list[Group]:
-    """All loads of global memory."""
+    """Group all loads from global memory."""
     places = {id(item): place for place, item in enumerate(program.instructions)}
     loads: dict[int, int] = {}
     for number, site in enumerate(module.sites):
@@ -176,34 +176,34 @@ def _of_block(items: Sequence[Instruction], number: int, start: int, loads: dict
 
 
 def _left_under_way(items: Sequence[Instruction]) -> int:
-    """How many groups of copies the kernel leaves under way when it waits, at most."""
+    """Return how many groups of copies the kernel leaves under way, at most, when it waits for copies."""
     waits = [item.operands[0] for item in items if item.opcode == "cp.async.wait_group" and item.operands]
     return max((int(one.text, 0) for one in waits if isinstance(one, Constant)), default=0)
 
 
 _LINE, _SECTOR = 128, 32
 _KEPT_SPILLS = 128
-"""Bytes that the first level keeps for a lane where an SM is full of them."""
+"""Bytes per lane of spilled registers that the first-level cache keeps on a full SM."""
 
 
 @dataclass(frozen=True)
 class LaunchWork:
-    """What a launch did, as an event of a trace tells it (`TraceEvent`)."""
+    """What a launch did, as an event of a trace records it (`TraceEvent`)."""
 
     bytes: int
     flops: int
     half_flops: int
     steps: tuple[Step, ...]
     reads: tuple[int, ...]
-    """Bytes of each of the launch's buffers that device memory delivers, if all that is read again is kept."""
+    """For each buffer of the launch, bytes that device memory delivers if all that is read again stays in the cache."""
     writes: tuple[int, ...]
 
 
 def launch_work(count: LaunchCount) -> LaunchWork:
-    """What a launch that has ended did.
+    """Compute what a launch did.
 
     Args:
-        count: what `Kernel.launch` returned.
+        count: the result of `Kernel.launch`.
     """
     known = known_of(count.program, count.module)
     products = _products(count, known)
@@ -221,34 +221,34 @@ def launch_work(count: LaunchCount) -> LaunchWork:
 
 @dataclass(frozen=True)
 class Known:
-    """Of a kernel, by block of instructions."""
+    """What is known of a kernel before it is launched; arrays have one entry for each block of instructions."""
 
     units: np.ndarray
-    """Costs by unit, of a lane."""
+    """Costs of a lane, by unit."""
     flops: np.ndarray
     products: dict[str, np.ndarray]
     """Operations of a warp, by the machine model's unit."""
     operand_bytes: dict[str, int]
     groups: list[Group]
     staged: list[int]
-    """Sites that put operands of products into shared memory."""
+    """Sites that store operands of products to shared memory."""
     sizes: np.ndarray
-    """How many instructions."""
+    """How many instructions each block has."""
     chains: list[Chain]
     spills: int = 0
-    """Bytes of registers that an assembler stores in memory, a thread (`compilation.translation`)."""
+    """Bytes of registers that an assembler spills to memory, per thread (`compilation.translation`)."""
 
 
 _KNOWN: weakref.WeakKeyDictionary[Program, Known] = weakref.WeakKeyDictionary()
 
 
 def remember(program: Program, found: Known) -> None:
-    """Take over what `known_of` has found for the same program elsewhere."""
+    """Store what `known_of` found for the same program in another process."""
     _KNOWN[program] = found
 
 
 def known_of(program: Program, module: Module) -> Known:
-    """What does not depend on the launch."""
+    """Return what is known of a kernel independently of its launches."""
     if program not in _KNOWN:
         _KNOWN[program] = _looked_through(program, module)
     return _KNOWN[program]
@@ -280,7 +280,7 @@ def _flops(unit: str, block: list[costs.Cost]) -> int:
 
 
 def _staged(program: Program, module: Module, multiplies: np.ndarray) -> list[int]:
-    """Sites that store to shared memory where products may follow."""
+    """Return the sites that store to shared memory where products may follow."""
     leads = [*map(bool, multiplies), False]
     graph, changed = Graph(program), True
     while changed:
@@ -296,12 +296,12 @@ def _staged(program: Program, module: Module, multiplies: np.ndarray) -> list[in
 
 
 def _asked(site: SiteCount) -> int:
-    """Bytes that an access asks for; lanes that ask for the same count once where they share sectors."""
+    """Count the bytes that an access requests; lanes that share sectors count once."""
     return min(site.accesses * site.site.bytes, site.sectors * _SECTOR)
 
 
 def _products(count: LaunchCount, known: Known) -> dict[str, tuple[float, int]]:
-    """By unit, operations, and products for each operand that was put into shared memory; the largest first."""
+    """Return by unit the operations, and products for each operand stored to shared memory; the largest first."""
     done = {unit: float(count.warps_entered @ each) for unit, each in known.products.items()}
     staged = sum(count.sites[number].accesses * count.sites[number].site.bytes for number in known.staged)
     total = sum(done.values())
@@ -336,7 +336,7 @@ def _steps(count: LaunchCount, known: Known, products: dict[str, tuple[float, in
 
 
 def _even_blocks(count: LaunchCount, known: Known) -> int:
-    """How many blocks as heavy as the heaviest one do the launch's work."""
+    """Return how many blocks as heavy as the heaviest one would do the launch's work."""
     moved = sum(use.total for use in (*count.reads, *count.writes))
     executed = int(count.lanes @ known.sizes)
     shares = [
@@ -348,13 +348,13 @@ def _even_blocks(count: LaunchCount, known: Known) -> int:
 
 
 def _chained_ns(count: LaunchCount, known: Known, blocks: int) -> int:
-    """What a block takes at least for its loops, in the mean over so many."""
+    """Return the least time of a block due to its loops: the mean over `blocks` blocks."""
     turns = count.warps_entered / (blocks * count.warps)
     return int(sum(turns[chain.block] * chain.cycles for chain in known.chains) / GPUS["h100"].clock_ghz)
 
 
 def _instructions(count: LaunchCount, known: Known) -> float:
-    """Instructions of single threads in the time of the unit that is busy longest."""
+    """Return the busiest unit's time, in instructions of single threads issued in that time."""
     busy = count.warps_entered.astype(np.float64) * LANES @ known.units
     busy[costs.SHARED] += sum(map(_passes, count.sites)) * LANES * costs.PER_SHARED
     spilled = _spilled(count, known) / 4
@@ -364,7 +364,7 @@ def _instructions(count: LaunchCount, known: Known) -> float:
 
 
 def _passes(site: SiteCount) -> float:
-    """Cycles of 128 bytes that an access keeps the memory of an SM busy, over all warps."""
+    """Count the cycles, of 128 bytes each, for which an access keeps an SM's memory busy, over all warps."""
     if site.site.item.root in ("cp", "ldmatrix"):
         return 0.0
     if site.site.kind.startswith("shared"):
@@ -373,7 +373,7 @@ def _passes(site: SiteCount) -> float:
 
 
 def _load_bytes(count: LaunchCount, known: list[Group]) -> float:
-    """Bytes of a typical load of a block: the mean over those that wait together, weighted by bytes."""
+    """Return the bytes that a block typically loads at once: the mean over groups, weighted by bytes."""
     bytes_of: defaultdict[int, float] = defaultdict(float)
     for number, group in enumerate(known):
         bytes_of[number] = float(sum(count.sites[site].missed for site in group.sites)) * _SECTOR
@@ -400,13 +400,13 @@ def _moving(step: Step, uses: list[Use]) -> Step:
 
 
 def _spilled(count: LaunchCount, known: Known) -> float:
-    """Bytes of registers that are stored and loaded: as often as the kernel executes an instruction, in the mean."""
+    """Count the bytes of spilled registers, stored and loaded as often as the kernel's mean instruction is executed."""
     often = float(count.warps_entered @ known.sizes) / max(1, int(known.sizes.sum()))
     return 2.0 * known.spills * LANES * often
 
 
 def _spilling(step: Step, count: LaunchCount, known: Known) -> Step:
-    """A step with the spills that the first level does not keep."""
+    """Add to a step the spills that the first-level cache does not keep."""
     if known.spills <= _KEPT_SPILLS:
         return step
     moved = round(_spilled(count, known))
