@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an audit of a task says."""
+"""Results of an audit of a task."""
 
 from __future__ import annotations
 
