@@ -79,7 +79,7 @@ class Session(Protocol):
 
     @property
     def blocks_per_sm(self) -> Mapping[str, int]:
-        """By kernel, blocks that an SM holds at a time; kernels that are missing are unknown."""
+        """Number of blocks that an SM holds at a time, by kernel; unknown for kernels that are missing."""
         ...
 
     def work(self, trace: Sequence[TraceEvent]) -> OwnWork:

@@ -16,7 +16,7 @@ from math import comb
 from verl_kernel.env.result import Comparison, Timing
 
 AA_BAND = 0.02
-"""How far from 1 the measured speedup of a program over itself may be. A speedup this close to 1 counts as 1."""
+"""Largest distance from 1 of the measured speedup of a program over itself. A speedup this close to 1 counts as 1."""
 
 
 def timing(times: Sequence[float]) -> Timing:

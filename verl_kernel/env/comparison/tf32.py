@@ -19,7 +19,7 @@ from verl_kernel.env.ops.mode import OpMode
 from verl_kernel.env.ops.table import op_of, row_of
 from verl_kernel.env.trace import TraceEvent
 
-# How torch multiplies float32 matrices: as IEEE says (`ieee`), or on tensor cores with operands of TF32 (`tf32`).
+# How torch multiplies float32 matrices: in IEEE precision (`ieee`), or on tensor cores with TF32 operands (`tf32`).
 #
 # torch has two sets of switches: one per library (`allow_tf32`), and from 2.9 on one per library and kind of op
 # (`fp32_precision`). Reading the old set raises where the two contradict each other, so both are written, and the new

@@ -23,7 +23,7 @@ _FACTOR = 8.0
 _MOST = 0.1
 """Bound of the allowance, as a part of the element and its scale; products of 4096 terms need a fifteenth of it."""
 _FEWEST_ROWS = 4
-"""With fewer rows the mean of a column says no more than its elements."""
+"""With fewer rows the mean of a column is no better estimate than its elements."""
 _PIECE, _FAR = 1 << 20, 1e9
 
 

@@ -54,7 +54,7 @@ def sampled(op: Touched) -> int:
 
 
 def gathered(op: Touched) -> int:
-    """Count as many elements of the first tensor as are returned, at any places; `Reads` tells this from `sampled`."""
+    """Count like `sampled`; it is a separate function so that `Reads` can leave gathered tensors out."""
     return sampled(op)
 
 

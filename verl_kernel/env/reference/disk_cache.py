@@ -86,7 +86,7 @@ class ReferenceCache:
         tensors = f"{path.stem}-{digest[:16]}.safetensors"
         index = {"tensors": tensors, "sha256": digest, "task": task.fingerprint, **_describe(preparation, named)}
         try:
-            self._write(tensors, data)
+            self._write(tensors, data)  # before the index, which must never name a missing file
             self._write(path.name, json.dumps(index).encode())
         except OSError as exc:
             _LOG.warning("%s cannot be stored: %s", path, exc)

@@ -106,18 +106,18 @@ def _call(number: int, *arguments: object) -> int:
     return result
 
 
-# A runner's environment, and what it must forget of the zygote that it was forked from.
+# A runner's environment, and cached values of its zygote that it must reset.
 #
-# Python, torch and Triton ask the environment for their directories when they need one, so new variables are enough;
-# what cached an answer in the zygote is reset here, each with its reason.
+# Python, torch and Triton read their directories from the environment when they need one, so new variables suffice;
+# values cached in the zygote are reset here, each with its reason.
 
 
 _OWN = ("HOME", "TMPDIR", "TRITON_HOME", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
-"""TRITON_HOME because Triton takes the home it was imported under where that is unset."""
+"""Variables set to the scratch directory; without TRITON_HOME Triton would use the home it was imported under."""
 
 
 def environment(base: dict[str, str], scratch: str) -> dict[str, str]:
-    """The runner's whole environment: the device's variables and private directories."""
+    """Return the runner's whole environment: the device's variables and private directories."""
     return {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **base, **dict.fromkeys(_OWN, scratch)}
 
 

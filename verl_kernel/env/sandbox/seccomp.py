@@ -74,12 +74,12 @@ def program(machine: str, pid: int, profile: IsolationProfile) -> list[_Instruct
         raise OSError(errno.ENOSYS, f"no table of system calls for {machine}")
     audit, column = _ARCHITECTURES[machine]
     lines = [(_LOAD, 0, 0, _ARCH), (_JUMP_EQ, 1, 0, audit), _return(_KILL), (_LOAD, 0, 0, _NR)]
-    lines += [(_JUMP_GE, 0, 1, _X32), _deny(errno.ENOSYS)]
+    lines += [(_JUMP_GE, 0, 1, _X32), _deny(errno.ENOSYS)]  # the x32 ABI would reach every call by another number
     for numbers in (_NUMBERS if profile.may_start_programs else {**_NUMBERS, **_PROGRAMS}).values():
         if (number := numbers[column]) is not None:
             lines += _when(number, [_deny(errno.EPERM)])
     if not profile.may_start_programs:
-        lines += _when(_CLONE3[column], [_deny(errno.ENOSYS)])
+        lines += _when(_CLONE3[column], [_deny(errno.ENOSYS)])  # ENOSYS makes libc fall back to clone
         lines += _when(_CLONE[column], [_deny(errno.EPERM)])
     lines += _when(_SOCKETPAIR[column], _connected_socket())
     lines += _when(_SOCKET[column], _connected_socket() if profile.may_listen else [_deny(errno.EPERM)])

@@ -104,7 +104,7 @@ class Values(ABC):
 
 
 def _representative(value: int) -> int:
-    """Return an integer that Triton's compiler treats like this one."""
+    """Return an integer that Triton's compiler treats like this one: of equal width, 16-divisibility, and 1 as 1."""
     if value == 1:
         return 1
     is_even = value % _ALIGNMENT == 0

@@ -76,7 +76,7 @@ class DeviceLock:
             yield
             return
         had_share = self._device >= 0
-        self._give_back()
+        self._give_back()  # two processes that wait with a share each would deadlock
         with self._gate():
             self._device, self._is_alone = self._take("device", fcntl.LOCK_EX), True
             try:
@@ -84,7 +84,7 @@ class DeviceLock:
             finally:
                 self._is_alone = False
                 if had_share:
-                    fcntl.flock(self._device, fcntl.LOCK_SH)
+                    fcntl.flock(self._device, fcntl.LOCK_SH)  # no wait: the gate is still closed to others
                 else:
                     self._give_back()
 

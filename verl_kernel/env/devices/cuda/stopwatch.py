@@ -206,7 +206,7 @@ class Stopwatch:
         result = call()
         self._gpu.record(self._stop)
         self._gpu.wait()
-        self._gpu.record(self._late)
+        self._gpu.record(self._late)  # also after work on other streams, which the stop event does not see
         self._gpu.wait()
         spans = (self._gpu.elapsed_ms(self._start, event) for event in (self._stop, self._late))
         return result, (next(spans), next(spans))
@@ -223,7 +223,7 @@ class Stopwatch:
             self._gpu.stall()
             self._gpu.flush()
         self._gpu.record(self._start)
-        if protocol == "device":
+        if protocol == "device":  # work on other streams must not begin before the start event
             self._gpu.hold(self._start)
 
     def _mean(self, spans: Sequence[tuple[float, float]]) -> float:
