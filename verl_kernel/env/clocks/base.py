@@ -30,7 +30,7 @@ class Measurement:
     reference_ms: Timing | None
     """None where an op of the program has no price."""
     profile: Profile | None
-    """None where the clock could not see device kernels; unknown is never 0."""
+    """Profile of the candidate; None if the clock could not see device kernels (unknown is never 0)."""
     refusal: tuple[HackFlag, str] | None = None
     """Flag and reason if these times cannot be true: the verdict is then `hacking`."""
     unpriced: tuple[str, ...] = ()

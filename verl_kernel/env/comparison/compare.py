@@ -46,7 +46,7 @@ class Agreement:
     max_abs: float | None = None
     """Largest |actual - expected| over the elements finite on both sides; None if it exceeds float64."""
     max_rel: float | None = None
-    """Largest |actual - expected| / max(|expected|, rms(expected)), None where that is infinite."""
+    """Largest |actual - expected| / max(|expected|, rms(expected)); None if it is infinite."""
     first_bad_index: tuple[int, ...] | None = None
     first_bad: tuple[float, float] | None = None
     """The expected and the actual value at `first_bad_index`."""
@@ -146,7 +146,7 @@ def _judge(
     error = (other - one).abs_()
     if rtol and error.isfinite().all():
         return (error if beyond is None else beyond) <= one.abs().mul_(rtol).add_(floor), error
-    same = (wanted == given) | (wanted.isnan() & given.isnan())  # in their own dtype: int64 does not fit a float64
+    same = (wanted == given) | (wanted.isnan() & given.isnan())  # in their own dtype: int64 does not fit into float64
     finite = wanted.isfinite() & given.isfinite()
     error = torch.where(finite, error, 0.0)
     beyond = error if beyond is None else beyond

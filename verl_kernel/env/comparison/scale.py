@@ -25,7 +25,7 @@ SHARP = {torch.float64: (1e-6, 1e-4), torch.float32: (1e-3, 1e-2, 0.1), torch.fl
 
 @dataclass(frozen=True)
 class Scale:
-    """Scales of one tensor, asked for in pieces of `step` elements in the order of `reshape(-1)`."""
+    """Scales of one tensor, computed in pieces of `step` elements in the order of `reshape(-1)`."""
 
     rms: float
     """Root mean square of all finite elements, 0 where there are none."""

@@ -79,7 +79,7 @@ def _silence() -> None:
 
 
 _DROPPED = (1 << 13) - 1
-"""The bits of a float32 that TF32 does not have."""
+"""Mask of the mantissa bits of a float32 that TF32 drops."""
 _ATTENTION = ("scaled_dot_product", "_native_multi_head_attention", "_transformer_encoder_layer")
 _RECURRENT = ("lstm", "gru", "rnn")
 
@@ -104,7 +104,7 @@ def rounded_products(events: Iterable[TraceEvent], seed: int | None) -> Iterator
             _take_apart_attention(stack)
         if _holds(names, _RECURRENT):
             _take_apart_recurrent(stack)
-        stack.enter_context(precision("tf32"))  # exact on rounded factors, and faster on a GPU
+        stack.enter_context(precision("tf32"))  # exact for rounded factors, and faster on a GPU
         rounding = Rounding(seed)
         with rounding:
             yield rounding

@@ -41,7 +41,7 @@ class DeviceBackend(Protocol):
     """Seconds that a runner may take to exit."""
 
     def zygote_env(self) -> dict[str, str]:
-        """Environment variables a process needs before it imports triton for this device."""
+        """Return the environment variables that a process needs before it imports triton for this device."""
         ...
 
     def isolation(self) -> IsolationProfile:

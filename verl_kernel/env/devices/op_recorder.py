@@ -28,7 +28,7 @@ from verl_kernel.env.trace import TraceEvent
 
 
 Uses = Iterable[tuple[torch.Tensor, int]]
-"""Tensors, and the bytes of them that an event moves."""
+"""Tensors, each with the number of its bytes that an event moves."""
 
 
 class L2History:

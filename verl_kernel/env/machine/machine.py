@@ -63,7 +63,7 @@ GPUS = {
 _SHARED_BYTES = 128
 """Bytes that the shared memory of an SM delivers in a cycle (all GPUs since Volta)."""
 _CACHE_BYTES = 64
-"""Bytes that L2 delivers to an SM in a cycle (as above)."""
+"""Bytes that L2 delivers to an SM in a cycle (all GPUs since Volta)."""
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,7 @@ def _statistics_and_apply(call: Call) -> list[Step]:
 _PLACE_BYTES = 8
 """Bytes of the index that is sorted with a key."""
 _SORTED_ON_CHIP = 4096
-"""Longest row that one block sorts on the chip (torch's source)."""
+"""Elements of the longest row that one block sorts on the chip (torch's source)."""
 
 
 def radix(count: int, key_bytes: int) -> list[Step]:

@@ -40,9 +40,9 @@ def distances(call: Call) -> list[Step]:
     one, other, output = call.inputs[0], call.inputs[-1], call.output
     if not _is_product(call):
         return [Step(call.bytes, "mixed", call.flops, blocks=output.numel(), warps=8)]
-    passes = [*(one,) * 4, *(other,) * 3]  # squares, sums, joined with both; the first also times -2
+    passes = [*(one,) * 4, *(other,) * 3]  # squares, sums, concatenation; the first also times -2
     before = [streamed(2 * nbytes(item), "contiguous", item.numel(), item.numel()) for item in passes]
-    after = streamed(2 * nbytes(output), "contiguous", output.numel(), output.numel())  # not below zero; the root
+    after = streamed(2 * nbytes(output), "contiguous", output.numel(), output.numel())  # clamp at 0, then square root
     flops = 2 * output.numel() * (one.shape[-1] + 2)
     return [*before, *product(replace(call, flops=flops)), after, after]
 

@@ -245,7 +245,7 @@ OPS = _rows(
     ("gru lstm rnn_tanh rnn_relu", Op(flops.recurrent, products.layer, host=_LAYER_HOST, is_product=True)),
     ("mkldnn_rnn_layer", Op(flops.recurrent_layer, is_product=True)),
     ("gru_cell lstm_cell", Op(flops.cell, products.cell, host=_MATMUL_HOST, is_product=True)),
-    # without a device kernel
+    # ops without a device kernel
     (
         "empty empty_like empty_strided empty_permuted new_empty new_empty_strided",
         Op(traits=Trait.ALLOCATES),

@@ -123,5 +123,5 @@ def _true(mask: torch.Tensor) -> int:
 def _identity(tensor: torch.Tensor) -> Hashable:
     if tensor.layout is not torch.strided:
         return id(tensor)
-    address = tensor.data_ptr() or (tensor.untyped_storage()._cdata, tensor.storage_offset())  # meta has no addresses
+    address = tensor.data_ptr() or (tensor.untyped_storage()._cdata, tensor.storage_offset())  # `meta` has no addresses
     return address, tuple(tensor.shape), tensor.stride(), tensor.dtype

@@ -71,7 +71,7 @@ class ReferenceCache:
             return _read(index, data)
         except FileNotFoundError:
             return None
-        except Exception as exc:  # noqa: BLE001  a damaged file can fail in any way, and each means the same
+        except Exception as exc:  # noqa: BLE001  a damaged file may raise any exception; all mean the same
             _LOG.warning("%s is damaged and will be written again: %s: %s", path, type(exc).__name__, exc)
             return None
 

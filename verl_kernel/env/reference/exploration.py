@@ -67,7 +67,7 @@ def _change_weights(program: ReferenceProgram, probe: Value) -> tuple[Constants,
     was_steady = _is_steady(program, probe, expected)
     values = {name: renewed(before[name], value, generator) for name, (value, _) in constants.items()}
     copy_state(program.model, {**before, **values})
-    state = program.state()  # tensors that are tied agree again
+    state = program.state()  # read back, so that tied tensors have one value
     with contextlib.suppress(TaskError):
         changed = program.forward(probe)
         if not changed.is_worse(expected) and _is_steady(program, probe, changed) >= was_steady:

@@ -56,7 +56,7 @@ class Preparation:
     init: Value
     """Arguments of the model's constructor."""
     state: dict[str, torch.Tensor]
-    """Its parameters and buffers, changed where they started constant."""
+    """Parameters and buffers of the model, changed where they started constant."""
     events: list[TraceEvent]
     """Trace of a forward."""
     demand: Demand

@@ -137,7 +137,7 @@ class ReferenceProgram:
             return function()
         except torch.OutOfMemoryError:  # the judge's GPU is short of memory: no fault of the task
             raise
-        except (Exception, SystemExit) as exc:  # a reference may raise anything, and each of it means the same
+        except (Exception, SystemExit) as exc:  # a reference may raise any exception; all mean the same
             raise self.unfit(f"{what} raised {type(exc).__name__}: {_one_line(exc)}") from exc
 
 

@@ -26,7 +26,7 @@ class Role:
     kind: str
     low: int = 0
     high: int = 0
-    """Range of integers."""
+    """Range of integers, from `low` to `high`."""
     is_sorted: bool = False
     structures: tuple[str, ...] = ()
     """Structures that the tensor has in every draw (`structure`)."""

@@ -25,7 +25,7 @@ def structures_of(tensors: Sequence[torch.Tensor]) -> tuple[str, ...]:
     if all(bool((tensor == tensor.reshape(-1)[0]).all()) for tensor in tensors):
         return ()
     found = [name for name, (holds, _) in _STRUCTURES.items() if all(map(holds, tensors)) and _says(name, tensors)]
-    return tuple(found[:1] if found[:1] == ["one_hot"] else found)  # the others hold of it, or by chance of the places
+    return tuple(found[:1] if found[:1] == ["one_hot"] else found)  # it implies the others, or they are accidents
 
 
 def restored(structures: Sequence[str], drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Value:
-    """Nested data as a JSON tree and the tensors its leaves name."""
+    """Nested data as a JSON tree and the tensors to which its leaves refer."""
 
     tree: Any
     tensors: list[torch.Tensor]

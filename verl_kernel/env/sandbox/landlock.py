@@ -122,7 +122,7 @@ def environment(base: dict[str, str], scratch: str) -> dict[str, str]:
 
 
 def settle(base: dict[str, str], scratch: str) -> None:
-    """Make this process's environment that of a runner with the directory `scratch`."""
+    """Set this process's environment to that of a runner with the directory `scratch`."""
     private = environment(base, scratch)
     os.environ.clear()
     os.environ.update(private)

@@ -26,7 +26,7 @@ def refusal(call: str) -> OSError:
 
 
 _HUGEPAGE, _COLLAPSE, _HUGE = 14, 25, 2 << 20
-"""Numbers of advice to `madvise` (include/uapi/asm-generic/mman-common.h), and bytes of a huge page."""
+"""Advice numbers of `madvise` (include/uapi/asm-generic/mman-common.h), and bytes of a huge page."""
 _PRIVATE = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw.p \S+ 00:00 0\s*(\[heap\])?$", re.MULTILINE)
 
 

@@ -60,7 +60,7 @@ def bound_names(node: ast.AST) -> list[str]:
 
 
 def is_special(name: str) -> bool:
-    """Whether a name belongs to the language's machinery."""
+    """Whether a name has the form of Python's special names (`__x__`)."""
     return name.startswith("__") and name.endswith("__")
 
 
@@ -113,7 +113,7 @@ def _learn(found: dict[Key, frozenset[str]], waiting: list[Key], key: Key, paths
     if paths <= before:
         return
     found[key] = before | paths
-    if len(found[key]) > _MEANINGS:
+    if len(found[key]) > _MEANINGS:  # bounds the time that a hostile text can take
         raise ValueError(f"{key[1]} stands for too many things to follow")
     waiting.append(key)
 
@@ -221,7 +221,7 @@ class ParsedSource:
 
     @cached_property
     def lines(self) -> list[str]:
-        """The lines of the text, as Python counts them."""
+        """The lines of the text, numbered as in Python."""
         return self.source.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
     @property
@@ -247,7 +247,7 @@ class ParsedSource:
         return {}
 
     def is_evaluated(self, node: ast.AST) -> bool:
-        """Whether a node is more than an annotation that Python keeps as text."""
+        """Whether Python evaluates a node; False for annotations that it keeps as text."""
         return id(node) not in self._scopes.unevaluated
 
     def key(self, name: str, node: ast.AST) -> Key:

@@ -37,7 +37,7 @@ class Bounds:
 
 
 WANTED = Bounds(traffic=3e6, flops=2e7, tensor_bytes=4e6)
-"""The size that a reduced copy should have."""
+"""Bounds that a reduced copy should keep to if possible."""
 LARGER = Bounds(traffic=16e6, flops=1.5e8, tensor_bytes=16e6)
 """Bounds of the second, larger copy, which few trials use."""
 ALLOWED = Bounds(traffic=96e6, flops=6e8, tensor_bytes=48e6)

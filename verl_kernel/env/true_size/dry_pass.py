@@ -33,7 +33,7 @@ class DryForward:
     events: list[TraceEvent]
     demand: Demand
     """Least memory traffic and work of the forward."""
-    init: Value = field(repr=False)  # showing a tensor reads it
+    init: Value = field(repr=False)  # the repr of a tensor reads its data
     inputs: Value = field(repr=False)
     output: Value = field(repr=False)
     tensor_bytes: int

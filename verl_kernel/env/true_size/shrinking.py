@@ -20,7 +20,7 @@ from verl_kernel.env.true_size.bounds import ALLOWED, LARGER, WANTED, Bounds
 from verl_kernel.env.true_size.dry_pass import DryForward, dry_forward
 from verl_kernel.errors import TaskError
 
-# The sizes of a task: whole numbers at module level, in `get_inputs` and in `get_init_inputs`.
+# The sizes of a task: integers at module level, in `get_inputs` and in `get_init_inputs`.
 #
 # A task in KernelBench's form does not say which of its numbers are sizes. It usually writes them in these places;
 # numbers in the class itself (kernel sizes, paddings, defaults) stay unchanged.

@@ -164,6 +164,7 @@ def profile_kernels(kernels: DeviceKernels, events: Sequence[TraceEvent], source
     if not kernels and events:
         return None
     mine = Counter(e.name for e in events if e.kind == "launch" and e.source == source and not e.failed)
+    # a name seen more often than launched is also that of a library kernel: it does not count
     own = {name: seen for name, seen in kernels.items() if seen[0] <= mine[name]}
     total = sum(count for count, _ in kernels.values())
     total_ms = sum(ms for _, ms in kernels.values())
@@ -261,6 +262,7 @@ class CudaClock:
         roofline: float | None,
     ) -> Measurement:
         chosen = samples[self._options.timing]
+        # the inputs of `kernelgym` may already be in the cache, so no lower bound holds for it
         refusals = [one.refusal(0.0 if name == "kernelgym" else floor) for name, one in samples.items()]
         found = {name: one.comparison for name, one in samples.items()}
         times = {name: comparison for name, comparison in found.items() if comparison is not None}

@@ -391,7 +391,7 @@ class Rounds:
             is_last = self._ends(len(self.chosen.rounds) + 1, late)
             found = self._round(is_last)
             wall_ms = min(wall_ms, *(one.call.wall for one in found.values()))
-            if self._size.has_grown(wall_ms, self.chosen.count):
+            if self._size.has_grown(wall_ms, self.chosen.count):  # the candidate may have been slow on purpose
                 self._begin(self._size.of(wall_ms))
             elif not self._is_thrown_away():
                 for name, one in found.items():

@@ -138,7 +138,7 @@ def _on_cpu(value: Any) -> Any:
 
 
 class CudaAsCpu(TorchFunctionMode):
-    """Replaces CUDA devices in the arguments of torch functions by the CPU, and reports when the host reads tensors."""
+    """Replaces CUDA devices by the CPU in arguments of torch functions, and reports when the host reads tensors."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None

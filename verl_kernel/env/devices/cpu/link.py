@@ -124,7 +124,7 @@ def pointers(known: Sequence[Range], places: Mapping[Range, int]) -> list[tuple[
         known: the tables.
         places: offsets in the arena of pieces of this process's memory.
     """
-    starts = np.array([start for start, _ in places], np.uint64)  # in order of their addresses
+    starts = np.array([start for start, _ in places], np.uint64)  # sorted by address
     moved = [(start, stop, offset) for (start, stop), offset in places.items()]
     found = []
     for table in known:

@@ -33,7 +33,7 @@ _CACHE_SHARE = 4
 """Cached references may take one part in this number of a judge's memory."""
 
 _synchronize: Callable[[], None] = getattr(torch._C, "_cuda_synchronize", torch.cuda.synchronize)
-"""Bound before any candidate is loaded, so that none can replace it."""
+"""Device-wide synchronisation, bound before any candidate is loaded, so that no candidate can replace it."""
 
 
 class CudaDevice(SharedDevice):
@@ -41,7 +41,7 @@ class CudaDevice(SharedDevice):
 
     name = "cuda"
     timing_source = "cuda_event"
-    exit_s = 60.0  # the driver destroys the context in this time, and may have gigabytes to free
+    exit_s = 60.0  # the driver destroys the context in this time, and may have to free gigabytes
 
     def zygote_env(self) -> dict[str, str]:
         """Return variables that name the GPU and let torch detect it without initialising CUDA."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-# NVML, the driver's own library of facts about a GPU.
+# NVML, the driver's library of facts about a GPU.
 
 
 Answer = TypeVar("Answer")

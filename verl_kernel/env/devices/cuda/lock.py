@@ -166,7 +166,7 @@ def _make(path: str) -> None:
 
 
 Census = Callable[[], Collection[int] | None]
-"""Asks the driver for the processes on the GPU."""
+"""Returns the ids of the processes on the GPU; None if unknown."""
 
 
 class Sharing:

@@ -263,7 +263,7 @@ def _walk(node: ast.AST, seen: set[int]) -> Iterator[ast.AST]:
 
 
 def _values_handed(program: ParsedSource, node: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
-    if isinstance(node, ast.Subscript):  # a launch, now or later: `run = kernel[grid]`
+    if isinstance(node, ast.Subscript):  # a launch, direct or later as in `run = kernel[grid]`
         yield node.slice, False
     if not isinstance(node, ast.Call):
         return
