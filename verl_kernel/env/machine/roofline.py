@@ -46,7 +46,7 @@ def flop_rates(gpu: Gpu, tf32: bool) -> tuple[float, float]:
 
 
 def roofline_ms(demand: Demand, machine: Machine) -> float | None:
-    """Return the milliseconds of memory or products at the machine's peaks, if longer; None if nothing is counted."""
+    """Return the longer of memory and product time in ms, at the machine's peaks; None if nothing is counted."""
     single, half = flop_rates(machine.gpu, machine.matmul_tf32)
     moved_s = (demand.read + demand.written) / (machine.gpu.bandwidth_gbs * 1e9)
     return 1e3 * max(moved_s, demand.flops / single + demand.half_flops / half) or None

@@ -287,7 +287,7 @@ def _reordered(tensor: torch.Tensor, role: Role, generator: torch.Generator) -> 
 
 
 def _chosen(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Choose places of at most one in `_PART` elements, at least one."""
+    """Choose one in `_PART` places of a tensor, but at least one place."""
     count = max(1, tensor.numel() // _PART)
     return torch.randint(tensor.numel(), (count,), generator=generator).to(tensor.device)
 

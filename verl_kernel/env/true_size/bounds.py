@@ -49,7 +49,7 @@ POSSIBLE = Bounds(traffic=4e9, flops=2e10, tensor_bytes=1e9)
 
 
 SLOW = 32
-"""Operations that one on float16 counts as: CPUs have no such instruction, and torch runs them one by one."""
+"""Number of operations that a float16 one counts as: CPUs have no instruction for it, so torch runs them singly."""
 
 
 class _TooLarge(BaseException):

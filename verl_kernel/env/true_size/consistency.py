@@ -19,9 +19,9 @@ from verl_kernel.env.trace import TraceEvent
 
 # A candidate's forward at one size in numbers, and which of its operations count.
 #
-# Operations on masked lanes do not count. For products it is known which of them were masked. For other operations it
-# is estimated from the share of masked lanes, but not where operations determine the time of a launch: there a kernel
-# could use idle lanes at the verified size to hide work that it leaves out at the true size.
+# Void operations do not count. For products they are counted: those on rows, columns and places along k that hold zeros
+# only. For others they are estimated from the share of masked lanes, but not where operations determine the time of a
+# launch: there a kernel could use idle lanes at the verified size to hide work that it leaves out at the true size.
 
 
 _BOUND = 16
@@ -44,7 +44,7 @@ class Counted:
     """Part of its inputs that the reference reads."""
 
     def ratio(self, true: Sequence[Tally]) -> float:
-        """Return the candidate's operations, without masked ones, over the reference's.
+        """Return the candidate's operations, without void ones, over the reference's.
 
         Args:
             true: its launches at the true size.
@@ -73,12 +73,12 @@ class Counted:
 
 
 def products(one: Tally) -> list[int]:
-    """Return the operations of products by unit, without masked ones."""
+    """Return the operations of products by unit, without void ones (on zeros only)."""
     return [one["operations"][unit] - one["voids"].get(unit, 0) for unit in PRODUCTS]
 
 
 def flops(one: Tally) -> int:
-    """Return all operations, without masked ones where they are known."""
+    """Return all operations, without void ones where they are known."""
     return sum(products(one)) + _others(one)
 
 

@@ -79,7 +79,7 @@ PEAK_GBS = {
 
 
 def peak_gbs(name: str, memory_clock_khz: int = 0, bus_bits: int = 0) -> float | None:
-    """Return the peak device-memory bandwidth in GB/s: that of the data sheet or of the driver's clock, if larger.
+    """Return the peak device-memory bandwidth in GB/s: the larger of the data sheet's and the driver's clock's.
 
     The result is None where neither is known.
     """

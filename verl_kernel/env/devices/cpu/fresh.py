@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tracks the memory of a forward that torch has allocated without values, and what torch has written to it since.
 
-The executing process knows what kernels write to it. Only the judge knows whether that process checks it.
+The executing process knows what kernels write to this memory. Only the judge knows whether that process checks it.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from verl_kernel.env.sandbox.isolation import IsolationProfile
 from verl_kernel.env.trace import TraceEvent
 from verl_kernel.errors import EnvironmentNotReady, InfraError
 
-if TYPE_CHECKING:  # a zygote loads it on purpose, in `preload`
+if TYPE_CHECKING:  # imported on first use, in `stopwatch`
     from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
 
 _CACHE_SHARE = 4
