@@ -19,9 +19,9 @@ from verl_kernel.env.trace import TraceEvent
 
 # A candidate's forward at one size in numbers, and which of its operations count.
 #
-# Void operations do not count. For products they are counted: those on rows, columns and places along k that hold zeros
-# only. For others they are estimated from the share of masked lanes, but not where operations determine the time of a
-# launch: there a kernel could use idle lanes at the verified size to hide work that it leaves out at the true size.
+# Void operations are left out. Their number is known for products: those on rows, columns and places along k that hold
+# zeros only. It is estimated for others from the share of masked lanes, but not where operations determine the time of
+# a launch: there a kernel could use idle lanes at the verified size to hide work that it leaves out at the true size.
 
 
 _BOUND = 16
