@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What turns a verified evaluation into times and a profile."""
+"""Clocks turn a verified evaluation into times and a profile."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a clock is: something that turns an evaluation whose outputs were right into times and a profile."""
+"""The interface of a clock, which turns an evaluation whose outputs were right into times and a profile."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Parsed = TypeVar("Parsed")
 
 @dataclass(frozen=True)
 class Measurement:
-    """Times of a candidate and its reference by one clock, and what the candidate's time went into."""
+    """Times of a candidate and its reference by one clock, and a profile of the candidate."""
 
     kernel_ms: Timing | None
     reference_ms: Timing | None
     """None where an op of the program has no price."""
     profile: Profile | None
-    """None where the clock could not see device kernels; unknown is never 0."""
+    """Profile of the candidate; None if the clock could not see device kernels (unknown is never 0)."""
     refusal: tuple[HackFlag, str] | None = None
     """Flag and reason if these times cannot be true: the verdict is then `hacking`."""
     unpriced: tuple[str, ...] = ()
@@ -38,24 +38,24 @@ class Measurement:
     facts: dict[str, Any] = field(default_factory=dict)
     """Circumstances for `EvalResult.env`: clocks, throttling, calibration."""
     times: dict[str, Comparison] = field(default_factory=dict)
-    """By protocol, of a clock that measures."""
+    """Comparisons by protocol; only from a clock that measures."""
     sure: float | None = None
-    """Lower end of the speedup's interval, of a clock that measures."""
+    """Lower end of the speedup's confidence interval; only from a clock that measures."""
     roofline_ms: float | None = None
-    """What the reference's work takes at the GPU's peaks; None where that is not known."""
+    """Milliseconds of the reference's work at the GPU's peak rates; None if unknown."""
     needed: float = 1.0
-    """Part of the reference's time that its output needs (`needed_share`); nobody is paid for the rest."""
+    """Part of the reference's time that its output needs (`needed_share`); leaving out the rest earns no speedup."""
 
     @property
     def speedup(self) -> float | None:
-        """What is needed of the reference's median over the candidate's; None if that is 0 or a time is unknown."""
+        """The needed part of the reference's median over the candidate's; None if the latter is 0 or one is unknown."""
         if self.kernel_ms is None or self.reference_ms is None or self.kernel_ms.median <= 0:
             return None
         return self.needed * self.reference_ms.median / self.kernel_ms.median
 
     @property
     def speedup_low(self) -> float | None:
-        """What of it is sure: all of it on a clock that counts."""
+        """Lower bound of the speedup; the speedup itself on a clock that counts."""
         return self.speedup if not self.times else None if self.sure is None else self.needed * self.sure
 
 
@@ -65,7 +65,7 @@ class Session(Protocol):
     reference: Reference
     secret: bytes
     demand: Demand | None
-    """What a forward of the reference cannot do without; None where sizes change."""
+    """Least memory traffic and work of a forward of the reference; None where sizes change."""
 
     @property
     def source(self) -> str:
@@ -79,31 +79,31 @@ class Session(Protocol):
 
     @property
     def blocks_per_sm(self) -> Mapping[str, int]:
-        """By kernel, blocks that an SM holds at a time; kernels that are missing are unknown."""
+        """Number of blocks that an SM holds at a time, by kernel; unknown for kernels that are missing."""
         ...
 
     def work(self, trace: Sequence[TraceEvent]) -> OwnWork:
-        """How much of each event is compute of the candidate's own."""
+        """Return the share of each event that is the candidate's compute."""
         ...
 
     def draw(self, number: int) -> Trial:
-        """Fresh inputs from the secret and what the reference makes of them, on the judge's device."""
+        """Draw fresh inputs from the secret and compute the reference's outputs, on the judge's device."""
         ...
 
     def offer(self, trial: Trial) -> Offered:
-        """Put a trial's inputs into shared memory and poison the outputs; names both: `inputs`, `specs`, `outputs`."""
+        """Put a trial's inputs into shared memory, poison the outputs, and return the places of both."""
         ...
 
     def ask(self, request: Time, timeout_s: float) -> Claims:
-        """One request to the runner; a failure of the runner ends the evaluation."""
+        """Send one request to the runner; a failure of the runner ends the evaluation."""
         ...
 
     def accept(self, trial: Trial, form: Claims, values: bool) -> None:
-        """End the evaluation unless shared memory holds this trial's output: form, and every element if `values`."""
+        """End the evaluation unless an output is right: its form and, if `values`, every element in shared memory."""
         ...
 
     def parse(self, read: Callable[[], Parsed]) -> Parsed:
-        """Read a part of a reply; ends the evaluation where no runner of ours can have written it."""
+        """Read a part of a reply; ends the evaluation if no genuine runner can have written it."""
         ...
 
 
@@ -114,9 +114,9 @@ class Clock(Protocol):
     """`simulated` or `cuda_event`."""
 
     def measure(self, session: Session) -> Measurement:
-        """Times and profile.
+        """Measure times and a profile.
 
         Raises:
-            InfraError: the device could not be had or does not answer.
+            InfraError: the device could not be locked or does not answer.
         """
         ...

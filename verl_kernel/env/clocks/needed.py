@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a reference's time its output needs: a program may leave out the rest and be right."""
+"""Computes the part of a reference's time that its output needs: a program may leave out the rest and be right."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from verl_kernel.env.trace import TraceEvent
 
 
 def bounded(measured: Measurement, events: Sequence[TraceEvent], flags: Sequence[str], gpu_profile: str) -> Measurement:
-    """The measurement, its speedup bounded by what the output needs; `env.reference_needed` says that part.
+    """Bound the speedup of a measurement by the needed part, which is also reported as `env.reference_needed`.
 
     Args:
-        measured: of a candidate and its reference.
-        events: of the reference, at the size that was measured.
-        flags: of the task.
-        gpu_profile: of the GPU that prices ops.
+        measured: measurement of a candidate and its reference.
+        events: events of the reference, at the measured size.
+        flags: flags of the task.
+        gpu_profile: profile of the GPU that prices ops.
     """
     needed = needed_share(events, flags, Machine.of(gpu_profile))
     if needed == 1.0:
@@ -30,12 +30,12 @@ def bounded(measured: Measurement, events: Sequence[TraceEvent], flags: Sequence
 
 
 def needed_share(events: Sequence[TraceEvent], flags: Sequence[str], machine: Machine) -> float:
-    """Part of the time of a forward that is left without the ops that flags name, the longest of each name.
+    """Return the part of a forward's time that is left without the ops named in flags, the longest of each name.
 
     Args:
-        events: of the reference.
-        flags: of the task; an op that is named twice is there twice.
-        machine: prices the events.
+        events: events of the reference.
+        flags: flags of the task; a name that occurs twice removes two ops.
+        machine: machine that prices the events.
     """
     without = Counter(flag.removeprefix(INSENSITIVE) for flag in flags if flag.startswith(INSENSITIVE))
     if not without:

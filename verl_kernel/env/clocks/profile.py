@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of a forward is the candidate's own work (Dr. Kernel, section 4: profiling-based rewards).
+"""Measures how much of a forward is the candidate's own work (Dr. Kernel, section 4: profiling-based rewards).
 
 time_coverage = time in the candidate's kernels / time in all device kernels; number_coverage = the same with
-launches counted. A kernel is the candidate's own if its file defines it and its launch did not raise. A launch counts
-as far as it computes what the output depends on; what it moves counts on neither side of the fraction.
+launches counted. A kernel is the candidate's own if its file defines it and its launch did not raise. The part of a
+launch that computes values the output depends on counts as covered; its moves count on neither side of the fraction.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def profile_events(
     """Summarise the events of one forward.
 
     Args:
-        events: everything that ran.
+        events: all events of the forward.
         source: file of the candidate, as its kernels report it.
-        event_ms: the clock.
-        work: what of each event is the candidate's own compute.
-        top: how many names `top_kernels` holds.
+        event_ms: returns the milliseconds of an event.
+        work: share of each event that is the candidate's own compute.
+        top: number of names in `top_kernels`.
 
     Returns:
         The profile; both coverages are 0 where nothing ran.

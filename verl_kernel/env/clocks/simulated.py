@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated clock: what a simulated GPU takes for counted work (`machine`)."""
+"""The simulated clock computes the time of counted work on a simulated GPU (`machine`)."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from verl_kernel.env.machine.roofline import roofline_ms
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.trace import TraceEvent
 
-# Timing noise where there is none by nature: a simulated time as a busy GPU might have measured it, for studies.
+# Artificial timing noise for studies: simulated times as they might have been measured on a busy GPU.
 
 
 CALLS = 9
-"""Timed calls of either program: enough for an interval of the median, few enough to leave it wide."""
+"""Timed calls of each program: enough for a confidence interval of the median, few enough to leave it wide."""
 
 
 def with_noise(result: EvalResult, size: float, generator: Random) -> EvalResult:
-    """The result with times of `CALLS` noisy calls of each program and, from them as on a GPU, its speedups.
+    """Return the result with times of `CALLS` noisy calls of each program, and speedups from them as on a GPU.
 
     Each call takes the simulated time multiplied by a log-normal factor of median 1: noise has no sign. A result
     without a speedup is returned as it is.
 
     Args:
-        result: of a simulated clock.
+        result: result of a simulated clock.
         size: standard deviation of the factor's logarithm.
-        generator: of the factors.
+        generator: random generator of the factors.
     """
     if result.speedup is None or result.kernel_ms is None or result.reference_ms is None:
         return result
@@ -43,12 +43,12 @@ def with_noise(result: EvalResult, size: float, generator: Random) -> EvalResult
 
 
 def unpriced(events: Sequence[TraceEvent]) -> tuple[str, ...]:
-    """Names of the events that have no price, each once."""
+    """Return the names of the events that have no price, each once."""
     return tuple(dict.fromkeys(event.name for event in events if not event.priced))
 
 
 class SimulatedClock:
-    """Reads the traces of the correctness trials; the runner is not asked anything."""
+    """Computes times from the traces of the correctness trials, without requests to the runner."""
 
     source = "simulated"
 
@@ -56,7 +56,7 @@ class SimulatedClock:
         self._machine = Machine.of(gpu_profile, float32)
 
     def measure(self, session: Session) -> Measurement:
-        """Times of all trials, unless an op of theirs has no price; the profile is that of a trial of median time."""
+        """Compute the times of all trials (None if an op has no price) and the profile of a trial of median time."""
         reference, traces = session.comparable
         theirs = unpriced(reference)
         ours = tuple(name for trace in traces for name in unpriced(trace))

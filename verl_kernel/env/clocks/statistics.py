@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a sample of times says: its quantiles, and how well its median is known.
+"""Statistics of a sample of times: its quantiles, and a confidence interval of its median.
 
 The confidence interval of a median needs no assumption about the distribution: for independent times the number of
 them below the true median is Binomial(n, 1/2), so the median lies between the order statistics k and n + 1 - k with
@@ -16,11 +16,11 @@ from math import comb
 from verl_kernel.env.result import Comparison, Timing
 
 AA_BAND = 0.02
-"""How far from 1 the measured speedup of a program over itself may be. Any speedup this close to 1 counts as 1."""
+"""Largest distance from 1 of the measured speedup of a program over itself. A speedup this close to 1 counts as 1."""
 
 
 def timing(times: Sequence[float]) -> Timing:
-    """Summary of a non-empty sample of milliseconds."""
+    """Summarise a non-empty sample of milliseconds."""
     ordered = sorted(times)
     last = len(ordered) - 1
     return Timing(
@@ -31,9 +31,9 @@ def timing(times: Sequence[float]) -> Timing:
 
 @lru_cache(maxsize=512)
 def median_rank(count: int, confidence: float = 0.95) -> int:
-    """Largest k whose order statistics k and count + 1 - k (from 1) enclose the median with `confidence`.
+    """Return the largest k whose order statistics k and count + 1 - k (from 1) enclose the median with `confidence`.
 
-    0 if not even the extremes do.
+    The result is 0 if not even the extremes do.
     """
     allowed, tail, rank = (1.0 - confidence) * 2**count, 0, 0
     while rank < count // 2:
@@ -45,7 +45,7 @@ def median_rank(count: int, confidence: float = 0.95) -> int:
 
 
 def median_interval(times: Sequence[float], confidence: float = 0.95) -> tuple[float, float] | None:
-    """Confidence interval of the median; None where the sample is too small for one."""
+    """Return the confidence interval of the median; None where the sample is too small for one."""
     rank = median_rank(len(times), confidence)
     if rank == 0:
         return None
@@ -54,19 +54,19 @@ def median_interval(times: Sequence[float], confidence: float = 0.95) -> tuple[f
 
 
 def compared(kernel: Sequence[float], reference: Sequence[float], confidence: float = 0.95) -> Comparison:
-    """Times of two programs and what they say about the speedup.
+    """Compare the times of two programs and estimate the speedup.
 
     `speedup_low` is the reference's lower order statistic over the candidate's upper one. Each misses its median on
     that side with probability (1 - confidence) / 2 at most (Conover, Practical Nonparametric Statistics, 3.2), so by
-    Bonferroni's inequality the ratio of the true medians is at least `speedup_low` with `confidence`, whatever the
-    distributions are and however the two samples depend on each other. Calls must be independent within a sample;
-    the rule that ends the rounds looks at the widths of intervals alone. A speedup within `AA_BAND` of 1 is not told
-    from none: there `speedup_low` is 1.
+    Bonferroni's inequality the ratio of the true medians is at least `speedup_low` with `confidence`, for all
+    distributions and all dependence between the two samples. Calls must be independent within a sample; the rule that
+    ends the rounds uses only the widths of intervals. A speedup within `AA_BAND` of 1 cannot be distinguished from
+    none: there `speedup_low` is 1.
 
     Args:
         kernel: milliseconds of the candidate's calls, positive.
-        reference: of the reference's.
-        confidence: of `speedup_low`.
+        reference: milliseconds of the reference's calls.
+        confidence: confidence of `speedup_low`.
     """
     kernel_ms, reference_ms = timing(kernel), timing(reference)
     speedup = reference_ms.median / kernel_ms.median
@@ -77,13 +77,13 @@ def compared(kernel: Sequence[float], reference: Sequence[float], confidence: fl
 
 
 def lowest_ratio(kernel: Sequence[float], reference: Sequence[float], confidence: float = 0.95) -> float | None:
-    """Lower confidence bound of the reference's median over the candidate's; None where a sample is too small."""
+    """Return a lower confidence bound of the reference's median over the candidate's; None if a sample is too small."""
     ours, theirs = median_interval(kernel, confidence), median_interval(reference, confidence)
     return None if ours is None or theirs is None else theirs[0] / ours[1]
 
 
 def is_parity(speedup: float) -> bool:
-    """Whether a measured speedup lies within the band in which a program lies to itself."""
+    """Whether a measured speedup lies within the band of a program over itself (`AA_BAND`)."""
     return abs(speedup - 1.0) <= AA_BAND + 1e-12
 
 

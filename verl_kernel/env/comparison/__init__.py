@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether two outputs agree: scales, tolerances, and what TF32 may change."""
+"""Comparison of two outputs: scales, tolerances, and the errors that TF32 may cause."""

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a candidate's output is the reference's.
+"""Compares a candidate's output with the reference's.
 
 Both are compared in float64, element by element: |actual - expected| <= rtol * |expected| + floor. The profile
 `scaled` sets floor = atol * scale, so zeros do not pass where the reference is small; the scale is that of an
 element's row and column (`scale`). `parity` is `torch.allclose` with rtol = atol = 1e-2, as published. Integers and
-booleans must be equal. Infinities and NaNs must be where the reference has them. Where an element has room (`room`),
-only what is beyond it counts as error.
+booleans must be equal. Infinities and NaNs must be where the reference has them. Where an element has an allowance
+(`Room`), only the part of a difference that exceeds it counts as error.
 
-A number of bfloat16 is off by 0.4 % by its rounding alone, and a product of such numbers has errors with tails. So in
-`scaled` single elements of bfloat16 may be off by `_TAIL` times what is allowed, where all together are off by little.
-8-bit floats must be equal, but for the few that rounding before decides (`eight_bits.differ_by_rounding`).
+Rounding alone puts a bfloat16 number off by 0.4 %, and the errors of a product of such numbers have tails. So in
+`scaled` single elements of bfloat16 may be off by `_TAIL` times the tolerance if the error of all together is small.
+8-bit floats must be equal, except the few that an earlier rounding decides (`eight_bits.differ_by_rounding`).
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from verl_kernel.env.comparison.tf32_room import Room
 from verl_kernel.env.eight_bits import EIGHT, differ_by_rounding, widened
 
 CHUNK = 1 << 20
-"""Elements compared at a time; bounds the memory taken in float64."""
+"""Number of elements compared at a time; it bounds the memory taken in float64."""
 
 _SCALED = {
     torch.float64: 1e-7, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 1e-2, **dict.fromkeys(EIGHT, 0.0),
 }  # fmt: skip
 _PARITY = 1e-2
 _FEW = 128
-"""At most one element in so many is few."""
+"""Elements that disagree count as few if they are at most one in this number."""
 _TAIL, _NOISE = 2.0, 0.5
-"""Largest error of an element, and root mean square of all, as parts of what is allowed: so is noise of bfloat16."""
+"""Limits of bfloat16 noise, in tolerances: the largest error of an element, and the root mean square of all errors."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class Agreement:
     max_abs: float | None = None
     """Largest |actual - expected| over the elements finite on both sides; None if it exceeds float64."""
     max_rel: float | None = None
-    """Largest |actual - expected| / max(|expected|, rms(expected)), None where that is infinite."""
+    """Largest |actual - expected| / max(|expected|, rms(expected)); None if it is infinite."""
     first_bad_index: tuple[int, ...] | None = None
     first_bad: tuple[float, float] | None = None
-    """The expected and the actual value there."""
+    """The expected and the actual value at `first_bad_index`."""
     is_tf32: bool = False
-    """Whether it would be ok if products of float32 might be TF32's."""
+    """Whether the comparison would succeed if float32 products were allowed to use TF32."""
     has_few: bool = False
-    """Whether so few elements disagree that it may be their last digits that decide."""
+    """Whether so few elements disagree that last digits of the inputs may explain them."""
 
 
 def compare(
@@ -67,10 +67,10 @@ def compare(
 
     Args:
         expected: the reference's output.
-        actual: the candidate's.
+        actual: the candidate's output.
         profile: `scaled` or `parity`.
-        least: smallest scale of a row or column as a part of the rms of all, `scale.NOISE` of the dtype without it.
-        room: what each element may be off besides.
+        least: smallest scale of a row or column as a part of the rms of all; None takes `scale.NOISE` of the dtype.
+        room: additional allowance of each element.
 
     Raises:
         ValueError: an unknown profile.
@@ -109,7 +109,7 @@ def _is_rounding(scale: Scale, expected: torch.Tensor, actual: torch.Tensor, rto
 
 
 def _is_noise(scale: Scale, expected: torch.Tensor, actual: torch.Tensor, rtol: float, atol: float) -> bool:
-    """Whether no element is off by more than `_TAIL` allowances, and the root mean square is at most `_NOISE`."""
+    """Whether no element is off by more than `_TAIL` tolerances, and the root mean square is at most `_NOISE`."""
     total = 0.0
     for _, wanted, given in _chunks(scale.step, expected, actual):
         floor = atol * scale.around(wanted)
@@ -140,13 +140,13 @@ def _tolerance(dtype: torch.dtype, profile: str) -> tuple[float, float]:
 def _judge(
     wanted: torch.Tensor, given: torch.Tensor, rtol: float, floor: torch.Tensor | float, room: list[torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which elements agree, and the error of those finite on both sides (0 elsewhere)."""
+    """Return which elements agree, and the errors of those finite on both sides (0 elsewhere)."""
     one, other = wanted.double(), given.double()
     beyond = _beyond(other - one, *room) if room else None
     error = (other - one).abs_()
     if rtol and error.isfinite().all():
         return (error if beyond is None else beyond) <= one.abs().mul_(rtol).add_(floor), error
-    same = (wanted == given) | (wanted.isnan() & given.isnan())  # in their own dtype: int64 does not fit a float64
+    same = (wanted == given) | (wanted.isnan() & given.isnan())  # in their own dtype: int64 does not fit into float64
     finite = wanted.isfinite() & given.isfinite()
     error = torch.where(finite, error, 0.0)
     beyond = error if beyond is None else beyond
@@ -158,7 +158,7 @@ def _beyond(way: torch.Tensor, below: torch.Tensor, above: torch.Tensor) -> torc
 
 
 def _chunks(step: int, *tensors: torch.Tensor) -> Iterator[Any]:
-    """Where a chunk starts, and that of each tensor."""
+    """Yield the start of each chunk and that chunk of each tensor, flattened."""
     flat = [tensor.detach().reshape(-1) for tensor in tensors]
     for start in range(0, flat[0].numel(), step):
         yield start, *(tensor[start : start + step] for tensor in flat)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large the numbers around an element of a tensor are.
+"""Measures how large the numbers around an element of a tensor are.
 
 An element's scale is the smaller of two root mean squares: that of its row, or of its block of 64 where rows divide
-into such blocks, and that of its column. Rows run along the last dimension, or along as many of the last as it takes
-to have 16 elements; fewer have no scale of their own. No scale exceeds the rms of the whole tensor or falls below a
-part of it: what cancels to almost nothing keeps the noise of what went in.
+into such blocks, and that of its column. Rows run along the last dimension, or along as many of the last dimensions as
+it takes to have 16 elements; a tensor with fewer has one scale. No scale exceeds the rms of the whole tensor or falls
+below a part of it: a sum that cancels to almost nothing keeps the noise of its terms.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from math import isfinite, sqrt
 import torch
 
 BLOCK, FEWEST, WIDEST = 64, 16, 4096
-"""Elements of a block, the fewest that have a scale, and the widest row that need not divide into blocks."""
+"""Elements of a block, the fewest elements of a row, and the widest row that need not divide into blocks."""
 NOISE = {torch.float64: 1e-2, torch.float32: 0.5, torch.float16: 0.25, torch.bfloat16: 1.0}
-"""Smallest scale as a part of the tensor's rms, where nothing is known of its noise."""
+"""Smallest scale as a part of the tensor's rms, by dtype, where the noise of the tensor is unknown."""
 SHARP = {torch.float64: (1e-6, 1e-4), torch.float32: (1e-3, 1e-2, 0.1), torch.float16: (0.1,)}
-"""Smaller ones, where the noise allows them; the first is a few units in the last place of the rms."""
+"""Smaller values to use where the noise is low enough; the first is a few units in the last place of the rms."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Scales of one tensor, asked for in pieces of `step` elements in the order of `reshape(-1)`."""
+    """Scales of one tensor, computed in pieces of `step` elements in the order of `reshape(-1)`."""
 
     rms: float
-    """Of all finite elements, 0 where there are none."""
+    """Root mean square of all finite elements, 0 where there are none."""
     step: int
     least: float
     unit: float
-    """What numbers are measured in, so that squares cannot overflow."""
+    """Unit in which numbers are measured, so that squares cannot overflow."""
     block: int
-    """Elements that share a scale, 0 where none do."""
+    """Number of elements that share a scale; 0 if all elements of the tensor do."""
     columns: torch.Tensor | None
-    """Root mean squares of columns, None where they are no scales."""
+    """Root mean squares of columns, None where columns have no scale."""
 
     @classmethod
     def of(cls, tensor: torch.Tensor, most: int, is_local: bool, least: float | None = None) -> Scale:
@@ -45,8 +45,8 @@ class Scale:
         Args:
             tensor: of any shape and type.
             most: elements held in float64 at a time, or one row.
-            is_local: whether `around` will be asked.
-            least: smallest scale as a part of the tensor's rms; `NOISE` of the dtype without it.
+            is_local: whether `around` will be called.
+            least: smallest scale as a part of the tensor's rms; None takes `NOISE` of the dtype.
         """
         block, width = _layout(tensor.shape) if is_local and tensor.is_floating_point() else (0, 0)
         unit = _largest(tensor, most) if tensor.dtype is torch.float64 else 1.0
@@ -64,7 +64,7 @@ class Scale:
         return cls(rms, step, least * rms, unit, block, columns)
 
     def around(self, piece: torch.Tensor) -> torch.Tensor | float:
-        """Scale of each element of a piece, or one for all."""
+        """Return the scale of each element of a piece, or one number for all of them."""
         if not self.block:
             return self.rms
         squares, finite, _ = _squares(piece, self.unit)
@@ -77,7 +77,7 @@ class Scale:
 
 
 def _layout(shape: torch.Size) -> tuple[int, int]:
-    """Elements of a block, and of a row whose columns have scales; 0 for none."""
+    """Return the sizes of a block, and of a row if columns have scales; 0 where there is no such scale."""
     size, width = shape.numel(), 1
     for length in reversed(shape):
         if width < FEWEST:
@@ -90,7 +90,7 @@ def _layout(shape: torch.Size) -> tuple[int, int]:
 
 
 def _squares(part: torch.Tensor, unit: float) -> tuple[torch.Tensor, torch.Tensor | None, float]:
-    """Squares of the finite elements, 0 elsewhere; which those are, None for all; and their sum."""
+    """Return squares of the finite elements (0 elsewhere), a mask of these elements (None: all), and the sum."""
     values = part.double()
     squares = values.square() if unit == 1.0 else (values / unit).square_()
     total = squares.sum().item()
@@ -102,7 +102,7 @@ def _squares(part: torch.Tensor, unit: float) -> tuple[torch.Tensor, torch.Tenso
 
 
 def _numbers(finite: torch.Tensor | None, part: torch.Tensor, width: int, dim: int) -> torch.Tensor | int:
-    """How many elements went into each sum over rows (dim 1) or columns (dim 0) of `width`."""
+    """Count the elements that went into each sum over rows (dim 1) or columns (dim 0) of `width`."""
     if finite is None:
         return width if dim else part.numel() // width
     return finite.view(-1, width).sum(dim)
@@ -114,7 +114,7 @@ def _root(sums: torch.Tensor, counts: torch.Tensor | int, unit: float) -> torch.
 
 
 def _largest(tensor: torch.Tensor, step: int) -> float:
-    """Largest finite magnitude, 1 where there is none."""
+    """Return the largest finite magnitude, 1 where there is none."""
     found = (torch.where(part.isfinite(), part, 0.0).abs().max().item() for part in _pieces(tensor, step))
     return max(found, default=0.0) or 1.0
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a program as if its products of float32 were TF32's: 10 bits of mantissa left of 23 in either operand.
+"""Runs a program as if its float32 products used TF32: either operand keeps 10 of its 23 mantissa bits.
 
-Tensor cores round operands towards zero as they read them, libraries and compilers to the nearest before. Attention,
-recurrent layers and other ops with products inside are taken apart, so that these are found.
+Tensor cores round operands towards zero when they read them; libraries and compilers round to nearest before that.
+Attention, recurrent layers and other ops with products inside are decomposed, so that these products are rounded too.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from verl_kernel.env.ops.mode import OpMode
 from verl_kernel.env.ops.table import op_of, row_of
 from verl_kernel.env.trace import TraceEvent
 
-# How torch multiplies float32 matrices: as IEEE says (`ieee`), or on tensor cores with operands of TF32 (`tf32`).
+# How torch multiplies float32 matrices: in IEEE precision (`ieee`), or on tensor cores with TF32 operands (`tf32`).
 #
 # torch has two sets of switches: one per library (`allow_tf32`), and from 2.9 on one per library and kind of op
-# (`fp32_precision`). Reading the first raises where the two contradict each other, so both are written, and the
-# second is read where there is one. What oneDNN may do to float32 on a CPU (TF32, bfloat16) is off in either mode.
+# (`fp32_precision`). Reading the old set raises where the two contradict each other, so both are written, and the new
+# set is read where it exists. Lower precision of float32 in oneDNN on a CPU (TF32, bfloat16) is off in either mode.
 
 
 _KINDS = tuple((library, kind) for library in ("cuda", "mkldnn") for kind in ("matmul", "conv", "rnn"))
 _IS_SPLIT = hasattr(torch._C, "_get_fp32_precision_getter")
-"""Whether there are the newer switches; through `torch.backends`, reading them takes six times as long."""
+"""Whether torch has the newer switches. They are read directly: `torch.backends` takes six times as long."""
 _State = tuple[str, ...]
-"""Precision of each of `_KINDS`."""
+"""Precision of each entry of `_KINDS`."""
 
 
 def use(mode: str) -> None:
@@ -41,7 +41,7 @@ def use(mode: str) -> None:
 
 @contextmanager
 def precision(mode: str) -> Iterator[None]:
-    """`use` inside, unless a program there chooses for itself; afterwards it is as before."""
+    """Call `use` for the body, which may change the switches itself; restore them afterwards."""
     before, wanted = _read(), (mode,) * 3 + ("ieee",) * 3
     if before != wanted:
         use(mode)
@@ -79,7 +79,7 @@ def _silence() -> None:
 
 
 _DROPPED = (1 << 13) - 1
-"""The bits of a float32 that TF32 does not have."""
+"""Mask of the mantissa bits of a float32 that TF32 drops."""
 _ATTENTION = ("scaled_dot_product", "_native_multi_head_attention", "_transformer_encoder_layer")
 _RECURRENT = ("lstm", "gru", "rnn")
 
@@ -92,11 +92,11 @@ def has_products(events: Iterable[TraceEvent]) -> bool:
 
 @contextmanager
 def rounded_products(events: Iterable[TraceEvent], seed: int | None) -> Iterator[Rounding]:
-    """Inside, factors of products in float32 are rounded to TF32.
+    """Round the factors of float32 products to TF32 in the body.
 
     Args:
         events: trace of the program that will run.
-        seed: of the directions, up or down for each number by itself; None rounds towards zero.
+        seed: seed of the rounding directions, up or down for each number independently; None rounds towards zero.
     """
     names = _names(events)
     with ExitStack() as stack:
@@ -104,7 +104,7 @@ def rounded_products(events: Iterable[TraceEvent], seed: int | None) -> Iterator
             _take_apart_attention(stack)
         if _holds(names, _RECURRENT):
             _take_apart_recurrent(stack)
-        stack.enter_context(precision("tf32"))  # exact on rounded factors, and faster on a GPU
+        stack.enter_context(precision("tf32"))  # exact for rounded factors, and faster on a GPU
         rounding = Rounding(seed)
         with rounding:
             yield rounding
@@ -144,12 +144,12 @@ class Rounding(OpMode):
 
 
 def rounded(tensor: torch.Tensor, added: torch.Tensor | int = 0) -> torch.Tensor:
-    """The numbers of a float32 tensor in TF32.
+    """Return the numbers of a float32 tensor rounded to TF32.
 
     Args:
         tensor: of any shape.
-        added: to the 13 bits that are dropped: 0 rounds towards zero, 0x1000 to nearest (ties away from zero), 0x1FFF
-            away from zero.
+        added: number added to the 13 bits that are dropped: 0 rounds towards zero, 0x1000 to nearest (ties away from
+            zero), 0x1FFF away from zero.
     """
     bits = (tensor.view(torch.int32) + added) & ~_DROPPED
     return torch.where(tensor.isfinite(), bits.view(torch.float32), tensor)
@@ -172,7 +172,7 @@ def _take_apart_recurrent(stack: ExitStack) -> None:
 
 
 def _names(events: Iterable[TraceEvent]) -> set[str]:
-    """Names of ops without their overloads: `aten::mm` for `aten::mm.out`."""
+    """Return names of ops without their overloads: `aten::mm` for `aten::mm.out`."""
     return {event.name.partition(".")[0] for event in events}
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far from the expected output a program may be because its products are TF32's, element by element.
+"""Computes, for each element, how far from the expected output a program may be because its products use TF32.
 
-The reference is run again with the factors of its products rounded (`tf32`). Towards zero gives a bias: the room of an
-element reaches from the expected value to that one. At random gives a spread, of at least what any rounding of single
-numbers has (twice that of rounding to nearest): beyond both ends the room goes on for `_FACTOR` standard deviations,
-estimated from the element's own moves and from those of its neighbours. What all this comes to is bounded by a part of
-the element and the scale around it, so that noise never excuses what is missing.
+The reference is run again with the factors of its products rounded (`tf32`). Rounding towards zero gives a bias: the
+allowance of an element reaches from the expected value to the biased one. Rounding at random gives a spread, at least
+that of any rounding of single numbers (twice that of rounding to nearest): the allowance extends beyond both ends by
+`_FACTOR` standard deviations, estimated from the element's own changes and those of its neighbours. The total is
+bounded by a part of the element and the scale around it, so that noise never excuses a missing term.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ import torch
 from verl_kernel.env.comparison.scale import FEWEST, Scale
 
 RUNS = 12
-"""Random roundings: of a normal error, about one in a million is beyond `_FACTOR` times its deviation in so many."""
+"""Random roundings: with this number, about one in a million normal errors exceeds `_FACTOR` estimated deviations."""
 _FACTOR = 8.0
 _MOST = 0.1
-"""Bound of the room, as a part of the element and its scale; products of 4096 terms need a fifteenth of that."""
+"""Bound of the allowance, as a part of the element and its scale; products of 4096 terms need a fifteenth of it."""
 _FEWEST_ROWS = 4
-"""With fewer rows the mean of a column says no more than its elements."""
+"""With fewer rows the mean of a column is no better estimate than its elements."""
 _PIECE, _FAR = 1 << 20, 1e9
 
 
 @dataclass(frozen=True)
 class Room:
-    """How far below and above each expected element (complex: each part of it) a correct program's may lie."""
+    """Allowance: how far a correct program may be below and above each expected element (complex: each part of it)."""
 
     below: torch.Tensor
     above: torch.Tensor
 
     def on(self, device: torch.device | str) -> Room:
-        """The same on a device."""
+        """Return the same allowance on a device."""
         return Room(self.below.to(device), self.above.to(device))
 
 
@@ -43,7 +43,7 @@ Run = Callable[[int | None], Sequence[torch.Tensor] | None]
 
 
 def limits(expected: Sequence[torch.Tensor], least: float | None) -> list[Room | None]:
-    """The largest room that outputs can have, whatever TF32 does; None for those that are not floating.
+    """Return the upper bound of each output's allowance for TF32; None for an output that is not floating.
 
     Args:
         expected: the reference's outputs.
@@ -53,12 +53,12 @@ def limits(expected: Sequence[torch.Tensor], least: float | None) -> list[Room |
 
 
 def rooms(expected: Sequence[torch.Tensor], run: Run, least: float | None) -> list[Room | None] | None:
-    """The room of each output; None where there is none.
+    """Return the allowance of each output; None if products are not rounded or the program fails on rounded factors.
 
     Args:
         expected: the reference's outputs.
-        run: gives them with rounded factors (None: towards zero, else a seed of the directions), or None where nothing
-            was rounded or the program fails.
+        run: returns the outputs with rounded factors (argument None: towards zero, else the seed of the directions), or
+            None where nothing was rounded or the program fails.
         least: smallest scale of a row or column (`Scale.of`).
     """
     biased = run(None)
@@ -77,12 +77,12 @@ def rooms(expected: Sequence[torch.Tensor], run: Run, least: float | None) -> li
 
 
 def real(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor; of a complex one its real and imaginary parts."""
+    """Return the tensor, or the real and imaginary parts of a complex one."""
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 class _Moves:
-    """How far the elements of one output have moved, in units of its rms."""
+    """Changes of the elements of one output, in units of its rms."""
 
     def __init__(self, expected: torch.Tensor, least: float | None) -> None:
         self._expected, self._least = expected, least
@@ -97,6 +97,7 @@ class _Moves:
         own = self._squares / RUNS
         beyond = torch.maximum(own, smoothed(own)).sqrt_().mul_(_FACTOR)
         below, above = (beyond + (sign * bias).clamp_(min=0.0) for sign in (-1.0, 1.0))
+        # bounded, so that noise never excuses a missing term
         return Room(torch.minimum(below * self._unit, most), torch.minimum(above * self._unit, most))
 
     def _way(self, moved: torch.Tensor) -> torch.Tensor:
@@ -106,10 +107,10 @@ class _Moves:
 
 
 def smoothed(squares: torch.Tensor) -> torch.Tensor:
-    """Each element's square as its row and column within a tile have it: mean of either over the mean of the tile.
+    """Estimate each element's square from its tile: mean of its row times mean of its column over mean of the tile.
 
-    Right where rows and columns have scales of their own. Tiles have 16 to 31 rows and columns; rows are those of
-    `scale`.
+    The estimate is exact where each square is a factor of its row times a factor of its column. Tiles have 16 to 31
+    rows and columns; rows are those of `scale`.
     """
     width = 1
     for length in reversed(squares.shape):
@@ -134,7 +135,7 @@ def _smoothed(table: torch.Tensor) -> torch.Tensor:
 
 
 def _tiles(length: int, device: torch.device) -> torch.Tensor:
-    """Number of the tile of each of so many places; the last tile takes what is left."""
+    """Return the tile number of each of `length` places; the last tile includes the remainder."""
     places = torch.arange(length, device=device) // FEWEST
     return places.clamp_(max=max(length // FEWEST - 1, 0))
 
@@ -166,25 +167,25 @@ def _alike(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
     return [tensor.shape for tensor in one] == [tensor.shape for tensor in other]
 
 
-# How far from the expected output a program may be because a last digit decides it, element by element.
+# Allowance of each element where a last digit decides its value.
 #
-# Where a reference rounds to few bits, compares or chooses, two correct programs differ in the elements that lie next
-# to a step. The reference is run again on inputs whose last digits differ: an element may have any value between
-# those that it takes then.
+# Where a reference rounds to few bits, compares or selects, two correct programs differ in the elements that lie next
+# to a step. The reference is run again on inputs whose last digits differ: an element may have any value in the range
+# that it takes in these runs.
 
 
 STEP_RUNS = 12
-"""Of an element that each of two sides has half of the time, one in two thousand shows the one side only."""
+"""Runs: of the elements that fall on either of two sides half of the time, one in 2000 shows one side only."""
 
 
 def step_rooms(
     expected: Sequence[torch.Tensor], outputs: Iterable[Sequence[torch.Tensor] | None]
 ) -> list[Room | None] | None:
-    """The room of each output; None where the reference fails on such inputs, or its outputs have another form.
+    """Return the allowance of each output; None where the reference fails on such inputs or its output shapes change.
 
     Args:
         expected: the reference's outputs.
-        outputs: those on inputs with other last digits; None where it fails.
+        outputs: its outputs on inputs with other last digits; None where it fails on them.
     """
     whole = [real(tensor).double() for tensor in expected]
     below, above = ([torch.zeros_like(tensor) for tensor in whole] for _ in range(2))

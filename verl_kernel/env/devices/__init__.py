@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices: what differs between a GPU and a CPU."""
+"""Devices: the operations that differ between a GPU and a CPU."""
 
 CPU_VARIABLES = {"VERL_KERNEL_LAUNCHES": "executed", "OMP_NUM_THREADS": "1"}
-"""What the environment holds of a process on a CPU that launches kernels; another process executes them."""
+"""Environment variables of a CPU process that launches kernels, which another process executes."""

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a device must offer the gym. The judge and the runner talk to this interface only.
+"""The interface of a device, the only one that the judge and the runner use.
 
-Methods with a body do what is right where programs run on the host's memory; a device with memory of its own
-overrides them.
+Methods with a body are right for a device that uses the host's memory; a device with separate memory overrides them.
 """
 
 from __future__ import annotations
@@ -24,36 +23,36 @@ _CACHE_SHARE = 16
 
 
 class DeviceBackend(Protocol):
-    """Where programs run, how their kernels are counted and how launches are suppressed."""
+    """A device: runs programs, counts their kernels and suppresses launches."""
 
     name: str
     """`cpu` or `cuda`."""
     timing_source: str
-    """`simulated` or `cuda_event`: what a result says of its times. Code asks the three properties below instead."""
+    """`simulated` or `cuda_event`: the source of times named in a result. Code reads the properties below instead."""
     seals_traces: bool = False
-    """Whether speedups rest on the runner's own count of what it ran: then the count is sealed, and checked."""
+    """Whether speedups depend on the runner's count of what it ran; then the count is sealed and checked."""
     compiles_itself: bool = True
-    """Whether launches need a compiler for this machine, so that one that cannot be compiled fails here."""
+    """Whether launches are compiled in this process, so that a kernel that cannot be compiled fails here."""
     is_counted: bool = False
-    """Whether times are computed from counts; else they are measured, with noise, on the whole program."""
+    """Whether times are computed from counts; otherwise they are measured, with noise, on the whole program."""
     has_executor: bool = False
-    """Whether kernels run in an executing process of the judge's, and not in the runner itself."""
+    """Whether kernels run in an executing process that the judge starts, and not in the runner itself."""
     exit_s: float = 5.0
-    """Seconds of its own time that a runner may take for its end."""
+    """Seconds that a runner may take to exit."""
 
     def zygote_env(self) -> dict[str, str]:
-        """Environment variables a process needs before it imports triton for this device."""
+        """Return the environment variables that a process needs before it imports triton for this device."""
         ...
 
     def isolation(self) -> IsolationProfile:
-        """What a runner may do that this process will fork; asked in the zygote."""
+        """Return what the runners that this process forks may do; called in the zygote."""
         return IsolationProfile()
 
     def setup(self) -> None:
         """Prepare the calling thread for running programs; repeated calls are free.
 
-        A process whose environment holds `zygote_env()` is prepared for Triton kernels too; without it only
-        torch is (enough for a reference).
+        A process whose environment holds `zygote_env()` is prepared for torch and Triton kernels; any other process
+        only for torch, which suffices for a reference.
 
         Raises:
             EnvironmentNotReady: the process cannot run kernels for this device.
@@ -61,15 +60,15 @@ class DeviceBackend(Protocol):
         ...
 
     def adopt(self, options: GymOptions) -> None:
-        """Take up a judge's share of the device, after `setup` and before anything else is asked of it.
+        """Take a judge's share of the device, after `setup` and before any other call.
 
         Raises:
-            EnvironmentNotReady: the device cannot be shared as the options want it.
+            EnvironmentNotReady: the device cannot be shared as the options require.
         """
         return None
 
     def preload(self) -> None:
-        """Prepare a zygote: `setup`, and load what a first forward would load."""
+        """Prepare a zygote: run `setup`, and load the modules that a first forward would load."""
         from verl_kernel.env.devices.warmup import WarmUpProgram
         from verl_kernel.env.seeding import seed_everything
 
@@ -91,104 +90,104 @@ class DeviceBackend(Protocol):
         return None
 
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor of these values on the device; `tensor` itself where it is there."""
+        """Return a tensor of these values on the device; `tensor` itself if it is there already."""
         return tensor
 
     def place(self, model: Any) -> Any:
-        """The model with its parameters and buffers on the device."""
+        """Return the model with its parameters and buffers on the device."""
         return model
 
     def inputs_here(self) -> AbstractContextManager[Any]:
-        """Where this is entered, tensors without a device of their own are made on this one."""
+        """Return a context in which tensors are created on this device by default."""
         return nullcontext()
 
     def confine(self, shared: torch.Tensor, given: Sequence[torch.Tensor]) -> None:
-        """Limit launches, in the memory shared with the judge, to the tensors that the program was given."""
+        """Restrict launches in the memory shared with the judge to the tensors that the program was given."""
         return None
 
     def synchronize(self) -> None:
-        """Wait until everything launched has ended; raises what it raised."""
+        """Wait until all launches have ended; raises an error that one of them caused."""
         return None
 
     def poison(self, like: Sequence[torch.Tensor]) -> None:
-        """Overwrite free memory that allocations of these sizes would return, so that no stale result is found."""
+        """Overwrite the free memory that allocations of these sizes would return, so that no stale result survives."""
         return None
 
     def begin(self) -> None:
-        """Another evaluation begins."""
+        """Prepare for a new evaluation."""
         return None
 
     def shared(self) -> AbstractContextManager[Any]:
-        """Holds off other judges' clocks, not their other work, while this judge uses the device.
+        """Block other judges' clocks, but not their other work, while this judge uses the device.
 
-        Inside it a clock may have the device alone. On leaving it, memory that nothing uses is free for others.
+        In the context a clock may take the device exclusively. At its end, unused memory is free for other judges.
         """
         return nullcontext()
 
     @property
     def waited_s(self) -> float:
-        """Seconds that this evaluation has waited for other judges."""
+        """Seconds for which this evaluation has waited for other judges."""
         return 0.0
 
     def seen(self) -> dict[str, Any]:
-        """What was seen of others while the clock ran, for `EvalResult.env`."""
+        """Return observations of other processes while the clock ran, for `EvalResult.env`."""
         return {}
 
     def misfit(self, needed_bytes: int, options: GymOptions) -> str | None:
-        """Why no runner could hold a task's weights, inputs and outputs, which take `needed_bytes`, or None."""
+        """Return why no runner can hold `needed_bytes` of a task's weights, inputs and outputs; None if one can."""
         return None
 
     def grant(self, memory_mb: int) -> None:
-        """Check that the device has the memory that a runner is granted.
+        """Check that the device has the memory granted to a runner.
 
         Raises:
-            InfraError: others use the device's memory.
+            InfraError: other processes use the device's memory.
         """
         return None
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes that the references which a judge keeps may take."""
+        """Bytes that the references cached by a judge may take."""
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _CACHE_SHARE
 
     def facts(self) -> dict[str, Any]:
-        """Provenance for `EvalResult.env`."""
+        """Return facts about the device for `EvalResult.env`."""
         return {}
 
     def record(self) -> AbstractContextManager[list[TraceEvent]]:
-        """Collect the events of everything that runs inside, in order."""
+        """Collect the events of all ops and launches in the context, in order."""
         ...
 
     def suppress_launches(
         self, kept: Sequence[str] = (), only: Sequence[int] | None = None
     ) -> AbstractContextManager[None]:
-        """Leave out what the Triton launches inside store.
+        """Suppress the stores of Triton launches in the context.
 
         Args:
-            kept: kinds of stores that happen all the same (`moves`, `constant`); without any, the launches inside are
-                no-ops that are not recorded. A device that does not see stores leaves them all out.
-            only: numbers of the launches of the forward that are concerned, counted from 0; all if None.
+            kept: kinds of stores that still happen (`moves`, `constant`); if empty, launches are no-ops that are not
+                recorded. A device that cannot tell stores apart suppresses all of them.
+            only: numbers of the launches whose stores are suppressed, counted from 0 in a forward; all if None.
         """
         ...
 
     def begin_description(self, ruled_out: Sequence[str]) -> None:
-        """From now on describe launches, for a compiler; only a device that does not compile them itself can.
+        """Start to describe launches for a compiler; does nothing on a device that compiles them itself.
 
         Args:
-            ruled_out: variants that an autotuner passes over, as it would on a GPU that they do not fit.
+            ruled_out: variants that an autotuner skips, as it would on a GPU that they do not fit.
         """
         return None
 
     def describe_launches(self) -> dict[str, Any]:
-        """Each launch since then that needs a compiled kernel of its own (`compilation.description.Description`)."""
+        """Describe each distinct kernel launched since `begin_description` (`compilation.description.Description`)."""
         return {"functions": [], "launches": [], "tuned": []}
 
     def connect(self, link: Channel, arena: SharedMemory) -> None:
-        """Take up the link to the process that executes kernels natively, and the memory shared with it."""
+        """Store the link to the process that executes kernels natively, and the memory shared with it."""
         return None
 
     def watch_allocations(self) -> AbstractContextManager[Any]:
-        """Poison and note which memory is allocated without values inside, where an executing process looks for it."""
+        """Poison and record memory that is allocated without values in the context, for an executing process."""
         return nullcontext()
 
     @property
@@ -197,9 +196,9 @@ class DeviceBackend(Protocol):
         return 0
 
     def is_crash(self, exc: BaseException) -> bool:
-        """Whether `exc` stands for what kills a process on a GPU (a store outside the launch's tensors)."""
+        """Whether `exc` reports an error that would kill a GPU process (a store outside the launch's tensors)."""
         ...
 
     def is_compile_error(self, exc: BaseException) -> bool:
-        """Whether `exc` says that Triton refused a kernel (as opposed to host code that failed)."""
+        """Whether `exc` says that Triton rejected a kernel (as opposed to host code that failed)."""
         ...

@@ -18,33 +18,33 @@ from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import TraceEvent
 
-# What the events of a forward have left in the L2 cache for later ones.
+# Data that the events of a forward have left in the L2 cache for later events.
 #
-# An event's reads of a tensor that an earlier event read or wrote may come from L2, as many bytes as that one moved;
-# how much has moved since decides it, with the size of a GPU's cache. An event moves its tensors one after the other,
-# those that it writes last: so of several that the cache does not hold together, not all are found there. Inputs are
-# cold. Tensors are told apart by storage and offset; a storage that was freed is forgotten, so that the memory of
-# another one at its address is not taken for it.
+# Reads of a tensor that an earlier event read or wrote may come from L2, up to the bytes that the earlier event moved.
+# Whether they do depends on the bytes moved since then and the size of the GPU's cache. An event moves its tensors one
+# after the other, written ones last: so if the cache cannot hold all of them, not all are found there. Inputs are
+# cold. Tensors are identified by storage and offset; a freed storage is forgotten, so that another one at the same
+# address is not mistaken for it.
 
 
 Uses = Iterable[tuple[torch.Tensor, int]]
-"""Tensors, and the bytes of them that an event moves."""
+"""Tensors, each with the number of its bytes that an event moves."""
 
 
 class L2History:
-    """Of one forward."""
+    """History of the L2 cache in one forward."""
 
     def __init__(self) -> None:
         self._moved = 0
         self._last: WeakKeyDictionary[torch.UntypedStorage, dict[object, list[tuple[int, int]]]] = WeakKeyDictionary()
-        """By storage and offset, how much had moved when a tensor was used, and how many bytes of it were; the latest
-        use is last, and those that a later one covers are left out."""
+        """By storage and offset: the total bytes moved by the end of each use of a tensor, and the bytes of that use.
+        The latest use is last; uses that a later one covers are left out."""
 
     def add(self, reads: Uses, writes: Uses) -> tuple[tuple[int, int], ...]:
-        """Take note of an event.
+        """Record an event.
 
         Returns:
-            Pairs (bytes, how many have moved since) of its reads that are not the first ones.
+            Pairs (bytes, bytes moved since the earlier use) of its reads of tensors that were used before.
         """
         reads, writes = list(reads), list(writes)
         recent = [piece for tensor, size in reads for piece in self._pieces(tensor, size)]
@@ -57,7 +57,7 @@ class L2History:
         return tuple(recent)
 
     def _pieces(self, tensor: torch.Tensor, size: int) -> Iterator[tuple[int, int]]:
-        """Bytes of a read that earlier uses moved, with what has moved since."""
+        """Yield the bytes of a read that earlier uses moved, each with the bytes moved since."""
         if tensor.layout is not torch.strided:
             return
         found = 0
@@ -72,7 +72,7 @@ WHOLE = {
     getattr(torch, name): getattr(torch.ops.aten, name)
     for name in ("gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell", "rms_norm")
 } | {torch.nn.functional.rms_norm: torch.ops.aten.rms_norm}
-"""Functions that a GPU runs as few kernels and a CPU as many."""
+"""Functions that a GPU runs in few kernels and a CPU in many ops."""
 _NAMESPACES = ("aten", "prims", "prim", "profiler")
 
 
@@ -80,23 +80,23 @@ class OpRecorder(DispatchMode):
     """Appends one event per op to `events`.
 
     Args:
-        events: list to append to.
+        events: list to which events are appended.
     """
 
     current: OpRecorder | None = None
-    """The one that is on."""
+    """The active recorder."""
 
     def __init__(self, events: list[TraceEvent]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._events = events
         self._depth = 0
         self.l2 = L2History()
-        """What launches and ops have left in the cache."""
+        """Data that launches and ops have left in the L2 cache."""
         self._is_inside = False
         self.spent_ns = 0
 
     def __enter__(self) -> Any:
-        if not self._depth:  # not for the parts of an op
+        if not self._depth:  # entering again for the parts of an op changes nothing
             self._outer, OpRecorder.current = OpRecorder.current, self
         return super().__enter__()  # type: ignore[no-untyped-call]
 
@@ -119,7 +119,7 @@ class OpRecorder(DispatchMode):
 
     def _run(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         _watch(func, types)
-        with self:  # in inference mode composite ops arrive whole; their parts are what a device runs
+        with self:  # in inference mode composite ops arrive undivided, but a device runs their parts
             result = parts(func, args, kwargs)
         if result is not NotImplemented:
             return result
@@ -141,7 +141,7 @@ class OpRecorder(DispatchMode):
             self._events.append(replace(event, host_us=cost.host_us, recent=() if number else recent))
 
     def run_whole(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Run a recurrent layer or cell; its parts, which a GPU does not run one by one, are not recorded."""
+        """Run a function of `WHOLE`, recorded as one op: a GPU does not run its parts one by one."""
         if self._is_inside:
             return function(*args, **kwargs)
         self._is_inside = True
@@ -156,7 +156,7 @@ class OpRecorder(DispatchMode):
 
 
 def _overload(packet: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """The overload that a call means: the one whose lists and tensors are where the call has them."""
+    """Return the overload that a call selects: the one whose lists and tensors match those of the call."""
     overloads = [getattr(packet, name) for name in packet.overloads()]
     return next((func for func in overloads if _fits(func, bound(func, args, kwargs))), overloads[0])
 
@@ -171,16 +171,16 @@ def _fits(func: Any, given: Mapping[str, Any]) -> bool:
 
 
 def whole(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Run one of the functions in `WHOLE`, recorded as one op where a recorder is on."""
+    """Run one of the functions in `WHOLE`, recorded as one op if a recorder is active."""
     recorder = OpRecorder.current
     return function(*args, **kwargs) if recorder is None else recorder.run_whole(function, args, kwargs)
 
 
 def _watch(func: Any, types: Any) -> None:
-    """Note what could compute unseen by this recorder: ops that are not torch's, and tensor subclasses."""
+    """Report what could compute unseen by this recorder: ops that are not torch's, and tensor subclasses."""
     if func.namespace not in _NAMESPACES:
         WIRE.note(HackFlag.FOREIGN_OP, f"{func.name()} is not an op of torch")
-    foreign = [kind for kind in types if kind is not torch.Tensor]  # views of another dtype list it
+    foreign = [kind for kind in types if kind is not torch.Tensor]  # `types` lists Tensor for views of another dtype
     if foreign:
         WIRE.note(HackFlag.FOREIGN_OP, f"a tensor of class {foreign[0].__name__} computes by itself")
     if func._schema.name == "aten::_local_scalar_dense":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Poison for device memory: what a program finds where it has not written is NaN (or -1), never an old result."""
+"""Poisons device memory: a program finds NaN (or -1) where it has not written, never an old result."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from verl_kernel.env.ops.mode import DispatchMode
 from verl_kernel.env.ops.table import Trait, op_of
 
 ABLATED = 3e4
-"""What floating tensors hold during an ablation where nothing was written; half precision has it too."""
+"""Number in unwritten floating tensors during an ablation; half precision can represent it."""
 
 
 def poison_free_blocks(like: Sequence[torch.Tensor], copies: int = 2) -> None:
-    """Allocate, poison and free blocks of these sizes, which the caching allocator hands out next."""
+    """Allocate, poison and free blocks of these sizes, which the caching allocator returns next."""
     blocks = []
-    with suppress(torch.OutOfMemoryError):  # before it raises, the allocator has given all its cached blocks back
+    with suppress(torch.OutOfMemoryError):  # before it raises, the allocator has released all its cached blocks
         for tensor in [*like] * copies:
             blocks.append(torch.empty(_nbytes(tensor), dtype=torch.uint8, device=tensor.device).fill_(POISON))
 
@@ -31,11 +31,11 @@ def _nbytes(tensor: torch.Tensor) -> int:
 
 
 class PoisonedAllocations(DispatchMode):
-    """Fills every tensor that is allocated without a value.
+    """Fills every tensor that is allocated without values.
 
     Args:
-        number: what floating tensors get instead of NaN. A large number spoils what a program computes from it, but not
-            where the program multiplies it by next to nothing.
+        number: value of floating tensors instead of NaN. A large number spoils what a program computes from it, except
+            where the program multiplies it by almost zero.
     """
 
     def __init__(self, number: float | None = None) -> None:
@@ -58,7 +58,7 @@ class PoisonedAllocations(DispatchMode):
 
 
 def _fill_behind(tensor: torch.Tensor, start: int) -> None:
-    """Fill what a tensor's memory has grown by, from so many bytes on."""
+    """Fill the memory by which a tensor has grown, from byte `start` on."""
     if tensor.device.type != "meta" and _nbytes(tensor) > start:
         whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
         whole[start:].fill_(POISON)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small program that a zygote runs once before it forks, so that runners inherit what first use imports."""
+"""A small program that a zygote runs once before it forks, so that runners inherit modules imported on first use."""
 
 from __future__ import annotations
 

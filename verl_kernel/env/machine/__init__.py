@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a GPU takes for counted work: its data, the constants of the model, prices of steps, ops and launches."""
+"""Model of the time that a GPU takes for counted work: GPU data, constants, prices of steps, ops and launches."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The constants of the machine model: each with its value, its meaning and where the value comes from.
 
-`fitted` means to published eager times of single operators on an H100 (docs/clock.md); `assumed`, that nothing
-measured says it.
+`fitted` means fitted to published eager times of single operators on an H100 (docs/clock.md); `assumed` means that no
+measurement supports the value.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Constant:
-    """One number of the model."""
+    """One constant of the model."""
 
     value: float
     meaning: str
@@ -54,9 +54,9 @@ _TIMELINE = {
     ),
 }
 CONSTANTS = {**_SHARES, **_RATES, **_TIMELINE}
-"""By name."""
+"""All constants by name."""
 
 
 def constant(name: str) -> float:
-    """The value of a constant."""
+    """Return the value of a constant."""
     return CONSTANTS[name].value

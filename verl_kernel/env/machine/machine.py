@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GPU with what its float32 products may do: how fast it moves bytes and multiplies."""
+"""A GPU with its rates of moving bytes and multiplying, given the precision of float32 products."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from verl_kernel.env.machine.constants import constant
 
-# The GPUs that can be simulated, by their data sheets.
+# The GPUs that can be simulated, with numbers from their data sheets.
 
 
 @dataclass(frozen=True)
@@ -16,32 +16,32 @@ class Gpu:
 
     name: str
     sms: int
-    """Streaming multiprocessors."""
+    """Number of streaming multiprocessors."""
     clock_ghz: float
     bandwidth_gbs: float
-    """Device memory, 1e9 bytes per second."""
+    """Bandwidth of device memory in 1e9 bytes per second."""
     l2_mb: float
-    """L2 cache, 1024**2 bytes."""
+    """Size of the L2 cache in 1024**2 bytes."""
     l2_gbs: float
-    """What L2 delivers, 1e9 bytes per second."""
+    """Bandwidth of L2 in 1e9 bytes per second."""
     tflops: float
-    """float32 without tensor cores, 1e12 operations per second."""
+    """Peak of float32 without tensor cores in 1e12 operations per second."""
     tf32_tflops: float
-    """Dense products of float32 operands rounded to TF32, on tensor cores."""
+    """Peak of dense products of float32 operands rounded to TF32, on tensor cores."""
     half_tflops: float
-    """Dense products of 16-bit operands on tensor cores."""
+    """Peak of dense products of 16-bit operands on tensor cores."""
     shared_kb: int
-    """Shared memory of one SM."""
+    """Shared memory of one SM in 1024 bytes."""
     is_calibrated: bool
     """Whether the constants of the model were fitted to times of this GPU."""
     warps_per_sm: int = 64
     blocks_per_sm: int = 32
     lanes_per_sm: int = 128
-    """Threads that one SM issues an instruction for in a cycle."""
+    """Threads for which one SM issues an instruction in a cycle."""
 
     @property
     def lane_rate(self) -> float:
-        """Instructions of single threads per second."""
+        """Number of single-thread instructions per second."""
         return self.sms * self.lanes_per_sm * self.clock_ghz * 1e9
 
 
@@ -57,28 +57,28 @@ GPUS = {
         tflops=19.5, tf32_tflops=156.0, half_tflops=312.0, shared_kb=164, is_calibrated=False, lanes_per_sm=64,
     ),
 }  # fmt: skip
-"""By the name in `kernelgym.gpu_profile`."""
+"""GPUs by the name in `kernelgym.gpu_profile`."""
 
 
 _SHARED_BYTES = 128
 """Bytes that the shared memory of an SM delivers in a cycle (all GPUs since Volta)."""
 _CACHE_BYTES = 64
-"""Bytes that L2 delivers to an SM in a cycle (as above)."""
+"""Bytes that L2 delivers to an SM in a cycle (all GPUs since Volta)."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What prices depend on, besides the work itself."""
+    """The GPU and settings on which prices depend."""
 
     gpu: Gpu
     matmul_tf32: bool = False
     """Whether matrix products may round float32 operands to TF32."""
     convolution_tf32: bool = False
-    """The same for convolutions and recurrent layers, which torch's defaults allow."""
+    """Whether convolutions and recurrent layers may do so, which torch's defaults allow."""
 
     @classmethod
     def of(cls, gpu_profile: str, float32: str = "ieee") -> Machine:
-        """The machine of a judge's options `gpu_profile` and `float32`."""
+        """Return the machine for a judge's options `gpu_profile` and `float32`."""
         return cls(GPUS[gpu_profile], float32 == "tf32", float32 == "tf32")
 
     @property
@@ -87,13 +87,13 @@ class Machine:
         return self.gpu.l2_mb * 2**20
 
     def flop_rate(self, unit: str, intensity: int = 0) -> float:
-        """Operations per second of products of a unit, whose tiles read operands from shared memory."""
+        """Return the operations per second of a unit's products, whose tiles read operands from shared memory."""
         peak, share, size = self._peak(unit)
         needed = peak / (self.gpu.sms * self.gpu.clock_ghz * 1e9) * size / (2 * _SHARED_BYTES)
         return share * peak * (min(1.0, intensity / needed) if intensity else 1.0)
 
     def _peak(self, unit: str) -> tuple[float, float, int]:
-        """Operations per second, the share of them that is reached, and bytes of an operand."""
+        """Return the peak operations per second, the share that is reached, and the bytes of an operand."""
         gpu = self.gpu
         if unit == "half":
             return gpu.half_tflops * 1e12, constant("tensor"), 2
@@ -104,11 +104,11 @@ class Machine:
         return gpu.tflops * 1e12, constant("direct" if unit == "direct" else "fma"), 4
 
     def bandwidth(self, access: str) -> float:
-        """Bytes per second from device memory."""
+        """Return the bytes per second from device memory."""
         return constant(access) * self.gpu.bandwidth_gbs * 1e9
 
     def l2_rate(self, blocks: int) -> float:
-        """Bytes per second from L2 to so many blocks; 0 for as many as there are SMs."""
+        """Return the bytes per second from L2 to a number of blocks; 0 means one for each SM."""
         gpu = self.gpu
         alone = gpu.clock_ghz * 1e9 * _CACHE_BYTES
         return min(gpu.l2_gbs * 1e9, (min(blocks, gpu.sms) or gpu.sms) * alone)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The roofline of a task: what its forward takes at a GPU's peaks (Williams et al., CACM 52(4), 2009).
+"""The roofline of a task: the time of its forward at a GPU's peak rates (Williams et al., CACM 52(4), 2009).
 
-It follows from the reference alone, so nothing that a candidate does can change it, and no verdict or reward reads it.
-A kernel that gets by with less work than the reference's ops name, as one that skips the zeros of a triangular matrix,
-may be faster.
+It depends on the reference only, so no candidate can change it, and no verdict or reward reads it. A kernel that needs
+less work than the reference's ops, such as one that skips the zeros of a triangular matrix, may be faster.
 """
 
 from __future__ import annotations
@@ -15,39 +14,39 @@ from verl_kernel.env.machine.machine import Gpu, Machine
 from verl_kernel.env.trace import TraceEvent
 
 _SPLITS = 3
-"""Products of 16-bit parts that stand for one of float32 operands (bf16x3), the fastest way on tensor cores."""
+"""Number of products of 16-bit parts that replace a float32 product (bf16x3), the fastest way on tensor cores."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What a forward cannot do without."""
+    """Least memory traffic and work of a forward."""
 
     read: int
     """Bytes of inputs and weights that its ops read, each once; gathered tensors do not count."""
     written: int
-    """Bytes of its outputs, but for those that are views of inputs or weights."""
+    """Bytes of its outputs, except those that are views of inputs or weights."""
     flops: int
     """Operations of products (of matrices, convolutions, attention) on operands of 32 bits."""
     half_flops: int
-    """The same on operands of 16 bits."""
+    """Operations of products on operands of 16 bits."""
 
     @classmethod
     def of(cls, events: Sequence[TraceEvent], read: int, written: int) -> Demand:
-        """The demand of a forward with these events."""
+        """Compute the demand of a forward with these events."""
         products = [event for event in events if any(step.flops for step in event.steps)]
         half = sum(event.half_flops for event in products)
         return cls(read, written, sum(event.flops for event in products) - half, half)
 
 
 def flop_rates(gpu: Gpu, tf32: bool) -> tuple[float, float]:
-    """Operations per second at most: of products of 32-bit operands, and of 16-bit ones."""
+    """Return the peak operations per second of products of 32-bit operands, and of 16-bit ones."""
     half = gpu.half_tflops * 1e12
     single = max(gpu.tflops * 1e12, half / _SPLITS, gpu.tf32_tflops * 1e12 if tf32 else 0.0)
     return single, half
 
 
 def roofline_ms(demand: Demand, machine: Machine) -> float | None:
-    """Milliseconds of the longer of memory and products, at the machine's peaks; None where nothing is counted."""
+    """Return the longer of memory and product time in ms, at the machine's peaks; None if nothing is counted."""
     single, half = flop_rates(machine.gpu, machine.matmul_tf32)
     moved_s = (demand.read + demand.written) / (machine.gpu.bandwidth_gbs * 1e9)
     return 1e3 * max(moved_s, demand.flops / single + demand.half_flops / half) or None

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Torch's ops as a GPU runs them: `table.py` has one row for each."""
+"""Costs and prices of torch's ops on a GPU; `table.py` has one row for each op."""

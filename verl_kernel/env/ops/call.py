@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A torch op that has run, as its price looks at it."""
+"""A call of a torch op, from which its price is computed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Call:
     outputs: Sequence[torch.Tensor]
     """Tensors that it writes."""
     bytes: int
-    """Each element of an input read once, each of an output written once."""
+    """Bytes moved if each input element is read once and each output element is written once."""
     flops: int
 
     @cached_property
@@ -50,7 +50,7 @@ class Call:
 
     @property
     def elements(self) -> int:
-        """Those of its largest tensor; of a list all together."""
+        """Number of elements of the largest tensor; of a list, all its tensors together."""
         tensors = (*self.inputs, *self.outputs)
         if self.args and isinstance(self.args[0], list | tuple) and "_foreach_" in self.func._schema.name:
             return sum(tensor.numel() for tensor in self.args[0])
@@ -58,7 +58,7 @@ class Call:
 
     @property
     def is_half(self) -> bool:
-        """Whether products of it run on 16-bit operands."""
+        """Whether its products use 16-bit operands."""
         return self.data.dtype in HALF
 
 
@@ -66,7 +66,7 @@ Price = Callable[[Call], list[Step]]
 
 
 def plain_name(name: str) -> str:
-    """The name without namespace and without the marks of in-place and of list variants."""
+    """Return an op's name without namespace and without the marks of in-place and list variants."""
     plain = name.partition("::")[2].removeprefix("_foreach_")
     if plain.startswith("__") and plain.endswith("__"):  # an operator: `__rshift__`, in place `__irshift__`
         return f"__{plain[3:]}" if plain.startswith("__i") else plain
@@ -79,19 +79,19 @@ def is_in_place(name: str) -> bool:
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
-    """The tensors in nested data, in order."""
+    """Return the tensors in nested data, in order."""
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of a call by the names of the op's schema, defaults included."""
+    """Return the arguments of a call by the names in the op's schema, defaults included."""
     schema = func._schema.arguments
     named = {item.name: item.default_value for item in schema if item.has_default_value()}
     return {**named, **{item.name: value for item, value in zip(schema, args, strict=False)}, **kwargs}
 
 
 def in_order(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments as torch's dispatcher has them, however they were written: those that have a place have it."""
+    """Return arguments in the dispatcher's form: positional ones by place, even if given as keywords."""
     places = [item.name for item in func._schema.arguments if not item.kwarg_only]
     if not any(name in kwargs for name in places):
         return tuple(args), dict(kwargs)
@@ -100,7 +100,7 @@ def in_order(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple
 
 
 def nbytes(*tensors: torch.Tensor | None) -> int:
-    """Bytes of the elements of tensors; a broadcast dimension (stride 0) counts once."""
+    """Return the bytes of the elements of tensors; a broadcast dimension (stride 0) counts once."""
     return sum(_extent(tensor) for tensor in tensors if tensor is not None)
 
 
@@ -112,15 +112,15 @@ def _extent(tensor: torch.Tensor) -> int:
 
 
 def padded(count: int, multiple: int) -> int:
-    """The next multiple."""
+    """Round `count` up to a multiple."""
     return -(-count // multiple) * multiple
 
 
 def streamed(moved: int, access: str, elements: int, instructions: int = 0) -> Step:
-    """A kernel like torch's elementwise ones: blocks of 128 threads, each of which takes four elements at a time."""
+    """Return the step of a kernel like torch's elementwise ones: blocks of 128 threads with four elements each."""
     return Step(moved, access, instructions, blocks=max(1, -(-elements // 512)), in_flight=_THREADS * _VECTOR_BYTES)
 
 
 def bias_step(output: torch.Tensor) -> Step:
-    """A kernel that adds a vector to an output in memory."""
+    """Return the step of a kernel that adds a vector to an output in memory."""
     return streamed(2 * nbytes(output), "mixed", output.numel(), output.numel())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prices of convolutions, as cuDNN runs them without a search, and of other ops that slide a window."""
+"""Prices of convolutions, which cuDNN runs without a search, and of other ops that slide a window."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from verl_kernel.env.ops.call import Call, bias_step, nbytes, padded, streamed
 from verl_kernel.env.trace import Step
 
 _IN, _OUT = 16, 32
-"""Channels of a group are padded to these multiples, going in (for each tap) and coming out."""
+"""Multiples to which the channels of a group are padded: input channels (for each tap) and output channels."""
 _FEW = 4
-"""3-D convolutions of fewer input channels take another way."""
+"""3-D convolutions with fewer input channels use another algorithm."""
 _WIDE = 128
-"""Output channels that a tile of a transposed 3-D convolution of stride 1 has, used or not."""
+"""Output channels in a tile of a transposed 3-D convolution of stride 1, including unused ones."""
 
 
 def convolved(call: Call) -> list[Step]:
-    """All kernels of a convolution."""
+    """Return the steps of all kernels of a convolution."""
     shape = _Shape(call)
     if shape.is_depthwise:
         return [window_step(call, shape.taps, "tap_output", "tap_element", call.output.numel())]
@@ -43,14 +43,14 @@ class _Shape:
         steps = list(zip(given["stride"], given["dilation"], strict=True))
         self.strides = prod(stride for stride, _ in steps)
         self.zeros = prod(stride for stride, dilation in steps if dilation > 1)
-        """How many times a data gradient multiplies for each factor, zeros included."""
+        """Factor by which zeros increase the products of a data gradient."""
 
     def flops(self, pixels: int, inner: int, outer: int) -> int:
-        """Operations at `pixels` places, with channels of a group as given."""
+        """Return the operations at `pixels` places, with `inner` and `outer` channels in a group."""
         return 2 * pixels * self.taps * inner * outer * self.groups
 
     def padded_flops(self, pixels: int) -> int:
-        """Operations on padded channels."""
+        """Return the operations on padded channels."""
         return self.flops(pixels, padded(self.inner, _IN), padded(self.outer, _OUT))
 
 
@@ -66,7 +66,7 @@ def _forward(call: Call, shape: _Shape) -> list[Step]:
 
 
 def _transposed(call: Call, shape: _Shape) -> list[Step]:
-    """The gradient of a convolution with respect to its data: copies on both sides."""
+    """Return the steps of a convolution's gradient with respect to its data, with a copy before and after."""
     pixels = call.data.numel() // call.data.shape[1]
     unit, flops = "convolution", shape.padded_flops(pixels) * shape.zeros
     if shape.groups > 1:
@@ -81,21 +81,21 @@ def _copy(tensor: torch.Tensor) -> Step:
 
 
 def _product(call: Call, flops: int, unit: str) -> list[Step]:
-    """Operands, arithmetic and result one after the other."""
+    """Return steps that read operands, compute, and write the result, one after the other."""
     written = nbytes(call.output)
     arithmetic = Step(flops=flops, unit="half" if call.is_half else unit, kernels=0)
     return [Step(call.bytes - written), arithmetic, Step(written, kernels=0)]
 
 
 def _overlapping(call: Call, flops: int) -> list[Step]:
-    """A window of one place: a plain product, as `products.product`."""
+    """Return the steps of a window of one place, which is a plain product like `products.product`."""
     written = nbytes(call.output)
     unit = "half" if call.is_half else "convolution"
     return [Step(call.bytes - written, flops=flops, unit=unit), Step(written, kernels=0)]
 
 
 def pooled(call: Call) -> list[Step]:
-    """A thread for an output; maxima write their int64 indices too, whether asked for or not."""
+    """Return the step of a pooling kernel with a thread per output; maxima always write their int64 indices too."""
     size = call.given["kernel_size"]
     sizes = [size] if isinstance(size, int) else list(size)
     output = call.output
@@ -105,6 +105,6 @@ def pooled(call: Call) -> list[Step]:
 
 
 def window_step(call: Call, window: int, output: str, element: str, outputs: int) -> Step:
-    """One kernel whose threads walk over a window for each output."""
+    """Return the step of a kernel whose threads iterate over a window for each output."""
     instructions = outputs * (constant(output) + constant(element) * window)
     return streamed(call.bytes, "contiguous", outputs, int(instructions))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory traffic and arithmetic of one torch op, counted from its arguments and results.
+"""Counts memory traffic and arithmetic of one torch op from its arguments and results.
 
 An op costs one device kernel that reads each distinct element of its tensor arguments once and writes each
 element of its results once, unless its row in `table.py` says otherwise. Views, metadata and allocation need no kernel.
@@ -27,9 +27,9 @@ _COUNTED: dict[Any, Any] = {
     **flop_registry,
     _aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[_aten._scaled_dot_product_flash_attention],
 }
-"""Products that torch counts itself."""
+"""Formulas of products from torch's own counter."""
 _COMPLEX = 4
-"""Real products in a complex one."""
+"""Number of real products in a complex one."""
 
 
 @dataclass(frozen=True)
@@ -43,21 +43,21 @@ class OpCost:
     priced: bool = True
     """Whether the operations are known."""
     steps: tuple[Step, ...] = ()
-    """What a GPU does for it, by device kernels and their phases."""
+    """Device kernels of the op and their phases."""
     host_us: int = 10
-    """What the host takes to issue it."""
+    """Microseconds that the host takes to issue the op."""
     reads: tuple[torch.Tensor, ...] = ()
     writes: tuple[torch.Tensor, ...] = ()
 
 
 def op_cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> OpCost | None:
-    """Cost of an op that has just run.
+    """Compute the cost of an op that has just run.
 
     Args:
         func: the `OpOverload` that ran.
         args: its positional arguments.
         kwargs: its keyword arguments.
-        result: what it returned.
+        result: its result.
 
     Returns:
         The cost, or None where no device kernel runs (views, allocation, no elements at all).
@@ -83,7 +83,7 @@ def op_cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: A
 
 
 def _flops(func: Any, args: Sequence[Any], kwargs: Any, result: Any) -> tuple[int, bool] | None:
-    """Operations of an op and whether they are products that tensor cores can do; None where it has no price."""
+    """Return the operations of an op and whether they are products for tensor cores; None where it has no price."""
     formula, is_product = _formula(func)
     if formula is None:
         return None
@@ -104,12 +104,12 @@ def _formula(func: Any) -> tuple[Formula | None, bool]:
 
 
 def _parts(func: Any, args: Sequence[Any], kwargs: Any) -> int:
-    """Causal attention does half of the products."""
+    """Return the divisor of the product count: 2 for causal attention, which does half of the products, else 1."""
     return 2 if bound(func, args, kwargs).get("is_causal") else 1
 
 
 def _inputs(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
-    """Tensors the op reads: its arguments, less those it only writes."""
+    """Yield the tensors that the op reads: its arguments without those that it only writes."""
     unread = op_of(func).unread_place(func._schema.name)
     positional = [value for place, value in enumerate(args) if place != unread]
     written = {item.name for item in func._schema.arguments if item.is_out}
@@ -118,7 +118,7 @@ def _inputs(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterat
 
 
 def _mutated(func: Any, args: Sequence[Any]) -> Iterator[torch.Tensor]:
-    """Tensors written by an op that returns none (`_foreach_add_`)."""
+    """Yield the tensors written by an op that returns none (`_foreach_add_`)."""
     for item, value in zip(func._schema.arguments, args, strict=False):
         if item.alias_info is not None and item.alias_info.is_write:
             yield from tensors_in(value)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dispatch modes that see a program op by op, as a device would run it.
 
-In inference mode torch hands composite ops over whole; they are decomposed first.
+In inference mode torch passes composite ops to a mode undivided; they are decomposed first.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _KEYS = torch._C.DispatchKey
 
 
 def parts(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Run an op that is made of others; NotImplemented where a device has a kernel for it.
+    """Run an op that is composed of others; returns NotImplemented if a device has a kernel for it.
 
-    `OpOverload.decompose` would prefer what torch's compiler makes of an op, which nothing runs one by one.
+    `OpOverload.decompose` would prefer the decompositions of torch's compiler, which no device runs op by op.
     """
     return func._op_dk(_KEYS.CompositeImplicitAutograd, *args, **kwargs) if _is_composite(func) else NotImplemented
 
@@ -33,7 +33,7 @@ def _is_composite(func: Any) -> bool:
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A dispatch mode without torch's compiler, which is 80 MB and a second in every process that imports it."""
+    """A dispatch mode without torch's compiler, which costs each process that imports it 80 MB and a second."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -41,7 +41,7 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class OpMode(DispatchMode):  # type: ignore[no-untyped-call]
-    """Calls `run_op` for every op inside that is not made of others."""
+    """Calls `run_op` for every op in the context that is not composed of others."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -52,12 +52,12 @@ class OpMode(DispatchMode):  # type: ignore[no-untyped-call]
         return self.run_op(func, args, kwargs) if result is NotImplemented else result
 
     def run_op(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Run one op, or something in its place; its result."""
+        """Run one op, or a replacement, and return the result."""
         raise NotImplementedError
 
 
 def changed(schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-    """Tensors among an op's arguments that it writes to."""
+    """Return the tensors among an op's arguments that it writes to."""
     given = {**dict(zip((item.name for item in schema.arguments), args, strict=False)), **kwargs}
     names = [item.name for item in schema.arguments if item.alias_info is not None and item.alias_info.is_write]
     leaves = pytree.tree_leaves([given.get(name) for name in names])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prices of ops that memory decides: the device kernels of each, with their passes over memory and their work."""
+"""Prices of ops bound by memory: the steps of each, which are its device kernels with their traffic and work."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _RUN_BYTES = 16
 
 
 def elementwise(call: Call) -> list[Step]:
-    """One pass; slower where operands differ in shape, layout or type."""
+    """Price one pass, which is slower where operands differ in shape, layout or type."""
     return [_one_pass(call, "contiguous" if _is_uniform(call) else "mixed")]
 
 
 def copied(call: Call) -> list[Step]:
-    """One pass with index arithmetic: copies, gathers, permutations."""
+    """Price one pass with index arithmetic: copies, gathers, permutations."""
     return [_one_pass(call, "mixed")]
 
 
 def joined(call: Call) -> list[Step]:
-    """`cat` and `stack`; vectors are lost where the runs that it copies are no multiple of 16 bytes."""
+    """Price `cat` and `stack`, which cannot use vector accesses if a copied run is not a multiple of 16 bytes."""
     dim, data = call.given.get("dim", 0), call.output
     runs = [tensor.stride(dim - 1) if dim % tensor.dim() else 0 for tensor in call.inputs if tensor.dim()]
     is_split = any(run * data.element_size() % _RUN_BYTES for run in runs)
@@ -43,29 +43,29 @@ def _is_uniform(call: Call) -> bool:
 
 
 def bagged(call: Call) -> list[Step]:
-    """Sums over bags of rows, weighted or not: each index loads a row, again and again from L2."""
+    """Price sums over bags of rows, weighted or not: each index loads a row, repeated ones from L2."""
     distinct, loaded = bag_bytes(call.given)
     return [Step(call.bytes, "mixed", call.flops, l2_bytes=call.bytes - distinct + loaded)]
 
 
 _SHARED_BYTES = 48 << 10
-"""Longest row that softmax keeps on the chip."""
+"""Longest row in bytes that softmax keeps on the chip."""
 _REGISTER_BYTES = 4096
-"""Longest row that a warp keeps in registers."""
+"""Longest row in bytes that a warp keeps in registers."""
 _MATRIX_DIMS = 2
-"""Dimensions of data that are rows."""
+"""Number of dimensions of data that consists of rows."""
 _NLL_ROW_BYTES = 16
 _NLL_ROW_NS = 4
-"""Nanoseconds for a row of `nll_loss`, whose kernel is one block; by the published time of one program of level 1."""
+"""Nanoseconds per row of `nll_loss`, whose kernel is one block; from the published time of one program of level 1."""
 
 
 def reduced(call: Call) -> list[Step]:
-    """One pass over the input."""
+    """Price one pass over the input."""
     return [streamed(call.bytes, "reduction", call.elements, call.flops)]
 
 
 def softmax(call: Call) -> list[Step]:
-    """One read where a row of the last dimension stays on the chip, else three, the later ones from L2 if it can."""
+    """Price one read if a row of the last dimension stays on the chip, else three, the later ones from L2 if it can."""
     data, dim = call.data, int(call.given["dim"])
     is_last = data.dim() == 0 or dim % data.dim() == data.dim() - 1
     row = data.shape[-1] * data.element_size() if data.dim() else data.element_size()
@@ -79,7 +79,7 @@ def softmax(call: Call) -> list[Step]:
 
 
 def logsumexp(call: Call) -> list[Step]:
-    """Maximum, difference, exponential, sum: the difference is kept in memory."""
+    """Price maximum, difference, exponential and sum; the difference is stored in memory."""
     data, elements = nbytes(call.data), call.data.numel()
     small = streamed(2 * nbytes(call.output), "contiguous", call.output.numel())
     return [
@@ -89,14 +89,14 @@ def logsumexp(call: Call) -> list[Step]:
 
 
 def loss(call: Call) -> list[Step]:
-    """The elements' losses are written, then reduced, if they are."""
+    """Price a kernel that writes each element's loss, and the reduction of the losses, if any."""
     data, elements = call.data, call.data.numel()
     moved = call.bytes - nbytes(call.output) + nbytes(data)
     return [streamed(moved, "contiguous", elements, call.flops), *_mean(call)]
 
 
 def loss_of_logits(call: Call) -> list[Step]:
-    """A kernel each for the logarithm of the sigmoid, 1 - target, their product and difference, and for each weight."""
+    """Price separate kernels for log-sigmoid, 1 - target, their product and difference, each weight, and the mean."""
     data, elements, given = call.data, call.data.numel(), call.given
     passes = [2, 2, 3, 3]
     passes += [] if given["pos_weight"] is None else [2, 2, 3]
@@ -105,13 +105,13 @@ def loss_of_logits(call: Call) -> list[Step]:
 
 
 def _mean(call: Call) -> list[Step]:
-    """The kernel that reduces the elements' losses, if they are."""
+    """Return the step that reduces the elements' losses, if they are reduced."""
     is_kept = call.given.get("reduction", 1) == 0
     return [] if is_kept else [streamed(nbytes(call.data), "reduction", call.data.numel())]
 
 
 def nll_loss(call: Call) -> list[Step]:
-    """One block reads one element of each row; as many as there are rows where they are not reduced, or are places."""
+    """Price one block that reads one element per row; many blocks if the result is not reduced or data are images."""
     rows = max(1, call.inputs[1].numel())
     if call.given["reduction"] == 0 or call.data.dim() > _MATRIX_DIMS:
         return [streamed(rows * _NLL_ROW_BYTES, "mixed", rows, rows)]
@@ -124,15 +124,15 @@ def _rows(call: Call) -> int:
 
 
 _LAYER_PASSES = 2
-"""A row of layer norm is read twice, with a reduction between."""
+"""Number of times that layer norm reads a row, with a reduction in between."""
 _LAYER_BYTES = 128 * 16 * 3
-"""Bytes that such a block has under way: its two vectors of weights and one of the row."""
+"""Bytes in flight of a block of layer norm: its two vectors of weights and one of the row."""
 _BATCH_WARPS = 16
-"""cuDNN's batch norm has blocks of 512 threads."""
+"""Warps in a block of cuDNN's batch norm, which has 512 threads."""
 
 
 def layer_norm(call: Call) -> list[Step]:
-    """One block of 128 threads for a row, which reads it twice, and weight and bias as well."""
+    """Price one block of 128 threads per row, which reads the row twice, and weight and bias."""
     data, affine = call.data, call.inputs[1:]
     row = max(1, affine[0].numel()) if affine else _normalised(call)
     rows = max(1, data.numel() // row)
@@ -147,7 +147,7 @@ def layer_norm(call: Call) -> list[Step]:
 
 
 def renormed(call: Call) -> list[Step]:
-    """A pass for the rows' norms, one that scales them."""
+    """Price a pass that computes the rows' norms, and one that scales the rows."""
     elements = call.data.numel()
     return [streamed(nbytes(call.data), "reduction", elements), streamed(call.bytes, "mixed", elements, call.flops)]
 
@@ -160,7 +160,7 @@ def _normalised(call: Call) -> int:
 
 
 def batch_norm(call: Call) -> list[Step]:
-    """In training two reads and a write by one block for a channel; else one pass. Without weights, as group norm."""
+    """Price two reads and a write by a block per channel in training (as group norm if unweighted), else one pass."""
     data, given = call.data, call.given
     is_update = "with_update" in call.func._schema.name
     if not given.get("training", is_update):
@@ -172,7 +172,7 @@ def batch_norm(call: Call) -> list[Step]:
 
 
 def group_norm(call: Call) -> list[Step]:
-    """A kernel for the statistics of each group, another one that applies them."""
+    """Price a kernel that computes the statistics of each group, and one that applies them."""
     return _statistics_and_apply(call)
 
 
@@ -185,19 +185,19 @@ def _statistics_and_apply(call: Call) -> list[Step]:
 
 
 _PLACE_BYTES = 8
-"""Of the place that is sorted with a key."""
+"""Bytes of the index that is sorted with a key."""
 _SORTED_ON_CHIP = 4096
-"""Longest row that one block sorts on the chip (torch's source)."""
+"""Elements of the longest row that one block sorts on the chip (torch's source)."""
 
 
 def radix(count: int, key_bytes: int) -> list[Step]:
-    """A radix sort by digits of 8 bits: each pass reads and writes keys and places."""
+    """Return the steps of a radix sort by digits of 8 bits: each pass reads and writes keys and indices."""
     moved = 2 * (key_bytes + _PLACE_BYTES) * count
     return [streamed(moved, "mixed", count) for _ in range(key_bytes)]
 
 
 def sorted_rows(call: Call) -> list[Step]:
-    """Short rows in one pass; long ones, and all elements where no dimension is named, digit by digit."""
+    """Price a sort: short rows in one pass; long ones, or all elements if no dimension is given, digit by digit."""
     data = call.data
     length = data.shape[call.given["dim"]] if data.dim() and "dim" in call.given else data.numel()
     if length <= _SORTED_ON_CHIP:
@@ -206,7 +206,7 @@ def sorted_rows(call: Call) -> list[Step]:
 
 
 def selected(call: Call) -> list[Step]:
-    """A block for a row reads it once for each digit, and once to pick."""
+    """Price a selection by one block per row, which reads the row once for each digit and once to select."""
     data = call.data
     if "dim" not in call.given:
         return sorted_rows(call)
@@ -221,14 +221,14 @@ def selected(call: Call) -> list[Step]:
 
 
 def softmax_gradient(call: Call) -> list[Step]:
-    """As the forward, with a second tensor of the same shape."""
+    """Price the gradient like the forward, with a second tensor of the same shape."""
     (step,) = softmax(call)
     again = 2 * step.repeated_bytes if step.repeated_bytes else 0
     return [replace(step, bytes=call.bytes, repeated_bytes=again)]
 
 
 def layer_norm_gradient(call: Call) -> list[Step]:
-    """A block for a row reads gradient and data twice; another kernel reads both for weight and bias."""
+    """Price a block per row that reads gradient and data twice, and another kernel for weight and bias."""
     gradient, data = call.inputs[:2]
     rows = next((tensor.numel() for tensor in call.inputs[2:4]), 1)
     read = nbytes(gradient, data)
@@ -240,7 +240,7 @@ def layer_norm_gradient(call: Call) -> list[Step]:
 
 
 def norm_gradient(call: Call) -> list[Step]:
-    """Batch and group norm: a pass over gradient and data for the sums, another one that applies them."""
+    """Price the gradient of batch and group norm: a pass over gradient and data for sums, one that applies them."""
     gradient, data = call.inputs[:2]
     read = nbytes(gradient, data)
     return [
@@ -250,7 +250,7 @@ def norm_gradient(call: Call) -> list[Step]:
 
 
 def embedding_gradient(call: Call) -> list[Step]:
-    """Indices are sorted, the table is filled with zeros, rows of the gradient are added."""
+    """Price a sort of the indices, a fill of the table with zeros, and the addition of the gradient's rows."""
     gradient, indices = call.inputs[:2]
     moved = nbytes(gradient) + gradient.numel() * gradient.element_size()
     return [
@@ -261,20 +261,20 @@ def embedding_gradient(call: Call) -> list[Step]:
 
 
 _SCAN_THREADS = 512
-"""Most threads of a block that scans rows."""
+"""Largest number of threads in a block that scans rows."""
 _ROW_THREADS = (16, 512)
-"""Fewest and most of them that share a row of the last dimension."""
+"""Fewest and most threads that share a row of the last dimension."""
 
 
 def scanned(call: Call) -> list[Step]:
-    """A single row in one pass of all blocks, after a kernel that clears what they tell each other."""
+    """Price a scan; a single row takes one pass of all blocks, after a kernel that clears their shared state."""
     if call.data.numel() != _scanned_length(call):
         return scanned_rows(call)
     return [replace(streamed(call.bytes, "contiguous", call.data.numel(), call.flops), kernels=2)]
 
 
 def scanned_rows(call: Call) -> list[Step]:
-    """One pass along rows, each of which is one block's; torch scans so even a single row where it keeps indices."""
+    """Price one pass with each row in one block; torch scans even a single row like this if it keeps indices."""
     data, length = call.data, _scanned_length(call)
     dim = int(call.given["dim"]) % max(1, data.dim())
     is_last = dim + 1 >= data.dim()
@@ -289,7 +289,7 @@ def _scanned_length(call: Call) -> int:
 
 
 def _scanned_last(rows: int, length: int) -> tuple[int, int, int]:
-    """Blocks, their threads and the elements that one scans at a time: along the last dimension two a thread."""
+    """Return blocks, threads of one, and elements that a block scans at a time: two a thread in the last dimension."""
     spare = 9 + (length - 1).bit_length() - (rows - 1).bit_length()
     fewest, most = _ROW_THREADS
     across = min(max(fewest, 1 << max(0, spare) // 2), most)
@@ -298,6 +298,6 @@ def _scanned_last(rows: int, length: int) -> tuple[int, int, int]:
 
 
 def _scanned_other(outer: int, inner: int) -> tuple[int, int, int]:
-    """The same along another dimension, where a thread goes along a row alone."""
+    """Return the same along another dimension, where one thread scans a whole row."""
     threads = min(_SCAN_THREADS, inner)
     return outer * -(-inner // threads), threads, threads

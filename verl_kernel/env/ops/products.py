@@ -9,15 +9,15 @@ from verl_kernel.env.ops.call import Call, nbytes, streamed
 from verl_kernel.env.trace import Step
 
 _TILE = 32
-"""Rows and columns of the smallest tile of a product."""
+"""Number of rows and of columns in the smallest tile of a product."""
 _SPLIT = 256
-"""Depth from which products are split between blocks."""
+"""Depth of a product that one block handles; deeper products are split between blocks."""
 _FEW = 25
-"""Rows up to which torch takes distances pair by pair."""
+"""Largest number of rows for which torch computes distances pair by pair."""
 
 
 def product(call: Call) -> list[Step]:
-    """Operands and arithmetic overlap; then the result is written."""
+    """Price a product whose reads overlap with arithmetic, and the write of the result after it."""
     output = call.output
     unit = "half" if call.is_half else "matmul"
     read = call.bytes - nbytes(output)
@@ -30,19 +30,19 @@ def product(call: Call) -> list[Step]:
 
 
 def attention(call: Call) -> list[Step]:
-    """One kernel that keeps the scores on the chip; a causal one does half of the products half as fast."""
+    """Price one kernel that keeps the scores on the chip; causal attention does half of the products half as fast."""
     flops = call.flops * (2 if call.given.get("is_causal") else 1)
     return [Step(call.bytes, flops=flops, unit="half" if call.is_half else "matmul")]
 
 
 def distances(call: Call) -> list[Step]:
-    """Euclidean ones of many rows are a product of rows and their norms; others take a block for a pair of rows."""
+    """Price distances: Euclidean ones of many rows as a product of rows and norms, others by a block per pair."""
     one, other, output = call.inputs[0], call.inputs[-1], call.output
     if not _is_product(call):
         return [Step(call.bytes, "mixed", call.flops, blocks=output.numel(), warps=8)]
-    passes = [*(one,) * 4, *(other,) * 3]  # squares, sums, joined with both; the first also times -2
+    passes = [*(one,) * 4, *(other,) * 3]  # squares, sums, concatenation; the first also times -2
     before = [streamed(2 * nbytes(item), "contiguous", item.numel(), item.numel()) for item in passes]
-    after = streamed(2 * nbytes(output), "contiguous", output.numel(), output.numel())  # not below zero; the root
+    after = streamed(2 * nbytes(output), "contiguous", output.numel(), output.numel())  # clamp at 0, then square root
     flops = 2 * output.numel() * (one.shape[-1] + 2)
     return [*before, *product(replace(call, flops=flops)), after, after]
 
@@ -53,11 +53,11 @@ def _is_product(call: Call) -> bool:
 
 
 _CHAIN = {"lstm": 2, "gru": 3, "rnn_tanh": 2, "rnn_relu": 2}
-"""Kernels of a layer and direction for each time step."""
+"""Number of kernels per time step in one layer and direction."""
 
 
 def layer(call: Call) -> list[Step]:
-    """All layers and directions of a sequence."""
+    """Price all layers and directions of a recurrent network on a sequence."""
     given, name = call.given, call.func._schema.name.partition("::")[2]
     directions = int(given.get("num_layers", 1)) * (1 + bool(given.get("bidirectional")))
     data = call.data
@@ -68,6 +68,6 @@ def layer(call: Call) -> list[Step]:
 
 
 def cell(call: Call) -> list[Step]:
-    """Two products and an elementwise kernel."""
+    """Price a recurrent cell as two products and an elementwise kernel."""
     unit = "half" if call.is_half else "matmul"
     return [Step(call.bytes // 3, flops=call.flops // 3, unit=unit)] * 3

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a forward must read of its inputs and weights: of each the largest part that a single op reads.
+"""Measures what a forward must read: for each input or weight, the largest part that a single op reads.
 
 Gathered tensors do not count, since an op reads only some of their elements.
 """
@@ -18,7 +18,7 @@ from verl_kernel.env.ops.table import is_view, op_of
 
 
 def bytes_read(run: Callable[[], object], tensors: Sequence[torch.Tensor]) -> int:
-    """Lower bound of the bytes of `tensors` that `run()` reads."""
+    """Return a lower bound of the bytes of `tensors` that `run()` reads."""
     reads = Reads(tensors)
     with reads:
         run()
@@ -26,25 +26,25 @@ def bytes_read(run: Callable[[], object], tensors: Sequence[torch.Tensor]) -> in
 
 
 class Reads(OpMode):
-    """Notes per storage the largest part that one op reads.
+    """Records for each storage the largest part that one op reads.
 
     Args:
-        tensors: whose storages count.
+        tensors: tensors whose storages count.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._limits = {storage_of(tensor): tensor.untyped_storage().nbytes() for tensor in tensors if tensor.numel()}
         self.largest: dict[int, int] = {}
-        """Bytes by the address of the storage."""
+        """Bytes by address of the storage."""
 
     @property
     def bytes(self) -> int:
-        """Of all storages together."""
+        """Bytes read of all storages together."""
         return sum(self.largest.values())
 
     def run_op(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Run one op and note what it reads."""
+        """Run one op and record what it reads."""
         result = func(*args, **kwargs)
         op = op_of(func)
         if not is_view(func) and not op.is_free:
@@ -62,12 +62,12 @@ class Reads(OpMode):
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """Address of a tensor's storage."""
+    """Return the address of a tensor's storage."""
     return tensor.untyped_storage().data_ptr()
 
 
 def distinct_bytes(tensor: torch.Tensor) -> int:
-    """Bytes of a tensor's elements, those once that its strides repeat."""
+    """Return the bytes of a tensor's elements; those that a stride of 0 repeats count once."""
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     count = 1
     for size, stride in steps:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One row for each torch op: its operations, its bytes, its price, the host's time, and what kind of op it is.
+"""The table of torch ops; a row has an op's operations, bytes, price, host time, and traits.
 
 A row's key is the op's name without namespace and without the marks of in-place and list variants (`plain_name`), and
-stands here once. An op that torch marks as pointwise needs no row; any other op without a row has no price.
+occurs here once. An op that torch marks as pointwise needs no row; any other op without a row has no price.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from verl_kernel.env.ops.traffic import Traffic
 
 
 class Trait(Flag):
-    """What is special about an op, besides its cost."""
+    """Properties of an op that are not part of its cost."""
 
     NONE = 0
     MOVES = auto()
-    """It moves or fills, and computes nothing."""
+    """The op moves or fills, and computes nothing."""
     GATHERS = auto()
-    """It moves, and adds what meets at one place."""
+    """The op moves elements, and adds those that go to the same place."""
     ALLOCATES = auto()
-    """It returns memory without values, and starts no device kernel."""
+    """The op returns memory without values, and starts no device kernel."""
     GROWS = auto()
-    """It may enlarge the memory of its first tensor."""
+    """The op may enlarge the memory of its first tensor."""
     ALIASES = auto()
-    """It returns or changes a view of its tensor, though its schema may not say so, and starts no device kernel."""
+    """The op returns or changes a view, though its schema may not say so, and starts no device kernel."""
     FREE = auto()
-    """It starts no device kernel for another reason."""
+    """The op starts no device kernel for another reason."""
     FILLS = auto()
-    """In place it does not read the tensor that it writes."""
+    """The in-place variant does not read the tensor that it writes."""
     ASKS = auto()
-    """The host waits for a value."""
+    """The op makes the host wait for a value."""
     HOST_BUFFER = auto()
-    """Its second result is made on a CPU alone."""
+    """The op has a second result on a CPU only."""
 
 
 _WITHOUT_KERNEL = Trait.ALLOCATES | Trait.ALIASES | Trait.FREE
@@ -56,36 +56,36 @@ class Op:
     """A row of the table."""
 
     flops: Formula | None = None
-    """How many operations a call has; None: as torch's own counter says, and if it says nothing the op has no price."""
+    """Number of operations of a call; None takes torch's own counter, and without one the op has no price."""
     price: Price = prices.copied
-    """What a GPU does for a call: device kernels and their phases."""
+    """Steps of a call on a GPU: device kernels and their phases."""
     bytes: Traffic = traffic.touched
-    """What a call reads and writes when each element is touched once."""
+    """Bytes that a call reads and writes if each element is touched once."""
     host: str = "op_host_us"
-    """Name of the constant (`machine.constants`) that says what the host takes to issue it."""
+    """Name of the constant (`machine.constants`) with the host's time to issue a call."""
     is_product: bool = False
-    """Whether tensor cores can do its operations."""
+    """Whether tensor cores can do the operations."""
     traits: Trait = Trait.NONE
     unread: int | None = None
-    """Place of an argument that is only written, or lends its shape."""
+    """Place of an argument that is only written, or of which only the shape is used."""
     factors: tuple[int, ...] = ()
-    """Places of the factors of a product among the arguments."""
+    """Places among the arguments of a product's factors."""
 
     @property
     def is_free(self) -> bool:
-        """Whether it starts no device kernel."""
+        """Whether the op starts no device kernel."""
         return bool(self.traits & _WITHOUT_KERNEL)
 
     def unread_place(self, name: str) -> int | None:
-        """Place of the argument that it does not read when it is called by this name, as `fill_` or `fill`."""
+        """Return the place of the argument that is not read in a call by this name, such as `fill_` or `fill`."""
         return 0 if Trait.FILLS in self.traits and is_in_place(name) else self.unread
 
 
 def _rows(*rows: tuple[str, Op]) -> Mapping[str, Op]:
-    """Rows by name.
+    """Map names to rows.
 
     Raises:
-        ValueError: a name stands in two rows.
+        ValueError: a name occurs in two rows.
     """
     table: dict[str, Op] = {}
     for names, op in rows:
@@ -97,7 +97,7 @@ def _rows(*rows: tuple[str, Op]) -> Mapping[str, Op]:
 
 
 OPS = _rows(
-    # pointwise, where torch does not say so, or where they have no rule of their own
+    # pointwise ops that torch does not mark as such, and ops without a special rule
     (
         "_prelu_kernel prelu gelu mish hardswish hardsigmoid hardtanh softplus leaky_relu elu celu selu threshold lerp "
         "addcmul addcdiv native_dropout native_dropout_backward floor_divide copysign",
@@ -245,7 +245,7 @@ OPS = _rows(
     ("gru lstm rnn_tanh rnn_relu", Op(flops.recurrent, products.layer, host=_LAYER_HOST, is_product=True)),
     ("mkldnn_rnn_layer", Op(flops.recurrent_layer, is_product=True)),
     ("gru_cell lstm_cell", Op(flops.cell, products.cell, host=_MATMUL_HOST, is_product=True)),
-    # without a device kernel
+    # ops without a device kernel
     (
         "empty empty_like empty_strided empty_permuted new_empty new_empty_strided",
         Op(traits=Trait.ALLOCATES),
@@ -257,18 +257,18 @@ OPS = _rows(
         Op(traits=Trait.FREE),
     ),
 )
-"""The table."""
+"""The table of ops by plain name."""
 _UNKNOWN, _POINTWISE = Op(), Op(each, prices.elementwise)
 
 
 def row_of(name: str) -> Op:
-    """The row of an op by its name (`aten::add_`), which may be any text; an empty row where it has none."""
+    """Return the row of an op by its name (`aten::add_`), which may be any text; an empty row where it has none."""
     return OPS.get(plain_name(name), _UNKNOWN) if name.startswith("aten::") else _UNKNOWN
 
 
 @cache
 def op_of(func: Any) -> Op:
-    """The row of an `OpOverload`, or that of all pointwise ops."""
+    """Return the row of an `OpOverload`; ops marked as pointwise share one row."""
     name = plain_name(func._schema.name)
     if func.namespace != "aten" or name in OPS:
         return row_of(func._schema.name)
@@ -282,7 +282,7 @@ def is_view(func: Any) -> bool:
 
 
 def _is_pointwise(name: str) -> bool:
-    """Whether torch says that an op of this plain name works element by element."""
+    """Whether torch marks an op of this plain name as pointwise."""
     packet = getattr(torch.ops.aten, name, None)
     overloads = [] if packet is None else [getattr(packet, overload) for overload in packet.overloads()]
     return any(torch.Tag.pointwise in overload.tags for overload in overloads)

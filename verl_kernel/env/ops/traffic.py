@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes that an op reads and writes when each element that it needs is touched once."""
+"""Counts the bytes that an op reads and writes if each element that it needs is touched once."""
 
 from __future__ import annotations
 
@@ -18,64 +18,64 @@ class Touched:
     """The tensors of an op that has run."""
 
     name: str
-    """With its namespace, as `aten::add_`."""
+    """Name of the op with its namespace, such as `aten::add_`."""
     given: Mapping[str, Any]
     """All arguments by name."""
     inputs: Sequence[torch.Tensor]
-    """Those that it reads."""
+    """Tensors that it reads."""
     written: int
-    """Bytes of those that it writes."""
+    """Bytes of the tensors that it writes."""
 
 
 Traffic = Callable[[Touched], int]
 Named = Callable[[Mapping[str, Any], torch.Tensor], int]
-"""How many elements of a tensor the arguments of an op name."""
+"""Counts the elements of a tensor that the arguments of an op select."""
 
 
 def touched(op: Touched) -> int:
-    """Each tensor read once, each result written once."""
+    """Count each tensor read once and each result written once."""
     return sum(map(nbytes, distinct(op.inputs))) + op.written
 
 
 def diagonal(op: Touched) -> int:
-    """Of a matrix its diagonal alone."""
+    """Count only the diagonal of a matrix, and the results."""
     return nbytes(op.inputs[0].diagonal()) + op.written
 
 
 def copied_into(op: Touched) -> int:
-    """A copy of the first tensor, then the second one over a part of it."""
+    """Count a copy of the first tensor, and a write of the second one over a part of the copy."""
     return touched(op) + (0 if is_in_place(op.name) else nbytes(op.inputs[1]))
 
 
 def sampled(op: Touched) -> int:
-    """Of the first tensor no more than is returned."""
+    """Count no more of the first tensor than is returned, the other tensors, and the results."""
     source, *indices = op.inputs
     return min(nbytes(source), op.written) + sum(map(nbytes, indices)) + op.written
 
 
 def gathered(op: Touched) -> int:
-    """Of the first tensor as many elements as are returned, wherever they lie."""
+    """Count like `sampled`; it is a separate function so that `Reads` can leave gathered tensors out."""
     return sampled(op)
 
 
 def bag_bytes(given: Mapping[str, Any]) -> tuple[int, int]:
-    """Bytes of rows that sums over bags load: distinct ones at most, and all."""
+    """Return the bytes of rows that sums over bags load: an upper bound of distinct rows, and all rows."""
     weight = given["weight"]
     loaded = given["indices"].numel() * weight.shape[-1] * weight.element_size()
     return min(nbytes(weight), loaded), loaded
 
 
 def bagged(op: Touched) -> int:
-    """The rows that indices name, the indices and the sums."""
+    """Count the rows that indices select, the indices and the sums."""
     return bag_bytes(op.given)[0] + sum(map(nbytes, op.inputs[1:])) + op.written
 
 
 def scattered(named: Named, adds: bool = False) -> Traffic:
-    """As many elements of the first tensor as the other arguments name; all of it is copied before where not in place.
+    """Return a count of the first tensor's elements that the arguments select, plus a full copy if not in place.
 
     Args:
-        named: counts them.
-        adds: whether the op reads them too; any op does that is told to accumulate or reduce.
+        named: counts the selected elements.
+        adds: whether the op also reads them, as it does if told to accumulate or reduce.
     """
 
     def count(op: Touched) -> int:
@@ -89,17 +89,17 @@ def scattered(named: Named, adds: bool = False) -> Traffic:
 
 
 def elements_of_index(given: Mapping[str, Any], target: torch.Tensor) -> int:
-    """An element for each index."""
+    """Count one element for each index."""
     return int(given["index"].numel())
 
 
 def rows_of_index(given: Mapping[str, Any], target: torch.Tensor) -> int:
-    """A row for each index."""
+    """Count one row for each index."""
     return int(given["index"].numel() * target.numel() // max(1, target.shape[given["dim"]] if target.dim() else 1))
 
 
 def elements_of_indices(given: Mapping[str, Any], target: torch.Tensor) -> int:
-    """Elements of `target[indices]`."""
+    """Count the elements of `target[indices]`."""
     shapes, rest, dim = [], 1, 0
     for index in given["indices"]:
         if index is None:
@@ -111,17 +111,17 @@ def elements_of_indices(given: Mapping[str, Any], target: torch.Tensor) -> int:
 
 
 def distinct(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors without repeats: `x * x` reads x once."""
+    """Return the tensors without repeats: `x * x` reads x once."""
     return list({_identity(tensor): tensor for tensor in tensors}.values())
 
 
 def _true(mask: torch.Tensor) -> int:
-    """How many elements of a mask are true; all, where asking would wait for a device."""
+    """Count the true elements of a mask; all elements if the mask is not on a CPU, where counting would wait."""
     return int(mask.count_nonzero()) if mask.device.type == "cpu" else mask.numel()
 
 
 def _identity(tensor: torch.Tensor) -> Hashable:
     if tensor.layout is not torch.strided:
         return id(tensor)
-    address = tensor.data_ptr() or (tensor.untyped_storage()._cdata, tensor.storage_offset())  # meta has no addresses
+    address = tensor.data_ptr() or (tensor.untyped_storage()._cdata, tensor.storage_offset())  # `meta` has no addresses
     return address, tuple(tensor.shape), tensor.stride(), tensor.dtype

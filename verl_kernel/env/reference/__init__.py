@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A task's reference program: how it is prepared, stored, and asked for trials."""
+"""A task's reference program: its preparation, its storage on disk, and its trials."""

@@ -4,7 +4,7 @@
 A key is a hash of the task, the device, the versions of Python, torch and Triton, and this package's own code. Each
 key has an index file `<key>.json` (the tree of arguments, traits, trace, layout of tensors, name and SHA-256 of the
 tensor file) beside `<key>-<hash>.safetensors`. Files appear by rename, so that writers cannot disturb each other or a
-reader; an entry that does not check out counts as absent and is written again. Nothing is ever unpickled, and no
+reader; an entry whose hash does not match counts as absent and is written again. Nothing is ever unpickled, and no
 expected output is stored.
 """
 
@@ -42,7 +42,7 @@ class ReferenceCache:
     """A folder of preparations.
 
     Args:
-        folder: made if missing.
+        folder: path, created if missing.
         device: name of the device that the judges use.
 
     Raises:
@@ -61,7 +61,7 @@ class ReferenceCache:
             ) from exc
 
     def load(self, task: Task) -> Preparation | None:
-        """What is stored about a task, or None."""
+        """Load the stored preparation of a task, or None."""
         path = self._index(task)
         try:
             index = json.loads(path.read_bytes())
@@ -71,12 +71,12 @@ class ReferenceCache:
             return _read(index, data)
         except FileNotFoundError:
             return None
-        except Exception as exc:  # noqa: BLE001  a damaged file can fail in any way, and each means the same
+        except Exception as exc:  # noqa: BLE001  a damaged file may raise any exception; all mean the same
             _LOG.warning("%s is damaged and will be written again: %s: %s", path, type(exc).__name__, exc)
             return None
 
     def save(self, task: Task, preparation: Preparation) -> None:
-        """Store what was learnt about a task; a full disk costs a warning."""
+        """Store the preparation of a task; a full disk only causes a warning."""
         from safetensors.torch import save
 
         path = self._index(task)
@@ -86,7 +86,7 @@ class ReferenceCache:
         tensors = f"{path.stem}-{digest[:16]}.safetensors"
         index = {"tensors": tensors, "sha256": digest, "task": task.fingerprint, **_describe(preparation, named)}
         try:
-            self._write(tensors, data)
+            self._write(tensors, data)  # before the index, which must never name a missing file
             self._write(path.name, json.dumps(index).encode())
         except OSError as exc:
             _LOG.warning("%s cannot be stored: %s", path, exc)
@@ -133,6 +133,6 @@ def _laid_out(flat: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
 
 @lru_cache(maxsize=1)
 def code_hash() -> str:
-    """A hash of the code whose findings are stored: another clock must not read this one's traces."""
+    """Hash the package's code, so that a version with another clock does not read traces that this one stored."""
     files = sorted(_PACKAGE.rglob("*.py"))
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors at one end of what they may hold: numbers of one sign, far from zero; masks all set or unset; low integers.
+"""Moves tensors to one end of their range: numbers of one sign, far from zero; masks all set or unset; low integers.
 
 A reduction that starts at a wrong value (a maximum at 0) shows only where that value beats every number it meets. So
-whole tensors and whole slices of them are put on one side of zero, as far from it as the reference bears.
+whole tensors and whole slices are put on one side of zero, as far from it as the reference's outputs stay usable.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import torch
 from verl_kernel.env.reference.roles import Role
 
 SIZES = (2.0**20, 2.0**10, 128.0, 1.0)
-"""Distances from zero, the first that a reference bears; 1.0 keeps the magnitudes that were drawn. Beyond 104, exp of a
-negative float32 is zero; beyond 89, that of a positive one is infinite."""
+"""Distances from zero to try, largest first; 1.0 keeps the magnitudes that were drawn. Beyond 104, exp of a negative
+float32 is zero; beyond 89, exp of a positive one is infinite."""
 SIZES_OF_SEVERAL = (2.0**10, 64.0, 1.0)
-"""The same where several tensors meet: products of 2^20 would pass -1e9, which right kernels write where a mask hides a
-score, and the sum of two at 64 is beyond 104."""
+"""Distances for several tensors: products of numbers at 2^20 would pass -1e9, which correct kernels write where a mask
+hides a score; the sum of two numbers at 64 is beyond 104."""
 _HEADROOM = 64
-"""How far below the largest number of its type a size stays, for what is added to it."""
+"""Factor by which a size stays below the largest number of its type, so that sums do not overflow."""
 Tensors = list[torch.Tensor]
 Signs = tuple[int, ...]
 Reach = tuple[float, ...]
-"""By tensor: its distance from zero; 0.0 leaves it as drawn, and what is no floating number has only 0.0 and 1.0."""
+"""Distance from zero of each tensor; 0.0 leaves it as drawn. A tensor that is not floating has only 0.0 and 1.0."""
 
 
 def at_end(tensor: torch.Tensor, role: Role, sign: int, reach: float) -> torch.Tensor:
-    """One tensor with every element at the low (sign -1) or high (+1) end."""
+    """Return a tensor with every element at the low (sign -1) or high (+1) end."""
     if not reach or role.kind == "drawn":
         return tensor
     if role.is_floating:
@@ -39,7 +39,7 @@ def at_end(tensor: torch.Tensor, role: Role, sign: int, reach: float) -> torch.T
 
 
 def _away(tensor: torch.Tensor, reach: float) -> torch.Tensor:
-    """Magnitudes of at least `reach` that differ from each other as those of the tensor do."""
+    """Return magnitudes of at least `reach` that differ from each other as those of the tensor do."""
     sizes = tensor.abs()
     if reach <= 1:
         return sizes
@@ -51,7 +51,7 @@ def _away(tensor: torch.Tensor, reach: float) -> torch.Tensor:
 
 
 def _narrowed(tensor: torch.Tensor, role: Role, sign: int) -> torch.Tensor:
-    """Integers moved into a quarter of their range, or the outer half of one side of zero; their order stays."""
+    """Move integers into a quarter of their range, or the outer half of one side of zero; their order stays."""
     first, last = (role.low, role.low // 2) if role.low < 0 else (role.low, role.low + (role.high - role.low) // 4)
     if sign > 0:
         first = (role.high + 1) // 2 if role.high > 0 > role.low else role.high - (role.high - role.low) // 4
@@ -61,14 +61,14 @@ def _narrowed(tensor: torch.Tensor, role: Role, sign: int) -> torch.Tensor:
 
 
 def _distinct(tensor: torch.Tensor, role: Role, sign: int) -> torch.Tensor:
-    """Integers that never repeat are moved only across zero, as far as their range allows."""
+    """Move integers that never repeat, only across zero and as far as their range allows."""
     if role.low >= 0 or role.high <= 0 or role.is_sorted:
         return tensor
     return (tensor.abs() * sign).clamp(role.low, role.high)
 
 
 def single(tensor: torch.Tensor, axis: int | None, odd: int, generator: torch.Generator) -> torch.Tensor:
-    """A mask of which one element of each slice along `axis` (of all, if None) is `odd` and the others are not."""
+    """Return a mask with one element `odd` in each slice along `axis` (in all of it, if None) and the others not."""
     first = tensor if axis is None else tensor.movedim(axis, 0)
     slices = torch.full_like(first, 1 - odd).reshape(1 if axis is None else first.shape[0], -1)
     places = torch.randint(slices.shape[1], (slices.shape[0], 1), generator=generator).to(tensor.device)
@@ -77,7 +77,7 @@ def single(tensor: torch.Tensor, axis: int | None, odd: int, generator: torch.Ge
 
 
 def by_slices(variants: Sequence[torch.Tensor], axis: int | None, generator: torch.Generator) -> torch.Tensor:
-    """Slices along `axis` from the variants in turn, from one by chance; without an axis the first variant."""
+    """Take slices along `axis` from the variants cyclically, starting at a random one; without an axis the first."""
     if axis is None:
         return variants[0]
     length = variants[0].shape[axis]
@@ -90,7 +90,7 @@ def by_slices(variants: Sequence[torch.Tensor], axis: int | None, generator: tor
 
 
 def some_axis(tensor: torch.Tensor, generator: torch.Generator) -> int | None:
-    """The first or the last axis, by chance, of those longer than one; None for a vector."""
+    """Return the first or the last axis, by chance, of those longer than one; None where fewer than two are."""
     axes = [axis for axis, length in enumerate(tensor.shape) if length > 1]
     if len(axes) < 2:
         return None
@@ -100,14 +100,14 @@ def some_axis(tensor: torch.Tensor, generator: torch.Generator) -> int | None:
 def learn_reach(
     probe: Tensors, roles: Sequence[Role], signs: Signs, bears: Callable[[Tensors], bool], is_steady: bool
 ) -> Reach:
-    """How far from zero the tensors may be taken, each to its side; where not all together, those that can be at all.
+    """Find how far from zero the tensors may be moved, each to its side: all together, or else those that can be.
 
     Args:
-        probe: one draw.
-        roles: of its tensors.
-        signs: the side of each.
+        probe: tensors of one draw.
+        roles: roles of these tensors.
+        signs: the side of each tensor.
         bears: whether the reference accepts inputs.
-        is_steady: whether its outputs are well conditioned at all; else magnitudes stay as they were drawn.
+        is_steady: whether its outputs are well conditioned on drawn inputs; if not, magnitudes stay as drawn.
     """
 
     def moved(reach: Reach) -> Tensors:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a program to find out whether it can be a task's reference, and what judging against it needs to know.
+"""Runs a program to find out whether it can be a task's reference, and learns what a judge needs to know about it.
 
 Weights that start as a constant are given other values (`weights`). Further draws show how inputs may be varied, how
-large they get and what never changes.
+large they get and which of them never change.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from verl_kernel.env.weights import Constants, copy_state, find_constants, renew
 from verl_kernel.errors import TaskError
 
 FIXED_INPUT = "fixed_input:"
-"""Begins the flag of a task of which an input is the same in every trial, however varied; its number follows."""
+"""Prefix of the flag for an input that is the same in every trial, varied ones included; its number follows."""
 _PROBE, _FLAGS = b"probe", b"flags"
 _DRAWS = 3
-"""Draws of a preparation where sizes do not change."""
+"""Number of draws in a preparation where sizes do not change."""
 _MARGIN = 2
-"""Room for draws larger than all those of a preparation, where sizes change."""
+"""Factor of memory reserved for draws larger than all those of a preparation, where sizes change."""
 _ROOM = 3
-"""How often the noise of jittered inputs (8 units in the last place of float32) must fit into a sharper tolerance."""
+"""Factor by which a sharper tolerance must exceed the noise of jittered inputs (8 float32 units in the last place)."""
 
 
 def explore(program: ReferenceProgram) -> Preparation:
-    """Build the program's model, check it and learn what it bears; its random generators are the caller's to restore.
+    """Build the program's model, check it and learn how its inputs may vary; the caller restores random generators.
 
     Raises:
-        TaskError: it cannot serve as a task; the sentence says why.
+        TaskError: the program cannot serve as a task; the message says why.
     """
     init = program.init_inputs()
     program.build(init)
@@ -59,7 +59,7 @@ def explore(program: ReferenceProgram) -> Preparation:
 
 
 def _change_weights(program: ReferenceProgram, probe: Value) -> tuple[Constants, dict[str, torch.Tensor]]:
-    """Give weights that start constant other values, unless the outputs suffer from it; which, and all weights."""
+    """Give weights that start constant other values, unless outputs degrade; return those changed, and all weights."""
     constants, before = find_constants(program.model), program.state()
     if not constants:
         return {}, before
@@ -67,7 +67,7 @@ def _change_weights(program: ReferenceProgram, probe: Value) -> tuple[Constants,
     was_steady = _is_steady(program, probe, expected)
     values = {name: renewed(before[name], value, generator) for name, (value, _) in constants.items()}
     copy_state(program.model, {**before, **values})
-    state = program.state()  # tensors that are tied agree again
+    state = program.state()  # read back, so that tied tensors have one value
     with contextlib.suppress(TaskError):
         changed = program.forward(probe)
         if not changed.is_worse(expected) and _is_steady(program, probe, changed) >= was_steady:
@@ -88,7 +88,7 @@ def _check(program: ReferenceProgram, probe: Value, expected: Value, constants: 
 
 
 def _traits(program: ReferenceProgram, probe: Value, expected: Value, constants: Constants) -> Traits:
-    """All but what makes it a poor task, which takes trials."""
+    """Return all traits but the task flags, which need trials."""
     mutates_inputs = _mutates(program, probe)
     draws = [probe, *(program.draw(seed_of(_PROBE, b"%d" % number)) for number in range(1, _DRAWS))]
     sizes = [draw.shapes for draw in draws]
@@ -107,7 +107,7 @@ def _traits(program: ReferenceProgram, probe: Value, expected: Value, constants:
 
 
 def _space(values: list[Value], is_sized: bool) -> int:
-    """Bytes that the largest of these values takes in shared memory, with a margin where sizes change."""
+    """Return the bytes that the largest of these values takes in shared memory, with a margin where sizes change."""
     return (_MARGIN if is_sized else 1) * max(place(value.tensors)[1] for value in values)
 
 
@@ -124,7 +124,7 @@ def _learn(program: ReferenceProgram, draws: list[Tensors], probe: Value, expect
         return first is not None and second is not None and expected.is_floating and first.agrees(second)
 
     def bears_end(some: Tensors) -> bool:
-        """Masks and integers may all be the same there: that of a mask without a true element is an answer."""
+        """Like `bears`, but an output of masks or integers may be constant, as it is for a mask that is all unset."""
         return _bears(program, Value(probe.tree, some), expected, is_steady, may_be_constant=not expected.is_floating)
 
     return learn(draws, bears, is_steady, agree, bears_end)
@@ -133,7 +133,7 @@ def _learn(program: ReferenceProgram, draws: list[Tensors], probe: Value, expect
 def _bears(
     program: ReferenceProgram, inputs: Value, usual: Value, is_steady: bool, may_be_constant: bool = False
 ) -> bool:
-    """Whether outputs keep what the usual ones have; where those are steady, these must be."""
+    """Whether outputs on `inputs` do not degrade from the usual ones; if those are steady, these must be too."""
     with contextlib.suppress(TaskError):
         output = program.forward(inputs)
         return not output.is_worse(usual, may_be_constant) and (not is_steady or _is_steady(program, inputs, output))
@@ -141,14 +141,14 @@ def _bears(
 
 
 def _is_steady(program: ReferenceProgram, inputs: Value, output: Value) -> bool:
-    """As `holds_steady`; not where the program fails."""
+    """Like `holds_steady`, but False where the program fails."""
     with contextlib.suppress(TaskError):
         return holds_steady(program, inputs, output)
     return False
 
 
 def _is_switchable(program: ReferenceProgram, probe: Value, expected: Value) -> bool:
-    """Whether it makes the same of the probe in train mode and in eval mode; programs without modules have no mode."""
+    """Whether outputs on the probe are the same in train and eval mode; False for a program that is not a module."""
     if not isinstance(program.model, torch.nn.Module):
         return False
     with contextlib.suppress(TaskError), switched(program.model):
@@ -164,7 +164,7 @@ def _mutates(program: ReferenceProgram, probe: Value) -> bool:
 
 
 def _least(program: ReferenceProgram, variation: Variation, probe: Value, expected: Value) -> float | None:
-    """The smallest one that leaves the noise of these outputs room, in usual and varied trials."""
+    """Return the smallest scale (`Traits.least`) that tolerates the noise of outputs in usual and varied trials."""
     dtypes = {tensor.dtype for tensor in expected.tensors if tensor.is_floating_point()}
     if len(dtypes) != 1:
         return None
@@ -190,7 +190,7 @@ def _has_room(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], least: float) 
 
 
 def _flags(program: ReferenceProgram, known: Preparation, probe: Value, expected: Value) -> list[str]:
-    """What is the same in every trial, varied ones among them; terms without effect."""
+    """Return flags for inputs and outputs that are the same in every trial, and for terms without effect."""
     trials = [draw_trial(program, known, _FLAGS, number, kind) for number, kind in enumerate(KINDS)]
     inputs, outputs = [probe, *(trial.inputs for trial in trials)], [expected, *(trial.expected for trial in trials)]
     if not all(expected.agrees(output) or expected.is_same_constant(output) for output in outputs):
@@ -201,7 +201,7 @@ def _flags(program: ReferenceProgram, known: Preparation, probe: Value, expected
 
 
 def _fixed(inputs: list[Value]) -> list[int]:
-    """Numbers of the tensors that are the same in each of these inputs."""
+    """Return the numbers of the tensors that are the same in each of these inputs."""
     if len({len(value.tensors) for value in inputs}) != 1:
         return []
     return [
@@ -218,7 +218,7 @@ def _ineffective_terms(program: ReferenceProgram, known: Preparation, pairs: lis
 
 
 def _forward_or_none(program: ReferenceProgram, inputs: Value) -> Value | None:
-    """Its outputs, or None where it fails."""
+    """Return the program's outputs, or None where it fails."""
     with contextlib.suppress(TaskError):
         return program.forward(inputs)
     return None

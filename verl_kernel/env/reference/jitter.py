@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs whose last digits differ: whether outputs are the same on them tells what rounding may decide."""
+"""Changes the last digits of inputs: outputs that differ then are those that rounding may decide."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 _JITTER = {torch.float64: 1e-10, torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 """Relative difference that rounding alone makes between two correct programs, by dtype.
 
-8-bit floats keep theirs: both programs read the same, and a step of these is far more than what rounding makes later.
+8-bit floats stay unchanged: both programs read the same numbers, and one step of them far exceeds a later rounding.
 """
 
 
 def jittered(tensors: Sequence[torch.Tensor], seed: int = 0) -> list[torch.Tensor]:
-    """Copies with floating numbers, 0 and 1 aside, changed by a few units in the last place, up or down."""
+    """Return copies with floating numbers other than 0 and 1 changed by a few units in the last place, up or down."""
     generator = torch.Generator().manual_seed(seed)
     return [_jittered(tensor, generator) if tensor.dtype in _JITTER else tensor for tensor in tensors]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 Kind = Literal["drawn", "varied", "large", "negative", "positive"]
-"""As `get_inputs()` draws them; of other scales, signs and rare values; enlarged; every tensor at one end of what it
-may hold: numbers of one sign, far from zero, masks all unset or all set, integers in the lowest or highest part."""
+"""Inputs as `get_inputs()` draws them; with other scales, signs and rare values; enlarged; with every tensor at one end
+of its range: numbers of one sign, far from zero, masks all unset or all set, integers in the lowest or highest part."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 ENDS: tuple[Kind, ...] = ("negative", "positive")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was learnt about a reference when it was built and checked: data only, all of which can be stored."""
+"""Facts learnt about a reference when it was built and checked: plain data, all of which can be stored."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from verl_kernel.env.weights import Constants
 
 @dataclass(frozen=True)
 class Traits:
-    """What its first forwards showed."""
+    """Properties of a reference that its first forwards showed."""
 
     mutates_inputs: bool
     is_finite: bool
-    """Whether its outputs are."""
+    """Whether its outputs are finite."""
     is_sized: bool
     """Whether sizes differ between draws."""
     is_switchable: bool
     """Whether its outputs are the same, bit for bit, in train mode and in eval mode."""
     variation: Variation
     constants: Constants
-    """Weights that have other values than at their start."""
+    """Weights that were constant after construction and were given other values."""
     input_bytes: int
-    """Bytes of shared memory that a trial's inputs get; `output_bytes` likewise."""
+    """Bytes of shared memory reserved for a trial's inputs; `output_bytes` likewise."""
     output_bytes: int
     least: float | None
-    """Smallest scale of a row or column that outputs are compared with (`compare`)."""
+    """Smallest scale of a row or column in comparisons of outputs (`compare`)."""
     task_flags: list[str]
-    """What makes it a poor task (`EvalResult.task_flags`)."""
+    """Reasons why it is a poor task (`EvalResult.task_flags`)."""
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Convert to a JSON object."""
         constants = {name: list(value) for name, value in self.constants.items()}
         return {**asdict(self), "variation": self.variation.to_json(), "constants": constants}
 
@@ -51,14 +51,14 @@ class Traits:
 
 @dataclass(frozen=True)
 class Preparation:
-    """What another judge needs in order not to prepare the same reference again."""
+    """Data from which another judge can use the same reference without preparing it again."""
 
     init: Value
     """Arguments of the model's constructor."""
     state: dict[str, torch.Tensor]
-    """Its parameters and buffers, changed where they started constant."""
+    """Parameters and buffers of the model, changed where they started constant."""
     events: list[TraceEvent]
-    """What a forward runs."""
+    """Trace of a forward."""
     demand: Demand
-    """What a forward of these sizes cannot do without."""
+    """Least memory traffic and work of a forward of these sizes."""
     traits: Traits

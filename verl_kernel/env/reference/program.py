@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A task's reference program, its source executed: it draws inputs, builds the model and runs it.
+"""Executes the source of a task's reference: draws inputs, builds the model and runs it.
 
-Weights come from a seed that is a function of the task alone: public, because whoever holds a model holds its
-weights anyway, and the same in the runner, so that a candidate that creates its parameters in the reference's order
+Weights come from a seed that is a function of the task alone. It is public, because a candidate holds the weights of
+its model anyway, and the same in the runner, so that a candidate that creates its parameters in the reference's order
 has the reference's values even where names differ.
 """
 
@@ -30,15 +30,15 @@ class ReferenceProgram:
     """The functions of a task's source, with values in place of nested data.
 
     Args:
-        task: its source.
-        device: where it runs.
+        task: the task with the source.
+        device: device that it runs on.
 
     Raises:
-        TaskError: the source, or later any of its functions, fails or returns what no candidate could be given.
+        TaskError: the source, or later any of its functions, fails or returns data that no candidate could be given.
     """
 
     model: Any
-    """Made by `build`."""
+    """The model, created by `build`."""
 
     def __init__(self, task: Task, device: DeviceBackend) -> None:
         self.task, self.device = task, device
@@ -46,25 +46,25 @@ class ReferenceProgram:
         self._names = self._execute()
 
     def init_inputs(self) -> Value:
-        """Arguments of the model's constructor."""
+        """Return the arguments of the model's constructor."""
         seed_everything(self.weight_seed)
         data = self._call("get_init_inputs()", self._names["get_init_inputs"])
         return self._value("get_init_inputs()", _as_call(data)).on(self.device)
 
     def build(self, init: Value) -> None:
-        """Make the model, with its initial weights, from arguments of its constructor."""
+        """Create the model, with its initial weights, from arguments of its constructor."""
         entry = self.task.entry_point
-        seed_everything(self.weight_seed)
+        seed_everything(self.weight_seed)  # the runner uses it too: parameters created in this order have these values
         args, kwargs = init.build()
         model = self._call(f"{entry}(*get_init_inputs())", lambda: self._names[entry](*args, **kwargs))
         self.model = self.device.place(model)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Copies of the model's parameters and buffers by name."""
+        """Copy the model's parameters and buffers, by name."""
         return {name: tensor.detach().clone() for name, tensor in state_of(self.model).items()}
 
     def draw(self, seed: int) -> Value:
-        """Inputs of the model as get_inputs() draws them."""
+        """Draw inputs of the model with get_inputs()."""
         data = self._call("get_inputs()", lambda: self._get_inputs(seed))
         if not isinstance(data, list | tuple | dict) or not data:
             raise self.unfit(f"get_inputs() returns {_kind(data)} where a list of the model's inputs belongs")
@@ -74,21 +74,21 @@ class ReferenceProgram:
         return value.on(self.device)
 
     def forward(self, inputs: Value) -> Value:
-        """Outputs of the model on a copy of these inputs."""
+        """Return the outputs of the model on a copy of these inputs."""
         return self.forward_in_place(inputs.copy())
 
     def forward_in_place(self, inputs: Value) -> Value:
-        """Outputs of the model, which may write to these inputs."""
+        """Return the outputs of the model, which may write to these inputs."""
         return self._value("the model", self._forward(inputs))
 
     def traced(self, inputs: Value) -> tuple[Value, list[TraceEvent]]:
-        """Outputs of the model, which may write to these inputs, and the ops that it ran."""
+        """Return the outputs of the model, which may write to these inputs, and the ops that it ran."""
         with self.device.record() as events:
             output = self._forward(inputs)
         return self._value("the model", output), list(events)
 
     def surveyed(self, inputs: Value) -> tuple[Value, list[TraceEvent], Demand]:
-        """As `traced`, with what the forward cannot do without."""
+        """Like `traced`, plus the least memory traffic and work of the forward."""
         given = [*inputs.tensors, *state_of(self.model).values()]
         reads = Reads(given)
         with reads:
@@ -98,7 +98,7 @@ class ReferenceProgram:
         return output, events, Demand.of(events, reads.bytes, sum(map(distinct_bytes, made.values())))
 
     def unfit(self, reason: str) -> TaskError:
-        """An error that says why the program cannot be a task's reference."""
+        """Return an error that says why the program cannot be a task's reference."""
         return TaskError(f"reference {self.task.task_id} cannot serve as a task: {reason}")
 
     def _execute(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class ReferenceProgram:
                 return self._names["get_inputs"]()
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError:  # it draws with a generator of the host's
+        except RuntimeError:  # get_inputs() uses a generator of the host, which cannot draw on the device
             seed_everything(seed)
             return self._names["get_inputs"]()
 
@@ -135,14 +135,14 @@ class ReferenceProgram:
     def _call(self, what: str, function: Callable[[], Any]) -> Any:
         try:
             return function()
-        except torch.OutOfMemoryError:  # of the GPU's memory: the judge's matter, not the task's
+        except torch.OutOfMemoryError:  # the judge's GPU is short of memory: no fault of the task
             raise
-        except (Exception, SystemExit) as exc:  # a reference may raise anything, and each of it means the same
+        except (Exception, SystemExit) as exc:  # a reference may raise any exception; all mean the same
             raise self.unfit(f"{what} raised {type(exc).__name__}: {_one_line(exc)}") from exc
 
 
 def _as_call(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments in KernelBench's forms: a list, a dict of keywords, or `[[...], {...}]`."""
+    """Parse arguments in KernelBench's forms: a list, a dict of keywords, or `[[...], {...}]`."""
     if isinstance(data, dict):
         return (), data
     items = tuple(data) if isinstance(data, list | tuple) else (data,)

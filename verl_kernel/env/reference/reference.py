@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reference inside the judge: a task's program, prepared once and asked for trials ever after.
+"""The reference inside the judge: a task's program, prepared once, from which every trial is drawn.
 
 Inputs come from the judge's secret and share nothing with the seed that weights come from (`reference_program`).
 """
@@ -31,17 +31,17 @@ from verl_kernel.errors import TaskError
 
 
 class Reference:
-    """A task's reference program, built and checked once, asked for trials ever after.
+    """A task's reference program, built and checked once, from which every trial is drawn.
 
     Its attributes are those of its preparation (`Preparation`, `Traits`); `demand` is None where sizes change.
 
     Args:
-        task: its source.
-        device: where it runs.
-        known: an earlier preparation of the same task on the same device, which spares another one.
+        task: the task with the source.
+        device: device that it runs on.
+        known: an earlier preparation of the same task on the same device, used instead of a new one.
 
     Raises:
-        TaskError: it cannot serve as a task; the sentence says why.
+        TaskError: the program cannot serve as a task; the message says why.
     """
 
     def __init__(self, task: Task, device: DeviceBackend, known: Preparation | None = None) -> None:
@@ -61,33 +61,33 @@ class Reference:
 
     @property
     def weight_bytes(self) -> int:
-        """Size of its weights and arguments."""
+        """Size of the weights and constructor arguments."""
         tensors = [*self.init.tensors, *self.state.values()]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
     @property
     def runner_bytes(self) -> int:
-        """What a runner holds of it: weights and the candidate's, inputs, places of outputs and the outputs."""
+        """Bytes in a runner: its weights and the candidate's, inputs, buffers of the outputs and the outputs."""
         return 2 * self.weight_bytes + self.input_bytes + 2 * self.output_bytes
 
     def trial(self, secret: bytes, number: int, kind: Kind) -> Trial:
-        """Inputs of one trial and the expected output.
+        """Draw the inputs of one trial and compute the expected output.
 
         Args:
             secret: the evaluation's secret.
-            number: which trial of it.
-            kind: how inputs are changed as far as the program bears it; always varied where get_inputs() never
-                changes them.
+            number: number of the trial in the evaluation.
+            kind: how inputs are changed, as far as the program's outputs stay usable; always varied where get_inputs()
+                returns the same each time.
 
         Raises:
-            TaskError: the program fails on these inputs, or no draw fits into the room there is.
+            TaskError: the program fails on these inputs, or no draw fits into the reserved memory.
         """
         return draw_trial(self._program, self.preparation, secret, number, kind)
 
     def room(
         self, trial: Trial, guard: Callable[[], contextlib.AbstractContextManager[object]]
     ) -> list[Room | None] | None:
-        """How far from each expected output TF32 may take a program, None where it takes it nowhere.
+        """Compute the allowance of each expected output for TF32; None if TF32 changes nothing.
 
         Args:
             trial: a trial of this reference.
@@ -99,7 +99,7 @@ class Reference:
     def step_room(
         self, trial: Trial, guard: Callable[[], contextlib.AbstractContextManager[object]]
     ) -> list[Room | None] | None:
-        """How far from each expected output the last digits of inputs may take a program.
+        """Compute the allowance of each expected output for changes in the last digits of inputs.
 
         Args:
             trial: a trial of this reference.
@@ -122,23 +122,23 @@ class Reference:
         with guard(), contextlib.suppress(TaskError), tf32.rounded_products(trial.events, seed) as rounding:
             output = self._program.forward(trial.inputs)
             return output.tensors if rounding.was_used else None
-        return None  # it fails on rounded numbers
+        return None  # the program fails on rounded factors
 
     def output(self, inputs: Value) -> Value | None:
-        """What the program makes of inputs, copies of which it is given; None where it fails on them."""
+        """Return the program's outputs on copies of these inputs; None where it fails on them."""
         with restored_generators(), precision("ieee"), torch.no_grad(), contextlib.suppress(TaskError):
             return self._program.forward(inputs)
         return None
 
     def parameters(self) -> dict[str, torch.Tensor]:
-        """Copies of the model's parameters by name, those that are tied once."""
+        """Copy the model's parameters, by name; tied parameters appear once."""
         if not isinstance(self.model, torch.nn.Module):
             return {}
         return {name: tensor.detach().clone() for name, tensor in self.model.named_parameters()}
 
     @contextlib.contextmanager
     def other_parameters(self, values: Mapping[str, torch.Tensor]) -> Iterator[None]:
-        """Where the program runs with other numbers in its parameters."""
+        """Give the program's parameters other values in the body."""
         before = self.parameters()
         own = dict(self.model.named_parameters()) if before else {}
         with torch.no_grad():
@@ -151,7 +151,7 @@ class Reference:
                     tensor.copy_(before[name])
 
     def use_weights(self, initial: bool) -> None:
-        """Run on the initial weights, for a candidate whose own could not be told apart, or on the changed ones."""
+        """Use the initial weights, for a candidate whose weights could not be matched, or the changed ones."""
         if not self.constants or initial == self._has_initial:
             return
         own = state_of(self.model)
@@ -162,7 +162,7 @@ class Reference:
 
 
 def _taken_over(program: ReferenceProgram, known: Preparation | None) -> Preparation | None:
-    """An earlier preparation on the program's device, or None if the model built now has other parameters."""
+    """Return an earlier preparation on the program's device; None if the model built now has other parameters."""
     if known is None:
         return None
     init = known.init.on(program.device)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each input tensor of a task is (data, a mask, an index), as far as several draws of `get_inputs()` show it."""
+"""Finds the role of each input tensor of a task (data, mask, index), as far as several draws show it."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import torch
 from verl_kernel.env.reference.structure import structures_of
 
 _RARE = 1 / 16
-"""A mask has a rare value where at most this part of its elements has it."""
+"""A value of a mask is rare if at most this part of the elements has it."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """What one input tensor is, as far as several draws show it.
+    """Role of one input tensor, as far as several draws show it.
 
-    `drawn` (left alone), `scaled` (floating), `fixed` (floating, the same in every draw), `flipped` (a mask with a
-    rare value), `mask` (any other), `index` (integers that repeat), `distinct` (integers that never do).
+    Kinds: `drawn` (left unchanged), `scaled` (floating), `fixed` (floating, the same in every draw), `flipped` (a mask
+    with a rare value), `mask` (any other mask), `index` (integers that repeat), `distinct` (integers that never do).
     """
 
     kind: str
     low: int = 0
     high: int = 0
-    """Range of integers."""
+    """Range of integers, from `low` to `high`."""
     is_sorted: bool = False
     structures: tuple[str, ...] = ()
-    """What holds in every draw besides (`structure`)."""
+    """Structures that the tensor has in every draw (`structure`)."""
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Role:
@@ -48,7 +48,7 @@ class Role:
 
 
 def find_roles(draws: Sequence[Sequence[torch.Tensor]]) -> list[Role]:
-    """Each input's role; floating zeros and ones that never change are a mask beside data that does, else data."""
+    """Return each input's role; constant floating zeros and ones are a mask if other data changes, else data."""
     groups = list(zip(*draws, strict=True))
     roles = [replace(_role(tensors), structures=structures_of(tensors)) for tensors in groups]
     if any(role.kind == "scaled" for role in roles):
@@ -60,7 +60,7 @@ def find_roles(draws: Sequence[Sequence[torch.Tensor]]) -> list[Role]:
 
 
 def _may_be_data(role: Role, tensors: Sequence[torch.Tensor]) -> bool:
-    """Floating numbers that never change; of one-hot rows other places are drawn, and no other numbers."""
+    """Whether floating numbers never change and are not one-hot rows, which are moved to other places instead."""
     return tensors[0].is_floating_point() and unchanged(tensors) and "one_hot" not in role.structures
 
 
@@ -80,7 +80,7 @@ def _role(tensors: Sequence[torch.Tensor]) -> Role:
 
 
 def _binary(tensors: Sequence[torch.Tensor]) -> Role:
-    """A tensor of zeros only is a mask only if it is boolean: of an integer, 1 may be out of range."""
+    """Return the role of zeros and ones; all zeros are a mask only if boolean: as an integer, 1 may be out of range."""
     ones = sum(int(tensor.sum()) for tensor in tensors) / sum(tensor.numel() for tensor in tensors)
     is_rare, fixed = min(ones, 1 - ones) <= _RARE, unchanged(tensors)
     if ones == 0 and tensors[0].dtype is not torch.bool:
@@ -104,7 +104,7 @@ def _is_sorted(tensor: torch.Tensor) -> bool:
 
 
 def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors of any shapes hold the same, NaN included."""
+    """Whether two tensors of any shapes have the same shape, dtype and bytes, NaN included."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     return torch.equal(one.contiguous().view(-1).view(torch.uint8), other.contiguous().view(-1).view(torch.uint8))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds of an input in every draw beyond its range, and must hold of a varied one: a program may rely on it."""
+"""Structures that an input has in every draw; a varied input must keep them, as a program may rely on them."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ import torch
 from torch.nn.functional import normalize
 
 _FEWEST, _IN_ORDER = 3, 6
-"""Elements of a row whose sum says something, and whose order does: six random numbers are sorted once in 720."""
+"""Fewest elements of a row whose sum, and whose order, is no accident: six random numbers are sorted once in 720."""
 _SUM_TOLERANCE = 1e-3
-"""How far a sum of rounded numbers, over 1, may be from 1; half precision needs a few times more."""
+"""How far the sum of a row may be from 1 by rounding; half precision needs a few times more."""
 
 
 def structures_of(tensors: Sequence[torch.Tensor]) -> tuple[str, ...]:
-    """The structures that one input has in every draw, in the order in which they are restored.
+    """Return the structures that one input has in every draw, in the order in which they are restored.
 
     Args:
-        tensors: the input, once from each draw.
+        tensors: this input in each draw.
     """
     if not all(tensor.numel() and not tensor.is_complex() for tensor in tensors):
         return ()
     if all(bool((tensor == tensor.reshape(-1)[0]).all()) for tensor in tensors):
         return ()
     found = [name for name, (holds, _) in _STRUCTURES.items() if all(map(holds, tensors)) and _says(name, tensors)]
-    return tuple(found[:1] if found[:1] == ["one_hot"] else found)  # the others hold of it, or by chance of the places
+    return tuple(found[:1] if found[:1] == ["one_hot"] else found)  # it implies the others, or they are accidents
 
 
 def restored(structures: Sequence[str], drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
-    """The changed tensor with the structures of the drawn one."""
+    """Give the changed tensor the structures of the drawn one."""
     for name in structures:
         changed = _STRUCTURES[name][1](drawn, changed)
     return changed
 
 
 def _says(name: str, tensors: Sequence[torch.Tensor]) -> bool:
-    """Zeros are a structure where they are at the same places in every draw, and not everywhere."""
+    """Whether a structure is significant: zeros are one only if they are at the same places in every draw."""
     first = tensors[0] == 0
     return name != "zeros" or all(
         tensor.shape == first.shape and bool(((tensor == 0) == first).all()) for tensor in tensors
@@ -44,7 +44,7 @@ def _says(name: str, tensors: Sequence[torch.Tensor]) -> bool:
 
 
 def _has_zeros(tensor: torch.Tensor) -> bool:
-    """Whether some numbers are zero and others are not; a mask of zeros and ones may have others."""
+    """Whether some numbers are zero and others are not; False for zeros and ones only, which may change places."""
     if not tensor.is_floating_point() or bool(((tensor == 0) | (tensor == 1)).all()):
         return False
     return int(tensor.count_nonzero()) < tensor.numel()
@@ -60,7 +60,7 @@ def _is_one_hot(tensor: torch.Tensor) -> bool:
 
 
 def _one_hot(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
-    """Rows that were changed get another place, which all of their changed elements decide."""
+    """Move the 1 of each changed row to another place, which all of its changed elements decide."""
     other, size = drawn != changed, drawn.shape[-1]
     moved = (other * torch.arange(size, device=drawn.device)).sum(-1, keepdim=True) % (size - 1) + 1
     shift = moved * other.any(-1, keepdim=True)
@@ -134,4 +134,4 @@ _STRUCTURES: dict[str, tuple[Callable[[torch.Tensor], bool], Callable[[torch.Ten
     "log_distribution": (_is_log_distribution, _log_distribution),
     "unit": (_is_unit, _unit),
 }
-"""By name: whether a tensor has it, and how a changed one gets it back; later ones keep earlier ones."""
+"""By name: whether a tensor has it, and a function that restores it; later functions preserve earlier structures."""

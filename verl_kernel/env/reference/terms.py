@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds ops of a reference that no comparison would miss: with their result replaced by zeros, the output still agrees.
 
-A program may leave such a term out and be right (a residual of 1e-9, a factor that rounds to one). Nothing can be done
-about it by comparing outputs, so the task says so.
+A program may leave such a term out and be right (a residual of 1e-9, a factor that rounds to one). No comparison of
+outputs can detect that, so the task gets a flag.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from verl_kernel.env.tamper.trace_checks import is_moving
 from verl_kernel.env.trace import TraceEvent
 
 INSENSITIVE = "insensitive:"
-"""Begins the flag of a task whose output agrees without an op; the op's name, without namespace, follows."""
+"""Prefix of the flag of a task whose output agrees without an op; the op's name, without namespace, follows."""
 Output = TypeVar("Output")
 _MOST_OPS = 24
 _MOST_WORK = 500_000_000
-"""Bytes and operations of a forward beyond which its ops are not tried: it would take seconds."""
+"""Sum of bytes and operations of a forward above which its ops are not tried: that would take seconds."""
 
 
 def ineffective(
     events: Sequence[TraceEvent], runs: Sequence[Callable[[], Output]], agrees: Callable[[int, Output], bool]
 ) -> Iterator[str]:
-    """Names of ops without effect, the first `_MOST_OPS` of a forward being tried.
+    """Yield names of ops without effect among the first `_MOST_OPS` of a forward.
 
     Args:
         events: trace of the forward.
-        runs: each runs it, on inputs of its own.
-        agrees: whether the output of the run of this number is what it should be.
+        runs: functions that run the forward, each on different inputs.
+        agrees: whether the output of the run of this number agrees with the expected one.
     """
     if sum(event.bytes + event.flops for event in events) > _MOST_WORK:
         return
@@ -52,7 +52,7 @@ def _run(run: Callable[[], Output], without: _Without) -> Output:
 
 
 class _Without(OpMode):
-    """Replaces the result of the computing op of this number by zeros."""
+    """Replaces the result of the computing op of a given number by zeros."""
 
     def __init__(self, number: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -72,5 +72,5 @@ class _Without(OpMode):
 
 
 def _is_plain(func: Any) -> bool:
-    """Views, allocations and moves: what they return was computed elsewhere."""
+    """Whether an op only views, allocates or moves: what it returns was computed elsewhere."""
     return is_view(func) or is_moving(func._schema.name) or func._schema.name.startswith("aten::empty")

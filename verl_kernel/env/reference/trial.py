@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One trial of a reference: fresh inputs, and what the model makes of them."""
+"""One trial of a reference: fresh inputs and the expected outputs."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from verl_kernel.env.trace import TraceEvent
 from verl_kernel.errors import TaskError
 
 SIZED_DRAWS = 8
-"""Draws of a preparation where sizes change."""
+"""Number of draws in a preparation where sizes change."""
 _NEAR = 512.0
-"""Numbers of several inputs whose products, summed along a row, stay below 1e6."""
+"""Largest magnitude of several inputs whose products, summed along a row, stay below 1e6."""
 _REDRAWS = 64
-"""Tries of a trial until its draw fits."""
+"""Largest number of draws for a trial until one fits the reserved memory."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Fresh inputs (a tree of `(args, kwargs)`) and what the reference makes of them."""
+    """Fresh inputs (a tree of `(args, kwargs)`) and the reference's outputs on them."""
 
     inputs: Value
     expected: Value
     facts: list[Facts]
     """Form of each expected output."""
     events: list[TraceEvent]
-    """What the reference ran, on these sizes."""
+    """Ops that the reference ran on inputs of these sizes."""
 
     @property
     def written_bytes(self) -> int:
@@ -47,7 +47,7 @@ class Trial:
 
 
 def draw_trial(program: ReferenceProgram, known: Preparation, secret: bytes, number: int, kind: Kind) -> Trial:
-    """Inputs of one trial and the expected output (`Reference.trial`)."""
+    """Draw the inputs of one trial and compute the expected output (`Reference.trial`)."""
     with restored_generators(), precision("ieee"), torch.no_grad():
         for redraw in range(_REDRAWS):
             seed = seed_of(secret, str(number).encode(), *[str(redraw).encode()][: redraw > 0])
@@ -63,7 +63,7 @@ def draw_trial(program: ReferenceProgram, known: Preparation, secret: bytes, num
 
 
 def _varied(program: ReferenceProgram, known: Preparation, inputs: Value, seed: int, kind: Kind) -> Trial:
-    """On varied inputs; on nearer ones, or these, where the program fails on them or rounding could decide outputs."""
+    """Return a trial on varied inputs; where the program fails or rounding may decide, on weaker variations or none."""
     kind = "varied" if kind == "drawn" else kind
     for tensors, is_far in known.traits.variation.choices(inputs.tensors, seed, kind):
         with contextlib.suppress(TaskError):
@@ -77,8 +77,8 @@ def _varied(program: ReferenceProgram, known: Preparation, inputs: Value, seed: 
 def holds_steady(program: ReferenceProgram, inputs: Value, output: Value) -> bool:
     """Whether changes in the last places of the inputs leave the output what it is.
 
-    A few elements of the output may change, for which right programs have room, but not where products of several
-    inputs may pass the -1e6 that right kernels write where a mask hides a score.
+    A few elements of the output may change, which the judge tolerates, but none where products of several inputs may
+    pass the -1e6 that correct kernels write where a mask hides a score.
 
     Raises:
         TaskError: the program fails on such inputs.

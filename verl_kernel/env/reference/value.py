@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program's arguments or outputs: nested data, and how two such values compare."""
+"""A program's arguments or outputs as nested data, and comparisons of two such values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Value:
-    """Nested data as a JSON tree and the tensors its leaves name."""
+    """Nested data as a JSON tree and the tensors to which its leaves refer."""
 
     tree: Any
     tensors: list[torch.Tensor]
@@ -32,29 +32,29 @@ class Value:
         return cls(tree, [tensor.detach() for tensor in tensors])
 
     def on(self, device: DeviceBackend) -> Value:
-        """The same on a device."""
+        """Return the value with its tensors on a device."""
         return Value(self.tree, [device.to_device(tensor) for tensor in self.tensors])
 
     def copy(self) -> Value:
-        """The same with tensors of its own."""
+        """Return the value with copies of its tensors."""
         return Value(self.tree, [tensor.clone() for tensor in self.tensors])
 
     def unflattened(self) -> Any:
-        """The data again; it shares the tensors."""
+        """Rebuild the nested data, which shares the tensors."""
         return unflatten(self.tree, self.tensors)
 
     def build(self) -> Any:
-        """The data again, with copies of its tensors."""
+        """Rebuild the nested data with copies of the tensors."""
         return self.copy().unflattened()
 
     @property
     def shapes(self) -> list[torch.Size]:
-        """Of its tensors."""
+        """Shapes of the tensors."""
         return [tensor.shape for tensor in self.tensors]
 
     @property
     def nbytes(self) -> int:
-        """Size of its tensors."""
+        """Size of the tensors in bytes."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors)
 
     @property
@@ -64,7 +64,7 @@ class Value:
 
     @property
     def is_floating(self) -> bool:
-        """Whether all of its tensors are."""
+        """Whether all of its tensors are floating."""
         return all(tensor.is_floating_point() for tensor in self.tensors)
 
     @property
@@ -73,11 +73,11 @@ class Value:
         return all(constant_value(tensor.float()) is not None for tensor in self.tensors)
 
     def agrees(self, other: Value, least: float | None = None) -> bool:
-        """Whether the other one would be right where this one is expected (`compare`)."""
+        """Whether `other` would be accepted where this value is expected (`compare`)."""
         return all(agreement.ok for agreement in self._agreements(other, least))
 
     def nearly_agrees(self, other: Value) -> bool:
-        """Whether at most a few elements of each tensor disagree: so few are given room when a program is judged."""
+        """Whether at most a few elements of each tensor disagree: a judge computes allowances for so few."""
         return all(agreement.ok or agreement.has_few for agreement in self._agreements(other))
 
     def _agreements(self, other: Value, least: float | None = None) -> list[Agreement]:
@@ -86,13 +86,13 @@ class Value:
         return [compare(a, b, least=least) for a, b in zip(self.tensors, other.tensors, strict=True)]
 
     def is_worse(self, usual: Value, may_be_constant: bool = False) -> bool:
-        """Whether it has lost what the usual one has: finite numbers, more than one of them, its number of parts."""
+        """Whether this value is degenerate compared with `usual`: not finite, constant, or of other tensor count."""
         if len(self.tensors) != len(usual.tensors) or (usual.is_finite and not self.is_finite):
             return True
         return self.is_constant and not (usual.is_constant or may_be_constant)
 
     def is_same_constant(self, other: Value) -> bool:
-        """Whether two values of different sizes hold one number, the same."""
+        """Whether two values of different sizes hold the same constant."""
         pairs = list(zip(self.tensors, other.tensors, strict=False))
         values = [(constant_value(a.float()), constant_value(b.float())) for a, b in pairs]
         return self.shapes != other.shapes and all(a is not None and a == b for a, b in values)

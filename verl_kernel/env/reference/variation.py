@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a task's inputs are varied beyond what `get_inputs()` draws, as far as its reference bears it.
+"""Varies a task's inputs beyond what `get_inputs()` draws, as far as the reference's outputs stay usable.
 
-Floating inputs get other scales, below and above one, other signs, by element and by slice, and a row of
-zeros; masks that are all true or nearly so get the rare value in some places, others slices with all,
-none or one; integers the ends of their range and repeated values, or another order where they never repeat; what never
-changes is drawn anew. Besides, whole tensors go to one end (`ends`).
+Floating inputs get other scales, below and above one, other signs, by element and by slice, and a row of zeros. Masks
+that are all true or nearly so get the rare value in some places; other masks get slices with all, none or one set.
+Integers get the ends of their range and repeated values, or another order where they never repeat. Inputs that never
+change are redrawn. Further trials move whole tensors to one end of their range (`ends`).
 """
 
 from __future__ import annotations
@@ -34,41 +34,41 @@ from verl_kernel.env.weights import constant_value, renewed
 LOW = 0.125
 """Smallest scale of a varied trial."""
 HIGHS = (8.0, 4.0, 2.0, 1.0)
-"""Largest scales of a varied trial, the first that the reference bears."""
+"""Largest scales of a varied trial to try: the first that keeps the reference's outputs usable is taken."""
 LARGES = (4096.0, 1024.0, 256.0, 64.0, 16.0)
-"""Scales of the trial of large inputs, the first that the reference bears."""
+"""Scales of the trial of large inputs to try, in the same way."""
 _SEVERAL = 2
-"""The first of them where there are several tensors: products of larger ones would pass -1e6, which right kernels write
-where a mask hides a score."""
+"""Index of the first scale to try with several tensors: products at larger ones would pass -1e6, which correct kernels
+write where a mask hides a score."""
 _TINY = 1e-30
 """Nearly zero: its square is zero in float32."""
 _PART = 4
-"""One element in so many gets a rare value."""
+"""One element in this number gets a rare value."""
 Tensors = list[torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Variation:
-    """What varied trials change."""
+    """Changes that varied trials make to inputs."""
 
     roles: tuple[Role, ...]
-    """What each input is where the reference bears that it is varied by itself, else `drawn`."""
+    """Role of each input where the reference tolerates that this input alone is varied, else `drawn`."""
     found: tuple[Role, ...] = ()
-    """What each input is."""
+    """Role of each input."""
     signs: bool = False
     low: float = 1.0
     high: float = 1.0
     large: float = 1.0
-    """Scale of the trial of large inputs; 1.0 if the reference bears none."""
+    """Scale of the trial of large inputs; 1.0 if the reference tolerates none."""
     zeros: bool = False
-    """Whether a row of each floating tensor is all zeros, as padding is, but at the ends."""
+    """Whether a row of each floating tensor is all zeros, as padding is; not in the trials of `ends`."""
     ends: tuple[tuple[Signs, Reach], ...] = ()
-    """All tensors below zero, all above; behind these, where there are several, each on a side of its own."""
+    """Signs and distances of the trials at an end: all negative, all positive, then (several tensors) mixed signs."""
     always: bool = False
     """Whether every trial is varied, because get_inputs() returns the same each time."""
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Convert to a JSON object."""
         return asdict(self)
 
     @classmethod
@@ -79,16 +79,16 @@ class Variation:
         return cls(**{**data, **roles, "ends": ends})
 
     def apply(self, tensors: Sequence[torch.Tensor], seed: int, kind: Kind = "varied") -> Tensors:
-        """The first of `choices`: tensors that are left alone are returned as they are."""
+        """Return the first of `choices`; tensors that stay unchanged are returned themselves."""
         return next(self.choices(tensors, seed, kind))[0]
 
     def choices(self, tensors: Sequence[torch.Tensor], seed: int, kind: Kind) -> Iterator[tuple[Tensors, bool]]:
-        """Varied copies, the strongest first, and whether they are so far from zero that rounding may decide outputs.
+        """Yield varied copies, the strongest first, and whether they are so large that rounding may decide outputs.
 
         Args:
-            tensors: one draw.
-            seed: of the changes.
-            kind: of the trial; not `drawn`.
+            tensors: tensors of one draw.
+            seed: seed of the changes.
+            kind: kind of the trial; not `drawn`.
         """
         wide = widened_all(tensors)
         for changed, is_far in self._choices(wide, seed, kind):
@@ -109,14 +109,14 @@ class Variation:
             yield scaled, False
 
     def _structured(self, tensors: Sequence[torch.Tensor], changed: Tensors) -> Tensors:
-        """What always holds of a tensor holds of the changed one; what was left alone is what it was."""
+        """Restore the structures that each changed tensor had in every draw; unchanged tensors stay as they are."""
         if len(tensors) != len(self.found):
             return changed
         each = zip(tensors, changed, self.found, strict=True)
         return [one if one is other else restored(role.structures, one, other) for one, other, role in each]
 
     def _mixed(self, seed: int) -> int | None:
-        """Number of the ends that take several tensors far from zero to different sides; None where there is none."""
+        """Return the index of an entry of `ends` with mixed signs far from zero; None where there is none."""
         mixed = [number for number in range(len(ENDS), len(self.ends)) if max(self.ends[number][1]) > 1]
         return mixed[seed % len(mixed)] if mixed else None
 
@@ -124,7 +124,7 @@ class Variation:
         return self.with_a_row_of(0.0, tensors, seed) if self.zeros else tensors
 
     def at_end(self, tensors: Sequence[torch.Tensor], number: int, seed: int, most: float = inf) -> Tensors:
-        """Every tensor at its end (`ends`), at most so far from zero."""
+        """Move every tensor to its end (`ends`), at most `most` from zero."""
         if len(tensors) != len(self.found) or not self.ends:
             return list(tensors)
         signs, reach = self.ends[number]
@@ -135,7 +135,7 @@ class Variation:
         return [at_end(tensor, role, sign, min(size, most)) for tensor, role, sign, size in each]
 
     def scaled_between(self, tensors: Sequence[torch.Tensor], seed: int, low: float, high: float) -> Tensors:
-        """The same with each tensor's scale drawn from [low, high], evenly by its logarithm."""
+        """Vary the tensors, with each one's scale drawn from [low, high] uniformly in its logarithm."""
         if len(tensors) != len(self.roles):
             return list(tensors)
         generator = torch.Generator().manual_seed(seed)
@@ -143,10 +143,10 @@ class Variation:
         return [self._changed(tensor, role, (log2(low), log2(high)), generator) for tensor, role in pairs]
 
     def with_a_row_of(self, size: float, tensors: Sequence[torch.Tensor], seed: int) -> Tensors:
-        """Copies with numbers of this size in slices of each floating tensor, along its first axis longer than one.
+        """Return copies with numbers of this size in slices of each floating tensor along its first axis longer than 1.
 
-        One slice is at the same place in all of them, as a sum of them is zero only there. Where there are several,
-        each has another at a place of its own.
+        One slice is at the same place in all tensors, as their sum is zero only there. Where there are several tensors,
+        each has a second slice at a place that differs between them.
         """
         generator = torch.Generator().manual_seed(seed)
         is_alone = sum(role.is_floating for role in self.roles) == 1
@@ -192,15 +192,15 @@ def learn(
     agree: Callable[[Tensors, Tensors], bool] = lambda one, other: False,
     bears_end: Callable[[Tensors], bool] | None = None,
 ) -> Variation:
-    """The strongest variation that a reference bears.
+    """Find the strongest variation that keeps a reference's outputs usable.
 
     Args:
-        draws: at least two draws of as many tensors; the first is varied to find out.
+        draws: at least two draws of equally many tensors; the first is varied to find out.
         bears: whether the reference accepts inputs, and its outputs stay finite and well conditioned.
-        is_steady: whether outputs are well conditioned at all; if not, nobody could tell where they cease to be, so
-            inputs are not enlarged.
+        is_steady: whether outputs are well conditioned on drawn inputs; if not, no limit of enlarged inputs can be
+            measured, so inputs are not enlarged.
         agree: whether two sets of inputs give the same outputs, all of them floating: else ties could decide them.
-        bears_end: as `bears`, for tensors at one end; `bears` itself without it.
+        bears_end: like `bears`, for tensors at one end; None takes `bears` itself.
     """
     wide = [widened_all(draw) for draw in draws]
 
@@ -270,7 +270,7 @@ def _with_scales(
 
 
 def _sliced_mask(tensor: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor:
-    """Slices with none, all, one and all but one set, and as drawn."""
+    """Mix slices with none, all, one and all but one set, and slices as drawn."""
     axis = some_axis(tensor, generator)
     odd = int(torch.randint(2, (), generator=generator))
     singles = [single(tensor, axis, value, generator) for value in (odd, 1 - odd)]
@@ -279,7 +279,7 @@ def _sliced_mask(tensor: torch.Tensor, role: Role, generator: torch.Generator) -
 
 
 def _reordered(tensor: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor:
-    """Integers that never repeat, in another order; what is sorted stays so."""
+    """Permute integers that never repeat; sorted ones stay unchanged."""
     if role.is_sorted:
         return tensor
     order = torch.randperm(tensor.numel(), generator=generator).to(tensor.device)
@@ -287,13 +287,13 @@ def _reordered(tensor: torch.Tensor, role: Role, generator: torch.Generator) -> 
 
 
 def _chosen(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Places of at most a part of the elements, at least one."""
+    """Choose one in `_PART` places of a tensor, but at least one place."""
     count = max(1, tensor.numel() // _PART)
     return torch.randint(tensor.numel(), (count,), generator=generator).to(tensor.device)
 
 
 def _with_rows_of(size: float, tensor: torch.Tensor, places: list[float], generator: torch.Generator) -> torch.Tensor:
-    """Slices at shares of the axis; the first alone where two would be most of the tensor."""
+    """Fill slices at these fractions of the axis; only the first where two would be most of the tensor."""
     axis = next((axis for axis, length in enumerate(tensor.shape[:-1]) if length > 1), None)
     if axis is None or not tensor.is_floating_point():
         return tensor
@@ -306,7 +306,7 @@ def _with_rows_of(size: float, tensor: torch.Tensor, places: list[float], genera
 
 
 def _striped(tensors: Tensors, others: Tensors, seed: int) -> Tensors:
-    """Floating tensors with slices from both along the last axis, the same ones in tensors of one length.
+    """Mix slices of both lists' floating tensors along the last axis, at the same places in tensors of one length.
 
     A product over that axis has the sign of the larger numbers, and each slice by itself shows what its numbers do.
     """
@@ -329,7 +329,7 @@ def _flipped(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _extreme(tensor: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor:
-    """A part of the elements: the lowest, the highest, and repetitions of one of the others."""
+    """Replace a part of the elements by the lowest, the highest, and repetitions of another one."""
     flat, places = tensor.reshape(-1).clone(), _chosen(tensor, generator)
     flat[places[::3]], flat[places[1::3]], flat[places[2::3]] = role.low, role.high, flat[places[-1]].clone()
     flat = flat.sort().values if role.is_sorted else flat

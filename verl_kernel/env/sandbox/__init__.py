@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operating system takes away from a candidate, and the little that it leaves."""
+"""Restrictions that the operating system enforces on a candidate's process."""

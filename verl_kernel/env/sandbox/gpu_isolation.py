@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a runner on an NVIDIA GPU may touch: what the driver needs for its start, and the nodes of one GPU.
+"""Grants of a runner on an NVIDIA GPU: what the driver needs to start, and the device nodes of one GPU.
 
 The driver (libcuda, 570 and later) binds an abstract unix socket and listens on it, writes the names of its threads to
-/proc/self/task, and answers error 304 where one of these or a file below is refused.
+/proc/self/task, and returns error 304 if one of these or a file below is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from verl_kernel.env.sandbox.isolation import IsolationProfile
 
-# Variables that a GPU's processes need of their caller's environment, and what the paths in them let a runner read.
+# Variables that a GPU's processes need from their caller's environment, and the paths in them that a runner may read.
 #
 # The names are those of CUDA, of the dynamic linker and of `triton.knobs`.
 
@@ -34,11 +34,11 @@ _COMPILER = "CC"
 _COMPILERS = ("gcc", "clang")
 _BESIDE_A_COMPILER = ("bin", "lib*", "include", "*-linux-*")
 GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", _COMPILER, *_FOLDERS, *_FILES)
-"""What is handed on from a caller to its judges, and from a judge to zygote and runner."""
+"""Variables passed from a caller to its judges, and from a judge to zygote and runner."""
 
 
 def kept(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that are set, and the C compiler by its path: a runner has another PATH."""
+    """Return the variables that are set, and the C compiler by its path, since a runner has another PATH."""
     found = {name: environment[name] for name in GPU_VARIABLES if name in environment}
     names = (found[_COMPILER],) if found.get(_COMPILER) else _COMPILERS
     paths = [path for name in names if (path := shutil.which(name, path=environment.get("PATH")))]
@@ -46,7 +46,7 @@ def kept(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def readable(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Patterns of the files and folders that the variables name."""
+    """Return patterns of the files and folders that the variables name."""
     folders = [path for name in _FOLDERS for path in environment.get(name, "").split(os.pathsep)]
     files = [environment.get(name, "") for name in _FILES]
     named = [path for path in (*folders, *files) if os.path.isabs(path) and not _is_too_much(path, environment)]
@@ -54,14 +54,14 @@ def readable(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _is_too_much(path: str, environment: Mapping[str, str]) -> bool:
-    """The root, a home, the directory for temporary files, and whatever they lie in."""
+    """Whether a path is too broad to open: the home or the temporary directory, or a parent of one."""
     real = os.path.realpath(path)
     private = (os.path.expanduser("~"), environment.get("TMPDIR", "/tmp"))
     return any(os.path.commonpath((real, os.path.realpath(kept))) == real for kept in private)
 
 
 def _beside(compiler: str) -> tuple[str, ...]:
-    """A compiler's programs, libraries and headers, where they do not lie in /usr."""
+    """Return patterns of a compiler's programs, libraries and headers, if they are not in /usr."""
     if not os.path.isabs(compiler) or (real := os.path.realpath(compiler)).startswith("/usr/"):
         return ()
     root = glob.escape(os.path.dirname(os.path.dirname(real)))
@@ -69,9 +69,9 @@ def _beside(compiler: str) -> tuple[str, ...]:
 
 
 DRIVER = "/proc/driver/nvidia"
-"""Where the driver describes itself and its GPUs."""
+"""Folder in which the driver describes itself and its GPUs."""
 MINOR = "VERL_KERNEL_GPU_MINOR"
-"""Variable by which a judge tells its zygote the number of its GPU's node; unset where it is not known."""
+"""Variable by which a judge tells its zygote the number of its GPU's node; unset if unknown."""
 _NODES_OF_ALL = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "dxg", "zero")
 _NODES_OF_EVERY_GPU = ("nvidia[0-9]*", "nvidia-caps/*")
 _READABLE = (
@@ -84,15 +84,15 @@ _SLICE_LINE = re.compile(r"^DeviceFileMinor:\s*(\d+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as the driver's files describe it."""
+    """A GPU described by the driver's files."""
 
     minor: str
-    """Number of its node, /dev/nvidia<minor>."""
+    """Number of its device node, /dev/nvidia<minor>."""
     uuid: str
 
 
 def find_gpu(uuid: str, pci_address: str) -> Gpu | None:
-    """The GPU with this UUID or PCI address (`0000:3b:00.0`); None where the driver's files do not tell."""
+    """Find the GPU with this UUID or PCI address (`0000:3b:00.0`); None if the driver's files do not tell."""
     for path in sorted(glob.glob(f"{DRIVER}/gpus/*/information")):
         text = Path(path).read_text(errors="replace")
         minor, known = _MINOR_LINE.search(text), _UUID_LINE.search(text)
@@ -103,20 +103,20 @@ def find_gpu(uuid: str, pci_address: str) -> Gpu | None:
 
 
 def profile(environment: Mapping[str, str], dev: str = "/dev") -> IsolationProfile:
-    """The grants to a runner in this environment.
+    """Return the grants of a runner in this environment.
 
     Args:
-        environment: the zygote's; `MINOR` in it closes the nodes of all other GPUs.
-        dev: where the device nodes lie.
+        environment: the zygote's environment; `MINOR` in it closes the nodes of all other GPUs.
+        dev: folder of the device nodes.
     """
     return IsolationProfile(
         nodes=tuple(f"{dev}/{name}" for name in _nodes(environment.get(MINOR))),
         readable=(*_READABLE, *readable(environment)),
-        may_start_programs=True,  # Triton calls ptxas and a C compiler, and the driver has threads of its own
+        may_start_programs=True,  # Triton calls ptxas and a C compiler, and the driver starts threads
         may_listen=True,
         may_name_threads=True,
         limits_addresses=False,  # the driver reserves more than any sensible limit
-        file_bytes=256 << 20,  # what a compiler writes
+        file_bytes=256 << 20,  # enough for the files that a compiler writes
         open_files=1024,
     )
 

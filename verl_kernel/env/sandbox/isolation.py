@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the runners of one device may do, beyond reading Python's files and filling their own directory.
+"""Grants of a device's runners, beyond reading Python's files and filling their own directory.
 
-A device hands out its profile (`DeviceBackend.isolation`) and `jail` applies it; what it does not grant is refused.
+A device returns its profile (`DeviceBackend.isolation`) and `jail` applies it; everything it does not grant is refused.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ _GROUP_ACCESS, _ANYBODYS_ACCESS = 0o060, 0o006
 
 @dataclass(frozen=True)
 class IsolationProfile:
-    """What one device grants its runners; by default nothing."""
+    """Grants of one device to its runners; by default none."""
 
     nodes: tuple[str, ...] = ()
     """Patterns of device nodes that may be opened for reading and writing."""
     readable: tuple[str, ...] = ()
     """Patterns of further files and folders that may be read."""
     may_start_programs: bool = False
-    """Threads, processes, programs, and memory that lies in no address space (memfd)."""
+    """Whether it may start threads, processes and programs, and create memory outside an address space (memfd)."""
     may_listen: bool = False
-    """A unix socket of its own, bound and listened on; connecting and accepting stay refused."""
+    """Whether it may bind a unix socket and listen on it; connecting and accepting stay refused."""
     may_name_threads: bool = False
-    """Writing what lies in /proc/self/task."""
+    """Whether it may write files in /proc/self/task."""
     limits_addresses: bool = True
     """Whether the address space is limited to the memory that the judge grants."""
     file_bytes: int = 1 << 20
@@ -35,12 +35,12 @@ class IsolationProfile:
 
 
 def existing(patterns: Sequence[str]) -> list[str]:
-    """The paths of this machine that match one of the patterns; links to nowhere do not."""
+    """Return the existing paths that match one of the patterns, without broken links."""
     return sorted({path for pattern in patterns for path in glob.glob(pattern) if os.path.exists(path)})
 
 
 def groups(nodes: Sequence[str]) -> list[int]:
-    """The groups without which these device nodes (patterns) cannot be opened; never root's."""
+    """Return the groups that a process needs in order to open these device nodes (patterns); never root's."""
     found = [os.stat(path) for path in existing(nodes)]
     return sorted({node.st_gid for node in found if node.st_gid and _needs_group(node.st_mode)})
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a runner is stripped of before it sees a candidate: an ordered list of mechanisms, each probed by applying it.
+"""Restricts a runner before it loads a candidate, by an ordered list of mechanisms, each probed by applying it.
 
-A mechanism that the kernel refuses is left out of the report, never replaced in silence: the judge puts the list of
-those in force into every result and refuses to evaluate when one of `require_isolation` is missing.
+A mechanism that the kernel refuses is left out of the report, never silently replaced: the judge puts the list of
+mechanisms in force into every result and refuses to evaluate if one of `require_isolation` is missing.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from verl_kernel.env.sandbox.libc import LIBC, PR_SET_DUMPABLE, PR_SET_NO_NEW_PR
 
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
 _FIRST_UID, _UIDS = 61184, 4336
-"""Systemd's range for users that exist only while something runs."""
+"""First user id and size of systemd's range for temporary users."""
 _CAPABILITY_VERSION_3 = 0x20080522
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the judge and the device grant one runner."""
+    """Resources that the judge and the device grant one runner."""
 
     scratch: str
     """Private directory: the runner's cwd, HOME, TMPDIR and Triton cache."""
@@ -40,14 +40,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One way of taking power away; `apply` raises OSError where the machine does not offer it."""
+    """One way to restrict a process; `apply` raises OSError if the machine does not offer it."""
 
     name: str
     apply: Callable[[Limits], None]
 
 
 def leave_network() -> bool:
-    """Move this process and all it forks to a network namespace of their own (9 ms); whether that worked."""
+    """Move this process and its future children to a new network namespace (9 ms); returns whether that worked."""
     flags = (_NEW_NETWORK, _NEW_USER | _NEW_NETWORK)
     return _is_alone() or any(LIBC.unshare(flag) == 0 for flag in flags)
 
@@ -59,17 +59,17 @@ def _is_alone() -> bool:
 
 
 def die_with_parent() -> None:
-    """Ask for SIGKILL when the thread that forked this process ends."""
+    """Have the kernel send SIGKILL to this process when the thread that forked it ends."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def hide_memory() -> None:
-    """Keep other processes of the same user away from this one's memory (no ptrace, no /proc/<pid>/mem)."""
+    """Deny other processes of the same user access to this process's memory (no ptrace, no /proc/<pid>/mem)."""
     prctl(PR_SET_DUMPABLE, 0)
 
 
 def enter(limits: Limits) -> list[str]:
-    """Apply every mechanism in order to this process; names of those in force."""
+    """Apply every mechanism in order to this process; returns the names of those in force."""
     os.chdir(limits.scratch)
     return [mechanism.name for mechanism in MECHANISMS if _holds(mechanism, limits)]
 
@@ -89,7 +89,7 @@ def _group(limits: Limits) -> None:
 def _death_signal(limits: Limits) -> None:
     parent = os.getppid()
     die_with_parent()
-    if os.getppid() != parent:
+    if os.getppid() != parent:  # the parent ended before the signal was set
         os._exit(1)
 
 
@@ -109,7 +109,7 @@ def _rlimits(limits: Limits) -> None:
 
 def _prefer_as_oom_victim() -> None:
     """Make the kernel's OOM killer choose a runner before its judge or a trainer."""
-    prctl(PR_SET_DUMPABLE, 1)  # while its memory is hidden, its files under /proc are root's
+    prctl(PR_SET_DUMPABLE, 1)  # while its memory is hidden, its files under /proc belong to root
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     hide_memory()
@@ -135,7 +135,7 @@ def _network(limits: Limits) -> None:
 
 
 def _own_user(limits: Limits) -> None:
-    """A user of its own, where root judges and others can read Python's files."""
+    """Switch to a separate user, if the judge is root and other users can read Python's files."""
     if os.geteuid() != 0:
         raise PermissionError("only root can become another user")
     if closed := closed_paths():
@@ -150,7 +150,7 @@ def _own_user(limits: Limits) -> None:
 
 @functools.cache
 def closed_paths() -> list[str]:
-    """Where Python's files lie that other users cannot read; a zygote asks before it forks, and forks know it then."""
+    """Return Python's paths that other users cannot read; a zygote calls this before it forks, so its forks know it."""
     return [path for path in (*sys.path, sys.prefix, sys.base_prefix) if os.path.exists(path) and not _is_open(path)]
 
 
@@ -179,4 +179,4 @@ MECHANISMS = (
     Mechanism("no_capabilities", _capabilities),
     Mechanism("seccomp", _seccomp),
 )
-"""In the order of application: the last one forbids the calls that the others need."""
+"""Mechanisms in the order of application: the last one forbids the calls that the others need."""

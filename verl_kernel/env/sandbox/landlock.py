@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Landlock by system call: what a process may read, write and reach from now on (kernel 5.13 and later).
+"""Restricts by Landlock what a process may read, write and reach from now on (kernel 5.13 and later).
 
-Rights are bits of linux/landlock.h; each ABI level added some, and asking for one the kernel does not know is an
-error, so the sets are cut to the level found.
+Rights are bits of linux/landlock.h; each ABI level added some, and a request for one that the kernel does not know is
+an error, so the sets are reduced to the level found.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _THREADS = "/proc/self/task"
 
 
 def abi() -> int:
-    """Level of the running kernel; 0 without Landlock."""
+    """Return the ABI level of the running kernel; 0 without Landlock."""
     return max(0, int(LIBC.syscall(_CREATE, None, 0, _VERSION_FLAG)))
 
 
 def restrict(writable: Sequence[str], readable_too: Sequence[str] = (), may_name_threads: bool = False) -> None:
-    """Allow reading what Python needs and `readable_too`, everything beneath `writable`; no TCP, no foreign signals.
+    """Allow reads of Python's files and `readable_too`, all access beneath `writable`; no TCP, no foreign signals.
 
-    With `may_name_threads` also writing the files of this process's threads, which it owns under /proc alone.
+    With `may_name_threads`, also allow writes to the files of this process's threads, the only ones it owns in /proc.
 
     Raises:
         OSError: the kernel has no Landlock or refuses.
@@ -57,7 +57,7 @@ def restrict(writable: Sequence[str], readable_too: Sequence[str] = (), may_name
         for path in (*writable, "/dev/null"):
             _allow(ruleset, path, rights)
         if may_name_threads:
-            # Never closed: the kernel drops a rule with its inode, and the inode once nobody holds it open.
+            # Never closed: the kernel drops a rule with its inode, and the inode when no process holds it open.
             os.open(_THREADS, os.O_PATH | os.O_CLOEXEC)
             _allow(ruleset, _THREADS, (_WRITE_FILE | _TRUNCATE) & rights)
         _call(_RESTRICT, ruleset, 0)
@@ -67,7 +67,7 @@ def restrict(writable: Sequence[str], readable_too: Sequence[str] = (), may_name
 
 @lru_cache(maxsize=1)
 def readable() -> tuple[str, ...]:
-    """Where this Python and its libraries live, and the few system files they read."""
+    """Return the folders of this Python and its libraries, and the few system files that they read."""
     package = os.path.dirname(os.path.abspath(verl_kernel.__file__))
     python = (sys.prefix, sys.base_prefix, package, *site.getsitepackages(), *_libraries())
     system = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/proc/self", "/proc/meminfo", "/proc/cpuinfo")
@@ -76,7 +76,7 @@ def readable() -> tuple[str, ...]:
 
 
 def _libraries() -> list[str]:
-    """Folders of libraries, wherever PYTHONPATH has them: they load parts, and run programs, when first used."""
+    """Return the folders of libraries also outside site-packages: they load parts, and run programs, on first use."""
     files = [getattr(sys.modules.get(name), "__file__", None) for name in ("torch", "triton", "numpy")]
     return [os.path.dirname(os.path.dirname(os.path.abspath(path))) for path in files if path]
 
@@ -106,23 +106,23 @@ def _call(number: int, *arguments: object) -> int:
     return result
 
 
-# A runner's environment, and what it must forget of the zygote that it was forked from.
+# A runner's environment, and cached values of its zygote that it must reset.
 #
-# Python, torch and Triton ask the environment for their directories when they need one, so new variables are enough;
-# what cached an answer in the zygote is reset here, each with its reason.
+# Python, torch and Triton read their directories from the environment when they need one, so new variables suffice;
+# values cached in the zygote are reset here, each with its reason.
 
 
 _OWN = ("HOME", "TMPDIR", "TRITON_HOME", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
-"""TRITON_HOME because Triton takes the home it was imported under where that is unset."""
+"""Variables set to the scratch directory; without TRITON_HOME Triton would use the home it was imported under."""
 
 
 def environment(base: dict[str, str], scratch: str) -> dict[str, str]:
-    """The runner's whole environment: the device's variables and private directories."""
+    """Return the runner's whole environment: the device's variables and private directories."""
     return {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **base, **dict.fromkeys(_OWN, scratch)}
 
 
 def settle(base: dict[str, str], scratch: str) -> None:
-    """Make this process's environment that of a runner with the directory `scratch`."""
+    """Set this process's environment to that of a runner with the directory `scratch`."""
     private = environment(base, scratch)
     os.environ.clear()
     os.environ.update(private)

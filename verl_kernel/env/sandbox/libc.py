@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of the C library that Python has no function for."""
+"""Calls of the C library for which Python has no function."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def prctl(option: int, value: int, argument: bytes | None = None) -> None:
 
 
 def refusal(call: str) -> OSError:
-    """The error of the call that has just failed."""
+    """Return the error of the call that has just failed."""
     return OSError(ctypes.get_errno(), f"{call} is refused")
 
 
@@ -26,15 +26,15 @@ def refusal(call: str) -> OSError:
 
 
 _HUGEPAGE, _COLLAPSE, _HUGE = 14, 25, 2 << 20
-"""Numbers of advice to `madvise` (include/uapi/asm-generic/mman-common.h), and bytes of a huge page."""
+"""Advice numbers of `madvise` (include/uapi/asm-generic/mman-common.h), and bytes of a huge page."""
 _PRIVATE = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw.p \S+ 00:00 0\s*(\[heap\])?$", re.MULTILINE)
 
 
 def collapse() -> None:
-    """Put this process's own memory into huge pages, where the kernel can.
+    """Move this process's private memory to huge pages, where the kernel can.
 
-    A fork copies one table entry for each page, and the forked process gives them back at its end. The memory of torch
-    and Triton has 40,000 small pages, or a hundred huge ones. A process that writes to a huge page copies 4 kB of it.
+    A fork copies one table entry for each page, and the forked process frees them at its end. The memory of torch and
+    Triton has 40,000 small pages, or a hundred huge ones. A process that writes to a huge page copies 4 kB of it.
     """
     for found in _PRIVATE.finditer(Path("/proc/self/maps").read_text()):
         first, last = -(-int(found[1], 16) // _HUGE) * _HUGE, int(found[2], 16) // _HUGE * _HUGE

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A candidate's private directory: made, measured while the candidate fills it, and removed whatever it has become."""
+"""A candidate's private directory: created, measured while the candidate fills it, and removed in any state."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from verl_kernel.errors import InfraError
 CANDIDATE_FILE = "kernel.py"
 """Name of the file that holds a candidate's source, in its directory."""
 ENTRY_BYTES = 16 << 10
-"""Least bytes that a file or directory counts for, so that a limit of bytes limits their number too."""
+"""Least bytes that a file or directory counts as, so that a limit of bytes also limits their number."""
 _DEEPEST = 64
 
 
 class Scratch:
-    """A directory that holds the candidate's file and goes with it.
+    """A temporary directory that holds the candidate's file.
 
     Raises:
-        InfraError: it cannot be made.
+        InfraError: the directory cannot be created.
     """
 
     def __init__(self, source: str) -> None:
@@ -35,7 +35,7 @@ class Scratch:
             raise InfraError(f"no scratch directory for a candidate: {exc}") from exc
 
     def renew(self) -> None:
-        """Make it as it was at first, under the same name: nothing of one runner reaches the next."""
+        """Restore its first state under the same name, so that no file of one runner reaches the next."""
         remove(self.path)
         try:
             os.mkdir(self.path, 0o700)
@@ -44,7 +44,7 @@ class Scratch:
             raise InfraError(f"no second scratch directory for a candidate: {exc}") from exc
 
     def close(self) -> None:
-        """Remove it."""
+        """Remove the directory."""
         remove(self.path)
 
     def _write(self) -> None:
@@ -52,9 +52,9 @@ class Scratch:
 
 
 def used_bytes(path: str, limit: int) -> int:
-    """Bytes on disk beneath a directory that somebody may be filling; more than `limit` as soon as that is certain.
+    """Return the bytes on disk beneath a directory that a process may be filling; above `limit` once that is certain.
 
-    A part that cannot be looked into, or lies deeper than any honest program nests, counts as too much.
+    A part that cannot be read, or lies deeper than any honest program nests folders, counts as too much.
     """
     used, left = 0, [(path, 0)]
     while left and used <= limit:
@@ -69,15 +69,15 @@ def used_bytes(path: str, limit: int) -> int:
                         return limit + 1
         except PermissionError:
             return limit + 1
-        except OSError:  # gone since
+        except OSError:  # removed meanwhile
             continue
     return used
 
 
 def remove(path: str) -> None:
-    """Delete a directory tree of any depth and whatever modes: what lies deep is moved to the top first.
+    """Delete a directory tree of any depth and any modes: nested folders are moved to the top first.
 
-    What cannot be deleted stays, in silence.
+    Entries that cannot be deleted stay, without an error.
     """
     mark, numbers, left = secrets.token_hex(8), itertools.count(), [path]
     while left:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A seccomp filter, written as classic BPF: which system calls a runner may no longer make.
+"""A seccomp filter, written as classic BPF, that forbids system calls to a runner.
 
 Refused calls fail with EPERM (clone3 with ENOSYS, so that libc falls back to clone, whose flags can be read).
-Connections, signals to others and kernel interfaces are closed. Without `IsolationProfile.may_start_programs`
-processes, programs and threads are too, because the clock does not see work on another thread, and so is memory that
-belongs to no address space. What `IsolationProfile.may_listen` opens are sockets that cannot reach anybody.
+Connections, signals to others and kernel interfaces are forbidden. So are processes, programs, threads and memory
+outside an address space without `IsolationProfile.may_start_programs`, because the clock does not see work on another
+thread. The sockets that `IsolationProfile.may_listen` allows cannot reach any other process.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def restrict(profile: IsolationProfile) -> None:
     """Install the filter on this process; it needs no_new_privs.
 
     Raises:
-        OSError: the kernel refuses, or the architecture is not known here.
+        OSError: the kernel refuses, or the architecture has no table here.
     """
     lines = program(platform.machine(), os.getpid(), profile)
     code = b"".join(struct.pack("=HBBI", *line) for line in lines)
@@ -65,21 +65,21 @@ def restrict(profile: IsolationProfile) -> None:
 
 
 def program(machine: str, pid: int, profile: IsolationProfile) -> list[_Instruction]:
-    """The filter for one process: BPF instructions (code, jump if true, jump if false, operand).
+    """Return the filter for one process: BPF instructions (code, jump if true, jump if false, operand).
 
     Raises:
-        OSError: another architecture.
+        OSError: the architecture has no table here.
     """
     if machine not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"no table of system calls for {machine}")
     audit, column = _ARCHITECTURES[machine]
     lines = [(_LOAD, 0, 0, _ARCH), (_JUMP_EQ, 1, 0, audit), _return(_KILL), (_LOAD, 0, 0, _NR)]
-    lines += [(_JUMP_GE, 0, 1, _X32), _deny(errno.ENOSYS)]
+    lines += [(_JUMP_GE, 0, 1, _X32), _deny(errno.ENOSYS)]  # the x32 ABI would reach every call by another number
     for numbers in (_NUMBERS if profile.may_start_programs else {**_NUMBERS, **_PROGRAMS}).values():
         if (number := numbers[column]) is not None:
             lines += _when(number, [_deny(errno.EPERM)])
     if not profile.may_start_programs:
-        lines += _when(_CLONE3[column], [_deny(errno.ENOSYS)])
+        lines += _when(_CLONE3[column], [_deny(errno.ENOSYS)])  # ENOSYS makes libc fall back to clone
         lines += _when(_CLONE[column], [_deny(errno.EPERM)])
     lines += _when(_SOCKETPAIR[column], _connected_socket())
     lines += _when(_SOCKET[column], _connected_socket() if profile.may_listen else [_deny(errno.EPERM)])
@@ -89,7 +89,7 @@ def program(machine: str, pid: int, profile: IsolationProfile) -> list[_Instruct
 
 
 def _connected_socket() -> list[_Instruction]:
-    """A unix socket that must be connected before it sends; one for datagrams could send to any path that is bound.
+    """Allow only unix sockets that must be connected before they send; a datagram socket could send to any bound path.
 
     The kernel reads family and type as 32 bits and ignores the upper halves, and so does the filter.
     """
@@ -99,7 +99,7 @@ def _connected_socket() -> list[_Instruction]:
 
 
 def _only_to_itself(pid: int, signal_at: int) -> list[_Instruction]:
-    """Signals to the process itself, SIGKILL aside: a candidate that sends one gets an error it can be told about."""
+    """Allow signals to the process itself except SIGKILL: a candidate that sends one gets an error to report."""
     own = [(_LOAD, 0, 0, _ARG0), (_JUMP_EQ, 1, 0, pid), _deny(errno.EPERM)]
     return [*own, (_LOAD, 0, 0, signal_at), (_JUMP_EQ, 0, 1, signal.SIGKILL), _deny(errno.EPERM)]
 
@@ -111,7 +111,7 @@ def _no_new_limit() -> list[_Instruction]:
 
 
 def _when(number: int, body: list[_Instruction]) -> list[_Instruction]:
-    """`body` if the call has this number; a body that falls through allows the call."""
+    """Return instructions that run `body` if the call has this number; a body that falls through allows the call."""
     body = body if body[0][0] == _RETURN else [*body, _return(_ALLOW)]
     return [(_JUMP_EQ, 0, len(body), number), *body]
 

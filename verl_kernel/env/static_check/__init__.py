@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The static gate: refuses source that no honest kernel needs, before anything runs.
 
-It reads the syntax tree, never the text, so a docstring that mentions `eval` is no reason. Each rule is a function
-from a program to violations; `coverage` lets torch compute in `forward` (coverage then pays less), `strict` does not.
-The gate is the first layer, not the only one: what it misses runs in a jail and is judged by its output.
+It reads the syntax tree, never the text, so a docstring may mention `eval`. Each rule is a function from a program to
+violations; mode `coverage` lets torch compute in `forward` (the coverage reward is then lower), `strict` does not. The
+gate is the first layer, not the only one: code that it misses runs in a jail and is judged by its output.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ STRICT_RULES: tuple[Rule, ...] = (*RULES, torch_compute)
 
 
 def check(source: str, mode: str = "coverage", entry: str = "ModelNew") -> list[Violation]:
-    """Violations of a candidate's source, in the order of its lines.
+    """Return the violations of a candidate's source, in the order of its lines.
 
     Args:
-        source: any text at all.
+        source: any text.
         mode: `strict`, `coverage` or `off` (nothing is checked).
-        entry: class the candidate must define.
+        entry: class that the candidate must define.
 
     Returns:
         An empty list for source that may run.

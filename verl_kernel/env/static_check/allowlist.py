@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a candidate may use of the modules it may import: an allow list, path by path.
+"""The allow list of the dotted paths that a candidate may use in the modules it may import.
 
-A dotted path may pass through open modules only, so nothing reaches `sys` by way of `torch.nn.functional.importlib`.
-Names that a module does not have are let through: they fail when they are used, with a better message than ours.
+A dotted path may pass through open modules only, so no path reaches `sys` through `torch.nn.functional.importlib`.
+Names that a module does not have are allowed: they fail when they are used, with a better message than the gate's.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ NUMPY_CONSTANTS = frozenset("numpy.pi numpy.e numpy.inf numpy.nan".split())
 _PRIVATE_BUT_COMMON = frozenset(
     "torch.nn.init._calculate_fan_in_and_fan_out torch.nn.init._calculate_correct_fan".split()
 )
-"""Names that PyTorch calls private and everybody's initialisation uses."""
+"""Private names of PyTorch that are common in initialisation code."""
 ENVIRONMENT = "os.environ"
-"""Variables may be read, which the jail has emptied of secrets; not changed, and not passed about."""
+"""Path of the variables, which hold no secrets in the jail: they may be read, but not changed or passed as a value."""
 _ROOTS = frozenset(module.partition(".")[0] for module in OPEN_MODULES)
 _DRIVER = frozenset(
     f"triton.runtime.driver.active{rest}"
@@ -104,7 +104,7 @@ SETTINGS = frozenset(
     "torch.backends.cuda.matmul.allow_tf32 torch.backends.cudnn.allow_tf32 torch.backends.cudnn.benchmark "
     "torch.backends.cudnn.deterministic torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction".split()
 )
-"""What may be assigned to in imported modules."""
+"""Paths in imported modules to which a candidate may assign."""
 INFERENCE = "no trial runs in inference mode, so nothing may depend on it"
 _REMEDIES = {
     "torch.compile": "write the kernel in Triton",
@@ -126,7 +126,7 @@ _REMEDIES = {
 
 @lru_cache(maxsize=4096)
 def refusal(path: str) -> str:
-    """Why a dotted path must not be used; empty where it may."""
+    """Return why a dotted path must not be used; an empty text if it may."""
     parts = path.split(".")
     if parts[0] not in _ROOTS:
         return ""

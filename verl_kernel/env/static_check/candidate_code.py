@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A candidate's module as it runs: compiled from the tree that the gate reads, whose definitions kernels are made from.
+"""Compiles and runs a candidate's module from the tree that the gate reads; kernels are compiled from the same tree.
 
-Nothing is looked up in the text a second time: a kernel is made from the very definition that this tree holds.
+The text is not read a second time: a kernel is compiled from exactly the definition in this tree.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from types import CodeType, FunctionType, ModuleType
 from verl_kernel.env.parse import parse
 
 _DEFINITIONS: dict[int, tuple[CodeType, ast.FunctionDef]] = {}
-"""Definitions by the id of the code made of them; the code is kept, so that its id stays its own."""
+"""Definitions by the id of their code object, which is kept so that its id is not reused."""
 
 
 def load(name: str, path: str) -> ModuleType:
     """Run a candidate's file as the module `name`.
 
     Args:
-        name: what the module is called, and found as in `sys.modules`.
+        name: name of the module, also in `sys.modules`.
         path: the file; `if __name__ == "__main__":` in it never runs.
 
     Raises:
         SyntaxError, ValueError: the file is not Python.
-        Exception: whatever the source raises.
+        Exception: any exception that the source raises.
     """
     tree = parse(Path(path).read_bytes().decode("utf-8", "surrogatepass"))
     spec = importlib.util.spec_from_file_location(name, path)
@@ -41,18 +41,18 @@ def load(name: str, path: str) -> ModuleType:
 
 
 def definition(function: FunctionType) -> ast.FunctionDef | None:
-    """The checked definition that a function of a candidate was made from; None for any other function."""
+    """Return the checked definition of a candidate's function; None for any other function."""
     code, node = _DEFINITIONS.get(id(function.__code__), (None, None))
     return node if code is function.__code__ else None
 
 
 def is_loaded() -> bool:
-    """Whether this process has a candidate."""
+    """Whether this process has loaded a candidate."""
     return bool(_DEFINITIONS)
 
 
 def _functions(tree: ast.Module) -> dict[tuple[str, int], ast.FunctionDef]:
-    """Every definition as it was read, by name and first line, which no two share."""
+    """Return every definition as it was read, by name and first line, which no two definitions share."""
     return {
         (node.name, min((item.lineno for item in node.decorator_list), default=node.lineno)): _untouched(node)
         for node in ast.walk(tree)
@@ -62,12 +62,12 @@ def _functions(tree: ast.Module) -> dict[tuple[str, int], ast.FunctionDef]:
 
 def _untouched(node: ast.FunctionDef) -> ast.FunctionDef:
     bare = ast.FunctionDef(name=node.name, args=node.args, body=list(node.body), decorator_list=[], returns=None)
-    bare.type_params = []  # type: ignore[attr-defined]  # Python 3.12 wants it
+    bare.type_params = []  # type: ignore[attr-defined]  # Python 3.12 requires it
     return ast.copy_location(bare, node)
 
 
 def _bound(code: CodeType, functions: dict[tuple[str, int], ast.FunctionDef]) -> CodeType:
-    """The code, with the definition noted of each function in it."""
+    """Return a copy of the code, with the definition of each function in it recorded."""
     inner = (_bound(item, functions) if isinstance(item, CodeType) else item for item in code.co_consts)
     bound = code.replace(co_consts=tuple(inner))
     if node := functions.get((code.co_name, code.co_firstlineno)):

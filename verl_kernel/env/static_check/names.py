@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A source text read once: its nodes, and what its names stand for, scope by scope; and what a rule says of it.
+"""A parsed source text: its nodes and the meanings of its names by scope; and the type of a rule on it.
 
-Each question is answered in time proportional to the text, however it is written: what was found out once is kept.
+Each query takes time proportional to the text, in any style of source, because results are cached.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Any, TypeVar, cast
 
 from verl_kernel.env.static_check.scopes import FUNCTIONS, Key, Scope, Scopes
 
-# Questions about single nodes of a syntax tree.
+# Queries about single nodes of a syntax tree.
 
 
 def head(node: ast.AST) -> ast.AST:
-    """What is called: `f` of `f(x)`, and the expression itself where nothing is."""
+    """Return the called expression: `f` of `f(x)`, or the node itself if it is not a call."""
     return node.func if isinstance(node, ast.Call) else node
 
 
 def root(node: ast.AST) -> ast.AST:
-    """The innermost value of a chain of attributes and subscripts."""
+    """Return the innermost value of a chain of attributes and subscripts."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node
 
 
 def attribute_chain(node: ast.AST) -> tuple[ast.AST, list[str]]:
-    """The innermost value of a chain of attributes, and the attributes in order: `a` and `["b", "c"]` of `a.b.c`."""
+    """Return the innermost value of a chain of attributes, and these in order: `a` and `["b", "c"]` of `a.b.c`."""
     names: list[str] = []
     while isinstance(node, ast.Attribute):
         names.append(node.attr)
@@ -50,7 +50,7 @@ def sets_constant(node: ast.AST) -> bool:
 
 
 def bound_names(node: ast.AST) -> list[str]:
-    """Names that a node binds by itself: a stored name, imports, a definition, an exception, a pattern."""
+    """Return the names that a node itself binds: a stored name, imports, a definition, an exception, a pattern."""
     if isinstance(node, ast.Name):
         return [node.id] if isinstance(node.ctx, ast.Store) else []
     if isinstance(node, ast.Import | ast.ImportFrom):
@@ -60,36 +60,36 @@ def bound_names(node: ast.AST) -> list[str]:
 
 
 def is_special(name: str) -> bool:
-    """Whether a name belongs to the language's machinery."""
+    """Whether a name has the form of Python's special names (`__x__`)."""
     return name.startswith("__") and name.endswith("__")
 
 
 # Imports and aliases resolved to dotted paths.
 #
-# `import triton.language as tl; load = tl.load` makes `load` stand for `triton.language.load`. Resolution ignores the
-# order of statements: within its scope a name stands for everything it is bound to anywhere.
+# `import triton.language as tl; load = tl.load` makes `load` an alias of `triton.language.load`. Resolution ignores the
+# order of statements: within its scope a name means everything it is bound to anywhere.
 
 
 _DEPTH = 12
-"""Parts of a dotted path that are told apart; nothing a kernel needs lies deeper."""
+"""Number of parts of a dotted path that are distinguished; no kernel needs deeper paths."""
 _MEANINGS = 32
 NOTHING: frozenset[str] = frozenset()
 Binding = tuple[ast.AST, str, ast.AST]
-"""Where a name is bound, the name, and its value."""
+"""The node that binds a name, the name, and its value."""
 
 
 def aliases(
     nodes: Iterable[ast.AST], bindings: Iterable[Binding], key: Callable[[str, ast.AST], Key]
 ) -> dict[Key, frozenset[str]]:
-    """Dotted paths each name stands for.
+    """Resolve each name to the dotted paths that it may mean.
 
     Args:
-        nodes: all of a text.
-        bindings: its plain bindings of names.
-        key: the scope that binds a name as a node means it.
+        nodes: all nodes of a text.
+        bindings: plain bindings of names in the text.
+        key: returns the scope that binds a name at a node.
 
     Raises:
-        ValueError: a name stands for more things than any kernel needs and a reader could follow.
+        ValueError: a name has more meanings than any kernel needs.
     """
     found: dict[Key, frozenset[str]] = {}
     waiting: list[Key] = []
@@ -113,13 +113,13 @@ def _learn(found: dict[Key, frozenset[str]], waiting: list[Key], key: Key, paths
     if paths <= before:
         return
     found[key] = before | paths
-    if len(found[key]) > _MEANINGS:
+    if len(found[key]) > _MEANINGS:  # bounds the time that a hostile text can take
         raise ValueError(f"{key[1]} stands for too many things to follow")
     waiting.append(key)
 
 
 def extended(paths: frozenset[str], suffix: tuple[str, ...]) -> frozenset[str]:
-    """Paths with attributes behind them, to the depth that is told apart."""
+    """Return paths with attributes appended, up to `_DEPTH` parts."""
     if not paths:
         return NOTHING
     return frozenset(".".join((*path.split("."), *suffix)[:_DEPTH] if suffix else [path]) for path in paths)
@@ -137,7 +137,7 @@ def _imported(node: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def plain_bindings(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """Names that an assignment binds, each with its value."""
+    """Yield the names that an assignment binds, each with its value."""
     if isinstance(node, ast.Assign):
         for target in node.targets:
             yield from _pairs(target, node.value)
@@ -180,12 +180,12 @@ class ParsedSource:
         """Every node that has a position in the text, outer ones first.
 
         Raises:
-            ValueError: there are more than any kernel has, or their scopes cannot be followed.
+            ValueError: there are more nodes than any kernel has, or their scopes cannot be resolved.
         """
         return self._scopes.nodes
 
     def every(self, *kinds: type[ast.AST]) -> list[Any]:
-        """Every node of some exact kinds."""
+        """Return every node of some exact types."""
         return [node for kind in kinds for node in self._by_kind.get(kind, [])]
 
     @cached_property
@@ -196,7 +196,7 @@ class ParsedSource:
         return found
 
     def uses(self, start: str) -> bool:
-        """Whether any name stands for a path that begins so, or may lead to one."""
+        """Whether any name may mean a path that begins with `start`, or a parent of such a path."""
         return any(path.startswith(start) or start.startswith(f"{path}.") for path in self._all_paths)
 
     @cached_property
@@ -209,11 +209,11 @@ class ParsedSource:
         return self._scopes.parents
 
     def scope(self, node: ast.AST) -> Scope:
-        """The scope in which a node is evaluated."""
+        """Return the scope in which a node is evaluated."""
         return self._scopes.of[id(node)]
 
     def block(self, node: ast.AST) -> ast.AST:
-        """The function, lambda, class or module in which a node is evaluated: comprehensions are part of theirs."""
+        """Return the function, lambda, class or module in which a node is evaluated, but no comprehension."""
         scope = self.scope(node)
         while scope.targets is not None and scope.parent is not None:
             scope = scope.parent
@@ -221,7 +221,7 @@ class ParsedSource:
 
     @cached_property
     def lines(self) -> list[str]:
-        """The lines of the text, as Python counts them."""
+        """The lines of the text, numbered as in Python."""
         return self.source.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
     @property
@@ -230,14 +230,14 @@ class ParsedSource:
         return self._scopes.module
 
     def in_function(self, node: ast.AST) -> bool:
-        """Whether a node runs only when some function is called."""
+        """Whether a node runs only when a function is called."""
         scope: Scope | None = self.scope(node)
         while scope is not None and not isinstance(scope.node, FUNCTIONS):
             scope = scope.parent
         return scope is not None
 
     def once(self, question: str, about: object, answer: Callable[[], T]) -> T:
-        """The answer to a question, found out once for each thing it is asked about."""
+        """Return the cached answer to a question about an object, computed at the first call."""
         if (question, about) not in self._answers:
             self._answers[question, about] = answer()
         return cast(T, self._answers[question, about])
@@ -247,11 +247,11 @@ class ParsedSource:
         return {}
 
     def is_evaluated(self, node: ast.AST) -> bool:
-        """Whether a node is more than an annotation that Python keeps as text."""
+        """Whether Python evaluates a node; False for annotations that it keeps as text."""
         return id(node) not in self._scopes.unevaluated
 
     def key(self, name: str, node: ast.AST) -> Key:
-        """The scope that binds `name` as `node` means it; builtins belong to the module."""
+        """Return the scope that binds `name` at `node`; builtins belong to the module."""
         return self._scopes.key(name, node)
 
     def is_global(self, name: str, node: ast.AST) -> bool:
@@ -259,7 +259,7 @@ class ParsedSource:
         return self.key(name, node)[0] is self._scopes.module
 
     def may_be_builtin(self, node: ast.Name) -> bool:
-        """Whether a name can reach a builtin: what modules and classes bind may still be unbound when it is read."""
+        """Whether a name may mean a builtin: a name bound in a module or class may still be unbound when it is read."""
         scope = self.key(node.id, node)[0]
         return scope is self._scopes.module or scope.is_class
 
@@ -269,10 +269,10 @@ class ParsedSource:
 
     @cached_property
     def aliases(self) -> dict[Key, frozenset[str]]:
-        """Dotted paths each name stands for.
+        """The dotted paths that each name may mean.
 
         Raises:
-            ValueError: the text binds names in a way no kernel needs and no reader could follow.
+            ValueError: a name has more meanings than any kernel needs.
         """
         return aliases(self.nodes, self.bindings, self.key)
 
@@ -282,7 +282,7 @@ class ParsedSource:
         return [(node, name, value) for node in self.nodes for name, value in plain_bindings(node)]
 
     def paths(self, node: ast.AST) -> frozenset[str]:
-        """Dotted paths an expression stands for; empty where it comes from no import."""
+        """Return the dotted paths that an expression may mean; empty if it does not come from an import."""
         chain = []
         while isinstance(node, ast.Attribute) and id(node) not in self._known_paths:
             chain.append(node)
@@ -317,12 +317,12 @@ class ParsedSource:
 
     @cached_property
     def stores(self) -> Counter[Key]:
-        """How many statements bind a name other than by a definition or an import."""
+        """Number of statements that bind a name other than by a definition or an import."""
         names = (node for node in self.every(ast.Name) if not isinstance(node.ctx, ast.Load))
         return Counter(self.key(node.id, node) for node in names)
 
     def occurrences(self, name: ast.Name) -> list[ast.Name]:
-        """All places where a name stands for the same."""
+        """Return all nodes with the same name and scope as this one."""
         return self._occurrences[self.key(name.id, name)]
 
     @cached_property
@@ -333,7 +333,7 @@ class ParsedSource:
         return found
 
     def values(self, name: str, node: ast.AST) -> list[ast.AST]:
-        """What `name` at `node` is bound to by plain assignments, and functions and classes of that name."""
+        """Return the values that plain assignments bind to `name` at `node`, and functions and classes of that name."""
         return self._values.get(self.key(name, node), [])
 
     @cached_property
@@ -389,7 +389,7 @@ class ParsedSource:
         return {name for name, items in self.named.items() if any(self.is_jit(item) for item in items)}
 
     def enclosed(self, marked: Callable[[ast.AST], bool]) -> Iterator[tuple[ast.AST, ast.AST]]:
-        """Nodes evaluated within marked functions, with the outermost of these; one pass over the text."""
+        """Yield the nodes evaluated within marked functions, with the outermost of these, in one pass over the text."""
         inside: dict[Scope, ast.AST | None] = {}
         for node in self.nodes:
             scope = self.scope(node)
@@ -401,7 +401,7 @@ class ParsedSource:
                 yield node, function
 
 
-# A reason to refuse a source text, and what a rule is.
+# A reason to refuse a source text, and the type of a rule.
 
 
 @dataclass(frozen=True)
@@ -417,5 +417,5 @@ Rule = Callable[[ParsedSource], Iterator[Violation]]
 
 
 def at(node: ast.AST, rule: str, reason: str) -> Violation:
-    """A violation on the line of `node`."""
+    """Return a violation on the line of `node`."""
     return Violation(rule, getattr(node, "lineno", 1), reason)

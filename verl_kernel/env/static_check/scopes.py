@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where each name of a source text is bound, as Python's own compiler has it.
+"""Finds the scope that binds each name of a source text, as Python's own compiler does.
 
-The compiler's symbol tables say which names are local, free or global; here they are matched with the syntax tree's
-scopes. What cannot be matched is refused. Needs nothing but the standard library.
+The compiler's symbol tables say which names are local, free or global; here they are matched with the scopes of the
+syntax tree. A text that cannot be matched is refused. The module needs only the standard library.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _OWN_SCOPE = (*FUNCTIONS, ast.ClassDef, *COMPREHENSIONS)
 _SHARED = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
-"""Nodes without a position: the parser uses one `ast.Load` for a whole tree."""
+"""Nodes without a position: the parser shares one `ast.Load` in a whole tree."""
 _TABLE_NAMES: dict[type[ast.AST], str] = {
     ast.Lambda: "lambda", ast.ListComp: "listcomp", ast.SetComp: "setcomp", ast.DictComp: "dictcomp",
     ast.GeneratorExp: "genexpr",
 }  # fmt: skip
 _INLINED = sys.version_info >= (3, 12)
-"""Whether Python inlines comprehensions other than generators: the table around them holds their names, marked so."""
+"""Whether Python inlines comprehensions other than generators: then the enclosing table holds their marked names."""
 _COMPREHENSION_ONLY = 2 << 8
 Waiting = dict[tuple[str, str, int], "deque[symtable.SymbolTable]"]
 
@@ -42,17 +42,17 @@ class Scope:
 
     @property
     def is_class(self) -> bool:
-        """Whether names bound here may still be missing when they are read."""
+        """Whether the scope is a class, whose names may still be unbound when they are read."""
         return isinstance(self.node, ast.ClassDef)
 
     def mangled(self, name: str) -> str:
-        """A name as the compiler writes it: `__x` in a class C is `_C__x`."""
+        """Return the compiler's form of a name: `__x` in a class C is `_C__x`."""
         if name.startswith("__") and not name.endswith("__") and self.owner:
             return f"_{self.owner}{name}"
         return name
 
     def symbol(self, name: str) -> symtable.Symbol | None:
-        """What the compiler knows of a name that it has seen in this scope."""
+        """Return the compiler's symbol of a name in this scope, None if it has none."""
         # `lookup` reads all scopes inside this one for each name, which is quadratic.
         flags: int | None = self.table._table.symbols.get(name)  # type: ignore[attr-defined]
         if flags is None or (_INLINED and flags & _COMPREHENSION_ONLY):
@@ -60,7 +60,7 @@ class Scope:
         return symtable.Symbol(name, flags, module_scope=self.table.get_type() == "module")
 
     def binds(self, name: str) -> bool:
-        """Whether some statement binds a name in this very scope."""
+        """Whether a statement binds a name in this scope itself."""
         if self.targets is not None:
             return name in self.targets
         symbol = self.symbol(name)
@@ -75,7 +75,7 @@ class Scopes:
     """The scopes of a tree, matched with the symbol tables of its text.
 
     Raises:
-        ValueError: tree and tables do not fit together.
+        ValueError: tree and tables do not match.
         SyntaxError: the text's names contradict each other (`return` outside a function, `nonlocal` of nothing).
     """
 
@@ -91,7 +91,7 @@ class Scopes:
         self._match(tree)
 
     def key(self, name: str, node: ast.AST) -> Key:
-        """The scope that binds `name` as `node` means it, and the name as the compiler writes it."""
+        """Return the scope that binds `name` at `node`, and the compiler's form of the name."""
         scope = self.of[id(node)]
         name = scope.mangled(name)
         found = scope.found.get(name)
@@ -100,7 +100,7 @@ class Scopes:
         return found, name
 
     def is_bound(self, key: tuple[Scope, str]) -> bool:
-        """Whether any statement binds it; what none binds is a builtin or nothing."""
+        """Whether any statement binds the name; otherwise it is a builtin or undefined."""
         return key[0] is not self.module or self.module.binds(key[1])
 
     def _resolve(self, scope: Scope, name: str, unevaluated: bool) -> Scope:
@@ -116,7 +116,7 @@ class Scopes:
         return self._outwards(scope, name) if symbol.is_free() or symbol.is_nonlocal() else self.module
 
     def _outwards(self, scope: Scope, name: str) -> Scope:
-        """The enclosing function or comprehension that binds a name; classes are passed over."""
+        """Return the enclosing function or comprehension that binds a name, or the module; classes are skipped."""
         while scope.parent is not None and scope.parent.parent is not None:
             scope = scope.parent
             if scope.is_class:
@@ -129,7 +129,7 @@ class Scopes:
         return self.module
 
     def _match(self, tree: ast.Module) -> None:
-        """Walk the tree in the compiler's order, giving each scope its table."""
+        """Walk the tree in the compiler's order and assign each scope its table."""
         self._await(self.module.table)
         waiting: list[tuple[ast.AST, Scope, bool]] = [(child, self.module, False) for child in reversed(tree.body)]
         self.parents.update((id(child), tree) for child in tree.body)
@@ -151,7 +151,7 @@ class Scopes:
             raise ValueError("its scopes cannot be followed: write it in a simpler way")
 
     def _children(self, node: ast.AST, scope: Scope) -> tuple[list[ast.AST], list[ast.AST]]:
-        """What is evaluated around a node's own scope, and what within it."""
+        """Return the children evaluated outside a node's own scope, and those evaluated in it."""
         outer, inner = _divided(node)
         for child in (*outer, *inner):
             self.parents[id(child)] = node
@@ -200,7 +200,7 @@ def _targets(node: ast.AST) -> Iterator[str]:
 
 
 def _divided(node: ast.AST) -> tuple[list[ast.AST], list[ast.AST]]:
-    """Children evaluated where a scope stands and children of the scope, both in the compiler's order."""
+    """Return children evaluated in the surrounding scope and children of the scope, in the compiler's order."""
     if isinstance(node, FUNCTIONS):
         arguments = node.args
         defaults = [*arguments.defaults, *filter(None, arguments.kw_defaults)]
@@ -217,7 +217,7 @@ def _divided(node: ast.AST) -> tuple[list[ast.AST], list[ast.AST]]:
 
 
 def _plain_children(node: ast.AST) -> Iterator[ast.AST]:
-    if isinstance(node, ast.arguments):  # defaults and annotations belong to where the function stands
+    if isinstance(node, ast.arguments):  # defaults and annotations belong to the surrounding scope
         yield from (*node.posonlyargs, *node.args, *filter(None, (node.vararg,)), *node.kwonlyargs)
         yield from filter(None, (node.kwarg,))
     elif isinstance(node, ast.Try) or type(node).__name__ == "TryStar":
@@ -234,12 +234,12 @@ def _annotations(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.AST]:
 
 def _table(source: str) -> symtable.SymbolTable:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a candidate's odd escapes are not our output
+        warnings.simplefilter("ignore")  # warnings about a candidate's invalid escapes must not reach the output
         return symtable.symtable(source, "candidate", "exec")
 
 
 def _without_removed(source: str, tree: ast.Module) -> str:
-    """The text with `pass` where the parser took out the body of a main block."""
+    """Return the text with `pass` where the parser removed the body of a main block."""
     bodies = [node.body[0] for node in tree.body if isinstance(node, ast.If)]
     removed = [node for node in bodies if isinstance(node, ast.Pass) and _is_longer_than_its_word(node)]
     if not removed:

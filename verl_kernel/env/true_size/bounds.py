@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large a forward may be that is run with data on a CPU, and whether a task's is smaller than that."""
+"""Bounds of forwards that run with data on a CPU, and a test whether a task keeps to them."""
 
 from __future__ import annotations
 
@@ -23,43 +23,43 @@ from verl_kernel.errors import TaskError
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits of one forward."""
+    """Upper limits of one forward."""
 
     traffic: float
     """Bytes moved."""
     flops: float
     tensor_bytes: float
-    """Of weights, inputs, intermediate results and outputs together."""
+    """Bytes of weights, inputs, intermediate results and outputs together."""
 
     def hold(self, traffic: float, flops: float, tensor_bytes: float) -> bool:
-        """Whether a forward keeps to them."""
+        """Whether a forward keeps to the bounds."""
         return traffic <= self.traffic and flops <= self.flops and tensor_bytes <= self.tensor_bytes
 
 
 WANTED = Bounds(traffic=3e6, flops=2e7, tensor_bytes=4e6)
-"""The size that a reduced copy should have."""
+"""Bounds that a reduced copy should keep to if possible."""
 LARGER = Bounds(traffic=16e6, flops=1.5e8, tensor_bytes=16e6)
-"""Most for the second, larger copy, which few trials are for."""
+"""Bounds of the second, larger copy, which few trials use."""
 ALLOWED = Bounds(traffic=96e6, flops=6e8, tensor_bytes=48e6)
-"""No reduced copy is larger."""
+"""Bounds of every reduced copy."""
 WHOLE = Bounds(traffic=1e9, flops=1e10, tensor_bytes=4e8)
-"""A task up to this size is judged as it is."""
+"""Bounds of a task that is judged at its own size."""
 POSSIBLE = Bounds(traffic=4e9, flops=2e10, tensor_bytes=1e9)
-"""What torch runs in a second or so: such a task is judged as it is where it cannot be reduced."""
+"""Bounds of a task that torch runs in about a second: it is judged at its own size if it cannot be reduced."""
 
 
 SLOW = 32
-"""How many operations one on float16 counts for: processors have none, and torch does them one by one."""
+"""Number of operations that a float16 one counts as: CPUs have no instruction for it, so torch runs them singly."""
 
 
 class _TooLarge(BaseException):
-    """Ends a forward; no `Exception`, or the program could catch it."""
+    """Ends a forward; it is not an `Exception`, because the program could catch that."""
 
 
 def keeps_to(task: Task, device: DeviceBackend, bounds: Bounds) -> bool:
-    """Whether a reference's forward keeps to bounds: it is run, with data, and given up where it does not.
+    """Whether a reference's forward keeps to bounds: it is run with data, and stopped where it exceeds them.
 
-    One that fails counts as small: whoever prepares it will say why.
+    A forward that fails counts as small: the preparation of the reference reports the failure.
     """
     try:
         with restored_generators(), torch.no_grad(), _Measuring(bounds):
@@ -74,7 +74,7 @@ def keeps_to(task: Task, device: DeviceBackend, bounds: Bounds) -> bool:
 
 
 class _Measuring(OpMode):
-    """Adds up what the ops inside move, compute and allocate, and stops them beyond the bounds."""
+    """Adds up the bytes and operations of ops and the memory they allocate, and stops them beyond the bounds."""
 
     def __init__(self, bounds: Bounds) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -99,7 +99,7 @@ class _Measuring(OpMode):
 
 
 def _asked_bytes(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
-    """What an op allocates whose arguments say so: it is refused before it is run."""
+    """Return the bytes that an op's arguments ask it to allocate, so that it can be stopped before it runs."""
     named = {item.name: value for item, value in zip(func._schema.arguments, args, strict=False)} | dict(kwargs)
     size = named.get("size")
     if not isinstance(size, list | tuple) or not all(type(length) is int for length in size):
@@ -109,5 +109,5 @@ def _asked_bytes(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
 
 
 def _is_alias(func: Any) -> bool:
-    """Whether what an op returns lies in the memory of an argument: as a view, or because it was written there."""
+    """Whether an op returns memory of an argument: as a view, or because it wrote its result there."""
     return any(item.alias_info is not None for item in func._schema.returns)

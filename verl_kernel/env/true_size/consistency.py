@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether what a candidate was counted to do at the true size is what was verified, by the executing process's account.
+"""Checks that a candidate does at the true size what was verified at reduced ones, by the executing process's counts.
 
-First the way of counting is tried where the truth is known: at a verified size, sampled on tensors without data, the
-candidate must do what its verified forward did there. Then the true size is held against the verified one: launches,
-types, the share of each tensor, operations as they grow with the reference's, the units that do products.
+First the counting itself is tested where the truth is known: at a verified size, sampled on tensors without data, the
+candidate must do what its verified forward did. Then the true size is compared with the verified one: launches, types,
+the share of each tensor, the growth of operations with the reference's, and the units that compute products.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from verl_kernel.env.trace import TraceEvent
 
 # A candidate's forward at one size in numbers, and which of its operations count.
 #
-# An operation on nothing is none. Of products it is known where they were of nothing. Of other operations it is
-# guessed from the lanes that masks hold back, but not where operations take the time of a launch: there a kernel
-# could hide by idle lanes, where it is verified, what it leaves out at the true size.
+# Void operations are left out. Their number is known for products: those on rows, columns and places along k that hold
+# zeros only. It is estimated for others from the share of masked lanes, but not where operations determine the time of
+# a launch: there a kernel could use idle lanes at the verified size to hide work that it leaves out at the true size.
 
 
 _BOUND = 16
-"""Instructions for each byte of a launch's tensors from which on they take its time: an H100 issues 9 in the time of
-one byte."""
+"""Instructions per byte of a launch's tensors above which instructions determine its time: an H100 issues 9 in the time
+of one byte."""
 _PADDED = 1.5
-"""How many times as large as its tensor the tiles of an output may be, where reduced sizes are verified."""
+"""How many times as large as an output tensor its tiles may be at a verified reduced size."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """A candidate's forward at one size."""
+    """Counts of a candidate's forward at one size."""
 
     events: Sequence[TraceEvent]
     tallies: Sequence[Tally]
-    """Of its launches."""
+    """Tallies of its launches."""
     flops: int
-    """Of the reference at this size."""
+    """Operations of the reference at this size."""
     read: float
-    """The part of its inputs that the reference reads."""
+    """Part of its inputs that the reference reads."""
 
     def ratio(self, true: Sequence[Tally]) -> float:
-        """The candidate's operations over the reference's, those on nothing left out.
+        """Return the candidate's operations, without void ones, over the reference's.
 
         Args:
             true: its launches at the true size.
@@ -54,9 +54,9 @@ class Counted:
         return (self._ops + sum(done)) / max(1, self.flops)
 
     def passes(self, true: Sequence[Tally]) -> float:
-        """Its products over the reference's operations, several for each if float32 is multiplied by a narrower unit.
+        """Return its products per operation of the reference: several if a narrower unit multiplies float32.
 
-        Rows and columns that are not stored do not count. It is 0 where the forward is no product of float32.
+        Rows and columns that are not stored do not count. The result is 0 unless float32 products dominate.
 
         Args:
             true: its launches at the true size, where more of the rows and columns may be stored.
@@ -73,12 +73,12 @@ class Counted:
 
 
 def products(one: Tally) -> list[int]:
-    """Operations by products, by unit, those on nothing left out."""
+    """Return the operations of products by unit, without void ones (on zeros only)."""
     return [one["operations"][unit] - one["voids"].get(unit, 0) for unit in PRODUCTS]
 
 
 def flops(one: Tally) -> int:
-    """All operations, those on nothing left out where it is known."""
+    """Return all operations, without void ones where they are known."""
     return sum(products(one)) + _others(one)
 
 
@@ -87,42 +87,42 @@ def _others(one: Tally) -> int:
 
 
 def _busy(one: Tally) -> float:
-    """The part of its lanes that masks let through."""
+    """Return the share of lanes that are not masked."""
     return one["useful"] / max(1, one["offered"])
 
 
 def _is_bound(one: Tally) -> bool:
-    """Whether operations, and not bytes, take its time."""
+    """Whether operations, and not bytes, determine a launch's time."""
     moved = sum(area[1] + area[3] for area in one["areas"].values())
     return max(one["operations"][unit] for unit in ("issue", "integer", "special")) > _BOUND * moved
 
 
 def _stored(one: Tally, true: Tally) -> float:
-    """The part of rows and columns of products that is stored, over that at the true size."""
+    """Return the share of the products' rows and columns that is stored, relative to the true size."""
     here, there = (each["stores"][0] / max(1, each["stores"][1]) for each in (one, true))
     return max(1 / _PADDED, min(1.0, here / there)) if there else 1.0
 
 
 _REPEATED = 0.1
-"""How far the count without data may be from the verified one, over the larger number."""
+"""Largest relative difference of a count without data from the verified one."""
 _COVERED, _GROWN, _EXTRAPOLATED, _EXECUTED = 0.95, 0.85, 0.5, 0.5
-"""Parts that must be there: of a tensor's share, of operations, of operations expected from two sizes, of instructions
-for each byte that is asked for."""
+"""Least parts: of a tensor's share, of operations, of operations extrapolated from two sizes, of instructions per
+requested byte."""
 _SHIFTED = 0.05
-"""How much more of the products may be done by a cheaper unit."""
+"""How much larger the share of products on a cheaper unit may become."""
 
 
 @dataclass(frozen=True)
 class Unlike:
-    """What differs, in a sentence."""
+    """A difference, described by a sentence."""
 
     sentence: str
     is_candidates: bool = True
-    """Whether it shows that the candidate does something else, and not that it cannot be known."""
+    """Whether it proves that the candidate does something else; if false, that cannot be known."""
 
 
 def not_repeated(verified: Counted, followed: Counted) -> str | None:
-    """In what counting without data differs from a verified forward at the same size; None if in nothing."""
+    """Return how counting without data differs from a verified forward at the same size; None if it does not."""
     if (text := _sequence(verified.events, followed.events, "without data")) is not None:
         return text
     for number, one, other in _pairs(verified, followed):
@@ -138,11 +138,11 @@ def not_repeated(verified: Counted, followed: Counted) -> str | None:
 
 
 def difference(verified: Sequence[Counted], true: Counted) -> Unlike | None:
-    """What differs at the true size, or None.
+    """Return what differs at the true size, or None.
 
     Args:
         verified: forwards at reduced sizes, the smallest first.
-        true: at the true size.
+        true: forward at the true size.
     """
     last = verified[-1]
     if (text := _sequence(last.events, true.events, "at the true size")) is not None:
@@ -160,7 +160,7 @@ def difference(verified: Sequence[Counted], true: Counted) -> Unlike | None:
 
 
 def _left(verified: Counted, true: Counted) -> float:
-    """The part of the operations that is there; 1 where at least half is."""
+    """Return the share of operations left at the true size; 1 where at least half are."""
     now, was = (each.ratio(true.tallies) for each in (true, verified))
     return now / was if 0 < now < _EXTRAPOLATED * was else 1.0
 
@@ -180,7 +180,7 @@ def _sequence(verified: Sequence[TraceEvent], other: Sequence[TraceEvent], where
 
 
 def _types(number: int, verified: Tally, true: Tally) -> Unlike | None:
-    """Tensors keep their types; numbers may become wider, or 1, which is a constant."""
+    """Find a tensor whose type differs; numbers may become wider, or 1, which is a constant."""
     for name, kind in verified["types"].items():
         now = true["types"].get(name, "")
         if "*" in kind + now and now != kind:
@@ -208,7 +208,7 @@ def _uncovered(number: int, name: str, what: str, shares: list[float], guessed: 
 
 
 def _units(number: int, verified: Tally, true: Tally, left: float) -> Unlike | None:
-    """What is not left of the operations may have been there to make a share small: it counts as the cheapest."""
+    """Find a shift to cheaper units; operations left out at the true size count as done by the cheapest one."""
     for unit, was, now in zip(PRODUCTS, _cheaper(verified), _cheaper(true), strict=True):
         if now > 1 - min(1.0, (1 - was) / left) + _SHIFTED:
             return Unlike(
@@ -219,7 +219,7 @@ def _units(number: int, verified: Tally, true: Tally, left: float) -> Unlike | N
 
 
 def _narrowed(number: int, verified: Sequence[Tally], true: Tally, left: float) -> Unlike | None:
-    """Arithmetic in 16 bits may take a larger share as long as the rest is what a block or a row needs once."""
+    """Find a shift to 16-bit arithmetic; its share may grow if the rest is fixed work of a block or a row."""
     first, last = verified[0], verified[-1]
     was, now = _narrow(last), _narrow(true)
     trend = max(_EXTRAPOLATED, _trend(verified, true, 1 - _narrow(first), 1 - was))
@@ -230,7 +230,7 @@ def _narrowed(number: int, verified: Sequence[Tally], true: Tally, left: float) 
 
 
 def _trend(verified: Sequence[Tally], true: Tally, small: float, large: float) -> float:
-    """What becomes of a number that fell between two verified sizes, as a part of the larger one's; 1 if it did not."""
+    """Extrapolate a number that fell between two verified sizes, relative to the larger size; 1 if it did not fall."""
     first, last = verified[0]["offered"], verified[-1]["offered"]
     if not (0 < first < last < true["offered"] and large < small):
         return 1.0
@@ -238,7 +238,7 @@ def _trend(verified: Sequence[Tally], true: Tally, small: float, large: float) -
 
 
 def _executed(number: int, verified: Sequence[Tally], true: Tally) -> Unlike | None:
-    """Where nothing but whole numbers is computed, instructions go with bytes; a block's fixed ones get less."""
+    """Find missing instructions where only integers are computed: they grow with bytes, except a block's fixed ones."""
     first, last = verified[0], verified[-1]
     was, now = _often(last), _often(true)
     expected = was * _trend(verified, true, _often(first), was)
@@ -251,12 +251,12 @@ def _executed(number: int, verified: Sequence[Tally], true: Tally) -> Unlike | N
 
 
 def _often(one: Tally) -> float:
-    """Instructions for each byte that is asked for, those of masked lanes included."""
+    """Return the instructions per requested byte, including those of masked lanes."""
     return one["operations"]["issue"] / max(1, one["offered"])
 
 
 def _cheaper(one: Tally) -> list[float]:
-    """Of products, the share that each unit or a cheaper one does."""
+    """Return for each unit the share of products that this unit or a cheaper one computes."""
     done = products(one)
     return [sum(done[: place + 1]) / max(1, sum(done)) for place in range(len(done))]
 
@@ -285,10 +285,10 @@ def _operations(verified: Sequence[Counted], true: Counted) -> Unlike | None:
 
 
 def _least(verified: Sequence[Counted], true: Counted) -> float:
-    """The ratio of operations that must be there at the true size.
+    """Return the least ratio of operations at the true size.
 
-    Above 1 no more than 1 is expected, but of products that take several passes. What fell between two verified sizes
-    may go on to fall: below 1 the candidate has a cheaper way.
+    No more than 1 is required, except of products that take several passes. A ratio that fell between two verified
+    sizes may fall further: below 1 the candidate has a cheaper algorithm.
     """
     first, last = verified[0], verified[-1]
     small, large = (each.ratio(true.tallies) for each in (first, last))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors without data: ordinary CPU tensors whose storage lies at addresses where there is no memory.
+"""Tensors without data: ordinary CPU tensors whose storage has addresses without memory.
 
-Unlike tensors of the device `meta` they have addresses of their own, so launches and prices can tell them apart, and
-views of them are real views. Reading one ends the process with SIGSEGV; `DatalessMode` sees to it that no op does.
+Unlike tensors of the device `meta` they have distinct addresses, so launches and prices can tell them apart, and
+views of them are real views. Reading one ends the process with SIGSEGV; `DatalessMode` prevents every op from that.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from verl_kernel.env.ops.mode import OpMode
 from verl_kernel.env.ops.table import Trait, is_view, op_of
 
 FIRST, END = 1 << 44, 5 << 44
-"""Addresses that no Linux process has memory at: far above its program, far below its libraries."""
+"""Range of addresses that no Linux process uses: far above its program, far below its libraries."""
 _GAP = 1 << 20
-"""Bytes left free behind each tensor, or a little less, so that what runs over its end lies in no tensor."""
+"""Bytes left free behind each tensor, or a little less, so that an access past its end is in no other tensor."""
 
 
 class Undecidable(RuntimeError):
-    """A program does what cannot be known without data: it reads a value, or a shape depends on one."""
+    """A program needs data: it reads a value, or a shape depends on one."""
 
 
 _ALIGNMENT, _PLACES = 256, 4
-"""Tensors begin at multiples of the first, at one of so many: alignment tells them from real ones no more than size."""
+"""Alignment of tensors, and number of places for one: alignment must not tell them from real tensors."""
 
 
 class AddressSpace:
-    """Hands out addresses, and remembers what is not known.
+    """Assigns addresses, and tracks which tensors have unknown values.
 
     Args:
-        seed: what the places of tensors are drawn from.
+        seed: seed of the random places of tensors.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -46,12 +46,12 @@ class AddressSpace:
         self.allocated = 0
         """Bytes of all tensors without data so far."""
         self.reasons: list[str] = []
-        """Why the program cannot be followed, also where it went on as if nothing had happened."""
+        """Reasons why the program cannot be followed, kept even if it caught the error and continued."""
         self._tainted: set[int] = set()
-        """Addresses of real storages that something unknown was written to."""
+        """Addresses of real storages to which unknown values were written."""
 
     def tensor(self, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """A new tensor without data."""
+        """Create a tensor without data."""
         last = sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
         nbytes = (last + 1) * dtype.itemsize if 0 not in shape else 0
         start = self._next + _ALIGNMENT * self._random.randrange(_PLACES)
@@ -63,19 +63,19 @@ class AddressSpace:
         return torch.empty(0, dtype=dtype).set_(storage, 0, tuple(shape), tuple(stride))
 
     def taint(self, tensor: torch.Tensor) -> None:
-        """Something unknown was written to a tensor."""
+        """Mark a tensor to which unknown values were written."""
         if not is_dataless(tensor):
             self._tainted.add(tensor.untyped_storage().data_ptr())
 
     def is_unknown(self, tensor: torch.Tensor) -> bool:
-        """Whether its values are not known."""
+        """Whether the values of a tensor are unknown."""
         if tensor.layout is not torch.strided:
             return False
         address = tensor.untyped_storage().data_ptr()
         return FIRST <= address < END or address in self._tainted
 
     def refuse(self, reason: str) -> Undecidable:
-        """The error for something that takes data; the reason is kept even if the program catches it."""
+        """Return the error for an action that needs data; the reason is kept even if the program catches the error."""
         self.reasons.append(reason)
         return Undecidable(reason)
 
@@ -87,22 +87,22 @@ def is_dataless(tensor: torch.Tensor) -> bool:
 
 # Loads torch's shape functions (its device `meta`) without torch's compiler.
 #
-# The first op on `meta` imports them, and with them `torch._dynamo`, of which they use nothing but `disable`: a
-# marker that keeps the compiler away from a function. Without it that import takes half the time and memory.
+# The first op on `meta` imports them, and with them `torch._dynamo`. They only use its `disable`, a marker that keeps
+# the compiler away from a function. Without the compiler the import takes half the time and memory.
 
 
 _COMPILER = "torch._dynamo"
 
 
 def load() -> None:
-    """Import them now rather than at the first dry pass."""
+    """Import the shape functions now rather than at the first dry pass."""
     with without_compiler():
         _ = torch.empty(1, device="meta") + 1
 
 
 @contextmanager
 def without_compiler() -> Iterator[None]:
-    """Keep `torch._dynamo` from being imported inside; where it is loaded already, nothing changes."""
+    """Prevent imports of `torch._dynamo` in the context; does nothing if it is loaded already."""
     if _COMPILER in sys.modules:
         yield
         return
@@ -126,34 +126,34 @@ def _unchanged(function: Callable[..., Any], recursive: bool = True, **options: 
     return function
 
 
-# Runs torch's ops without data: shapes from torch's own shape functions, values only where they are small and known.
+# Runs torch's ops without data: shapes come from torch's shape functions, values exist only where small and known.
 #
-# A view runs as it is. Any other op runs on `meta`, and its results are new tensors without data. What has no unknown
-# operand and a small result is computed for real: whole numbers and conditions up to `KNOWN_INTEGERS`, since programs
-# use them as indices and bounds, anything up to `KNOWN_BYTES`. What nobody has written is never known.
+# A view runs unchanged. Any other op runs on `meta`, and its results are new tensors without data. An op without
+# unknown operands and with a small result is computed: integers and booleans up to `KNOWN_INTEGERS` bytes, since
+# programs use them as indices and bounds, other types up to `KNOWN_BYTES`. Unwritten memory is never known.
 
 
 KNOWN_INTEGERS, KNOWN_BYTES = 16 << 20, 16 << 10
 
 
 class DatalessMode(OpMode):
-    """Runs every op inside without data.
+    """Runs every op in the context without data.
 
     Args:
-        space: where its tensors lie.
+        space: address space of its tensors.
     """
 
     def __init__(self, space: AddressSpace) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._space = space
         self.ops: list[str] = []
-        """Names of the ops inside that were no views, in order."""
+        """Names of the ops in the context, without views, in order."""
 
     def run_op(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run one op.
 
         Raises:
-            Undecidable: it reads a value that is not known, or its shape depends on one.
+            Undecidable: the op reads an unknown value, or its shape depends on one.
         """
         name, traits = func._schema.name, op_of(func).traits
         if is_view(func) or Trait.ALIASES in traits:
@@ -193,7 +193,7 @@ class DatalessMode(OpMode):
             raise self._space.refuse(text) from None
 
     def _note_writes(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Real tensors that an op writes to are unknown from here on."""
+        """Mark the real tensors that an op writes to as unknown."""
         for number, item in enumerate(func._schema.arguments):
             if item.alias_info is None or not item.alias_info.is_write:
                 continue

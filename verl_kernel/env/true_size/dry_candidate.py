@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A candidate without data, in a runner of its own: built and called once at each of several sizes."""
+"""Runs a candidate without data, in a separate runner: builds and calls it once at each of several sizes."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from verl_kernel.env.trace import dump_events
 from verl_kernel.env.true_size.dataless import AddressSpace, is_dataless
 from verl_kernel.env.true_size.dry_pass import without_data
 
-# Hands launches on tensors without data to the executing process, which samples them.
+# Sends launches on tensors without data to the executing process, which samples them.
 
 
 Area = tuple[int, int, str]
-"""As a request tells it."""
+"""Start, size and data type of an area, as in a launch request."""
 
 
 class FollowedLink(Link):
-    """The link of this process to the executing one, for launches on tensors that may have no data.
+    """The link from this process to the executing process, for launches on tensors that may have no data.
 
     Args:
-        link: of launches that have data.
-        space: of tensors without data.
+        link: link for launches that have data.
+        space: address space of tensors without data.
     """
 
     def __init__(self, link: Link, space: AddressSpace) -> None:
@@ -47,10 +47,10 @@ class FollowedLink(Link):
         is_tried: bool, kept: list[Kind] | None, known: Sequence[Range] = (),
         told: Callable[[Sequence[Range]], list[Fresh]] = lambda places: [],
     ) -> tuple[Launched, list[Range]]:  # fmt: skip
-        """Have a launch sampled; what it writes is not known from then on.
+        """Have a launch sampled; tensors that it writes are unknown afterwards.
 
         Raises:
-            MemoryError: its tensors with data do not fit into the memory that is granted.
+            MemoryError: its tensors with data do not fit into the granted memory.
         """
         tensors = dict(zip(STATE.ranges, STATE.tensors, strict=True))
         areas = self._areas(tensors)
@@ -68,7 +68,7 @@ class FollowedLink(Link):
         return Launched(failure=reply["failure"], work=reply["work"], base=reply["base"]), list(areas)
 
     def _areas(self, tensors: Mapping[Range, torch.Tensor]) -> dict[Range, Area]:
-        """Where the executing process finds each tensor; those with data are copied to where both can read them."""
+        """Return the area of each tensor in the executing process; those with data are copied to shared memory."""
         found: dict[Range, Area] = {}
         end = 0
         for (start, stop), tensor in tensors.items():
@@ -85,28 +85,28 @@ class FollowedLink(Link):
 
 
 def follow_launches(space: AddressSpace) -> None:
-    """Let all launches of this process be sampled, for good.
+    """Have all launches of this process sampled from now on; this cannot be undone.
 
     Args:
-        space: of tensors without data.
+        space: address space of tensors without data.
     """
     assert STATE.link is not None  # the judge has connected it
     STATE.link, STATE.has_data = FollowedLink(STATE.link, space), False
 
 
 def _place(tensor: torch.Tensor, numbers: Mapping[Range, int]) -> Any:
-    """Number of a tensor's area, and where in it the tensor begins."""
+    """Return the number of a tensor's area, and the tensor's offset in it."""
     start = tensor.untyped_storage().data_ptr()
     return [numbers[start, start + tensor.untyped_storage().nbytes()], tensor.data_ptr() - start]
 
 
 class DryCandidate:
-    """Runs a candidate's class without data. Changes what launches do in this process, for good.
+    """Runs a candidate's class without data. It permanently changes what launches do in this process.
 
     Args:
-        device: where it runs.
-        seed: what places of tensors are drawn from.
-        known: finds the tensor of a place that has data.
+        device: device of the candidate.
+        seed: seed of the random places of tensors.
+        known: returns the tensor of a place that has data.
     """
 
     def __init__(self, device: DeviceBackend, seed: int, known: Callable[[Place], torch.Tensor]) -> None:
@@ -115,7 +115,7 @@ class DryCandidate:
 
     @property
     def reasons(self) -> list[str]:
-        """Why it could not be followed, if so."""
+        """Reasons why the candidate could not be followed, if any."""
         return self._space.reasons
 
     def run(self, cls: Any, size: DrySize) -> DryReply:

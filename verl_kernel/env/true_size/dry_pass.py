@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One forward of a reference without data: what it runs and how large its tensors are, in milliseconds at any size."""
+"""Runs one forward of a reference without data, in milliseconds at any size, to find its ops and tensor sizes."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from verl_kernel.errors import TaskError
 
 @dataclass(frozen=True)
 class DryForward:
-    """What a forward runs, on tensors without data."""
+    """Record of a forward on tensors without data."""
 
     ops: tuple[str, ...]
-    """Names of torch's ops in order, views left out."""
+    """Names of torch's ops in order, without views."""
     events: list[TraceEvent]
     demand: Demand
-    """What it cannot do without."""
-    init: Value = field(repr=False)  # showing a tensor reads it
+    """Least memory traffic and work of the forward."""
+    init: Value = field(repr=False)  # the repr of a tensor reads its data
     inputs: Value = field(repr=False)
     output: Value = field(repr=False)
     tensor_bytes: int
-    """Of weights, inputs, intermediate results and outputs together."""
+    """Bytes of weights, inputs, intermediate results and outputs together."""
 
     @property
     def traffic(self) -> int:
@@ -46,25 +46,25 @@ class DryForward:
 
     @property
     def flops(self) -> int:
-        """Operations."""
+        """Number of operations."""
         return sum(event.flops for event in self.events)
 
     @property
     def work(self) -> int:
-        """Operations, those on float16 as often as a processor is slow at them."""
+        """Number of operations; one on float16 counts `SLOW` times, because CPUs are slow at them."""
         is_slow = any(tensor.dtype is torch.float16 for tensor in (*self.inputs.tensors, *self.output.tensors))
         return self.flops + (SLOW - 1) * sum(event.half_flops for event in self.events) * is_slow
 
     @property
     def share_read(self) -> float:
-        """The part of its inputs that it reads; weights, which it reads too, are not among them."""
+        """Bytes of inputs and weights that the forward reads over the size of its inputs, at most 1."""
         size = sum(tensor.nbytes for tensor in self.inputs.tensors)
         return min(1.0, self.demand.read / size) if size else 1.0
 
 
 @contextmanager
 def without_data(space: AddressSpace) -> Iterator[DatalessMode]:
-    """Where programs inside run without data."""
+    """Run programs in the context without data."""
     with ExitStack() as stack:
         stack.enter_context(dataless.without_compiler())
         stack.enter_context(_refused_reads(space))
@@ -73,7 +73,7 @@ def without_data(space: AddressSpace) -> Iterator[DatalessMode]:
 
 @contextmanager
 def _refused_reads(space: AddressSpace) -> Iterator[None]:
-    """Refuse what reads a whole tensor on the host, where the tripwire would only note it."""
+    """Refuse reads of whole tensors on the host, which the tripwire alone would only record."""
     original = WIRE.read_in_bulk
 
     def read(tensor: torch.Tensor, how: str) -> None:
@@ -92,7 +92,7 @@ def dry_forward(task: Task, device: DeviceBackend) -> DryForward:
     """Run a reference's forward once without data.
 
     Raises:
-        TaskError: it fails, or does what takes data.
+        TaskError: the forward fails, or needs data.
     """
     space = AddressSpace()
     try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds smaller copies of a task that run the same ops: what a CPU judges in place of a task that is too large.
+"""Finds smaller copies of a task that run the same ops, for a CPU to judge in place of a task that is too large.
 
-A copy has other numbers where the task writes its sizes, reduced by one rule. It is
-accepted if its dry pass runs the op list of the true size, its output is not empty and it keeps to the bounds.
+A copy is the task's source with its sizes reduced by one rule. It is accepted if its dry pass runs the same ops as at
+the true size, its output is not empty and it keeps to the bounds.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from verl_kernel.env.true_size.bounds import ALLOWED, LARGER, WANTED, Bounds
 from verl_kernel.env.true_size.dry_pass import DryForward, dry_forward
 from verl_kernel.errors import TaskError
 
-# The sizes of a task: whole numbers at module level, in `get_inputs` and in `get_init_inputs`.
+# The sizes of a task: integers at module level, in `get_inputs` and in `get_init_inputs`.
 #
-# A task in KernelBench's form says nowhere which of its numbers are sizes. These are the places where it writes them;
-# what the class itself holds (kernel sizes, paddings, defaults) is left alone.
+# A task in KernelBench's form does not say which of its numbers are sizes. It usually writes them in these places;
+# numbers in the class itself (kernel sizes, paddings, defaults) stay unchanged.
 
 
 _FUNCTIONS = ("get_inputs", "get_init_inputs")
@@ -31,18 +31,18 @@ _LARGEST = 1 << 62
 
 
 def sizes_of(source: str) -> tuple[int, ...]:
-    """The distinct whole numbers of a task, ascending; those up to 4 are never sizes (axes, ranks)."""
+    """Return the distinct integers of a task above 4, ascending; smaller ones are axes or ranks, never sizes."""
     finder = _Sizes({})
     finder.read(ast.parse(source))
     return tuple(sorted(finder.found))
 
 
 def resized(source: str, sizes: Mapping[int, int]) -> str:
-    """The task with other sizes.
+    """Return the task's source with other sizes.
 
     Args:
-        source: of the task.
-        sizes: the new number for each one that changes.
+        source: source of the task.
+        sizes: the new number for each number that changes.
     """
     tree = ast.parse(source)
     _Sizes(sizes).read(tree)
@@ -50,7 +50,7 @@ def resized(source: str, sizes: Mapping[int, int]) -> str:
 
 
 class _Sizes(ast.NodeTransformer):
-    """Finds the numbers and puts others in their place."""
+    """Finds the sizes and replaces them."""
 
     def __init__(self, sizes: Mapping[int, int]) -> None:
         self._sizes = sizes
@@ -65,7 +65,7 @@ class _Sizes(ast.NodeTransformer):
                 node.body = [cast(ast.stmt, self.visit(part)) for part in node.body]
 
     def visit(self, node: ast.AST) -> ast.AST:
-        """Replace the largest expressions that are numbers alone, such as `16 * 1024`."""
+        """Replace the largest expressions that consist of numbers only, such as `16 * 1024`."""
         value = _number(node) if isinstance(node, ast.expr) else None
         if value is None:
             return self.generic_visit(node)
@@ -76,7 +76,7 @@ class _Sizes(ast.NodeTransformer):
 
 
 def _number(node: ast.expr) -> int | None:
-    """The value of an expression of whole numbers, or None."""
+    """Return the value of an expression of integers, or None."""
     if isinstance(node, ast.Constant):
         return node.value if type(node.value) is int else None
     if not isinstance(node, ast.BinOp):
@@ -101,32 +101,32 @@ def _value(operator: ast.operator, left: int, right: int) -> int | None:
     return None
 
 
-# How sizes are reduced: all by one power of two, or the largest ones halved one after another.
+# Reduction of sizes: all by one power of two, or the largest ones halved one after another.
 
 
 KEPT, WIDTHS, FLOOR = 16, 128, 8
-"""Numbers up to the first stay what they are (channels of an image, kernel sizes), those up to the second (the width of
-a head) where a copy fits so; none gets below the third."""
+"""Numbers up to `KEPT` stay unchanged (channels of an image, kernel sizes), those up to `WIDTHS` (the width of a head)
+if a copy fits with them; none becomes smaller than `FLOOR`."""
 _MOST_TRIES = 120
 Sizes = Mapping[int, int]
-"""The new size for each one that changes."""
+"""The new size for each size that changes."""
 
 
 def divided(sizes: Sequence[int], factor: int, distinct: bool = True, kept: int = KEPT) -> dict[int, int]:
-    """Sizes over one factor: odd ones stay odd, and with `distinct` different ones stay different and in order.
+    """Divide sizes by one factor: odd ones stay odd, and with `distinct` different ones stay different and in order.
 
-    Where widths are kept, sizes keep the powers of two up to a width that divide them, and powers of two stay such:
-    kernels whose tiles fit the task rightly have no masks.
+    If widths are kept, sizes stay divisible by the powers of two up to a width that divide them, and powers of two stay
+    powers of two: kernels whose tiles fit the task exactly may omit masks.
 
     Args:
-        sizes: in order.
-        factor: that divides them.
-        distinct: whether different ones stay different.
-        kept: the largest one that stays what it is.
+        sizes: sizes in order.
+        factor: the factor.
+        distinct: whether different sizes stay different.
+        kept: largest size that stays unchanged.
     """
     new: dict[int, int] = {}
     last, widths = 0, {size for size in sizes if KEPT < size <= kept}
-    least = 2 * max(widths, default=0)  # as many groups as channels would leave nothing to normalise
+    least = 2 * max(widths, default=0)  # with as many groups as channels, nothing would be left to normalise
     for size in sizes:
         if size <= kept:
             continue
@@ -140,7 +140,7 @@ def divided(sizes: Sequence[int], factor: int, distinct: bool = True, kept: int 
 
 
 def _step(size: int, value: int, tile: int) -> int:
-    """From a new size to the next larger one."""
+    """Return the step from a new size to the next larger one."""
     if tile > 1 and _is_power(size) and _is_power(value):
         return value
     return max(tile, 2 if value < 4 * KEPT else KEPT)
@@ -152,11 +152,11 @@ def _down(size: int, factor: int) -> int:
 
 
 def halved(sizes: Sequence[int], fits: Callable[[Sizes], bool | None]) -> dict[int, int] | None:
-    """Halve the largest size that can be, again and again, until the task fits.
+    """Halve the largest size that can be halved, repeatedly, until the task fits.
 
     Args:
-        sizes: of the task.
-        fits: whether the task with these sizes fits; None if it is another task, or fails.
+        sizes: sizes of the task.
+        fits: whether the task with these sizes fits; None if it runs other ops, or fails.
 
     Returns:
         The new sizes, or None if it never fits.
@@ -179,7 +179,7 @@ def halved(sizes: Sequence[int], fits: Callable[[Sizes], bool | None]) -> dict[i
 
 
 def varied(sizes: Sizes, random: Random) -> Iterator[dict[int, int]]:
-    """Sizes a little larger than these, at random; first many of them changed, then one."""
+    """Yield random sizes a little larger than these; at first many of them change, later one."""
     changeable = [size for size in sizes if size > KEPT]
     for count in (len(changeable), max(1, len(changeable) // 2), 1, 1, 1):
         chosen = random.sample(changeable, count) if changeable else []
@@ -187,7 +187,7 @@ def varied(sizes: Sizes, random: Random) -> Iterator[dict[int, int]]:
 
 
 def _larger(size: int, value: int, random: Random) -> int:
-    """A new size a quarter larger at most, or by one step, with as many factors of two as possible."""
+    """Return a size larger by a quarter at most, or by one step, with as many factors of two as possible."""
     tile = min(_tile(size), _tile(value))
     if value < WIDTHS:
         tile = max(2, min(tile, _power(value // 4)))
@@ -197,12 +197,12 @@ def _larger(size: int, value: int, random: Random) -> int:
 
 
 def _tile(size: int) -> int:
-    """The largest power of two up to a width that divides a size."""
+    """Return the largest power of two, at most `WIDTHS`, that divides a size."""
     return min(size & -size, WIDTHS)
 
 
 def _power(size: int) -> int:
-    """The largest power of two up to a size."""
+    """Return the largest power of two that is not larger than a size."""
     return 1 << size.bit_length() >> 1
 
 
@@ -219,11 +219,11 @@ class Copy:
 
     task: Task
     sizes: Sizes
-    """The new size for each one of the task's that changes."""
+    """The new size for each size of the task that changes."""
     dry: DryForward
 
     def keeps_to(self, bounds: Bounds) -> bool:
-        """Whether its forward does."""
+        """Whether its forward keeps to the bounds."""
         return bounds.hold(self.dry.traffic, self.dry.flops, self.dry.tensor_bytes)
 
 
@@ -233,11 +233,11 @@ class Shrunk:
 
     true: DryForward
     copies: tuple[Copy, ...]
-    """The first one is for most trials, the second one is larger where there is room."""
+    """One or two copies: the first for most trials, the second larger where the bounds allow it."""
 
 
 def shrink(task: Task, device: DeviceBackend, secret: bytes) -> Shrunk:
-    """Two reduced copies of a task, of sizes that depend on a secret; one where no other size works.
+    """Make two reduced copies of a task with sizes that depend on a secret; one copy where no other size works.
 
     Raises:
         TaskError: its forward cannot be followed without data, or no copy is accepted.
@@ -256,13 +256,13 @@ def shrink(task: Task, device: DeviceBackend, secret: bytes) -> Shrunk:
 
 
 class _Copies:
-    """Makes copies of one task and accepts some."""
+    """Makes copies of one task and decides which to accept."""
 
     def __init__(self, task: Task, device: DeviceBackend, ops: tuple[str, ...]) -> None:
         self._task, self._device, self._ops = task, device, ops
 
     def base(self, sizes: Sequence[int]) -> tuple[Copy | None, Copy | None]:
-        """The copy that is wanted, or the smallest there is, and the next larger one, unless it takes too long."""
+        """Return the copy of the wanted size, or else the smallest, and the next larger one unless it is too large."""
         found = self._smaller(sizes, WIDTHS)
         if not (found and found[-1].keeps_to(LARGER)):
             found = self._smaller(sizes, KEPT)
@@ -272,7 +272,7 @@ class _Copies:
         return found[-1] if found else None, larger[-1] if larger else None
 
     def _smaller(self, sizes: Sequence[int], kept: int) -> list[Copy]:
-        """Copies that are allowed, the smallest last, with numbers up to `kept` as they are."""
+        """Return allowed copies, the smallest last, in which numbers up to `kept` stay unchanged."""
         found: list[Copy] = []
         most = max(sizes, default=0)
         for factor in range(1, min(_MOST_HALVINGS, most.bit_length()) if most > kept else 0):
@@ -286,7 +286,7 @@ class _Copies:
         return found
 
     def varied(self, copy: Copy, random: Random, taken: Sequence[str]) -> Copy:
-        """A copy of sizes a little larger than those of this one, if any is accepted."""
+        """Return a copy with sizes a little larger than this one's; this copy itself if none is accepted."""
         for sizes in varied(copy.sizes, random):
             other = self.accepted(sizes)
             if other is not None and other.keeps_to(ALLOWED) and other.task.reference not in taken:
@@ -294,7 +294,7 @@ class _Copies:
         return copy
 
     def accepted(self, sizes: Sizes) -> Copy | None:
-        """The copy with these sizes, or None if it is another task or fails."""
+        """Return the copy with these sizes, or None if it runs other ops, returns nothing, or fails."""
         copy = Task(resized(self._task.reference, sizes), self._task.task_id, self._task.entry_point)
         try:
             dry = dry_forward(copy, self._device)
@@ -304,7 +304,7 @@ class _Copies:
         return None if is_empty or dry.ops != self._ops else Copy(copy, sizes, dry)
 
     def _divided(self, sizes: Sequence[int], factor: int, kept: int) -> Copy | None:
-        """All sizes over a factor: different ones stay different where the task bears that."""
+        """Divide all sizes by a factor; different ones stay different if that copy is accepted."""
         tries: list[Callable[[], Sizes]] = [
             lambda: divided(sizes, factor, kept=kept),
             lambda: divided(sizes, factor, distinct=False, kept=kept),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clock of a GPU: candidate and reference in turns on the same device, until the medians are known to 1 %.
+"""The clock of a GPU: times candidate and reference alternately on one device, until both medians are known to 1 %.
 
-Each round draws fresh inputs and times both sides on them by every protocol asked for (`rounds`, `stopwatch`). The
-candidate's time is the runner's claim as far as the judge's own clock bears it out (`rounds`), its outputs are
-compared as in the correctness trials, and no cold median may lie under the roofline. The device is locked from the
+Each round draws fresh inputs and times both sides on them by every requested protocol (`rounds`, `stopwatch`). The
+candidate's time is the runner's claim, corrected where the judge's own clock contradicts it (`rounds`). Its outputs are
+compared as in the correctness trials, and no cold median may lie below the roofline. The device is locked from the
 first warm-up to the last profile.
 """
 
@@ -37,16 +37,16 @@ from verl_kernel.env.reference.trial import Trial
 from verl_kernel.env.result import Launch
 from verl_kernel.env.trace import TraceEvent, load_events
 
-# The shortest time a forward can take on a GPU: what it must move through device memory, at peak bandwidth.
+# The shortest time that a forward can take on a GPU: the bytes it must move through device memory at peak bandwidth.
 #
-# A bound that is too high would accuse honest programs, so everything is rounded down. Of each input or weight a
-# quarter of the largest part counts that a single op of the reference reads (triangles and strides may be skipped);
-# gathered tensors do not count at all. Of the outputs that part counts which does not fit into the L2 cache. The
-# roofline that scores use accuses nobody: it counts all of that part, and the products where the GPU's peak is known.
+# A bound that is too high would accuse honest programs, so everything is rounded down. For each input or weight it
+# counts a quarter of the largest part that a single op of the reference reads (triangles and strides may be skipped);
+# gathered tensors do not count. Of the outputs it counts the part that does not fit into the L2 cache. The roofline
+# in scores accuses no program: it counts that largest part fully, and the products where the GPU's peak is known.
 
 
 _READ_SHARE = 0.25
-# Data sheets, GB/s of device memory; the longest name found in the device's name wins.
+# Bandwidth of device memory in GB/s from data sheets; the longest key found in the device's name is used.
 PEAK_GBS = {
     "H200": 4800.0,
     "H100": 3350.0,
@@ -79,9 +79,9 @@ PEAK_GBS = {
 
 
 def peak_gbs(name: str, memory_clock_khz: int = 0, bus_bits: int = 0) -> float | None:
-    """Peak device-memory bandwidth in GB/s: the larger of the data sheet's and the one the driver's clock gives.
+    """Return the peak device-memory bandwidth in GB/s: the larger of the data sheet's and the driver's clock's.
 
-    None where neither is known.
+    The result is None where neither is known.
     """
     words = f" {name} "
     known = [key for key in PEAK_GBS if any(f" {key}{end}" in words for end in (" ", "-"))]
@@ -90,23 +90,23 @@ def peak_gbs(name: str, memory_clock_khz: int = 0, bus_bits: int = 0) -> float |
 
 
 def floor_ms(read: int, written: int, peak: float | None, l2_bytes: int = 0) -> float:
-    """Milliseconds below which nobody can have done the work; 0 where the peak is unknown."""
+    """Return the milliseconds below which no program can have done the work; 0 where the peak is unknown."""
     return (_READ_SHARE * read + max(0, written - l2_bytes)) / (peak * 1e6) if peak else 0.0
 
 
 _COMPUTE = {"H100": "h100", "H200": "h100", "GH200": "h100", "H800": "h100", "A100": "a100", "A800": "a100"}
-"""GPUs by words of their names; slower variants have the peaks of the fastest."""
+"""Machine models by words in GPU names; slower variants have the peaks of the fastest."""
 
 
 def measured_roofline_ms(demand: Demand, name: str, peak: float | None, l2_bytes: int, tf32: bool) -> float | None:
-    """Milliseconds that a forward with cold inputs takes at the peaks of a GPU; None where its bandwidth is unknown.
+    """Return the milliseconds of a forward with cold inputs at a GPU's peak rates; None if its bandwidth is unknown.
 
     Args:
-        demand: what the reference reads, writes and multiplies.
-        name: of the GPU, as the driver says it.
+        demand: bytes that the reference reads and writes, and its products.
+        name: the driver's name of the GPU.
         peak: device-memory bandwidth in GB/s.
-        l2_bytes: of results, what may stay in the cache.
-        tf32: whether products of float32 may round their operands.
+        l2_bytes: bytes of results that may stay in the cache.
+        tf32: whether float32 products may round their operands.
     """
     if not peak:
         return None
@@ -118,23 +118,23 @@ def measured_roofline_ms(demand: Demand, name: str, peak: float | None, l2_bytes
     return 1e3 * max(moved_s, product_s) or None
 
 
-# How much of a forward's device time is the candidate's own, from one profiled forward on a GPU.
+# The candidate's share of a forward's device time, from one profiled forward on a GPU.
 #
 # Numerator and denominator come from the same list of device kernels. A kernel is the candidate's own if Triton's
 # launch hook saw its exact name launched by the candidate's file, and the profiler saw that name no more often than
-# the hook: otherwise some library kernel bears the same name, and neither counts. Copies and fills of memory are
+# the hook: otherwise a library kernel has the same name, and neither counts. Copies and fills of memory count as
 # torch's.
 
 
 DeviceKernels = Mapping[str, tuple[int, float]]
-"""Count and total milliseconds per kernel name."""
+"""Count and total milliseconds by kernel name."""
 
 
 def load_kernels(value: object) -> dict[str, tuple[int, float]]:
     """Read a runner's list of device kernels.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: the value is not such a list.
     """
     if not isinstance(value, dict):
         raise ValueError("device kernels must be an object of names")
@@ -153,17 +153,18 @@ def profile_kernels(kernels: DeviceKernels, events: Sequence[TraceEvent], source
     """Summarise one profiled forward.
 
     Args:
-        kernels: what the profiler saw on the device.
+        kernels: device kernels that the profiler saw.
         events: launches and torch ops of the same forward.
         source: the candidate's file.
-        top: how many names `top_kernels` holds.
+        top: number of names in `top_kernels`.
 
     Returns:
-        The profile, None where the profiler saw nothing although the forward launched something.
+        The profile; None if the profiler saw nothing although the forward launched something.
     """
     if not kernels and events:
         return None
     mine = Counter(e.name for e in events if e.kind == "launch" and e.source == source and not e.failed)
+    # a name seen more often than launched is also that of a library kernel: it does not count
     own = {name: seen for name, seen in kernels.items() if seen[0] <= mine[name]}
     total = sum(count for count, _ in kernels.values())
     total_ms = sum(ms for _, ms in kernels.values())
@@ -186,22 +187,22 @@ _WARM_UPS, _PROFILES = 3, 2
 
 
 class CudaClock:
-    """Measures on the current device.
+    """Measures times on the current device.
 
     Args:
-        options: of the gym; `run_timeout_s` bounds each request, and once all took as long, ten rounds are enough.
-        stopwatch: the judge's.
-        alone: locks the device.
-        state: clocks and throttling at the moment.
-        peak: device-memory bandwidth in GB/s, None where it is not known.
-        slowed: names of what slows the device down at the moment, None where that is unknown.
-        shared: for using the device beside others.
-        gpu: name of the device; "" where it is not known.
+        options: options of the gym; `run_timeout_s` bounds each request, and after this time ten rounds are enough.
+        stopwatch: the judge's stopwatch.
+        alone: locks the device exclusively.
+        state: returns the present clocks and throttling.
+        peak: device-memory bandwidth in GB/s, None if unknown.
+        slowed: returns the names of what slows the device down at the moment, None if unknown.
+        shared: locks the device for use together with other judges.
+        gpu: name of the device; "" if unknown.
     """
 
     source = "cuda_event"
     most_forwards = 16
-    """In a request."""
+    """Largest number of forwards in a request."""
 
     def __init__(
         self,
@@ -219,7 +220,7 @@ class CudaClock:
         self._compiled: WeakKeyDictionary[Reference, Any] = WeakKeyDictionary()
 
     def measure(self, session: Session) -> Measurement:
-        """Times of both sides, the candidate's cross-checked, and its profile."""
+        """Measure times of both sides, cross-check the candidate's, and profile it."""
         model = self._timed_model(session)
         with self._alone(), precision(self._options.float32), torch.no_grad():
             sides = Sides(session, model, self._stopwatch, self._options.run_timeout_s)
@@ -239,7 +240,7 @@ class CudaClock:
         return self._verdict(rounds.samples, floor, profile, facts, self._roofline(session))
 
     def _timed_model(self, session: Session) -> Any:
-        """The reference as `reference_mode` wants it, compiled once, while others may use the device."""
+        """Return the reference in its `reference_mode`; it is compiled once, while others may use the device."""
         reference = session.reference
         if self._options.reference_mode == "eager":
             return reference.model
@@ -261,6 +262,7 @@ class CudaClock:
         roofline: float | None,
     ) -> Measurement:
         chosen = samples[self._options.timing]
+        # the inputs of `kernelgym` may already be in the cache, so no lower bound holds for it
         refusals = [one.refusal(0.0 if name == "kernelgym" else floor) for name, one in samples.items()]
         found = {name: one.comparison for name, one in samples.items()}
         times = {name: comparison for name, comparison in found.items() if comparison is not None}
@@ -272,7 +274,7 @@ class CudaClock:
         )  # fmt: skip
 
     def _roofline(self, session: Session) -> float | None:
-        """None for `kernelgym`, whose inputs may already be in the cache."""
+        """Return the roofline's milliseconds; None for `kernelgym`, whose inputs may already be in the cache."""
         if session.demand is None or self._options.timing == "kernelgym":
             return None
         tf32 = self._options.float32 == "tf32"
@@ -286,7 +288,7 @@ class CudaClock:
         return floor_ms(read, written, self._peak, self._stopwatch.l2_bytes)
 
     def _warm_up(self, sides: Sides, first: Trial) -> tuple[RequestSize, float]:
-        """The size of requests and the candidate's wall time; programs are quickest when everything has been loaded."""
+        """Warm both sides up; return the size of requests and the candidate's least wall time of a forward."""
         ours, theirs = [], []
         for _ in range(_WARM_UPS):
             trials = sides.draw(1)
@@ -296,7 +298,7 @@ class CudaClock:
         return RequestSize(min(ours), held, self.most_forwards), min(theirs)
 
     def _profile(self, session: Session, sides: Sides) -> Profile | None:
-        """The second of two: the first also starts the profiler, which may miss what runs meanwhile."""
+        """Return the second of two profiles: the first also starts the profiler, which may miss kernels meanwhile."""
         profile = None
         for trial in sides.draw(_PROFILES):
             sides.offer(trial)
@@ -312,7 +314,7 @@ def _parameters(model: Any) -> list[torch.Tensor]:
 
 
 def cuda_clock(device: CudaDevice, options: GymOptions) -> CudaClock:
-    """The clock of a GPU: its stopwatch, its lock, and what the driver says of it meanwhile."""
+    """Build the clock of a GPU from its stopwatch, its lock and the driver's queries."""
     properties = device.properties
     clock_khz, bits = (int(getattr(properties, key, 0)) for key in ("memory_clock_rate", "memory_bus_width"))
     peak = peak_gbs(properties.name, clock_khz, bits)

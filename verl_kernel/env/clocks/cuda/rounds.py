@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rounds of a measurement: both sides by every protocol, in turns, until the one that counts has settled.
+"""Runs the rounds of a measurement: both sides alternately by every protocol, until the scored protocol has settled.
 
 The judge compares outputs in every round: all of them where that is cheap, else one at a secret place in a secret tenth
-of the requests. A round in which the device was slowed down is done again.
+of the requests. A round in which the device was slowed down is repeated.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from verl_kernel.env.reference.trial import Trial
 from verl_kernel.env.result import Comparison
 from verl_kernel.env.tamper.hack_flags import HackFlag
 
-# How many forwards a timed request holds: enough for the judge's own clock to resolve one, few enough to be quick.
+# Number of forwards in a timed request: enough for the judge's own clock to resolve one, few enough to be quick.
 #
-# It depends on what the judge measures itself and on nothing that the candidate reports. A candidate may be slow on
-# purpose while the size is found; once it is faster, the size is found anew and earlier measurements are dropped.
+# It depends only on what the judge measures itself, not on what the candidate reports. A candidate may be slow on
+# purpose while the size is chosen; once it is faster, the size is chosen again and earlier measurements are dropped.
 
 
 _LEAST_MS, _FASTER, _MOST_MS = 1.0, 4.0, 50.0
-"""Milliseconds of a request: at least the first, even for a candidate this many times faster than the reference, and
+"""Milliseconds of a request: at least the first, even if a candidate is `_FASTER` times as fast as the reference, and
 at most the last."""
 _GROWTH = 1.5
 
 
 @dataclass(frozen=True)
 class RequestSize:
-    """What bounds the size.
+    """Bounds of the number of forwards in a request.
 
     Args:
-        reference_ms: one forward of the reference.
-        held_bytes: inputs and outputs of a forward, which stay on the device.
-        most: upper bound.
+        reference_ms: time of one forward of the reference.
+        held_bytes: size of the inputs and outputs of a forward, which stay on the device.
+        most: upper bound of the number.
     """
 
     reference_ms: float
@@ -55,43 +55,43 @@ class RequestSize:
     most: int
 
     def of(self, wall_ms: float) -> int:
-        """Forwards in a request, if the candidate's quickest forward so far took so long by the judge's clock."""
+        """Return the number of forwards, given the candidate's quickest forward so far by the judge's clock."""
         wanted = math.ceil(_LEAST_MS * _FASTER / max(self.reference_ms, 1e-6))
         quick = int(_MOST_MS / max(wall_ms, 1e-6))
         return max(1, min(wanted, quick, self.most, memory_shares.TIMED_BYTES // max(self.held_bytes, 1)))
 
     def has_grown(self, wall_ms: float, count: int) -> bool:
-        """Whether a request of `count` forwards is much smaller than it would be now."""
+        """Whether a request of `count` forwards is much smaller than the number for `wall_ms`."""
         return self.of(wall_ms) >= _GROWTH * count
 
 
 # Checks the runner's times (CUDA events, which it could forge) against the judge's own (wall time).
 #
 # A timed call is one request for several forwards; its times are per forward. Its wall time contains the forwards and a
-# constant overhead (wake-up, flushes, device-wide synchronisation, copies of the outputs). That is measured by null
-# calls, the same request without the forwards, in every round because a host's load changes, and by what the judge sees
-# its own reference take beyond events and null calls. What the median call takes beyond all that is hidden work, and
-# every call is charged with it. A runner that hides work in fewer than half of its calls gains nothing, because the
-# median is what counts; one that hides it in more of them gains at most the uncertainty of the null calls' median,
+# constant overhead (wake-up, flushes, device-wide synchronisation, copies of the outputs). The overhead is measured by
+# null calls, which are requests without forwards, in every round because a host's load changes, and by the time that
+# the judge's own reference takes beyond events and null calls. The median call's time beyond all that is hidden work,
+# and every call is charged with it. A runner that hides work in fewer than half of its calls gains nothing, because
+# the median counts; one that hides it in more of them gains at most the uncertainty of the null calls' median,
 # divided by the number of forwards.
 
 
 HONEST_SHARE = 0.5
-"""Least share of the wall time beyond the null call that an honest runner's events account for."""
+"""Least share of the wall time beyond a null call that an honest runner's events explain."""
 JITTER_MS = 1.0
-"""Hidden milliseconds that prove no cheating, since a busy host causes as much; they are charged all the same."""
+"""Hidden milliseconds up to which no cheating is assumed, since a busy host causes as much; they are still charged."""
 
 
 @dataclass(frozen=True)
 class TimedCall:
-    """One call by both clocks, in milliseconds of a forward.
+    """Times of one call by both clocks, in milliseconds per forward.
 
     Raises:
-        ValueError: a time that no call can take.
+        ValueError: `inner` is not a possible time.
     """
 
     inner: float
-    """As the runner reports it."""
+    """Time by events, as the runner reports it."""
     wall: float
 
     def __post_init__(self) -> None:
@@ -101,39 +101,39 @@ class TimedCall:
 
 @dataclass(frozen=True)
 class NullCall:
-    """What a request costs without its forwards, in milliseconds of a forward."""
+    """Time of a request without its forwards, in milliseconds per forward."""
 
     typical: float
     high: float
 
     @classmethod
     def of(cls, walls: Sequence[float], ceiling: float) -> NullCall:
-        """From a sample of wall times.
+        """Estimate the time from a sample of wall times.
 
         Args:
-            walls: of null calls, which the runner can slow down as it likes.
-            ceiling: the most that such a call can cost, as far as the judge can tell.
+            walls: wall times of null calls, which the runner can slow down on purpose.
+            ceiling: upper bound of such a time that the judge can verify.
         """
         return cls(min(statistics.median(walls), ceiling), min(upper(walls), ceiling))
 
     def and_also(self, milliseconds: float) -> NullCall:
-        """A call that costs so much more."""
+        """Return a null call that takes this much longer."""
         return NullCall(self.typical + milliseconds, self.high + milliseconds)
 
 
 def upper(values: Sequence[float]) -> float:
-    """Upper end of the median's 95 % confidence interval; the largest value where there are too few for one."""
+    """Return the upper end of the median's 95 % confidence interval; the largest value where there are too few."""
     interval = median_interval(values)
     return max(values) if interval is None else interval[1]
 
 
 def hidden_ms(calls: Sequence[TimedCall], null: NullCall) -> float:
-    """Milliseconds of the median call that neither its events nor a null call explain."""
+    """Return the milliseconds of the median call that neither its events nor a null call explain."""
     return max(0.0, statistics.median(call.wall - call.inner for call in calls) - null.high)
 
 
 def mismatch(calls: Sequence[TimedCall], null: NullCall) -> str | None:
-    """Why the runner's times cannot be true; None if they can."""
+    """Return why the runner's times cannot be true; None if they can."""
     inner = statistics.median(call.inner for call in calls)
     wall = statistics.median(call.wall for call in calls)
     if inner > 1.02 * wall + JITTER_MS:
@@ -144,16 +144,16 @@ def mismatch(calls: Sequence[TimedCall], null: NullCall) -> str | None:
     return None
 
 
-# What the rounds of one protocol have shown so far, in milliseconds of a single forward.
+# Results of the rounds of one protocol so far, in milliseconds per forward.
 
 
 _SLACK_MS, _SHARE = 1.0, 1.25
-"""An empty request may cost this many milliseconds more in the runner than this many times its cost in the judge."""
+"""An empty request may take `_SLACK_MS` more in the runner than `_SHARE` times its time in the judge."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """A request, the reference's forwards on the same inputs, and an empty request, in the runner and in the judge."""
+    """Times of a request, of the reference on the same inputs, and of an empty request in the runner and the judge."""
 
     call: TimedCall
     reference: TimedCall
@@ -163,22 +163,22 @@ class Round:
 
 @dataclass
 class Samples:
-    """The rounds of one protocol, with so many forwards in a request."""
+    """The rounds of one protocol, with `count` forwards in a request."""
 
     count: int
     rounds: list[Round] = field(default_factory=list)
 
     @property
     def calls(self) -> list[TimedCall]:
-        """The candidate's requests."""
+        """Times of the candidate's requests."""
         return [one.call for one in self.rounds]
 
     @property
     def null(self) -> NullCall:
-        """What a forward costs beyond its events where nothing is hidden.
+        """Time of a forward beyond its events if nothing is hidden.
 
-        An empty request does not use the processor's caches as a forward does; what the reference's own forwards
-        cost the judge beyond its own empty requests shows how much that is, and no candidate has a say in it.
+        An empty request does not use the processor's caches as a forward does. The judge measures that difference on
+        the reference's forwards and its own empty requests, which no candidate can influence.
         """
         own = [one.own_empty_ms for one in self.rounds]
         ceiling = _SLACK_MS / self.count + _SHARE * upper(own)
@@ -188,13 +188,13 @@ class Samples:
 
     @property
     def kernel(self) -> list[float]:
-        """What the candidate is charged with for a forward, request by request."""
+        """Time per forward that the candidate is charged with, by request."""
         hidden = hidden_ms(self.calls, self.null)
         return [call.inner + hidden for call in self.calls]
 
     @property
     def reference(self) -> list[float]:
-        """The reference's times."""
+        """The reference's times per forward."""
         return [one.reference.inner for one in self.rounds]
 
     @property
@@ -204,14 +204,14 @@ class Samples:
 
     @property
     def comparison(self) -> Comparison | None:
-        """Times and speedup; None where the candidate's median is 0 and there is no ratio."""
+        """Times and speedup; None where the candidate's median is 0, so that there is no ratio."""
         return compared(self.kernel, self.reference) if statistics.median(self.kernel) > 0 else None
 
     def refusal(self, floor_ms: float) -> tuple[HackFlag, str] | None:
-        """Flag and reason if the candidate's times cannot be true.
+        """Return flag and reason if the candidate's times cannot be true.
 
         Args:
-            floor_ms: the least time that a forward needs for its device memory; 0 where no bound is known.
+            floor_ms: least time that a forward needs for its memory traffic; 0 where no bound is known.
         """
         median = statistics.median(self.kernel)
         if median <= 0 or median < floor_ms:
@@ -220,25 +220,24 @@ class Samples:
         return None if reason is None else (HackFlag.TIMING_MISMATCH, reason)
 
 
-# Both sides of a comparison: the reference here, the candidate in its runner, on the same fresh inputs.
+# Both sides of a comparison: the reference in the judge and the candidate in its runner, on the same fresh inputs.
 #
 # Preparation is part of a call on either side (`Stopwatch.many`), so both begin with device and processor in the same
-# state, poison the same memory before a forward and keep the same outputs after it. All times are those of a single
-# forward.
+# state, poison the same memory before a forward and keep the same outputs after it. All times are per forward.
 
 
 _FIRST_TRIAL = 1 << 16
-"""Numbers of timed trials start here, so that they share no inputs with the correctness trials."""
+"""First number of the timed trials, so that they share no inputs with the correctness trials."""
 
 
 class Sides:
-    """Draws inputs and times either side on them.
+    """Draws inputs and times reference and candidate on them.
 
     Args:
         session: the evaluation.
-        model: the reference, as it is timed.
-        stopwatch: the judge's.
-        timeout_s: of each request.
+        model: the reference in its `reference_mode`.
+        stopwatch: the judge's stopwatch.
+        timeout_s: timeout of each request.
     """
 
     def __init__(self, session: Session, model: Any, stopwatch: Stopwatch, timeout_s: float) -> None:
@@ -247,16 +246,16 @@ class Sides:
         self._forms: list[Claims] = []
 
     def draw(self, count: int) -> list[Trial]:
-        """Fresh trials, used for nothing else."""
+        """Draw fresh trials, which are used only once."""
         self._drawn += count
         return [self._session.draw(number) for number in range(self._drawn - count, self._drawn)]
 
     def batch(self, protocol: str, count: int) -> list[Trial]:
-        """Trials for one measurement: those of its warm-up calls first."""
+        """Draw the trials of one measurement, first those of its warm-up calls."""
         return self.draw(WARM_UPS[protocol] + count)
 
     def reference(self, protocol: str, trials: Sequence[Trial]) -> TimedCall:
-        """The reference on a batch, by both clocks too, which shows what an honest program takes beyond its events."""
+        """Time the reference on a batch by both clocks, which shows how long honest calls take beyond their events."""
         forwards, first = [self._forward(trial, protocol) for trial in trials], WARM_UPS[protocol]
         if first:
             self._stopwatch.many(protocol, forwards[:first])
@@ -265,7 +264,7 @@ class Sides:
         return TimedCall(times[0], wall / (len(trials) - first))
 
     def candidate(self, protocol: str, trials: Sequence[Trial]) -> TimedCall:
-        """One request by both clocks; ends the evaluation where an output has not the reference's form."""
+        """Time one request by both clocks; ends the evaluation if an output does not have the reference's form."""
         for trial in trials:
             self.offer(trial)
         first = WARM_UPS[protocol]
@@ -274,13 +273,13 @@ class Sides:
         return self._call(protocol, trials[first:])
 
     def compare(self, trials: Sequence[Trial], numbers: Sequence[int]) -> None:
-        """Compare outputs of the last request, by their place in it; ends the evaluation where one is wrong."""
+        """Compare these outputs of the last request, by their place in it; ends the evaluation if one is wrong."""
         for number in numbers:
             self._ask({"step": "output", "number": number})
             self._session.accept(trials[number], self._forms[number], values=True)
 
     def empty(self, protocol: str, trials: Sequence[Trial]) -> tuple[float, float]:
-        """What a request costs without its forwards, in the runner and here."""
+        """Time a request without its forwards, in the runner and in the judge."""
         count = len(trials) - WARM_UPS[protocol]
         request: NullStep = {"step": "null", "protocol": protocol, "count": count}
         nothing = [_nothing(trials[0])] * count
@@ -327,7 +326,7 @@ class Sides:
 
 
 def _nothing(trial: Trial) -> Forward[Any]:
-    """A call that only copies the output, as a runner does: twice to poison memory before it, once to keep it."""
+    """Return a call that only copies the output, as a runner does: twice to poison memory, once to keep the output."""
 
     def copies() -> list[torch.Tensor]:
         return [tensor.clone() for tensor in trial.expected.tensors]
@@ -353,15 +352,15 @@ _SPARE_ROUNDS, _COOL_S = 20, 0.05
 
 
 class Rounds:
-    """Measures; used once.
+    """One measurement by rounds; an object is used once.
 
     Args:
-        sides: what is timed.
-        timing: the protocol that counts.
-        secret: of the evaluation.
-        budget_s: past it no rounds beyond the tenth begin.
-        size: of the requests.
-        slowed: names of what slows the device down at the moment, None where that is unknown.
+        sides: reference and candidate.
+        timing: the protocol that is scored.
+        secret: secret of the evaluation.
+        budget_s: time after which no round beyond the tenth begins.
+        size: bounds of the requests' size.
+        slowed: returns the names of what slows the device down at the moment, None if unknown.
     """
 
     def __init__(
@@ -377,10 +376,10 @@ class Rounds:
         self._size, self._slowed = size, slowed
         self.samples: dict[str, Samples] = {}
         self.throttled: int | None = 0
-        """How many rounds were thrown away, None where nobody knows."""
+        """Number of rounds discarded because of throttling, None if unknown."""
 
     def run(self, wall_ms: float) -> None:
-        """Do them all.
+        """Run all rounds.
 
         Args:
             wall_ms: the candidate's quickest forward so far, by the judge's clock.
@@ -392,7 +391,7 @@ class Rounds:
             is_last = self._ends(len(self.chosen.rounds) + 1, late)
             found = self._round(is_last)
             wall_ms = min(wall_ms, *(one.call.wall for one in found.values()))
-            if self._size.has_grown(wall_ms, self.chosen.count):
+            if self._size.has_grown(wall_ms, self.chosen.count):  # the candidate may have been slow on purpose
                 self._begin(self._size.of(wall_ms))
             elif not self._is_thrown_away():
                 for name, one in found.items():
@@ -401,20 +400,20 @@ class Rounds:
 
     @property
     def chosen(self) -> Samples:
-        """Those of the protocol that counts."""
+        """Samples of the scored protocol."""
         return self.samples[self._timing]
 
     def _begin(self, count: int) -> None:
-        """Start anew, by `device` and `latency` always and by `kernelgym` (as published, no flush) where it counts."""
+        """Start again: always by `device` and `latency`, by `kernelgym` (as published, no flush) if it is scored."""
         self.samples = {name: Samples(count) for name in WARM_UPS if name in ("device", "latency", self._timing)}
 
     def _ends(self, done: int, late: bool) -> bool:
-        """Whether so many rounds are enough."""
+        """Whether `done` rounds are enough."""
         least, most = self._bounds()
         return done >= most or (done >= least and (late or self.chosen.settled))
 
     def _bounds(self) -> tuple[int, int]:
-        """Fewest and most rounds."""
+        """Return the fewest and most rounds."""
         if self._timing != "kernelgym":
             return _LEAST, _MOST
         published = max(_LEAST, math.ceil(_PUBLISHED_CALLS / self.chosen.count))
@@ -438,7 +437,7 @@ class Rounds:
     def _one(self, protocol: str, number: int, is_last: bool) -> Round:
         trials = self._sides.batch(protocol, self.chosen.count)
         timed = trials[WARM_UPS[protocol] :]
-        if number % 2:
+        if number % 2:  # each side goes first in half of the rounds, so that the order favours neither
             reference = self._sides.reference(protocol, trials)
         call = self._sides.candidate(protocol, trials)
         self._sides.compare(timed, self._compared(protocol, number, timed, is_last))
@@ -447,7 +446,7 @@ class Rounds:
         return Round(call, reference, *self._sides.empty(protocol, trials))
 
     def _compared(self, protocol: str, number: int, trials: Sequence[Trial], is_last: bool) -> Sequence[int]:
-        """Places of the outputs to compare."""
+        """Return the places of the outputs to compare, which the candidate cannot predict."""
         if sum(place(trial.expected.tensors)[1] for trial in trials) <= _COMPARED_BYTES:
             return range(len(trials))
         drawn = hashlib.sha256(self._secret + f"compared {protocol} {number}".encode()).digest()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runner's part of timing on a GPU: one request, one step.
+"""The runner's part of timing on a GPU; each request is one step.
 
-`offer`: inputs to the device, where they wait for their call. `call`: forwards on the inputs offered, in order, each
-prepared and timed by a protocol of the stopwatch; a copy of each output stays on the device and its form is in the
-reply. `null`: the same without the forwards. `output`: one of the copies into shared memory. `profile`: one forward
-under torch's profiler, device kernels only.
+`offer` moves inputs to the device, where they wait for their call. `call` runs forwards on the offered inputs, in
+order, each prepared and timed by a protocol of the stopwatch; a copy of each output stays on the device and its form is
+in the reply. `null` does the same without the forwards. `output` copies one of the kept outputs into shared memory.
+`profile` runs one forward under torch's profiler and reports device kernels only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # devices import clocks
 
 _SYNC_MARKS = ("Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event")
 Put = Callable[[Any, list[torch.Tensor], "list[Place]"], "Form"]
-"""Copies an output to its places in the shared memory and says what it is, given the inputs."""
+"""Copies an output to its places in the shared memory and returns its form, given the inputs."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class _Offer:
 
 @dataclass(frozen=True)
 class _Output:
-    """What a forward returned: its form, and copies that no later forward can change."""
+    """An output of a forward: its form, and copies that no later forward can change."""
 
     form: Form
     tensors: tuple[torch.Tensor, ...]
@@ -53,10 +53,10 @@ class TimedCalls:
     """Answers the requests of a CUDA clock.
 
     Args:
-        device: where the candidate runs.
-        memory: what the judge shares.
-        put: what copies an output there.
-        stopwatch: made before the candidate is loaded.
+        device: device of the candidate.
+        memory: memory shared with the judge.
+        put: copies an output there.
+        stopwatch: stopwatch created before the candidate is loaded.
     """
 
     def __init__(self, device: DeviceBackend, memory: SharedMemory, put: Put, stopwatch: Stopwatch) -> None:
@@ -66,7 +66,7 @@ class TimedCalls:
         self._blanks: list[torch.Tensor] = []
 
     def answer(self, request: TimeStep, model: Callable[..., Any]) -> TimeReply:
-        """The reply to one step."""
+        """Run one step and return the reply."""
         if request["step"] == "offer":
             return self._offer(request)
         if request["step"] == "output":
@@ -108,7 +108,7 @@ class TimedCalls:
 
     def _kept(self, output: Any, inputs: list[torch.Tensor], places: list[Place]) -> _Output:
         tensors: list[torch.Tensor] = []
-        with suppress(TypeError):  # the judge sees from the form that it is no output
+        with suppress(TypeError):  # the judge sees from the form that this is not a valid output
             flatten(output, tensors)
         copies = tuple(tensor.detach().clone() for tensor in tensors)
         return _Output(self._put(output, inputs, []), copies, places)
@@ -131,7 +131,7 @@ class TimedCalls:
 
 @contextmanager
 def device_kernels() -> Iterator[dict[str, list[float]]]:
-    """Count and total milliseconds per name of everything that runs on the device inside; filled on leaving."""
+    """Count, by name, the device kernels in the context and their total milliseconds; filled at its end."""
     from torch.profiler import ProfilerActivity, profile
 
     kernels: dict[str, list[float]] = {}
@@ -141,7 +141,7 @@ def device_kernels() -> Iterator[dict[str, list[float]]]:
 
 
 def summed(events: Any) -> dict[str, list[float]]:
-    """Count and total milliseconds per name of the device kernels among a profiler's events."""
+    """Return, by name, count and total milliseconds of the device kernels among a profiler's events."""
     from torch.autograd import DeviceType  # type: ignore[attr-defined]
 
     kernels: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lets programs written for CUDA run on CPU tensors: for them, `cuda` means the CPU.
 
-Only code outside the standard library, the installed packages and this package is told so. Libraries keep
-seeing the truth, because torch itself branches on it.
+Only code outside the standard library, the installed packages and this package sees a CUDA device. Libraries keep
+seeing the CPU, because torch itself branches on the device.
 """
 
 from __future__ import annotations
@@ -51,31 +51,31 @@ _STORAGES = (torch.Tensor.untyped_storage, torch.Tensor.storage)
 
 
 class Event:
-    """A CUDA event on the host clock."""
+    """Replacement of a CUDA event that reads the host clock."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._time = 0.0
 
     def record(self, stream: Any = None) -> None:
-        """Take the time."""
+        """Store the present time."""
         self._time = time.perf_counter()
 
     def elapsed_time(self, end: Event) -> float:
-        """Milliseconds to `end`."""
+        """Return the milliseconds from this event to `end`."""
         return (end._time - self._time) * 1e3
 
     def synchronize(self) -> None:
-        """Nothing runs asynchronously."""
+        """Do nothing: no work is asynchronous."""
 
     def query(self) -> bool:
-        """Everything has finished."""
+        """Return True: all work has finished."""
         return True
 
     wait = record
 
 
 class Stream:
-    """The only stream there is."""
+    """Replacement of a CUDA stream; there is only one."""
 
     cuda_stream = 0
 
@@ -87,13 +87,13 @@ class Stream:
     def __exit__(self, *exc: object) -> None: ...
 
     def synchronize(self) -> None:
-        """Nothing runs asynchronously."""
+        """Do nothing: no work is asynchronous."""
 
     def wait_stream(self, stream: Any) -> None:
-        """Nothing runs asynchronously."""
+        """Do nothing: no work is asynchronous."""
 
     def wait_event(self, event: Any) -> None:
-        """Nothing runs asynchronously."""
+        """Do nothing: no work is asynchronous."""
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None: ...
@@ -126,9 +126,9 @@ _ACCELERATOR: dict[str, Callable[..., Any]] = {
     "device_index": nullcontext,
     "synchronize": _nothing,
 }
-"""The same of `torch.accelerator`."""
+"""Replacements of functions of `torch.accelerator`."""
 INTERFACE = SimpleNamespace(**_FUNCTIONS, Event=Event, Stream=Stream)
-"""What Triton calls a device interface: the part of `torch.cuda` that benchmarks use."""
+"""Triton's device interface: the part of `torch.cuda` that benchmarks use."""
 
 
 def _on_cpu(value: Any) -> Any:
@@ -138,7 +138,7 @@ def _on_cpu(value: Any) -> Any:
 
 
 class CudaAsCpu(TorchFunctionMode):
-    """Replaces CUDA devices in the arguments of torch functions by the CPU, and reports when the host reads tensors."""
+    """Replaces CUDA devices by the CPU in arguments of torch functions, and reports when the host reads tensors."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -198,7 +198,7 @@ def _patch_modules() -> None:
 
 
 def _wrap_device_context() -> None:
-    """`with torch.device("cuda")` puts its device in after our mode has run: convert it at the source."""
+    """Convert the device of `with torch.device("cuda")` here, since it is added after `CudaAsCpu` has run."""
     original = DeviceContext.__init__
 
     @wraps(original)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describes launches, so that a compiler elsewhere can compile what they run.
+"""Describes launches, so that a compiler in another process can compile their kernels.
 
-Arguments are told as far as Triton's compiler distinguishes them; each launch that needs a kernel of its own is
+Arguments are described as far as Triton's compiler distinguishes them; launches that share a compiled kernel are
 described once.
 """
 
@@ -24,7 +24,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from verl_kernel.env.compilation.description import Description, Function, Launch, Unit
 from verl_kernel.env.devices.cpu.kernel_source import KernelSource, is_function, library_path
 
-# Values as a description of a launch tells them: as far as Triton's compiler distinguishes them.
+# Values in the description of a launch, as far as Triton's compiler distinguishes them.
 
 
 _ALIGNMENT = 16
@@ -33,29 +33,29 @@ _TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
 class Values(ABC):
-    """Values as JSON."""
+    """Converts values to JSON."""
 
     @abstractmethod
     def path(self, value: Any) -> tuple[str, str] | None:
-        """Module and name of a function or class of Triton's own; None for anything else."""
+        """Return module and name of a function or class of Triton; None for any other value."""
 
     @abstractmethod
     def number(self, value: Any) -> int | None:
-        """Number of a function that kernels can call; None for anything else."""
+        """Return the number of a function that kernels can call; None for any other value."""
 
     def constant(self, value: Any) -> Any:
-        """What `tl.constexpr` holds."""
+        """Describe the value in a `tl.constexpr`."""
         return self._described(value)
 
     def used(self, value: Any) -> Any:
-        """A constant or what a name stands for."""
+        """Describe a constant or the value of a name."""
         try:
             return self._described(value)
-        except Exception as exc:  # noqa: BLE001  what cannot be described is told so, and refused where it is used
+        except Exception as exc:  # noqa: BLE001  the compiler refuses such a value where a kernel uses it
             return {"absent": f"{type(value).__name__}: {exc}"[:200]}
 
     def passed(self, value: Any, is_constant: bool) -> Any:
-        """An argument of a launch."""
+        """Describe an argument of a launch."""
         if is_constant:
             return self.used(value)
         if type(value) in _TENSORS or (type(value) is TensorWrapper and type(value.base) in _TENSORS):
@@ -99,12 +99,12 @@ class Values(ABC):
         if (number := self.number(value)) is not None:
             return {"function": number}
         if isinstance(value, type):
-            return {"class": value.__name__}  # an annotation's; in a body the compiler refuses it
+            return {"class": value.__name__}  # allowed in an annotation; in a body the compiler refuses it
         raise TypeError("nothing that a compiler could be given")
 
 
 def _representative(value: int) -> int:
-    """An integer that Triton's compiler takes for the same as this one."""
+    """Return an integer that Triton's compiler treats like this one: of equal width, 16-divisibility, and 1 as 1."""
     if value == 1:
         return 1
     is_even = value % _ALIGNMENT == 0
@@ -123,47 +123,47 @@ def _last(dtype: Any) -> str:
 
 @dataclass(frozen=True)
 class Described:
-    """A launch."""
+    """The description of a launch."""
 
     launch: Launch
-    """Its functions numbered as this process numbers them."""
+    """The launch, with functions numbered in this process."""
     unit: Unit
-    """The launch by itself."""
+    """The launch with only the functions that it needs."""
     digest: str
-    """The same for launches that share a kernel."""
+    """Digest of `unit`, equal for launches that share a compiled kernel."""
 
 
 class Descriptions:
-    """The launches of this process that need kernels of their own."""
+    """Descriptions of the launches of this process, one for each distinct kernel."""
 
     def __init__(self) -> None:
         self.is_on = False
-        """Whether somebody compiles for the true target."""
+        """Whether launches are recorded for a compiler of the true target."""
         self.ruled_out: frozenset[str] = frozenset()
-        """Digests of configurations that an autotuner passes over."""
+        """Digests of configurations that an autotuner skips."""
         self._sources: dict[int, KernelSource] = {}
-        """By the id of what the decorator made, which the source keeps alive."""
+        """Sources by the id of the decorator's result, which the source keeps alive."""
         self._constants: dict[int, ConstexprFunction] = {}
-        """By the id of a function under `@tl.constexpr`, which is kept alive with it."""
+        """Wrappers by the id of a function under `@tl.constexpr`, which they keep alive."""
         self._functions: list[Function] = []
         self._kept: list[Any] = []
-        """Objects that functions use, so that their ids stay theirs."""
+        """Objects that functions use, kept alive so that their ids are not reused."""
         self._numbers: dict[Any, int] = {}
         self._launches: dict[str, Launch] = {}
         self._known: dict[str, Described] = {}
-        """By the launch as text."""
+        """Descriptions by the text of the launch."""
         self._tried: set[str] = set()
 
     def describe(self, kernel: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> Described:
         """Describe a launch.
 
         Args:
-            kernel: what `@triton.jit` made.
+            kernel: result of `@triton.jit`.
             args: positional arguments.
-            options: keyword arguments, those that are no parameters included.
+            options: keyword arguments, including launch options that are not parameters.
 
         Raises:
-            NotTriton: the kernel is no function of the source.
+            NotTriton: the candidate's source does not define the kernel.
         """
         launch = _Values(self).launch(self.source(kernel), args, options)
         text = repr(launch)
@@ -173,10 +173,10 @@ class Descriptions:
         return self._known[text]
 
     def note(self, described: Described, is_tried: bool) -> str:
-        """Remember a launch of the program's, or a configuration that an autotuner tries.
+        """Record a launch of the program, or a configuration that an autotuner tries.
 
         Returns:
-            The digest; "" for a configuration, which is no launch of the program's, and where nobody compiles.
+            The digest; "" for a configuration, which is not a launch of the program, and if `is_on` is false.
 
         Raises:
             OutOfResources: the configuration is ruled out.
@@ -192,35 +192,35 @@ class Descriptions:
         return ""
 
     def all(self) -> Description:
-        """All launches that were noted."""
+        """Return the description of all recorded launches."""
         tuned = [digest for digest in self._launches if digest in self._tried]
         return Description(self._functions, list(self._launches.values()), tuned)
 
     def source(self, made: Any) -> KernelSource:
-        """The text of what a decorator made (raises NotTriton)."""
+        """Return the source of a decorator's result (raises NotTriton)."""
         if id(made) not in self._sources:
             self._sources[id(made)] = KernelSource(made)
         return self._sources[id(made)]
 
     def constant(self, function: FunctionType) -> ConstexprFunction:
-        """A function under `@tl.constexpr`, as if it were under `@triton.constexpr_function`."""
+        """Wrap a function under `@tl.constexpr` as if it were under `@triton.constexpr_function`."""
         return self._constants.setdefault(id(function), ConstexprFunction(function))
 
     def number(self, made: Any, values: _Values) -> int:
-        """Number of a function, as its names, and those of all that it calls, stand now."""
+        """Return the number of a function with the present values of its names and of those of its callees."""
         reached = self._reached(made)
         key = tuple((id(source), *map(id, named.values())) for source, named in reached)
         if key not in self._numbers:
             self._kept.append(reached)
             source, named = reached[0]
             self._numbers[key] = number = len(self._functions)
-            self._functions.append(_function(source, {}, {}))  # first, for it may call itself
+            self._functions.append(_function(source, {}, {}))  # registered first: the function may be recursive
             uses = {name: values.used(value) for name, value in named.items()}
             self._functions[number] = _function(source, uses, _defaults(source, values))
         return self._numbers[key]
 
     def _reached(self, made: Any) -> list[tuple[KernelSource, dict[str, Any]]]:
-        """A function and all that it may call, each with what its names stand for."""
+        """Return a function and all its possible callees, each with the values of its names."""
         found: dict[int, tuple[KernelSource, dict[str, Any]]] = {}
         left = [made]
         while left:
@@ -232,7 +232,7 @@ class Descriptions:
 
 
 class _Values(Values):
-    """Those of launches that these descriptions hold."""
+    """Converts values of launches, numbering functions in these descriptions."""
 
     def __init__(self, descriptions: Descriptions) -> None:
         self._descriptions = descriptions
@@ -252,7 +252,7 @@ class _Values(Values):
         return self._descriptions.number(value, self) if is_function(value) else None
 
     def constant(self, value: Any) -> Any:
-        """What it holds: also a function, which kernels then call for constants."""
+        """Describe the value in a `tl.constexpr`: also a Python function, which kernels call to compute constants."""
         is_own = type(value) is FunctionType and library_path(value) is None
         return {"function": self.number(self._descriptions.constant(value))} if is_own else super().constant(value)
 

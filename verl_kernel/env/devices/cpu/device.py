@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Triton kernels on a CPU: compiled for a GPU, and executed by `verl_kernel.env.executor` in a process beside."""
+"""The CPU device: Triton kernels are compiled for a GPU, and `verl_kernel.env.executor` executes them in a process."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class CpuDevice(DeviceBackend):
     has_executor = True
 
     def zygote_env(self) -> dict[str, str]:
-        """What tells a process that it runs kernels."""
+        """Return the environment variables of a process that launches kernels."""
         return dict(CPU_VARIABLES)
 
     def setup(self) -> None:
-        """Let `cuda` mean the CPU; where kernels run, also let launches run elsewhere."""
+        """Let `cuda` mean the CPU; in a process that launches kernels, also redirect launches to the executor."""
         cuda_shim.install()
         if not _launches():
             return
@@ -50,7 +50,7 @@ class CpuDevice(DeviceBackend):
         tripwire.install()
 
     def preload(self) -> None:
-        """Prepare a zygote: no kernel runs in it, for it has nothing that executes one."""
+        """Prepare a zygote; it runs no kernels, because it has no executing process."""
         self.setup()
         from verl_kernel.env.devices.warmup import WarmUpProgram  # imports triton
 
@@ -59,14 +59,14 @@ class CpuDevice(DeviceBackend):
             WarmUpProgram()(torch.randn(16))
 
     def confine(self, shared: torch.Tensor, given: Sequence[torch.Tensor]) -> None:
-        """Remember where they lie."""
+        """Store the memory ranges that launches may touch."""
         from verl_kernel.env.devices.cpu.state import STATE
 
         STATE.granted.confine(shared, given)
 
     @contextmanager
     def record(self) -> Iterator[list[TraceEvent]]:
-        """Collect the events of the torch ops and launches inside."""
+        """Collect the events of the torch ops and launches in the context."""
         from verl_kernel.env.devices.cpu.state import STATE
 
         STATE.begin_forward()
@@ -82,7 +82,7 @@ class CpuDevice(DeviceBackend):
             STATE.spent_ns += recorder.spent_ns
 
     def connect(self, link: Channel, arena: SharedMemory) -> None:
-        """Remember it."""
+        """Store the link to the executing process."""
         from verl_kernel.env.devices.cpu.link import Link
         from verl_kernel.env.devices.cpu.state import STATE
 
@@ -90,20 +90,20 @@ class CpuDevice(DeviceBackend):
 
     @contextmanager
     def watch_allocations(self) -> Iterator[None]:
-        """Poison and note what is allocated without values, for the process that runs the launches."""
+        """Poison and record memory allocated without values, for the executing process."""
         from verl_kernel.env.devices.cpu.fresh import ALLOCATIONS
 
         with PoisonedAllocations(), ALLOCATIONS.watched():
             yield
 
     def begin_description(self, ruled_out: Sequence[str]) -> None:
-        """Note launches from now on."""
+        """Start to record launches."""
         from verl_kernel.env.devices.cpu.launches import DESCRIPTIONS
 
         DESCRIPTIONS.is_on, DESCRIPTIONS.ruled_out = True, frozenset(ruled_out)
 
     def describe_launches(self) -> dict[str, Any]:
-        """Those that the program made."""
+        """Return descriptions of the program's launches."""
         from verl_kernel.env.devices.cpu.launches import DESCRIPTIONS
 
         return DESCRIPTIONS.all().to_json()
@@ -117,18 +117,18 @@ class CpuDevice(DeviceBackend):
 
     @contextmanager
     def suppress_launches(self, kept: Sequence[Any] = (), only: Sequence[int] | None = None) -> Iterator[None]:
-        """Leave out stores; what is allocated meanwhile holds poison."""
+        """Suppress stores; memory allocated meanwhile holds poison."""
         from verl_kernel.env.devices.cpu.state import STATE
 
         with STATE.keeping(kept, only), PoisonedAllocations(ABLATED):
             yield
 
     def is_crash(self, exc: BaseException) -> bool:
-        """No exception here: the executing process tells the judge."""
+        """Return False: the executing process reports crashes to the judge."""
         return False
 
     def is_compile_error(self, exc: BaseException) -> bool:
-        """Whether a launch is none that a compiler could be given."""
+        """Whether `exc` says that a launch could not be given to Triton's compiler."""
         from triton.errors import TritonError
 
         from verl_kernel.env.devices.cpu.kernel_source import NotTriton

@@ -26,7 +26,7 @@ _UTILS_PROPERTIES = {
 
 
 class NominalDriver(DriverBase):  # type: ignore[misc]  # triton is untyped
-    """Answers Triton's questions about the device."""
+    """Answers Triton's queries about the device."""
 
     def __init__(self, benchmarker: Callable[..., Any]) -> None:
         self._benchmarker = benchmarker
@@ -34,52 +34,52 @@ class NominalDriver(DriverBase):  # type: ignore[misc]  # triton is untyped
 
     @classmethod
     def is_active(cls) -> bool:
-        """This driver is set by hand, never found."""
+        """Return False: this driver is set explicitly, never detected."""
         return False
 
     def map_python_to_cpp_type(self, ty: str) -> str:
-        """Triton's own names will do: no launcher is built."""
+        """Return Triton's name of the type: no launcher is built that needs a C++ one."""
         return ty
 
     def get_current_target(self) -> Any:
-        """The nominal GPU."""
+        """Return the nominal GPU."""
         return GPUTarget("cuda", 10 * CAPABILITY[0] + CAPABILITY[1], PROPERTIES["warp_size"])
 
     def get_active_torch_device(self) -> torch.device:
-        """What programs believe to run on."""
+        """Return the device that programs see."""
         return torch.device("cuda", 0)
 
     def get_benchmarker(self) -> Callable[..., Any]:
-        """A benchmarker that asks the simulated clock."""
+        """Return a benchmarker that uses the simulated clock."""
         return self._benchmarker
 
     def get_current_device(self) -> int:
-        """Index of the only device."""
+        """Return the index of the only device."""
         return 0
 
     def set_current_device(self, device: int) -> None:
-        """There is only one."""
+        """Do nothing: there is only one device."""
 
     def get_current_stream(self, device: int = 0) -> int:
-        """Handle of the only stream."""
+        """Return the handle of the only stream."""
         return 0
 
     def get_device_interface(self) -> Any:
-        """Module with `Event` and `synchronize`."""
+        """Return the object that has `Event` and `synchronize`."""
         return INTERFACE
 
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
-        """There is no cache to clear."""
+        """Return an empty tensor: there is no cache to clear."""
         return torch.empty(0)
 
     def clear_cache(self, cache: torch.Tensor) -> None:
-        """There is no cache to clear."""
+        """Do nothing: there is no cache to clear."""
 
 
 def install(benchmarker: Callable[..., Any]) -> None:
     """Make this driver the active one.
 
     Args:
-        benchmarker: gives the milliseconds of a call.
+        benchmarker: returns the milliseconds of a call.
     """
     driver.set_active(NominalDriver(benchmarker))

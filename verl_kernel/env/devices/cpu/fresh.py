@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which memory of a forward torch has allocated without values, and what torch has written to it since.
+"""Tracks the memory of a forward that torch has allocated without values, and what torch has written to it since.
 
-What kernels write to it is known where they run. Whether anybody looks at it is the judge's secret.
+The executing process knows what kernels write to this memory. Only the judge knows whether that process checks it.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from verl_kernel.env.ops.table import Trait, op_of
 
 @dataclass
 class _Allocation:
-    """A storage that nobody has written whole."""
+    """A storage that was allocated without values."""
 
     number: int
     storage: StorageWeakRef
     bytes: int
     runs: list[tuple[int, int]] = field(default_factory=list)
-    """First byte and the one behind the last of what torch has written since the executing process was told."""
+    """First byte and end of each range that torch has written since the last report to the executing process."""
 
 
 class Allocations:
-    """Those of the forward that runs."""
+    """Allocations without values in the current forward."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Allocation] = {}
@@ -42,20 +42,20 @@ class Allocations:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Note what torch allocates and writes inside, and forget what it did before."""
+        """Record what torch allocates and writes in the context, and forget earlier records."""
         self._known.clear()
         with _Watch(self):
             yield
 
     def add(self, tensor: torch.Tensor) -> None:
-        """A tensor was allocated without values."""
+        """Record a tensor that was allocated without values."""
         if tensor.layout is torch.strided and tensor.device.type == "cpu" and tensor.numel():
             storage = tensor.untyped_storage()
             alive = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
             self._known[storage._cdata] = _Allocation(next(self._numbers), alive, storage.nbytes())
 
     def wrote(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Torch changed these tensors: all between the first of its elements and the last counts as written."""
+        """Record that torch changed these tensors; all bytes from first to last element count as written."""
         for tensor in tensors:
             if tensor.layout is torch.strided and tensor.numel() and (found := self._of(tensor)) is not None:
                 size, first = tensor.element_size(), int(tensor.storage_offset()) * tensor.element_size()
@@ -63,12 +63,12 @@ class Allocations:
                 found.runs.append((first, first + (int(last) + 1) * size))
 
     def told(self, tensors: Sequence[torch.Tensor], ranges: Sequence[Range], places: Sequence[Range]) -> list[Fresh]:
-        """What the executing process is to know of a launch's memory; it is told once.
+        """Return what to report to the executing process about a launch's memory; each write is reported once.
 
         Args:
-            tensors: that the launch may touch.
-            ranges: the memory of each.
-            places: pieces of memory, in the order of the areas that it is told.
+            tensors: tensors that the launch may touch.
+            ranges: the memory of each tensor.
+            places: pieces of memory, in the order of the areas in the launch request.
         """
         found = {}
         for tensor, place in zip(tensors, ranges, strict=True):
@@ -91,11 +91,11 @@ class Allocations:
 
 
 ALLOCATIONS = Allocations()
-"""Those of this process."""
+"""Allocations of this process."""
 
 
 class _Watch(DispatchMode):
-    """Sees what torch does."""
+    """Observes torch's allocations and writes."""
 
     def __init__(self, known: Allocations) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text of a function under `@triton.jit`, and what the names in it stand for."""
+"""The source of a function under `@triton.jit`, and the values of the names in it."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from triton.runtime.jit import ConstexprFunction, JITFunction, _normalize_ty
 from verl_kernel.env.static_check import candidate_code
 
 SETTINGS = ("do_not_specialize", "do_not_specialize_on_alignment", "noinline", "debug")
-"""Arguments of `@triton.jit` that the compiler distinguishes."""
+"""Arguments of `@triton.jit` that affect compilation."""
 _NOWHERE = object()
 
 
 class NotTriton(Exception):
-    """A kernel, or an argument of a launch, that Triton's compiler could not be given."""
+    """A kernel, or an argument of a launch, cannot be given to Triton's compiler."""
 
 
 class KernelSource:
     """A function under `@triton.jit` or `@triton.constexpr_function`, as the source defines it.
 
     Args:
-        made: what the decorator made of it.
+        made: result of the decorator.
 
     Raises:
-        NotTriton: it is no function of the source.
+        NotTriton: the candidate's source does not define the function.
     """
 
     def __init__(self, made: Any) -> None:
@@ -42,24 +42,24 @@ class KernelSource:
 
     @property
     def is_constant(self) -> bool:
-        """Whether it is a `constexpr_function`."""
+        """Whether the function is a `constexpr_function`."""
         return isinstance(self.made, ConstexprFunction)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Arguments of its decorator, as JSON."""
+        """Arguments of the decorator, as JSON."""
         given = {} if self.is_constant else {name: getattr(self.made, name, None) for name in SETTINGS}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
     @property
     def marks(self) -> dict[str, str]:
-        """Annotations of its parameters, in Triton's spelling."""
+        """Annotations of the parameters, in Triton's spelling."""
         given = self.function.__annotations__
         named = {name: "constexpr" if "constexpr" in str(mark) else mark for name, mark in given.items()}
         return {name: str(_normalize_ty(mark)) for name, mark in named.items() if name != "return"}
 
     def names(self) -> dict[str, Any]:
-        """What the names that it does not bind stand for now; one that nothing binds, or Python, is left out."""
+        """Return the present values of the function's free names, except unbound names and Python's builtins."""
         found = {name: self._look_up(name) for name in self._free}
         return {
             name: value
@@ -68,7 +68,7 @@ class KernelSource:
         }
 
     def _look_up(self, name: str) -> Any:
-        """What a name means where the function stands: in functions around it, in its module, in Python."""
+        """Look up a name in the enclosing functions, the module and Python's builtins."""
         for free, cell in zip(self.function.__code__.co_freevars, self.function.__closure__ or (), strict=True):
             if free == name:
                 return _content(cell)
@@ -76,7 +76,7 @@ class KernelSource:
 
 
 def is_kernel(value: Any) -> bool:
-    """Whether a value is exactly what `@triton.jit` makes."""
+    """Whether the type of a value is exactly that of a `@triton.jit` result."""
     return type(value) is JITFunction
 
 
@@ -86,7 +86,7 @@ def is_function(value: Any) -> bool:
 
 
 def library_path(value: Any) -> tuple[str, str] | None:
-    """Module and name of a function or class of Triton's own; None for anything else."""
+    """Return module and name of a function or class of Triton; None for any other value."""
     home, name = getattr(value, "__module__", None), getattr(value, "__name__", None)
     if not isinstance(home, str) or not isinstance(name, str) or home.partition(".")[0] != "triton":
         return None
@@ -94,7 +94,7 @@ def library_path(value: Any) -> tuple[str, str] | None:
 
 
 def _trusted_definition(function: Any) -> ast.FunctionDef:
-    """The definition of a function of this package or of a test, which no candidate can have made."""
+    """Return the definition of a function of this package or a test, which no candidate can have created."""
     name = getattr(function, "__name__", function)
     if candidate_code.is_loaded() or not isinstance(function, FunctionType):
         raise NotTriton(f"kernel {name} is no function of the source")
@@ -104,7 +104,7 @@ def _trusted_definition(function: Any) -> ast.FunctionDef:
 
 
 def _free_names(node: ast.FunctionDef) -> list[str]:
-    """Names that the definition uses and does not bind, those of annotations and defaults too."""
+    """Return the names that the definition uses and does not bind, including those in annotations and defaults."""
     arguments = node.args
     own = {item.arg for item in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
     inside = [inner for part in node.body for inner in ast.walk(part) if isinstance(inner, ast.Name)]
@@ -116,5 +116,5 @@ def _free_names(node: ast.FunctionDef) -> list[str]:
 def _content(cell: Any) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # nothing was bound to it
+    except ValueError:  # the variable is not bound yet
         return _NOWHERE

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launches of a program: described, executed elsewhere, recorded.
+"""Describes the launches of a program, has another process execute them, and records them.
 
-Import this module only where Triton is to launch nothing itself: it replaces `JITFunction.run` when asked to.
+Import this module only in a process in which Triton launches nothing itself: `install` replaces `JITFunction.run`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import Step, TraceEvent
 
 Uses = list[tuple[torch.Tensor, int]]
-"""Tensors with the bytes that are read, or written, of each."""
+"""Tensors, each with its number of bytes read or written."""
 DESCRIPTIONS = Descriptions()
-"""Of this process's launches."""
+"""Descriptions of this process's launches."""
 
 
 def install() -> None:
-    """Let launches run elsewhere (once per process)."""
+    """Redirect launches to the executing process (once per process)."""
     JITFunction.run = _launch
 
 
@@ -47,10 +47,10 @@ def _launch(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> N
     """Launch a kernel (in place of `JITFunction.run`).
 
     Raises:
-        NotRun: it did not run to its end.
-        NotTriton: it is no kernel of the source.
+        NotRun: the launch did not run to its end.
+        NotTriton: the candidate's source does not define the kernel.
     """
-    if STATE.suppressed or warmup:  # what is only compiled does nothing to the program's tensors
+    if STATE.suppressed or warmup:  # a warm-up only compiles and changes no tensors
         return
     if not is_kernel(self):
         WIRE.note(HackFlag.UNAPPROVED_LAUNCH, f"a {type(self).__name__} is no kernel of triton.jit")
@@ -59,7 +59,7 @@ def _launch(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> N
         hook(*args, **options)
     bound = _bound(self, args, options)
     sizes = grid_sizes(grid(bound) if callable(grid) else grid)
-    start = time.thread_time_ns()  # what came before was the program's own
+    start = time.thread_time_ns()  # hooks and the grid function above are the program's own work
     try:
         described = DESCRIPTIONS.describe(self, args, options)
         variant = DESCRIPTIONS.note(described, STATE.is_tried)
@@ -69,7 +69,7 @@ def _launch(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> N
 
 
 def _bound(kernel: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of the kernel's parameters, by name."""
+    """Return the values of the kernel's parameters, by name."""
     given = {name: value for name, value in options.items() if name in kernel.arg_names}
     return inspect.getcallargs(kernel.fn, *args, **given)
 
@@ -85,7 +85,7 @@ def _run(kernel: Any, unit: Unit, grid: tuple[int, ...], bound: Mapping[str, Any
         failed = False
     finally:
         _record(kernel, grid, variant, failed, work, places)
-        STATE.tensors = []  # the program's memory is freed when the program drops it
+        STATE.tensors = []  # keep no reference: the program's tensors are freed when the program drops them
 
 
 def _executed(
@@ -103,7 +103,7 @@ def _executed(
 
 
 def _failed(message: str) -> Exception:
-    """What an autotuner takes for a configuration that is none, where one is tried; else a failed launch."""
+    """Return an error that makes an autotuner skip an invalid configuration it tries; otherwise a failed launch."""
     is_passed_over = STATE.is_tried and message.startswith(PASSED_OVER)
     failure: Exception = CompileTimeAssertionFailure(None, None, message) if is_passed_over else NotRun(message)
     return failure

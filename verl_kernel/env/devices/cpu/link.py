@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hands launches to the process that executes compiled kernels, with the memory that they may touch."""
+"""Sends launches, with the memory that they may touch, to the process that executes compiled kernels."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from verl_kernel.env.ipc.execution_messages import Fresh, Launch, Launched, Laun
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.tamper.tripwire import WIRE
 
-# What a launch asks for: the sizes of its grid, and tensors whose memory it may touch.
+# Inputs of a launch: the sizes of its grid, and tensors whose memory it may touch.
 
 
 Range = tuple[int, int]
-"""First byte and the byte behind the last."""
+"""First byte and end of a range of memory."""
 
 
 class Granted:
-    """Which memory launches may touch: of the judge's, only the tensors that the program was given."""
+    """Memory that launches may touch; in the judge's shared memory, only the tensors given to the program."""
 
     def __init__(self) -> None:
         self._shared: Range = (0, 0)
         self._places: list[Range] = []
 
     def confine(self, shared: torch.Tensor, given: Iterable[torch.Tensor]) -> None:
-        """Of the judge's memory, launches may touch these tensors, each where it was handed over."""
+        """Restrict launches in the judge's shared memory to these tensors, each at its place."""
         self._shared, self._places = span(shared), sorted(map(span, given))
 
     def memory(self, tensor: torch.Tensor) -> Range:
-        """What a launch may touch that was given a tensor: its storage; of the judge's memory its place alone."""
+        """Return the memory that a tensor opens to a launch: its storage; in the judge's memory only its place."""
         storage = tensor.untyped_storage()
         start = storage.data_ptr()
         if start != self._shared[0]:
@@ -51,14 +51,14 @@ class Granted:
 
 
 def span(tensor: torch.Tensor) -> Range:
-    """The memory between a tensor's first and last element."""
+    """Return the memory from a tensor's first to its last element."""
     last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
     start = tensor.data_ptr()
     return start, start + (last + 1) * tensor.element_size() if tensor.numel() else start
 
 
 def covered(tensors: Iterable[torch.Tensor], ranges: Iterable[Range]) -> dict[Range, Range]:
-    """What tensors cover of the memory that a launch may touch: from the first element of any to the last."""
+    """Return, for each range that a launch may touch, the part from the first to the last element of its tensors."""
     found: dict[Range, Range] = {}
     for tensor, (low, high) in zip(tensors, ranges, strict=True):
         start, stop = (min(max(end, low), high) for end in span(tensor))
@@ -68,12 +68,12 @@ def covered(tensors: Iterable[torch.Tensor], ranges: Iterable[Range]) -> dict[Ra
 
 
 def tensors_among(arguments: Iterable[Any]) -> list[torch.Tensor]:
-    """Tensors among a launch's arguments, those in tuples, wrappers and descriptors too."""
+    """Return the tensors among a launch's arguments, including those in tuples, wrappers and descriptors."""
     return [value for value in _leaves(arguments) if isinstance(value, torch.Tensor)]
 
 
 def grid_sizes(grid: Any) -> tuple[int, ...]:
-    """The three sizes of a grid as a program gives it (raises ValueError, TypeError)."""
+    """Return the three sizes of a program's grid (raises ValueError, TypeError)."""
     sizes = tuple(grid) if isinstance(grid, tuple | list) else (grid,)
     if not 1 <= len(sizes) <= 3:
         raise ValueError(f"a grid has one to three sizes, not {len(sizes)}")
@@ -90,41 +90,41 @@ def _leaves(arguments: Iterable[Any]) -> Iterator[Any]:
             yield value if isinstance(value, torch.Tensor) else getattr(value, "base", value)
 
 
-# Tables of addresses: tensors of integers through which a launch reaches tensors that are none of its arguments.
+# Tables of addresses: tensors of integers through which a launch reaches tensors that are not among its arguments.
 #
-# Tensors lie elsewhere in the executing process, so addresses in tables are told to it, and become its own for a
-# launch.
+# Tensors have other addresses in the executing process, so that process receives the addresses in tables, and
+# translates them for the time of a launch.
 
 
 _INTEGERS = (torch.int64, torch.uint64)
 _MOST_BYTES = 64 << 20
-"""Larger tensors are no tables."""
+"""Tensors larger than this are not tables."""
 _LEAST, _END = 1 << 40, 1 << 47
-"""Where the addresses of a process's memory lie; numbers outside of it need no look at anything."""
+"""Range of the addresses in a process; numbers outside it are not looked up."""
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
 def tables(tensors: Iterable[torch.Tensor]) -> list[Range]:
-    """The memory of those that may hold addresses."""
+    """Return the memory of the tensors that may hold addresses."""
     found = [span(tensor) for tensor in tensors if tensor.dtype in _INTEGERS and tensor.numel()]
     return sorted({(start, stop) for start, stop in found if stop - start <= _MOST_BYTES and start % 8 == 0})
 
 
 def reached(known: Sequence[Range]) -> list[torch.Tensor]:
-    """Tensors of this process that some word of these tables leads to."""
+    """Return the tensors of this process that a word in these tables points into."""
     words = [_likely(_words(table)) for table in known]
     addresses = np.unique(np.concatenate(words)) if words else np.empty(0, np.uint64)
     return [tensor for tensor in _alive() if _leads_to(addresses, tensor)] if len(addresses) else []
 
 
 def pointers(known: Sequence[Range], places: Mapping[Range, int]) -> list[tuple[int, int]]:
-    """Where addresses lie in the arena, and where in it what they lead to.
+    """Return offsets in the arena: of each address in a table, and of the memory that it points to.
 
     Args:
         known: the tables.
-        places: where pieces of this process's memory lie in the arena.
+        places: offsets in the arena of pieces of this process's memory.
     """
-    starts = np.array([start for start, _ in places], np.uint64)  # in order of their addresses
+    starts = np.array([start for start, _ in places], np.uint64)  # sorted by address
     moved = [(start, stop, offset) for (start, stop), offset in places.items()]
     found = []
     for table in known:
@@ -138,12 +138,12 @@ def pointers(known: Sequence[Range], places: Mapping[Range, int]) -> list[tuple[
 
 
 def restore(known: Sequence[Range], places: Mapping[Range, int], base: int) -> None:
-    """Addresses that the executing process left in tables become this process's again.
+    """Translate addresses that the executing process left in tables back to addresses of this process.
 
     Args:
         known: the tables.
-        places: where pieces of this process's memory lie in the arena.
-        base: where the arena lies in the executing process.
+        places: offsets in the arena of pieces of this process's memory.
+        base: address of the arena in the executing process.
     """
     ends = [(base + offset, base + offset + stop - start, start) for (start, stop), offset in places.items()]
     low, high = min(first for first, _, _ in ends), max(last for _, last, _ in ends)
@@ -168,8 +168,8 @@ def _likely(words: np.ndarray) -> np.ndarray:
 
 
 def _alive() -> list[torch.Tensor]:
-    """All tensors with memory that this process has made and still holds."""
-    watching, WIRE.watching = WIRE.watching, False  # it is not the program that walks over all objects
+    """Return all living tensors with memory in this process."""
+    watching, WIRE.watching = WIRE.watching, False  # this walk over all objects is not the program's
     try:
         found = [item for item in gc.get_objects() if type(item) in _TENSORS]
     finally:
@@ -188,21 +188,21 @@ def _moved(address: int, places: Mapping[Range, int]) -> int:
 
 
 _GAP, _RESIDUE = 4096, 256
-"""Bytes between two tensors in the arena; a tensor's address there leaves the same remainder as here."""
+"""Bytes between two tensors in the arena, and the modulus in which a tensor's address keeps its remainder there."""
 Places = dict[Range, int]
-"""Where pieces of this process's memory lie in the arena."""
+"""Offsets in the arena of pieces of this process's memory."""
 
 
 class NotRun(RuntimeError):
-    """A launch did not run to its end in the executing process; the judge hears why from there."""
+    """A launch did not run to its end in the executing process, which reports the reason to the judge."""
 
 
 class Link:
-    """The link of this process to the executing one.
+    """The link from this process to the executing process.
 
     Args:
-        channel: to it.
-        arena: memory that both have.
+        channel: channel to the executing process.
+        arena: memory shared by both processes.
     """
 
     def __init__(self, channel: Channel, arena: SharedMemory) -> None:
@@ -213,23 +213,23 @@ class Link:
         is_tried: bool, kept: list[Kind] | None, known: Sequence[Range] = (),
         told: Callable[[Sequence[Range]], list[Fresh]] = lambda places: [],
     ) -> tuple[Launched, list[Range]]:  # fmt: skip
-        """Run a launch there; one that an autotuner tries leaves nothing behind.
+        """Run a launch in the executing process; a launch that an autotuner tries does not change tensors.
 
         Args:
-            unit: its kernel.
+            unit: description of the kernel.
             grid: three sizes.
-            arguments: those that are no constants, by name.
-            views: memory that it may touch, with what the tensors given to it cover of that.
-            is_tried: whether an autotuner tries it.
+            arguments: arguments that are not constants, by name.
+            views: memory that the launch may touch, with the part of it that its tensors cover.
+            is_tried: whether an autotuner tries the launch.
             kept: kinds of stores that happen; all if None.
             known: memory that holds tables of addresses.
-            told: says which of these pieces of memory hold bytes that nobody may have written.
+            told: returns which of these pieces of memory were allocated without values (`Allocations.told`).
 
         Returns:
-            What it did, and the piece of memory that each number there means.
+            The result of the launch, and the pieces of memory by the numbers that the result uses.
 
         Raises:
-            MemoryError: its tensors do not fit into the memory that is granted.
+            MemoryError: the tensors do not fit into the granted memory.
         """
         places = _places(set(views), len(self.memory))
         place = partial(_offset, places=places)
@@ -278,16 +278,16 @@ def _places(ranges: set[Range], size: int) -> Places:
 
 
 def _view(view: Range, moved: int) -> tuple[int, int]:
-    """Its place in the arena, and its length."""
+    """Return the place of a view in the arena, and its length."""
     return view[0] + moved, view[1] - view[0]
 
 
 def described(value: Any, place: Callable[[torch.Tensor], Any]) -> Any:
-    """An argument as JSON.
+    """Convert an argument to JSON.
 
     Args:
-        value: it.
-        place: tells where a tensor lies.
+        value: the argument.
+        place: returns the place of a tensor.
     """
     if isinstance(value, TensorDescriptor):
         flags = {"padding": value.padding, "round_f32_to_tf32": value.round_f32_to_tf32}
@@ -307,7 +307,7 @@ def described(value: Any, place: Callable[[torch.Tensor], Any]) -> Any:
 
 
 def _offset(tensor: torch.Tensor, places: Places) -> int:
-    """Of its first element; one that launches may not touch lies before all that they may."""
+    """Return the arena offset of a tensor's first element; 0, below all places, if launches may not touch it."""
     address = tensor.data_ptr()
     for (start, stop), offset in places.items():
         if start <= address <= stop:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this process knows of its launches, one of which runs at a time."""
+"""State of the launches of this process, which run one at a time."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ class LaunchState:
 
     def __init__(self) -> None:
         self.link: Link | None = None
-        """To the process that executes them."""
+        """Link to the process that executes launches."""
         self.events: list[TraceEvent] | None = None
-        """Where launches are recorded."""
+        """List to which launches are recorded."""
         self.is_tried = False
-        """Whether launches are no part of the forward: an autotuner tries configurations."""
+        """Whether an autotuner tries configurations; its launches are not part of the forward."""
         self.suppressed = False
-        """Whether launches do nothing, and leave no trace."""
+        """Whether launches do nothing and are not recorded."""
         self.spent_ns = 0
         """Processor time of all launches and recorded ops so far."""
         self.tensors: list[torch.Tensor] = []
-        """Those among the launch's arguments, and those that tables of addresses among them lead to."""
+        """Tensors among the launch's arguments, and tensors to which tables of addresses among them point."""
         self.has_data = True
-        """Whether tensors have data; where they have none, no tables of addresses are looked for."""
+        """Whether tensors have data; without data, tables of addresses are not searched."""
         self.tables: list[Range] = []
-        """The memory of those that may hold addresses."""
+        """Memory of the tensors that may hold addresses."""
         self.ranges: list[Range] = []
-        """The memory of each that the launch may touch."""
+        """Memory that the launch may touch, one range for each of `tensors`."""
         self.views: dict[Range, Range] = {}
-        """What the tensors among the arguments cover of it."""
+        """For each of `ranges`, the part that the tensors among the arguments cover."""
         self._kept: tuple[Kind, ...] | None = None
         self._only: frozenset[int] | None = None
         self._number = -1
@@ -49,14 +49,14 @@ class LaunchState:
         """Memory that launches may touch."""
 
     def begin_forward(self) -> None:
-        """A forward begins: launches are counted from 0."""
+        """Begin a forward: count launches from 0 again."""
         self._number = -1
 
     def begin_launch(self, arguments: Iterable[Any]) -> list[Kind] | None:
-        """A launch begins, which may touch the memory of the tensors among its arguments and of those tables lead to.
+        """Begin a launch: find the tensors that its arguments, and tables of addresses among them, let it touch.
 
         Returns:
-            The kinds of its stores that happen; None for all.
+            The kinds of stores that happen; None for all.
         """
         self._number += not self.is_tried
         self.tensors = tensors_among(arguments)
@@ -64,14 +64,14 @@ class LaunchState:
         given = len(self.tensors)
         self.tensors += link.reached(self.tables)
         self.ranges = [self.granted.memory(tensor) for tensor in self.tensors]
-        whole = self.ranges[given:] if self.has_data else self.ranges  # a table's word leads to any place of a tensor
+        whole = self.ranges[given:] if self.has_data else self.ranges  # a word in a table points anywhere in a tensor
         self.views = covered(self.tensors[:given], self.ranges[:given]) | {place: place for place in whole}
         is_concerned = self._only is None or self._number in self._only
         return None if self._kept is None or self.is_tried or not is_concerned else [*self._kept]
 
     @contextmanager
     def keeping(self, kinds: Sequence[Kind], only: Sequence[int] | None) -> Iterator[None]:
-        """Leave out the stores of all other kinds, of all launches or of those of these numbers."""
+        """Suppress every store not of `kinds`, in all launches or only in those of the numbers `only`."""
         self._kept, self._only = tuple(kinds), None if only is None else frozenset(only)
         self.suppressed = not kinds and only is None
         try:
@@ -81,7 +81,7 @@ class LaunchState:
 
     @contextmanager
     def trying(self) -> Iterator[list[TraceEvent]]:
-        """Launches inside are collected apart, and run in an ablation too."""
+        """Collect launches in the context separately, and run them even during an ablation."""
         outer = self.events, self.suppressed, self.is_tried
         events: list[TraceEvent] = []
         self.events, self.suppressed, self.is_tried = events, False, True
@@ -92,4 +92,4 @@ class LaunchState:
 
 
 STATE = LaunchState()
-"""This process's."""
+"""Launch state of this process."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Autotuning: every configuration is launched once and timed by the simulated clock.
+"""Autotuning with the simulated clock: every configuration is launched once.
 
-A launch that is being tried is no part of the forward's trace and leaves nothing behind in its tensors. So whatever
-else is launched in its place is free but useless; torch ops of hooks stay charged.
+A tried launch is not part of the forward's trace and does not change its tensors. So a program that launches other
+work in its place gets it for free but without effect; torch ops of hooks are still charged.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import time_ms
 
 MOST_CONFIGURATIONS = 8
-"""Configurations of a kernel that are compiled and tried; of more, some evenly from the whole list."""
+"""Largest number of configurations tried for a kernel; from a longer list, evenly spaced ones are taken."""
 _MACHINE = Machine.of("h100")
 
 
 def simulated_ms(call: Callable[[], Any], quantiles: Any = None, **options: Any) -> Any:
-    """What the launches in `call` take; as many equal times as `quantiles` asks for."""
+    """Return the simulated milliseconds of the launches in `call`, repeated for each of `quantiles`."""
     with STATE.trying() as events:
         call()
     milliseconds = time_ms(events, _MACHINE)
@@ -38,7 +38,7 @@ def install() -> None:
 
 
 def spread(configurations: list[Any]) -> list[Any]:
-    """The first, the last and some between them, each as far from the next."""
+    """Return at most `MOST_CONFIGURATIONS` evenly spaced configurations, including the first and the last."""
     last, most = len(configurations) - 1, MOST_CONFIGURATIONS
     if last < most:
         return configurations
@@ -46,7 +46,7 @@ def spread(configurations: list[Any]) -> list[Any]:
 
 
 def _measured_here(self: Any, key: Any, configurations: list[Any], benchmark: Callable[[], None]) -> bool:
-    """Time the configurations, whatever a file of Triton's cache says (in place of `Autotuner.check_disk_cache`)."""
+    """Time the configurations and ignore Triton's cache files (in place of `Autotuner.check_disk_cache`)."""
     benchmark()
     return False
 

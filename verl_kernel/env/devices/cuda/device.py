@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GPU: real kernels, a real clock.
+"""The GPU device: it runs real kernels and measures real times.
 
-Three processes, three states of CUDA. The judge has a context of its own (references, comparison). The zygote must
-have none, because a context does not survive a fork: it loads Triton's driver module and nothing that talks to the
-device. The runner makes its context after the fork, inside its jail.
+Three processes use CUDA differently. The judge has a context for references and comparisons. The zygote must have
+none, because a context does not survive a fork: it loads Triton's driver module and nothing that contacts the device.
+The runner creates its context after the fork, inside its jail.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from verl_kernel.env.sandbox.isolation import IsolationProfile
 from verl_kernel.env.trace import TraceEvent
 from verl_kernel.errors import EnvironmentNotReady, InfraError
 
-if TYPE_CHECKING:  # a zygote loads it on purpose, in `preload`
+if TYPE_CHECKING:  # imported on first use, in `stopwatch`
     from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
 
 _CACHE_SHARE = 4
-"""The references that a judge keeps may take one part in so many of its memory."""
+"""Cached references may take one part in this number of a judge's memory."""
 
 _synchronize: Callable[[], None] = getattr(torch._C, "_cuda_synchronize", torch.cuda.synchronize)
-"""Bound before any candidate is loaded, so that none can replace it."""
+"""Device-wide synchronisation, bound before any candidate is loaded, so that no candidate can replace it."""
 
 
 class CudaDevice(SharedDevice):
@@ -41,19 +41,19 @@ class CudaDevice(SharedDevice):
 
     name = "cuda"
     timing_source = "cuda_event"
-    exit_s = 60.0  # the driver destroys the context in this time, and may have gigabytes to free
+    exit_s = 60.0  # the driver destroys the context in this time, and may have to free gigabytes
 
     def zygote_env(self) -> dict[str, str]:
-        """Which GPU, and how torch may find out that there is one without touching it."""
+        """Return variables that name the GPU and let torch detect it without initialising CUDA."""
         fixed = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "CUDA_MODULE_LOADING": "LAZY", "OMP_NUM_THREADS": "1"}
         return {**gpu_isolation.kept(os.environ), **self._own_gpu(), **fixed}
 
     def isolation(self) -> IsolationProfile:
-        """The driver's files, the nodes of the judge's own GPU, compilers."""
+        """Return the isolation profile: the driver's files, the device nodes of the judge's GPU, and compilers."""
         return gpu_isolation.profile(os.environ)
 
     def setup(self) -> None:
-        """Make the context of a judge.
+        """Create the CUDA context of a judge.
 
         Raises:
             EnvironmentNotReady: there is no GPU, or Triton interprets kernels in this process.
@@ -65,7 +65,7 @@ class CudaDevice(SharedDevice):
         torch.cuda.init()  # type: ignore[no-untyped-call]
 
     def adopt(self, options: GymOptions) -> None:
-        """Take the judge's lock on the GPU and its part of the memory.
+        """Take the judge's lock on the GPU and its share of the memory.
 
         Raises:
             EnvironmentNotReady: the GPU is too small for the judges and runners that share it, or has no lock.
@@ -79,7 +79,7 @@ class CudaDevice(SharedDevice):
         """Load the compiler and the driver module, which is a C extension, without a context.
 
         Raises:
-            EnvironmentNotReady: something made one.
+            EnvironmentNotReady: a context exists.
         """
         import torch.profiler
         import triton.backends.nvidia.compiler  # noqa: F401
@@ -96,10 +96,10 @@ class CudaDevice(SharedDevice):
             raise EnvironmentNotReady("the zygote has a CUDA context, which no runner could use after its fork")
 
     def enter(self, memory_mb: int) -> None:
-        """Make the runner's context, with a ceiling on its memory.
+        """Create the runner's context, with a limit on its memory.
 
         Raises:
-            EnvironmentNotReady: the driver refuses it, as an over-strict jail would make it do.
+            EnvironmentNotReady: the driver refuses the context, as it would in a jail that is too strict.
         """
         try:
             torch.cuda.init()  # type: ignore[no-untyped-call]
@@ -111,18 +111,18 @@ class CudaDevice(SharedDevice):
             raise EnvironmentNotReady(f"a runner gets no CUDA context: {exc}") from exc
 
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor of these values and strides on the GPU; `tensor` itself where it is there."""
+        """Return a tensor of these values and strides on the GPU; `tensor` itself if it is there already."""
         if tensor.is_cuda:
             return tensor
         there = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cuda")
         return there.copy_(tensor)
 
     def place(self, model: Any) -> Any:
-        """Parameters and buffers to the GPU."""
+        """Move parameters and buffers to the GPU."""
         return model.to("cuda") if isinstance(model, torch.nn.Module) else model
 
     def inputs_here(self) -> AbstractContextManager[Any]:
-        """`torch.rand` and its like draw on the GPU, some hundred times faster than on a host core."""
+        """Let `torch.rand` and similar functions draw on the GPU, about 100 times faster than on a host core."""
         return torch.device("cuda")
 
     def synchronize(self) -> None:
@@ -130,14 +130,14 @@ class CudaDevice(SharedDevice):
         _synchronize()
 
     def poison(self, like: Sequence[torch.Tensor]) -> None:
-        """Overwrite what the caching allocator would hand out for these sizes."""
+        """Overwrite the blocks that the caching allocator would return for these sizes."""
         from verl_kernel.env.devices.poison import poison_free_blocks
 
         poison_free_blocks([tensor for tensor in like if tensor.is_cuda])
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Share the GPU, and give the allocator's unused cached memory back at the end."""
+        """Share the GPU, and release the allocator's unused cached memory at the end."""
         with super().shared():
             try:
                 yield
@@ -145,14 +145,14 @@ class CudaDevice(SharedDevice):
                 torch.cuda.empty_cache()
 
     def misfit(self, needed_bytes: int, options: GymOptions) -> str | None:
-        """Why the grant of a runner is too small for the task, the clock's buffers included, or None."""
+        """Return why a runner's memory is too small for the task and the clock's buffers; None if it suffices."""
         return memory_shares.misfit(needed_bytes + self.stopwatch.flush_bytes + memory_shares.TIMED_BYTES, options)
 
     def grant(self, memory_mb: int) -> None:
-        """Look whether the GPU has that much left.
+        """Check that the GPU has this much memory free.
 
         Raises:
-            InfraError: it has not: then a runner out of memory would be no fault of the candidate's.
+            InfraError: it has not; a runner that runs out of memory then would not be the candidate's fault.
         """
         free_mb = torch.cuda.mem_get_info()[0] >> 20
         if free_mb < memory_mb:
@@ -163,11 +163,11 @@ class CudaDevice(SharedDevice):
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes that the references which a judge keeps may take."""
+        """Bytes that the references cached by a judge may take."""
         return self._share_bytes // _CACHE_SHARE
 
     def facts(self) -> dict[str, Any]:
-        """Name, UUID, driver, versions of CUDA and compute capability; which GPUs' nodes a runner may open."""
+        """Return name, UUID, driver, CUDA version, compute capability, and the GPU nodes that a runner may open."""
         properties = self.properties
         return {
             "gpu_name": properties.name, "gpu_uuid": self.uuid, "driver": gpu_state(self.uuid)["driver"],
@@ -177,7 +177,7 @@ class CudaDevice(SharedDevice):
 
     @contextmanager
     def record(self) -> Iterator[list[TraceEvent]]:
-        """Collect the torch ops and launches inside; they carry no cost, the clock has the real one."""
+        """Collect the torch ops and launches in the context; launches have no counted cost, as the clock measures."""
         from verl_kernel.env.devices.cuda.launches import EventList, recording
 
         events = EventList()
@@ -186,7 +186,7 @@ class CudaDevice(SharedDevice):
 
     @contextmanager
     def suppress_launches(self, kept: Sequence[str] = (), only: Sequence[int] | None = None) -> Iterator[None]:
-        """Launches do nothing, and what is allocated meanwhile holds poison."""
+        """Turn launches into no-ops; memory allocated meanwhile holds poison."""
         from verl_kernel.env.devices.cuda.launches import suppressing
         from verl_kernel.env.devices.poison import PoisonedAllocations
 
@@ -194,13 +194,13 @@ class CudaDevice(SharedDevice):
             yield
 
     def is_compile_error(self, exc: BaseException) -> bool:
-        """Whether Triton, its passes or ptxas refused a kernel."""
+        """Whether Triton, its passes or ptxas rejected a kernel."""
         from triton.errors import TritonError
 
         return isinstance(exc, TritonError) or "PassManager::run failed" in str(exc)
 
     def is_crash(self, exc: BaseException) -> bool:
-        """Whether the context is lost: then every later call fails, whatever `exc` says."""
+        """Whether the context is lost, so that every later call fails; `exc` itself does not matter."""
         try:
             _synchronize()
         except RuntimeError:
@@ -216,19 +216,19 @@ class CudaDevice(SharedDevice):
 
     @cached_property
     def properties(self) -> Any:
-        """What torch knows of the GPU."""
+        """Torch's properties of the GPU."""
         return torch.cuda.get_device_properties(torch.cuda.current_device())
 
     @cached_property
     def uuid(self) -> str:
-        """Its UUID as the driver writes it."""
+        """UUID of the GPU as the driver writes it."""
         return f"GPU-{str(self.properties.uuid).removeprefix('GPU-')}"
 
     def _own_gpu(self) -> dict[str, str]:
-        """Variables that tell a zygote which GPU is its judge's, by names that hold even if no other GPU is open.
+        """Return variables that tell a zygote its judge's GPU, by names that stay valid if no other GPU is open.
 
-        A zygote has them from its judge and must not ask the driver. A MIG slice that the caller has not named cannot
-        be told from others: then the nodes of all GPUs stay open, as where the driver's files are missing.
+        A zygote gets them from its judge and must not query the driver. A MIG slice that the caller has not named
+        cannot be told from others; then the nodes of all GPUs stay open, as they do if the driver's files are missing.
         """
         if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             told = os.environ.get(gpu_isolation.MINOR)
@@ -241,6 +241,6 @@ class CudaDevice(SharedDevice):
 
     @cached_property
     def _gpu(self) -> gpu_isolation.Gpu | None:
-        """Found by UUID or PCI address; where torch does not know the address, by one that no GPU has."""
+        """The GPU found by UUID or PCI address; if torch does not know the address, one that no GPU has is used."""
         numbers: list[int] = [getattr(self.properties, f"pci_{part}_id", -1) for part in ("domain", "bus", "device")]
         return gpu_isolation.find_gpu(self.uuid, "{:04x}:{:02x}:{:02x}.0".format(*numbers))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver says about a GPU: facts, clocks, whether it is slowed down, which processes are on it."""
+"""Queries the driver about a GPU: facts, clocks, whether it is slowed down, which processes are on it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-# NVML, the driver's own library of facts about a GPU.
+# NVML, the driver's library of facts about a GPU.
 
 
 Answer = TypeVar("Answer")
 
 
 class Nvml:
-    """Answers questions about the GPU with this UUID; what cannot be asked is unknown, None."""
+    """Answers queries about the GPU with this UUID; a query that NVML cannot answer gives None."""
 
     def __init__(self, uuid: str) -> None:
-        import pynvml  # here, because the cpu device does without it
+        import pynvml  # imported here, because the CPU device does not need it
 
         self._nvml, self._gpu = pynvml, None
         with suppress(pynvml.NVMLError):  # no driver, no permission, no such GPU
@@ -27,16 +27,16 @@ class Nvml:
             self._gpu = pynvml.nvmlDeviceGetHandleByUUID(uuid)
 
     def ask(self, question: Callable[[Any, Any], Answer]) -> Answer | None:
-        """What a function of the module `pynvml` and the GPU's handle returns, or None."""
+        """Return `question(pynvml, handle of the GPU)`, or None where that fails."""
         if self._gpu is None:
             return None
         try:
             return question(self._nvml, self._gpu)
-        except (self._nvml.NVMLError, AttributeError):  # no permission, no such sensor, a function that is not there
+        except (self._nvml.NVMLError, AttributeError):  # no permission, no such sensor, a missing function
             return None
 
 
-# What the driver says about a GPU: identity, clocks, what holds them down, and who computes. Unknown is None.
+# The driver's facts about a GPU: identity, clocks, reasons that lower them, and processes. Unknown facts are None.
 
 
 REASONS = {
@@ -62,18 +62,18 @@ _QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def gpu_state(uuid: str) -> dict[str, Any]:
-    """Driver, clocks in MHz, reasons that hold them down, temperature and power of the GPU with this UUID."""
+    """Return driver, clocks in MHz, reasons that lower them, temperature and power of the GPU with this UUID."""
     nvml = Nvml(uuid)
     return {name: nvml.ask(question) for name, question in _QUESTIONS.items()}
 
 
 def compute_processes(uuid: str) -> set[int] | None:
-    """Process ids, as the driver numbers them, of all that computes on the GPU with this UUID; None is unknown."""
+    """Return the driver's ids of the processes that compute on the GPU with this UUID; None if unknown."""
     return Nvml(uuid).ask(_processes)
 
 
 def reason_names(mask: int) -> list[str]:
-    """Names of the bits of a mask of clock event reasons."""
+    """Return the names of the bits in a mask of clock event reasons."""
     return [name for bit, name in REASONS.items() if mask & bit]
 
 
@@ -81,44 +81,44 @@ def _processes(nvml: Any, gpu: Any) -> set[int]:
     return {int(process.pid) for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)}
 
 
-# Whether a GPU is being slowed down at the moment, cheap enough to ask after every round of a clock.
+# Whether a GPU is slowed down at the moment; the query is cheap enough to follow every round of a clock.
 #
-# Slowed means: heat or a power brake holds the clocks down, for a while and by a lot (NVML: "by a factor of 2 or
-# more"). A power cap (`sw_power_cap`) is not meant: under heavy load it is the normal state of a data-centre GPU, takes
-# a few per cent, and would never end. nvbench draws the line likewise, at clocks below three quarters of the peak.
+# Slowed down means that heat or a power brake lowers the clocks for a while and by much (NVML: "by a factor of 2 or
+# more"). A power cap (`sw_power_cap`) does not count: under heavy load it is the normal state of a data-centre GPU,
+# costs a few per cent, and would never end. nvbench uses a similar limit: clocks below three quarters of the peak.
 
 
 SLOWING = frozenset({"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})
 
 
 class Throttle:
-    """Asks NVML about the GPU with this UUID."""
+    """Asks NVML whether the GPU with this UUID is slowed down."""
 
     def __init__(self, uuid: str) -> None:
         self._nvml = Nvml(uuid)
 
     def reasons(self) -> list[str] | None:
-        """Names of the reasons that slow it down now, none of them if empty; None where that is unknown."""
+        """Return the names of the reasons that slow it down now; empty if not slowed down, None if unknown."""
         mask = self._nvml.ask(lambda nvml, handle: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)))
         return None if mask is None else sorted(SLOWING.intersection(reason_names(mask)))
 
 
-# Which of the processes on a GPU belong to no judge of this machine.
+# Foreign processes: those on a GPU that do not belong to a judge of this machine.
 
 
 _OURS = (b"verl_kernel.env.pool.judge_worker", b"verl_kernel.env.runner.zygote")
-"""Modules that judges and zygotes are started as; a runner is a copy of its zygote."""
+"""Modules as which judges and zygotes are started; a runner is a copy of its zygote."""
 
 
 def count_foreign(pids: Collection[int] | None) -> int | None:
-    """How many of these are neither a judge of this machine nor descend from one.
+    """Count the processes that are neither a judge of this machine nor a descendant of one.
 
     Args:
-        pids: as the driver numbers the processes on a GPU; None where it does not tell.
+        pids: the driver's ids of the processes on a GPU; None where it does not tell them.
 
     Returns:
-        None where it cannot be known. The driver counts in another namespace than a container does: its numbers are
-        believed where this process, which uses the GPU, is among them.
+        None if unknown. The driver's process ids may belong to another namespace than a container's: they are trusted
+        only if this process, which uses the GPU, is among them.
     """
     if pids is None or os.getpid() not in pids:
         return None
@@ -143,7 +143,7 @@ def _is_ours(pid: int) -> bool:
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:  # it has ended since the driver was asked
+    except ProcessLookupError:  # it has ended since the query
         return False
     except PermissionError:
         return True

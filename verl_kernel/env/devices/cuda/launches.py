@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sees Triton launches on a GPU: which kernel, from which file, with which grid, under which exact name.
+"""Records Triton launches on a GPU: kernel, file, grid and exact name.
 
-Two views, because each is blind somewhere. `JITFunction.run` knows the function, its file and its grid, also of a
-launch that raises; the launch hook runs inside Triton's launcher, so it knows the name under which a profiler will
-see the kernel, also of a launch that went past `JITFunction.run`. Nothing is wrapped outside the contexts below:
-timed calls run unhindered.
+It needs two sources, because each misses something. `JITFunction.run` knows the function, its file and its grid, also
+of a launch that raises. The launch hook runs inside Triton's launcher, so it knows the name under which a profiler
+sees the kernel, also of a launch that bypasses `JITFunction.run`. Nothing is wrapped outside the contexts below, so
+timed calls run without overhead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from verl_kernel.env.trace import TraceEvent
 
 
 class EventList(list[TraceEvent]):
-    """Events in order; drops what is appended while muted, that is while an autotuner tries configurations."""
+    """Events in order; drops events appended while muted, that is while an autotuner tries configurations."""
 
     muted = False
 
@@ -33,7 +33,7 @@ class EventList(list[TraceEvent]):
 
 
 class _Launch:
-    """A launch under way."""
+    """A launch in progress."""
 
     def __init__(self) -> None:
         self.name = ""
@@ -48,7 +48,7 @@ class LaunchRecorder:
         self._current: _Launch | None = None
 
     def wrap_run(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """`JITFunction.run`, recorded."""
+        """Wrap `JITFunction.run` so that launches are recorded."""
 
         @wraps(original)
         def run(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
@@ -67,7 +67,7 @@ class LaunchRecorder:
         return run
 
     def wrap_bench(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """`Autotuner._bench`, muted: its launches and the ops of its benchmark are not the program's work."""
+        """Wrap `Autotuner._bench` so that events are muted: its launches and ops are not the program's work."""
 
         @wraps(original)
         def bench(*args: Any, **kwargs: Any) -> Any:
@@ -80,12 +80,12 @@ class LaunchRecorder:
         return bench
 
     def on_launch(self, metadata: Any) -> None:
-        """The launch hook."""
+        """Handle Triton's launch hook."""
         name = str(metadata.data["name"])  # not get(): that would run the program's own launch_metadata
         if self._current is not None:
             self._current.name = name
         else:
-            self._events.append(TraceEvent("launch", name))  # past JITFunction.run: its file is unknown
+            self._events.append(TraceEvent("launch", name))  # it bypassed JITFunction.run: its file is unknown
 
     def _append(self, function: Any, launch: _Launch, failed: bool) -> None:
         grid = _sizes(launch.grid)
@@ -98,7 +98,7 @@ class LaunchRecorder:
 
 @contextmanager
 def recording(events: EventList) -> Iterator[None]:
-    """Record the launches inside."""
+    """Record the launches in the context."""
     recorder = LaunchRecorder(events)
     with (
         _replaced(JITFunction, "run", recorder.wrap_run(JITFunction.run)),
@@ -110,7 +110,7 @@ def recording(events: EventList) -> Iterator[None]:
 
 @contextmanager
 def suppressing() -> Iterator[None]:
-    """Turn launches inside into no-ops; a launch that goes past `JITFunction.run` raises instead."""
+    """Turn launches in the context into no-ops; a launch that bypasses `JITFunction.run` raises instead."""
     original = JITFunction.run
 
     @wraps(original)
@@ -126,7 +126,7 @@ def _refuse(metadata: Any) -> None:
 
 
 def _noted(grid: Any, launch: _Launch) -> Any:
-    """The grid as given; where it is a function, its result is noted when Triton asks for it."""
+    """Return the grid and store it in `launch`; if it is a function, its result is stored when Triton calls it."""
     if not callable(grid):
         launch.grid = grid
         return grid
@@ -139,7 +139,7 @@ def _noted(grid: Any, launch: _Launch) -> Any:
 
 
 def _sizes(grid: Any) -> tuple[int, ...]:
-    """Three sizes; () where the grid holds something else."""
+    """Return the three sizes of a grid; () if it is no valid grid."""
     try:
         sizes = tuple(max(int(size), 0) for size in grid)
     except (TypeError, ValueError):
@@ -159,7 +159,7 @@ def _replaced(owner: type, name: str, function: Callable[..., Any]) -> Iterator[
 
 @contextmanager
 def _hooked(hook: Callable[[Any], None]) -> Iterator[None]:
-    """Put a hook before every launch: Triton 3.5 and later keep a chain of them, 3.4 a single one."""
+    """Call a hook before every launch: Triton 3.5 and later keep a chain of hooks, 3.4 a single one."""
     runtime = triton.knobs.runtime
     chain = runtime.launch_enter_hook
     is_chain = hasattr(chain, "add")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One device, many judges: a clock needs it alone, everything else may share it.
+"""Locks a device that many judges use: a clock needs it exclusively, all other work may share it.
 
-Advisory locks on two files named after the device, in a folder that is the same for all judges of a machine, so they
-hold between processes, users and containers that share it, and end with the process that holds them. Whoever wants the
-device passes the gate first; a clock keeps the gate closed while it waits, so a stream of sharers cannot starve it.
+The locks are advisory locks on two files named after the device, in a folder common to all judges of a machine. So
+they hold between processes, users and containers that share it, and end with the process that holds them. A process
+takes the gate before the device; a clock keeps the gate while it waits, so a stream of sharers cannot starve it.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import EnvironmentNotReady, InfraError
 
 FOLDER = "/tmp"
-"""Not `tempfile.gettempdir()`: every judge has a TMPDIR of its own."""
+"""Folder of the locks; not `tempfile.gettempdir()`, since every judge has a different TMPDIR."""
 _POLL_S = 0.005
 
 
 class DeviceLock:
-    """One process's hold on a device; not for use by several threads.
+    """One process's lock on a device; not for use by several threads.
 
     Args:
-        key: what names the device on this machine (its UUID).
-        timeout_s: longest wait, all waits since `waited_s` was last set to 0 together.
-        folder: where the files lie.
+        key: name of the device on this machine (its UUID).
+        timeout_s: longest total of all waits since `waited_s` was last set to 0.
+        folder: folder of the lock files.
 
     Raises:
-        InfraError: not had in time, or the files cannot be opened.
+        InfraError: the lock was not acquired in time, or the files cannot be opened.
     """
 
     def __init__(self, key: str, timeout_s: float = 300.0, folder: str = FOLDER) -> None:
@@ -45,16 +45,16 @@ class DeviceLock:
         self._timeout_s = timeout_s
         self._device, self._is_alone = -1, False
         self.waited_s = 0.0
-        """Seconds spent on waiting."""
+        """Seconds spent waiting."""
 
     def probe(self) -> None:
-        """Open its files, which makes them."""
+        """Open the lock files, which creates them."""
         for part in ("gate", "device"):
             os.close(_open(self._path(part)))
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Use the device beside others that share it; nothing changes where this process has it already."""
+        """Share the device with other processes; does nothing if this process has it already."""
         if self._device >= 0:
             yield
             return
@@ -67,16 +67,16 @@ class DeviceLock:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Have the device alone.
+        """Take the device exclusively.
 
-        A share of this process is given back before it waits, since two that waited with a share each would wait for
-        each other, and is had again at the end: at once, because nobody else gets past the gate until then.
+        A share that this process holds is released before the wait, since two processes that wait with a share each
+        would deadlock. It is taken again at the end, without a wait, because no other process passes the gate by then.
         """
         if self._is_alone:
             yield
             return
         had_share = self._device >= 0
-        self._give_back()
+        self._give_back()  # two processes that wait with a share each would deadlock
         with self._gate():
             self._device, self._is_alone = self._take("device", fcntl.LOCK_EX), True
             try:
@@ -84,7 +84,7 @@ class DeviceLock:
             finally:
                 self._is_alone = False
                 if had_share:
-                    fcntl.flock(self._device, fcntl.LOCK_SH)
+                    fcntl.flock(self._device, fcntl.LOCK_SH)  # no wait: the gate is still closed to others
                 else:
                     self._give_back()
 
@@ -120,20 +120,20 @@ class DeviceLock:
 
 
 def _locked(path: str, kind: int) -> int | None:
-    """A descriptor that holds the lock, or None while another process has it."""
+    """Return a descriptor that holds the lock, or None while another process has it."""
     fd = _open(path)
     with suppress(BlockingIOError):
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
         if _is_there(fd, path):
             with suppress(OSError):
-                os.utime(fd)  # or a cleaner of old temporary files removes it one day
+                os.utime(fd)  # otherwise a cleaner of old temporary files would remove it one day
             return fd
     os.close(fd)
     return None
 
 
 def _is_there(fd: int, path: str) -> bool:
-    """Whether the file has not been removed meanwhile: a lock on one that others do not find locks nothing."""
+    """Whether the file has not been removed meanwhile; other processes would not see a lock on a removed file."""
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(fd), Path(path).lstat())
     return False
@@ -151,7 +151,7 @@ def _open(path: str) -> int:
 
 
 def _make(path: str) -> None:
-    """Put an empty file there that every user may lock, whatever this one's umask is."""
+    """Create an empty file that every user may lock, regardless of this user's umask."""
     fd, new = tempfile.mkstemp(prefix="verl_kernel_", dir=Path(path).parent)
     try:
         os.fchmod(fd, 0o666)
@@ -162,23 +162,23 @@ def _make(path: str) -> None:
         Path(new).unlink()
 
 
-# One judge's turns on a GPU that others use too: its lock, how long it waited, which foreign processes it saw.
+# One judge's use of a GPU that others use too: its lock, how long it waited, which foreign processes it saw.
 
 
 Census = Callable[[], Collection[int] | None]
-"""Asks the driver for the processes on the GPU."""
+"""Returns the ids of the processes on the GPU; None if unknown."""
 
 
 class Sharing:
-    """The turns of one judge.
+    """One judge's use of a shared GPU.
 
     Args:
-        uuid: of the GPU.
-        options: of the gym.
-        census: who is on the GPU; the driver's list by default.
+        uuid: UUID of the GPU.
+        options: options of the gym.
+        census: returns the processes on the GPU; asks the driver by default.
 
     Raises:
-        EnvironmentNotReady: `lock_dir` cannot hold a lock, or `require_idle_gpu` asks for what nobody can tell here.
+        EnvironmentNotReady: `lock_dir` cannot hold a lock, or the processes for `require_idle_gpu` are unknown here.
     """
 
     def __init__(self, uuid: str, options: GymOptions, census: Census | None = None) -> None:
@@ -186,7 +186,7 @@ class Sharing:
         self._census = census or (lambda: compute_processes(uuid))
         self._wants_idle = options.require_idle_gpu
         self.foreign_processes: int | None = None
-        """Most of them that were seen at the last turn alone; None is unknown."""
+        """Largest number of them seen during the last exclusive use; None if unknown."""
         try:
             self._lock.probe()
         except InfraError as exc:
@@ -201,24 +201,24 @@ class Sharing:
             )
 
     def begin(self) -> None:
-        """Another evaluation begins: it has not waited yet."""
+        """Begin a new evaluation: set its waiting time to 0."""
         self._lock.waited_s = 0.0
 
     @property
     def waited_s(self) -> float:
-        """Seconds that this evaluation has waited for others."""
+        """Seconds for which this evaluation has waited for others."""
         return self._lock.waited_s
 
     def shared(self) -> AbstractContextManager[None]:
-        """Use the GPU beside other judges, while none of them takes time."""
+        """Share the GPU with other judges while none of them measures times."""
         return self._lock.shared()
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Use the GPU while no other judge does, and look who else is there, before and after.
+        """Use the GPU while no other judge does, and count foreign processes before and after.
 
         Raises:
-            InfraError: somebody was and `require_idle_gpu` is on, or the GPU could not be had.
+            InfraError: there was one and `require_idle_gpu` is on, or the lock was not acquired.
         """
         with self._lock.exclusive():
             before = self.foreign_processes = self._look()
@@ -238,12 +238,12 @@ class Sharing:
 
 
 class SharedDevice(DeviceBackend):
-    """A device on which several judges take turns; whoever adopts it sets `sharing`."""
+    """A device that several judges share; the subclass's `adopt` sets `sharing`."""
 
     sharing: Sharing
 
     def begin(self) -> None:
-        """Nothing has been waited for yet."""
+        """Begin a new evaluation."""
         self.sharing.begin()
 
     def shared(self) -> AbstractContextManager[Any]:
@@ -252,9 +252,9 @@ class SharedDevice(DeviceBackend):
 
     @property
     def waited_s(self) -> float:
-        """Seconds that this evaluation has waited for other judges."""
+        """Seconds for which this evaluation has waited for other judges."""
         return self.sharing.waited_s
 
     def seen(self) -> dict[str, Any]:
-        """Foreign processes on the GPU while the clock ran; None is unknown."""
+        """Return the number of foreign processes on the GPU while the clock ran; None if unknown."""
         return {"foreign_processes": self.sharing.foreign_processes}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the memory of one GPU is divided among its judges and their runners.
+"""Divides the memory of one GPU among its judges and their runners.
 
-Each has a ceiling, and all of them together fit. So whoever runs out of memory has used up what was its own: a judge
-that cannot prepare a reference says nothing about a candidate, and no candidate can take a judge's memory away.
+Each process has a limit, and all limits together fit. So a process that runs out of memory has used up its own share:
+a judge that cannot prepare a reference says nothing about a candidate, and no candidate can take a judge's memory.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ _CONTEXT_MB = 600
 """Memory of a CUDA context, which each process on a GPU has."""
 _LEAST_MB = 256
 TIMED_BYTES = 64 << 20
-"""Inputs and outputs of a timed request of several forwards, at most."""
+"""Largest size of the inputs and outputs in a timed request of several forwards."""
 
 
 def judge_share_mb(total_mb: int, options: GymOptions) -> int:
-    """Megabytes that each judge on a GPU of `total_mb` may hold.
+    """Return the megabytes that each judge on a GPU of `total_mb` may hold.
 
     Raises:
-        EnvironmentNotReady: what runners are granted leaves it none.
+        EnvironmentNotReady: the memory granted to runners leaves too little for judges.
     """
     judges, granted = options.judges_per_gpu, options.memory_mb
     share = total_mb // judges - granted - 2 * _CONTEXT_MB
@@ -35,7 +35,7 @@ def judge_share_mb(total_mb: int, options: GymOptions) -> int:
 
 
 def misfit(needed_bytes: int, options: GymOptions) -> str | None:
-    """Why no runner with this grant could hold what it needs, or None."""
+    """Return why no runner with this memory limit could hold `needed_bytes`; None if one could."""
     needed_mb = -(-needed_bytes // (1 << 20))
     if needed_mb <= options.memory_mb:
         return None

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA events around calls: the judge times references with it, the runner candidates, by the same protocols.
+"""Times calls with CUDA events: the judge times references, the runner candidates, by the same protocols.
 
-`device`: a flush of the L2 cache is queued, then event, call, event, and nothing waits in between, so that the host's
+`device`: a flush of the L2 cache is queued, then event, call, event, without a wait in between, so that the host's
 work hides behind the flush, as in KernelBench and triton.testing.do_bench. `latency`: the flush has ended and the
-device is idle when the call begins, so that the host's work counts. `kernelgym`: as KernelGYM publishes its times, no
-flush at all, after warm-up calls.
+device is idle when the call begins, so that the host's work counts. `kernelgym`: after warm-up calls and without a
+flush, as in KernelGYM's published times.
 
-Work on other streams counts in all of them. It cannot begin before the start event (`GpuTimeline.hold`), and where
-the device stays busy after the stop event, a third event, recorded once it is idle, counts instead.
+Work on other streams counts in all protocols. It cannot begin before the start event (`GpuTimeline.hold`), and if the
+device stays busy after the stop event, a third event, recorded once it is idle, counts instead.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-# What a stopwatch needs of a GPU: events on the default stream, and three ways to hold work back.
+# The GPU interface of a stopwatch: events on the default stream, and three ways to delay work.
 #
-# Everything is bound when this is made, before a candidate is loaded, so that replaced functions of torch do not reach
-# it.
+# All functions are bound at construction, before a candidate is loaded, so that a candidate that replaces functions of
+# torch does not affect it.
 
 
 FLUSH_BYTES = 256 << 20
-"""As much as KernelBench and triton.testing.do_bench write, or twice the L2 cache where that is more."""
+"""Bytes that a flush writes, as in KernelBench and triton.testing.do_bench; twice the L2 cache where that is more."""
 _DEFAULT_L2_BYTES = 64 << 20
 _POOL_PRIORITIES, _POOL_STREAMS = 8, 64
-"""More than torch has: at most 4 priorities of 32 streams each (c10/cuda/CUDAStream.h)."""
+"""Numbers above those of torch: at most 4 priorities of 32 streams each (c10/cuda/CUDAStream.h)."""
 _STALL_MS, _DEFAULT_CLOCK_KHZ = 0.3, 2_000_000
 
 
 class GpuTimeline:
-    """The current CUDA device; make it only in a process that may initialise CUDA."""
+    """The current CUDA device; create it only in a process that may initialise CUDA."""
 
     def __init__(self) -> None:
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -54,7 +54,7 @@ class GpuTimeline:
         self._unpin = _unpinning()
 
     def event(self) -> Any:
-        """A new event that can be recorded again and again."""
+        """Create an event that can be recorded repeatedly."""
         return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
     def record(self, event: Any) -> None:
@@ -62,37 +62,37 @@ class GpuTimeline:
         self._record(event, self._stream)
 
     def elapsed_ms(self, start: Any, stop: Any) -> float:
-        """Milliseconds between two recorded events."""
+        """Return the milliseconds between two recorded events."""
         return float(self._elapsed(start, stop))
 
     def wait(self) -> None:
-        """Until the whole device is idle, not only a stream."""
+        """Wait until the whole device is idle, not only a stream."""
         self._wait()
 
     def unpin(self) -> None:
-        """Undo what a program set aside of the L2 cache."""
+        """Undo a program's reservation of L2 cache."""
         self._unpin()
 
     def flush(self) -> None:
-        """Queue a write that leaves nothing of use in the L2 cache."""
+        """Queue a write that evicts all useful data from the L2 cache."""
         self._zero(self._scrub)
 
     def stall(self) -> None:
-        """Queue a pause of the default stream, in which `hold` gets done."""
+        """Queue a pause of the default stream, long enough for the host to run `hold`."""
         self._sleep(self._stall_cycles)
 
     def hold(self, event: Any) -> None:
-        """Let what is queued from now on, on any other stream of torch's, begin only after `event`.
+        """Delay work queued from now on, on any other stream of torch, until after `event`.
 
-        Streams that torch does not pool wait for the default stream by CUDA's own rules, unless they were made with
-        a flag for which torch has no name.
+        Streams outside torch's pools wait for the default stream by CUDA's rules, unless they were created with a flag
+        that torch does not expose.
         """
         for stream in self._others:
             self._hold(event, stream)
 
 
 def _pool_streams() -> list[Any]:
-    """Every stream that `torch.cuda.Stream` can return: it hands out those of a pool per priority in turns."""
+    """Return every stream that `torch.cuda.Stream` can return: it cycles through one pool per priority."""
     found: dict[int, Any] = {}
     for priority in range(_POOL_PRIORITIES):
         for _ in range(_POOL_STREAMS):
@@ -102,8 +102,8 @@ def _pool_streams() -> list[Any]:
 
 
 def _unpinning() -> Callable[[], Any]:
-    """`cuCtxResetPersistingL2Cache`, which undoes a program's set-aside of L2; torch has no name for it."""
-    with suppress(OSError, AttributeError):  # a driver without it has no persisting lines either
+    """Return `cuCtxResetPersistingL2Cache`, which undoes a reservation of L2; torch does not expose it."""
+    with suppress(OSError, AttributeError):  # a driver without this function has no persisting lines either
         reset = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache
         reset.restype = ctypes.c_int
         return reset
@@ -112,7 +112,7 @@ def _unpinning() -> Callable[[], Any]:
 
 Result = TypeVar("Result")
 WARM_UPS = {"device": 0, "latency": 0, "kernelgym": 3}
-"""The protocols, and the calls that come before each measurement and are not timed."""
+"""The protocols, each with its number of untimed calls before a measurement."""
 _LATE_MS, _LEAST_LATE_MS, _LATE_SHARE, _GAPS = 0.05, 0.01, 0.1, 11
 _LOAD_FLUSHES = 64
 
@@ -123,16 +123,16 @@ class Forward(Generic[Result]):
 
     run: Callable[[], Result]
     ready: Callable[[], object] = lambda: None
-    """Done before, outside the time."""
+    """Called before `run`, outside the measured time."""
     keep: Callable[[Any], Any] = lambda result: None
-    """Done after, outside the time; what it returns is kept instead of the result."""
+    """Called with the result of `run`, outside the measured time; its return value is kept instead of the result."""
 
 
 class Stopwatch:
     """Times calls on the current device.
 
     Args:
-        gpu: its events; those of torch's current device by default.
+        gpu: timeline with the device's events; by default that of torch's current device.
     """
 
     def __init__(self, gpu: GpuTimeline | None = None) -> None:
@@ -148,27 +148,27 @@ class Stopwatch:
 
     @property
     def flush_bytes(self) -> int:
-        """Device memory that this stopwatch holds."""
+        """Bytes of device memory that this stopwatch holds."""
         return self._gpu.flush_bytes
 
     def device(self, call: Callable[[], Result]) -> tuple[Result, float]:
-        """What `call()` returns and its milliseconds, cold, the host's work hidden behind a queued flush."""
+        """Return `call()` and its milliseconds, with a cold cache and the host's work hidden behind a queued flush."""
         return self._one("device", call)
 
     def latency(self, call: Callable[[], Result]) -> tuple[Result, float]:
-        """What `call()` returns and its milliseconds, cold, on an idle device, the host's work included."""
+        """Return `call()` and its milliseconds, with a cold cache on an idle device, the host's work included."""
         return self._one("latency", call)
 
     def many(self, protocol: str, forwards: Sequence[Forward[Any]]) -> tuple[list[Any], float]:
         """Time calls one after another.
 
         Args:
-            protocol: one of `WARM_UPS`; the warm-up calls are the caller's.
-            forwards: at least one.
+            protocol: one of `WARM_UPS`; the caller makes the warm-up calls.
+            forwards: at least one call.
 
         Returns:
-            What was kept of each, and the mean milliseconds of one. A mean, so that a call which does the work of
-            later ones gains nothing.
+            The results of `keep`, and the mean milliseconds of a call. It is a mean, so that a call that does the work
+            of later calls gains nothing.
         """
         kept, spans = [], []
         for forward in forwards:
@@ -179,18 +179,18 @@ class Stopwatch:
         return kept, self._mean(spans)
 
     def wait(self) -> None:
-        """Until the device is idle."""
+        """Wait until the device is idle."""
         self._gpu.wait()
 
     def chill(self) -> None:
-        """Leave nothing of use in the L2 cache and nothing running on the device."""
+        """Flush the L2 cache and wait until the device is idle."""
         self._gpu.wait()
         self._gpu.unpin()
         self._gpu.flush()
         self._gpu.wait()
 
     def under_load(self, read: Callable[[], Result]) -> Result:
-        """What `read()` returns while the device is busy for some milliseconds."""
+        """Return `read()`, called while the device is busy for some milliseconds."""
         for _ in range(_LOAD_FLUSHES):
             self._gpu.flush()
         found = read()
@@ -206,7 +206,7 @@ class Stopwatch:
         result = call()
         self._gpu.record(self._stop)
         self._gpu.wait()
-        self._gpu.record(self._late)
+        self._gpu.record(self._late)  # also after work on other streams, which the stop event does not see
         self._gpu.wait()
         spans = (self._gpu.elapsed_ms(self._start, event) for event in (self._stop, self._late))
         return result, (next(spans), next(spans))
@@ -223,14 +223,14 @@ class Stopwatch:
             self._gpu.stall()
             self._gpu.flush()
         self._gpu.record(self._start)
-        if protocol == "device":
+        if protocol == "device":  # work on other streams must not begin before the start event
             self._gpu.hold(self._start)
 
     def _mean(self, spans: Sequence[tuple[float, float]]) -> float:
-        """Mean of the calls up to their stop events, or up to the device-wide wait where that ends much later.
+        """Return the mean time up to the stop events, or up to the device-wide wait if that ends much later.
 
-        The device-wide wait takes a while even if nothing is left to wait for; that, measured around empty calls, is
-        taken off. How much later it may end shrinks with the number of calls.
+        The device-wide wait takes some time even on an idle device; that time, measured around empty calls, is
+        subtracted. The limit for "much later" shrinks with the number of calls.
         """
         stop = statistics.fmean(stop for stop, _ in spans)
         late = statistics.fmean(late for _, late in spans) - self._gap
@@ -242,6 +242,6 @@ class Stopwatch:
 
 
 def warm(tensors: Sequence[torch.Tensor]) -> None:
-    """Leave tensors in the L2 cache, as far as they fit, by writing them once more."""
+    """Bring tensors into the L2 cache, as far as they fit, by writing them again."""
     for tensor in tensors:
         tensor.copy_(tensor.clone())

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What makes a reference a poor task: answers that need no kernel and pass, and what its outputs do not depend on."""
+"""Defects that make a reference a poor task: passing answers without a kernel, inputs and weights without effect."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an audit of a task says."""
+"""Results of an audit of a task."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ Defect = Literal[
 
 
 class Finding(Record):
-    """One defect with what shows it."""
+    """One defect with its evidence."""
 
     defect: Defect
     evidence: str
     """A sentence with figures."""
     only_drawn: bool = False
-    """Whether it holds on inputs as `get_inputs()` draws them only: the judge's varied trials tell the difference."""
+    """Whether it holds only on inputs as `get_inputs()` draws them, so that the judge's varied trials detect it."""
 
 
 class Audit(Record):
-    """What was found out about a task."""
+    """The result of an audit of a task."""
 
     task_id: str
     task_hash: str
     unfit: str | None = None
     """Why it cannot be a task at all; null where it can."""
     sizes: dict[int, int] = Field(default_factory=dict)
-    """By the task's own sizes, those of the reduced copy that was run; empty where it was run as it is."""
+    """Sizes of the reduced copy that was run, by the task's own sizes; empty where the task itself was run."""
     reference_ms: float | None = None
-    """Of one forward at the true size, on the simulated clock; null where an op has no price."""
+    """Milliseconds of one forward at the true size on the simulated clock; null where an op has no price."""
     findings: tuple[Finding, ...] = ()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All defects of a prepared reference."""
+"""Finds all defects of a prepared reference."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from verl_kernel.env.reference.terms import INSENSITIVE
 from verl_kernel.env.reference.trial import Trial
 from verl_kernel.env.reference.value import Value
 
-# The trials of an audit, and in which of them an output that should be wrong is right.
+# The trials of an audit, and in which of them an output that should be wrong passes.
 
 
 DRAWN, VARIED = 3, 3
-"""Trials on inputs as they are drawn, and on varied ones, of which the last has large inputs."""
+"""Number of trials on inputs as drawn, and on varied inputs; the last varied trial has large ones."""
 _SECRET = b"audit"
 
 
 @dataclass(frozen=True)
 class AuditTrials:
-    """Trials of a reference: those as drawn first, the varied ones behind them."""
+    """Trials of a reference: first those on inputs as drawn, then the varied ones."""
 
     reference: Reference
     trials: tuple[Trial, ...]
 
     @classmethod
     def draw(cls, reference: Reference) -> AuditTrials:
-        """The same ones each time (raises TaskError)."""
+        """Draw the trials, the same at each call (raises TaskError)."""
         first: list[Kind] = ["drawn"] * DRAWN
         later: list[Kind] = ["varied"] * (VARIED - 1)
         kinds: list[Kind] = [*first, *later, "large"]
@@ -46,7 +46,7 @@ class AuditTrials:
         return iter(self.trials)
 
     def passed(self, answer: Callable[[int, Trial], Value | None]) -> list[bool]:
-        """In which trials an answer, given its number and the trial, is what the judge would accept."""
+        """Return for each trial whether the judge would accept `answer(number, trial)` as its output."""
         return [
             output is not None and trial.expected.agrees(output, self.reference.least)
             for number, trial in enumerate(self.trials)
@@ -55,7 +55,7 @@ class AuditTrials:
 
 
 def finding(defect: Defect, passed: Sequence[bool], evidence: str) -> list[Finding]:
-    """The finding of a defect that shows in all trials, or in all as drawn; none otherwise."""
+    """Return the finding of a defect that shows in all trials on inputs as drawn; an empty list otherwise."""
     if not all(passed[:DRAWN]):
         return []
     counts = f"in {DRAWN} of {DRAWN} trials as drawn and {sum(passed[DRAWN:])} of {VARIED} varied ones"
@@ -63,18 +63,18 @@ def finding(defect: Defect, passed: Sequence[bool], evidence: str) -> list[Findi
 
 
 def zeros(value: Value) -> Value:
-    """A value of the same form that holds zeros."""
+    """Return a value of the same form that holds zeros."""
     return Value(value.tree, [torch.zeros_like(tensor) for tensor in value.tensors])
 
 
 def allows_zeros(value: Value) -> bool:
-    """Whether `torch.allclose` with 1e-2, as KernelBench compares, takes zeros for this value."""
+    """Whether `torch.allclose` with 1e-2, KernelBench's comparison, accepts zeros in place of this value."""
     pairs = zip(value.tensors, zeros(value).tensors, strict=True)
     return all(compare(wanted, zero, "parity").ok for wanted, zero in pairs)
 
 
 def largest(values: Sequence[Value]) -> float:
-    """Largest finite magnitude in some values."""
+    """Return the largest finite magnitude in these values."""
     tensors = [tensor.double().abs() for value in values for tensor in value.tensors if not tensor.is_complex()]
     return max((float(torch.where(t.isfinite(), t, 0.0).max()) for t in tensors if t.numel()), default=0.0)
 
@@ -83,7 +83,7 @@ def largest(values: Sequence[Value]) -> float:
 
 
 def idle_answers(trials: AuditTrials) -> list[Finding]:
-    """Which of them pass, and outputs that are not finite."""
+    """Find answers without computation that pass, and outputs that are not finite."""
     found = finding(
         "zeros_pass", trials.passed(lambda number, trial: zeros(trial.expected)), f"{_size(trials)}; zeros are right"
     )
@@ -108,7 +108,7 @@ def _size(trials: AuditTrials) -> str:
 
 
 def _one_number(trials: AuditTrials) -> list[Finding]:
-    """The mean of the first trial's output, which any program could hold, in place of the others'."""
+    """Try outputs filled with the mean of the first trial's output, a number that any program could contain."""
     means = [float(tensor.double().mean()) for tensor in trials.trials[0].expected.tensors if tensor.numel()]
 
     def filled(number: int, trial: Trial) -> Value | None:
@@ -132,15 +132,15 @@ def _not_finite(trials: AuditTrials) -> list[Finding]:
     return [Finding(defect="not_finite", evidence=text)]
 
 
-# Inputs and weights that the outputs do not depend on: others in their place change nothing that a trial compares.
+# Inputs and weights that the outputs do not depend on: replacing them changes nothing that a trial compares.
 
 
 _MOST_WEIGHTS = 24
-"""Parameters of a model that are tried one by one; of a larger model they are tried together only."""
+"""Largest number of parameters tried one by one; those of a larger model are only tried all together."""
 
 
 def ignored(trials: AuditTrials) -> list[Finding]:
-    """Inputs and weights without effect."""
+    """Find inputs and weights without effect."""
     inputs = range(len(trials.trials[0].inputs.tensors))
     return [one for number in inputs for one in _ignored_input(trials, number)] + _ignored_weights(trials)
 
@@ -160,7 +160,7 @@ def _ignored_input(trials: AuditTrials, place: int) -> list[Finding]:
 
 
 def _donor(trials: AuditTrials, number: int, place: int) -> torch.Tensor | None:
-    """The same input of another trial, of the same shape and with other numbers; None where there is none."""
+    """Return this input of another trial, with the same shape and other numbers; None where there is none."""
     own = trials.trials[number].inputs.tensors[place]
     for trial in (*trials.trials[number + 1 :], *trials.trials[:number]):
         if len(trial.inputs.tensors) > place:
@@ -172,13 +172,13 @@ def _donor(trials: AuditTrials, number: int, place: int) -> torch.Tensor | None:
 
 @dataclass(frozen=True)
 class _Parameters:
-    """Parameters of a model, and other numbers for them."""
+    """Parameters of a model, and replacements for them."""
 
     own: Mapping[str, torch.Tensor]
     other: Mapping[str, torch.Tensor]
 
     def of(self, names: set[str]) -> dict[str, torch.Tensor]:
-        """The model's, those with these names replaced."""
+        """Return the model's parameters, those with these names replaced."""
         return {name: self.other[name] if name in names else tensor for name, tensor in self.own.items()}
 
 
@@ -209,7 +209,7 @@ def _passed(trials: AuditTrials, numbers: _Parameters, names: set[str]) -> list[
 
 
 def _shuffled(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """The same numbers at other places, each half to one and a half times as large: of the sign that they have."""
+    """Permute the numbers and multiply each by a factor between 0.5 and 1.5, which keeps its sign."""
     if not tensor.is_floating_point():
         return tensor
     order = torch.randperm(tensor.numel(), generator=generator)
@@ -218,17 +218,17 @@ def _shuffled(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 LEAST_MS = 0.01
-"""CUDA events resolve half a microsecond (CUDA runtime API): a twentieth of the time of such a forward."""
+"""Shortest forward to time: CUDA events resolve half a microsecond (CUDA runtime API), a twentieth of it."""
 
 
 def find_defects(
     reference: Reference, reference_ms: float | None, guard: Callable[[], AbstractContextManager[object]]
 ) -> list[Finding]:
-    """What makes a reference a poor task, with evidence.
+    """Find what makes a reference a poor task, with evidence.
 
     Args:
-        reference: prepared.
-        reference_ms: of a forward at the true size; None where it is not known.
+        reference: prepared reference.
+        reference_ms: time of a forward at the true size; None where it is unknown.
         guard: context manager around each part of the search, which bounds its time.
 
     Raises:
@@ -244,7 +244,7 @@ def find_defects(
 
 
 def _known(reference: Reference, found: list[Finding]) -> list[Finding]:
-    """What the judge found out when it prepared the reference."""
+    """Return findings for the flags that the preparation of the reference has set."""
     flags, known = reference.task_flags, []
     if "constant_output" in flags and all(one.defect != "constant_output" for one in found):
         text = "the output is the same in every trial of the preparation: the judge rewards no answer"

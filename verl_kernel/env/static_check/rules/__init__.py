@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of the static gate, by what they look at."""
+"""The rules of the static gate, grouped by what they inspect."""

@@ -27,7 +27,7 @@ BUILTINS = frozenset(
     "ModuleNotFoundError NotImplementedError OverflowError RuntimeError StopIteration TypeError UserWarning ValueError "
     "Warning ZeroDivisionError DeprecationWarning NotImplemented Ellipsis".split()
 )
-"""Builtins a candidate may use."""
+"""Builtins that a candidate may use."""
 ALL_BUILTINS = frozenset(vars(python_builtins))
 _CLOSED_BUILTINS = ALL_BUILTINS - BUILTINS - SPECIAL_NAMES
 _NAMED_WITH_CARE = frozenset("getattr hasattr type super".split())
@@ -35,14 +35,14 @@ _EVER, _NEVER = (1 << 60, 0), (1 << 61, 0)
 
 
 def builtins(program: ParsedSource) -> Iterator[Violation]:
-    """Only harmless builtins are used; locals of the same name are fine."""
+    """Yield uses of builtins that are not allowed; locals of the same name are fine."""
     for node in program.every(ast.Name):
         if node.id in _CLOSED_BUILTINS and isinstance(node.ctx, ast.Load) and program.may_be_builtin(node):
             yield at(node, "builtin", f"{node.id} is not allowed")
 
 
 def unbound(program: ParsedSource) -> Iterator[Violation]:
-    """Every name that is read is bound by the text itself, or a builtin."""
+    """Yield reads of names that are neither bound by the text before nor builtins."""
     first = _first_bindings(program)
     for node in program.every(ast.Name):
         if not isinstance(node.ctx, ast.Load) or not program.is_evaluated(node):
@@ -57,7 +57,7 @@ def unbound(program: ParsedSource) -> Iterator[Violation]:
 
 
 def _first_bindings(program: ParsedSource) -> dict[Key, tuple[int, int]]:
-    """The place from which on each name is bound: behind the value or the definition that it stands for."""
+    """Return the place from which on each name is bound: the end of its value or definition."""
     first: dict[Key, tuple[int, int]] = {}
     for node in program.nodes:
         for name in bound_names(node):
@@ -72,7 +72,7 @@ def _first_bindings(program: ParsedSource) -> dict[Key, tuple[int, int]]:
 
 
 def _bound_with(program: ParsedSource, name: ast.Name) -> ast.AST:
-    """The assignment, or the iterable of a loop, that is evaluated before a name is bound."""
+    """Return the assignment, or the iterable of a loop, that is evaluated before a name is bound."""
     node: ast.AST = name
     while isinstance(node, ast.Name | ast.Tuple | ast.List | ast.Starred):
         node = program.parents[id(node)]
@@ -82,7 +82,7 @@ def _bound_with(program: ParsedSource, name: ast.Name) -> ast.AST:
 
 
 def calls(program: ParsedSource) -> Iterator[Violation]:
-    """`type` has one argument, `super` is called for a method, `getattr` names what it reads."""
+    """Yield uses of `type` without one argument, `super` without a method, `getattr` without a constant name."""
     for node in program.every(ast.Name):
         if node.id not in _NAMED_WITH_CARE or not isinstance(node.ctx, ast.Load) or not program.may_be_builtin(node):
             continue
@@ -104,7 +104,7 @@ def _reads_openly(program: ParsedSource, call: ast.Call) -> bool:
 
 
 def names(program: ParsedSource) -> Iterator[Violation]:
-    """Names of the language's machinery (`__builtins__`, `__loader__`) stay unused."""
+    """Yield uses of the language's internal names (`__builtins__`, `__loader__`)."""
     for node in program.every(ast.Name):
         is_read = node.id in SPECIAL_NAMES and (node.id != "__name__" or isinstance(node.ctx, ast.Load))
         if is_special(node.id) and not is_read:
@@ -115,7 +115,7 @@ def names(program: ParsedSource) -> Iterator[Violation]:
 
 
 def imports(program: ParsedSource) -> Iterator[Violation]:
-    """Only open modules are imported, by name."""
+    """Yield imports of modules that are not open, and star imports."""
     for node in program.nodes:
         if isinstance(node, ast.Import):
             for item in node.names:
@@ -146,7 +146,7 @@ def _leads_to_open(module: str) -> bool:
 
 
 def rebound(program: ParsedSource) -> Iterator[Violation]:
-    """An imported name stands for what was imported, so that the other rules read it right."""
+    """Yield other bindings of an imported name, because the other rules rely on its meaning."""
     imported = {program.key(name, node) for node in program.nodes if is_import(node) for name in bound_names(node)}
     for node in program.nodes:
         if is_import(node) or sets_constant(program.parents.get(id(node), node)):
@@ -156,7 +156,7 @@ def rebound(program: ParsedSource) -> Iterator[Violation]:
                 yield at(node, "import", f"{name} is imported: give the other thing another name")
 
 
-# The rule on logging: a logger is asked to say something, and for nothing else.
+# The rule on logging: a logger may only log messages.
 
 
 _MAKER = "logging.getLogger"
@@ -165,9 +165,9 @@ _REASON = "a logger may be asked for debug, info, warning or error only"
 
 
 def loggers(program: ParsedSource) -> Iterator[Violation]:
-    """`logging.getLogger(...)` is called where it is named, and what it returns only says something.
+    """Yield uses of `logging.getLogger` other than a direct call whose result only logs messages.
 
-    Everything else of a logger leads on: to its handlers, to other loggers and their factories.
+    All other attributes of a logger give access to more: its handlers, other loggers and their factories.
     """
     for node in program.every(ast.Name, ast.Attribute) if program.uses("logging.") else []:
         if _MAKER in program.paths(node) and isinstance(node.ctx, ast.Load):
@@ -178,7 +178,7 @@ def loggers(program: ParsedSource) -> Iterator[Violation]:
 
 
 def _only_says(program: ParsedSource, made: ast.AST) -> bool:
-    """Whether an expression that is a logger is asked at once, or bound to a name of which all uses are."""
+    """Whether a logger expression logs directly, or is bound to names of which all uses do."""
     use = program.parents[id(made)]
     if not isinstance(use, ast.Assign):
         return _says(program, made)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules on classes: what they inherit, what they may define."""
+"""Rules on classes: their bases and the members that they may define."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from verl_kernel.env.static_check.allowlist import SETTINGS
 from verl_kernel.env.static_check.names import ParsedSource, Violation, at, is_special, root
 
 METHODS = frozenset("__init__ __post_init__ __repr__ __str__ __call__ __len__ __iter__ __getitem__".split())
-"""Special methods a candidate may define."""
+"""Special methods that a candidate may define."""
 BASES = frozenset(
     (
         "torch.nn.Module",
@@ -30,13 +30,13 @@ BASES = frozenset(
 _MODULE = frozenset(("torch.nn.Module",))
 _OWN = frozenset("forward extra_repr __init__ __repr__ __str__ __len__ training".split())
 INTERNALS = frozenset((*dir(nn.Module), *vars(nn.Module()))) - _OWN
-"""Parts of nn.Module that a model must leave as they are."""
+"""Members of nn.Module that a model must not change."""
 PRIVATE = frozenset(name for name in INTERNALS if name.startswith("_") and not is_special(name))
 _DATA = frozenset(("__slots__", "__constants__", "__doc__"))
 
 
 def classes(program: ParsedSource) -> Iterator[Violation]:
-    """Classes inherit from nn.Module, autograd.Function, a class of the same file or nothing, and define no hooks."""
+    """Yield classes with a base other than `BASES` or a class of the same file, and members that are hooks."""
     modules = _modules(program)
     for node in program.every(ast.ClassDef):
         for base in node.bases:
@@ -60,7 +60,7 @@ def _may_inherit(program: ParsedSource, base: ast.AST, node: ast.ClassDef) -> bo
 
 
 def _modules(program: ParsedSource) -> set[int]:
-    """Classes that inherit from nn.Module, by way of other classes of the text too."""
+    """Return the ids of classes that inherit from nn.Module, directly or through other classes of the text."""
     heirs = defaultdict(list)
     waiting = []
     for node in program.every(ast.ClassDef):
@@ -93,18 +93,18 @@ def _members(program: ParsedSource, modules: set[int]) -> Iterator[Violation]:
 
 
 def self_internals(program: ParsedSource) -> Iterator[Violation]:
-    """`self.forward = f`, `self._parameters[...]` and the like: a module's internals stay as they are."""
+    """Yield changes of a module's internals, such as `self.forward = f` and `self._parameters[...]`."""
     for node in program.every(ast.Attribute):
         stored = not isinstance(node.ctx, ast.Load)
         if node.attr in PRIVATE or (stored and (node.attr in INTERNALS or node.attr == "forward")):
             yield at(node, "internals", f"{node.attr} belongs to nn.Module: leave it as it is")
 
 
-# The rule on assignments: what was imported stays as it is, and state is kept on `self`.
+# The rule on assignments: imported objects are not changed, and state is kept on `self`.
 
 
 def assignments(program: ParsedSource) -> Iterator[Violation]:
-    """Nothing that was imported is changed, and functions change no module-level name."""
+    """Yield changes of imported objects, and of module-level names by functions."""
     for node in program.every(ast.Attribute, ast.Subscript):
         if not isinstance(node.ctx, ast.Load):
             paths = program.paths(node.value)
@@ -128,7 +128,7 @@ def _foreign_store(program: ParsedSource, node: ast.Attribute | ast.Subscript) -
 
 
 def _may_store(program: ParsedSource, node: ast.Attribute, base: ast.Name) -> bool:
-    """Whether it is an attribute of self, of ctx, or of what a call has made, or `.data`, `.weight` and the like."""
+    """Whether the target is an attribute of self, of ctx, or of a call's result, or `.data`, `.weight` and the like."""
     if node.value is not base and node.attr not in ("data", "requires_grad", "weight", "bias", "block_shape"):
         return False
     if _is_first_parameter(program, base) or (node.attr == "block_shape" and _is_item(node.value, base)):
@@ -137,12 +137,12 @@ def _may_store(program: ParsedSource, node: ast.Attribute, base: ast.Name) -> bo
 
 
 def _is_item(node: ast.AST, base: ast.Name) -> bool:
-    """Whether it is `base[...]`: a hook before a launch sets the block of a descriptor among its arguments."""
+    """Whether a node is `base[...]`: a hook before a launch sets the block shape of a descriptor argument."""
     return isinstance(node, ast.Subscript) and node.value is base
 
 
 def _is_made(program: ParsedSource, values: list[ast.AST]) -> bool:
-    """Whether a name stands for what calls have made, and nothing else."""
+    """Whether all values of a name are results of calls that create objects."""
     return bool(values) and all(isinstance(item, ast.Call) and _makes_objects(program, item.func) for item in values)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules on host code: how it may use torch, and which state it may keep."""
+"""Rules on host code: its use of torch, and the state that it may keep."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from verl_kernel.env.static_check.allowlist import ENVIRONMENT, INFERENCE, OPEN_
 from verl_kernel.env.static_check.names import Function, ParsedSource, Violation, at, head, is_special, root
 from verl_kernel.env.static_check.scopes import FUNCTIONS
 
-# What host code may do with a tensor's address: check how it is aligned, and hand it to a kernel in a table.
+# Allowed uses of a tensor's address in host code: a check of its alignment, and a table of addresses for a kernel.
 
 
 MAX_ALIGNMENT = 1024
 
 
 def may_be_taken(program: ParsedSource, node: ast.Attribute) -> bool:
-    """Whether `node`, an attribute `data_ptr`, is used so that no host code learns an address."""
+    """Whether `node`, an attribute `data_ptr`, is used in a way that tells host code no address."""
     call = program.parents[id(node)]
     if not isinstance(call, ast.Call) or call.func is not node or call.args or call.keywords:
         return False
@@ -28,7 +28,7 @@ def may_be_taken(program: ParsedSource, node: ast.Attribute) -> bool:
 
 
 def _only_in_table(program: ParsedSource, call: ast.Call) -> bool:
-    """`torch.tensor([x.data_ptr(), ...])`, or the same of a list that is used for nothing else."""
+    """Whether an address only goes to `torch.tensor([x.data_ptr(), ...])`, directly or through a list for that only."""
     use = program.parents[id(call)]
     if isinstance(use, ast.Call) and isinstance(use.func, ast.Attribute) and use.func.attr == "append":
         return isinstance(use.func.value, ast.Name) and _is_table(program, use.func.value)
@@ -49,7 +49,7 @@ def _makes_tensor(program: ParsedSource, call: ast.AST, first: ast.AST) -> bool:
 
 
 def _is_table(program: ParsedSource, name: ast.Name) -> bool:
-    """Whether a local name stands for lists that are filled and handed to `torch.tensor`, and for nothing else."""
+    """Whether a local name only means lists that are filled and passed to `torch.tensor`."""
     key = program.key(name.id, name)
     if program.is_global(name.id, name) or key in program.parameters:
         return False
@@ -57,7 +57,7 @@ def _is_table(program: ParsedSource, name: ast.Name) -> bool:
 
 
 def _serves(program: ParsedSource, use: ast.Name) -> bool:
-    """Whether it is filled, measured or handed over at this place."""
+    """Whether this use binds a list, appends to it, or passes it to `torch.tensor`."""
     parent = program.parents[id(use)]
     if not isinstance(use.ctx, ast.Load):
         return isinstance(_bound_to(program, use), ast.List | ast.ListComp)
@@ -68,7 +68,7 @@ def _serves(program: ParsedSource, use: ast.Name) -> bool:
 
 
 def _bound_to(program: ParsedSource, target: ast.Name) -> ast.AST | None:
-    """What a statement binds a name to, or adds to it; None where that is not written out."""
+    """Return the value that a statement binds to a name, or adds to it; None if the text does not show it."""
     parent = program.parents[id(target)]
     if isinstance(parent, ast.Assign | ast.AugAssign):
         return parent.value
@@ -80,7 +80,7 @@ def _bound_to(program: ParsedSource, target: ast.Name) -> ast.AST | None:
 
 
 def _only_alignment(program: ParsedSource, call: ast.Call) -> bool:
-    """`x.data_ptr() % 16`, `x.data_ptr() & 15`, `x.data_ptr() == y.data_ptr()`."""
+    """Whether an address is used as in `x.data_ptr() % 16`, `x.data_ptr() & 15`, `x.data_ptr() == y.data_ptr()`."""
     use = program.parents.get(id(call))
     if isinstance(use, ast.BinOp) and isinstance(use.op, ast.Mod | ast.BitAnd):
         return use.left is call and _is_alignment(program, use.right)
@@ -115,15 +115,15 @@ FORBIDDEN: dict[str, str] = {
     **dict.fromkeys(("as_subclass", "manual_seed", "record_stream"), "no kernel needs it"),
     **dict.fromkeys(("add_pre_run_hook", "cache_hook", "rewrite", "device_caches"), "launch with kernel[grid](...)"),
 }  # fmt: skip
-"""Attributes that host code may not use on anything, and why."""
+"""Attributes that host code may not use on any object, each with the reason."""
 _REGISTER = frozenset("register_buffer register_parameter register_module".split())
 _TENSOR_PRIVATE = frozenset(name for name in dir(torch.Tensor) if name.startswith("_"))
 _DEFAULTS = "collections.defaultdict"
 _PLAIN_FACTORIES = frozenset("int float list dict set tuple str bool".split())
 _READ_IN_FULL = frozenset("data_ptr fn run warmup format format_map".split())
-"""Attributes that may be used in some ways only, so every use must be visible in the text."""
+"""Attributes with restricted uses, so every use must be visible in the text."""
 _DEPTH = 2
-"""How deep Python itself follows fields in fields."""
+"""Depth to which Python itself evaluates format fields within fields."""
 _KERNEL_ATTRIBUTES = frozenset(("best_config", "configs"))
 _MUTATORS = frozenset(
     "append extend insert update setdefault add pop popitem clear remove discard sort reverse appendleft extendleft "
@@ -135,7 +135,7 @@ _QUERIES = ("torch.cuda.", "torch.version.", "torch.finfo", "torch.iinfo", "trit
 
 
 def attributes(program: ParsedSource) -> Iterator[Violation]:
-    """No special attributes, no ways out of tensors, and of imported modules only what kernels need."""
+    """Yield special attributes, accesses that take data out of tensors, and disallowed members of imported modules."""
     for node in program.nodes:
         if isinstance(node, ast.Attribute):
             if reason := _attribute(program, node, node.attr):
@@ -167,7 +167,7 @@ def _attribute(program: ParsedSource, node: ast.Attribute, name: str) -> str:
 
 
 def _is_plain_format(program: ParsedSource, node: ast.Attribute) -> bool:
-    """Whether a text that stands here is filled with values as they are, and not with what they hold."""
+    """Whether a literal format string inserts only values themselves, not attributes or items of them."""
     text, parent = node.value, program.parents[id(node)]
     if not (isinstance(parent, ast.Call) and parent.func is node and node.attr == "format"):
         return False
@@ -175,7 +175,7 @@ def _is_plain_format(program: ParsedSource, node: ast.Attribute) -> bool:
 
 
 def _reads_inside(text: str, depth: int = 0) -> bool:
-    """Whether a field of a format string has a dot or a bracket in its name; one that cannot be read counts too."""
+    """Whether a field name in a format string has a dot or a bracket; a string that cannot be parsed counts too."""
     if depth > _DEPTH:
         return True
     try:
@@ -194,7 +194,7 @@ def _name_reason(name: str) -> str:
 
 
 def read_names(program: ParsedSource) -> Iterator[Violation]:
-    """`getattr(x, "tolist")` is `x.tolist`."""
+    """Yield `getattr(x, "tolist")` where `x.tolist` is not allowed."""
     for node in program.every(ast.Call):
         if isinstance(node.func, ast.Name) and node.func.id == "getattr":
             name = node.args[1] if len(node.args) > 1 else None
@@ -205,7 +205,7 @@ def read_names(program: ParsedSource) -> Iterator[Violation]:
 
 
 def modules(program: ParsedSource) -> Iterator[Violation]:
-    """A module is used as `module.name` and never passed as a value, so that every use of it can be read."""
+    """Yield modules used as values instead of `module.name`, because their later uses could not be checked."""
     for node in program.every(ast.Name, ast.Attribute):
         if isinstance(node.ctx, ast.Load):
             opened = program.paths(node) & OPEN_MODULES
@@ -214,7 +214,7 @@ def modules(program: ParsedSource) -> Iterator[Violation]:
 
 
 def environment(program: ParsedSource) -> Iterator[Violation]:
-    """`os.environ` is read where it is named: `.get("X")` and `["X"]`."""
+    """Yield uses of `os.environ` other than `.get("X")` and `["X"]`."""
     for node in program.every(ast.Name, ast.Attribute) if program.uses(ENVIRONMENT) else []:
         if ENVIRONMENT in program.paths(node):
             parent = program.parents[id(node)]
@@ -223,7 +223,7 @@ def environment(program: ParsedSource) -> Iterator[Violation]:
 
 
 def factories(program: ParsedSource) -> Iterator[Violation]:
-    """`defaultdict` takes plain types only: another function would be called where no rule sees a call."""
+    """Yield `defaultdict` with other factories than plain types: they would be called where no rule sees a call."""
     for node in program.every(ast.Name, ast.Attribute) if program.uses(_DEFAULTS) else []:
         if _DEFAULTS not in program.paths(node):
             continue
@@ -250,7 +250,7 @@ def _names_something(program: ParsedSource, node: ast.AST) -> bool:
 
 
 def containers(program: ParsedSource) -> Iterator[Violation]:
-    """Functions do not fill containers that outlive them outside the model."""
+    """Yield calls in functions that change containers which outlive the call outside the model."""
     for node in program.every(ast.Call):
         if not isinstance(node.func, ast.Attribute):
             continue
@@ -263,7 +263,7 @@ def containers(program: ParsedSource) -> Iterator[Violation]:
 
 
 def _is_default(program: ParsedSource, name: ast.Name) -> bool:
-    """Whether a name is a parameter whose default is a container, which lives as long as the function."""
+    """Whether a name is a parameter with a container as default, which lives as long as the function."""
     scope = program.key(name.id, name)[0].node
     if not isinstance(scope, FUNCTIONS):
         return False
@@ -280,7 +280,7 @@ def _defaults(function: Function) -> dict[str, ast.expr | None]:
 
 
 def default_stores(program: ParsedSource) -> Iterator[Violation]:
-    """`def f(x, seen={}): seen[x] = ...` keeps state where nobody looks."""
+    """Yield stores to default values, as in `def f(x, seen={}): seen[x] = ...`, which hide state."""
     for node in program.every(ast.Subscript):
         if not isinstance(node.ctx, ast.Load):
             base = root(node)
@@ -289,7 +289,7 @@ def default_stores(program: ParsedSource) -> Iterator[Violation]:
 
 
 def caches(program: ParsedSource) -> Iterator[Violation]:
-    """`lru_cache` and `cache` decorate functions of plain numbers, never of tensors."""
+    """Yield uses of `lru_cache` and `cache` other than on functions of plain numbers."""
     decorated = {id(head(item)): node for node in program.nodes for item in getattr(node, "decorator_list", [])}
     uses = [
         node
@@ -306,7 +306,7 @@ def caches(program: ParsedSource) -> Iterator[Violation]:
 
 
 def _handling_tensors(program: ParsedSource) -> set[int]:
-    """Functions that mention tensors, launch or compute, in functions within them or called from them too."""
+    """Return the ids of functions that mention tensors, launch or compute, also in nested or called functions."""
     calls = program.every(ast.Call)
     launching = _around(program, (node for node in calls if _calls_device(program, node)))
     names = {node.name for node in program.nodes if id(node) in launching and isinstance(node, ast.FunctionDef)}
@@ -317,7 +317,7 @@ def _handling_tensors(program: ParsedSource) -> set[int]:
 
 
 def _around(program: ParsedSource, nodes: Iterable[ast.AST]) -> set[int]:
-    """All that lies around some nodes, decorated and annotated functions included, each visited once."""
+    """Return the ids of some nodes and all their ancestors, each visited once."""
     seen: set[int] = set()
     for node in nodes:
         above: ast.AST | None = node
@@ -328,14 +328,14 @@ def _around(program: ParsedSource, nodes: Iterable[ast.AST]) -> set[int]:
 
 
 def _calls_device(program: ParsedSource, call: ast.Call) -> bool:
-    """Whether a call launches or computes; asking for sizes and properties does not."""
+    """Whether a call launches or computes; queries of sizes and properties do not."""
     paths = program.paths(call.func)
     asked = all(path.startswith(_QUERIES) for path in paths if path.startswith(("torch.", "triton.")))
     return isinstance(call.func, ast.Subscript) or not asked
 
 
 def _computes_on_parameter(program: ParsedSource, call: ast.Call) -> bool:
-    """Methods of tensors (`x.sum()`) are called on a parameter."""
+    """Whether a call is a method of tensors (`x.sum()`) on a parameter."""
     if not isinstance(call.func, ast.Attribute) or not hasattr(torch.Tensor, call.func.attr):
         return False
     base = root(call.func.value)

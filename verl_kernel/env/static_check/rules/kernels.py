@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules on the text of kernels and on what is handed to their launches.
+"""Rules on the text of kernels and on callables passed to their launches.
 
-What a kernel may do is left to Triton's compiler. A callable handed to a launch (a grid, heuristics, hooks, pruning of
-configurations) computes integers: work in there would not be seen by any clock.
+Triton's compiler decides what a kernel may do. A callable passed to a launch (a grid, heuristics, hooks, pruning of
+configurations) may only compute integers, because no clock sees work in it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from verl_kernel.env.static_check.allowlist import NUMPY_CONSTANTS
 from verl_kernel.env.static_check.names import ParsedSource, Violation, at, head, is_import, sets_constant
 from verl_kernel.env.static_check.scopes import FUNCTIONS
 
-# Rules on the language: statements, `with` blocks, decorators, and the class that must be there.
+# Rules on the language: statements, `with` blocks, decorators, and the required class.
 
 
 DECORATORS = frozenset(
@@ -41,7 +41,7 @@ _FORBIDDEN_STATEMENTS: tuple[tuple[type[ast.AST] | tuple[type[ast.AST], ...], st
 
 
 def statements(program: ParsedSource) -> Iterator[Violation]:
-    """No statement that hides state, control flow or failure."""
+    """Yield statements that hide state, control flow or failure."""
     for node in program.nodes:
         for kinds, rule, reason in _FORBIDDEN_STATEMENTS:
             if isinstance(node, kinds):
@@ -55,7 +55,7 @@ def statements(program: ParsedSource) -> Iterator[Violation]:
 
 
 def _tries_imports(node: ast.AST) -> bool:
-    """`try: import a` / `except ImportError: import b` hides no failure of a kernel."""
+    """Whether a `try` only selects imports (`try: import a`, `except ImportError: import b`)."""
     if not isinstance(node, ast.Try) or node.finalbody or node.orelse or not any(map(is_import, node.body)):
         return False
     bodies = [*node.body, *(item for handler in node.handlers for item in handler.body)]
@@ -74,7 +74,7 @@ def _contexts(program: ParsedSource, node: ast.With) -> Iterator[Violation]:
 
 
 def decorators(program: ParsedSource) -> Iterator[Violation]:
-    """Only decorators whose meaning is known."""
+    """Yield decorators that are not allowed."""
     for node in program.nodes:
         for item in getattr(node, "decorator_list", []):
             function = head(item)
@@ -85,7 +85,7 @@ def decorators(program: ParsedSource) -> Iterator[Violation]:
 
 
 def entry_class(program: ParsedSource) -> Iterator[Violation]:
-    """The class that is to be judged exists, once."""
+    """Yield a violation unless the judged class exists exactly once."""
     found = [node for node in program.tree.body if isinstance(node, ast.ClassDef) and node.name == program.entry]
     if not found:
         yield Violation("entry", 1, f"class {program.entry} is missing")
@@ -110,20 +110,20 @@ _HOOKS = frozenset(("pre_hook", "post_hook"))
 _RESETS = frozenset(("zero_", "fill_"))
 _CALLABLE_MODULES = ("operator.", "numpy.", "collections.", "functools.", "itertools.", "os.", "warnings.", "enum.")
 _IMPLICIT = ("__getitem__", "__len__", "__iter__", "__repr__", "__str__")
-"""Methods that run without being named."""
+"""Methods that Python calls implicitly."""
 _DEFINITION = re.compile(r"^def\s+\w+\s*\(", re.MULTILINE)
 _TUNERS = frozenset(("triton.autotune", "triton.Config", "triton.heuristics"))
 
 
 def kernels(program: ParsedSource) -> Iterator[Violation]:
-    """Triton finds the text of each kernel that the gate has read."""
+    """Yield kernels whose text Triton would not find where the gate has read it."""
     for node in program.every(ast.FunctionDef):
         if program.is_jit(node) and not _text_starts_at_def(program, node):
             yield at(node, "kernel", f"Triton would not find the text of {node.name}: write its decorators plainly")
 
 
 def _text_starts_at_def(program: ParsedSource, function: ast.FunctionDef) -> bool:
-    """Triton takes a kernel's text from the first line that reads like a definition, decorators included."""
+    """Whether Triton finds a kernel's `def`: it takes the first line, decorators included, that looks like one."""
     first = min([function.lineno, *(item.lineno for item in function.decorator_list)])
     last = function.lineno if function.col_offset == 0 else function.end_lineno or function.lineno
     text = textwrap.dedent("\n".join(program.lines[first - 1 : last]))
@@ -133,7 +133,7 @@ def _text_starts_at_def(program: ParsedSource, function: ast.FunctionDef) -> boo
 
 
 def launches(program: ParsedSource) -> Iterator[Violation]:
-    """Callables handed to launches and tuners compute integers only."""
+    """Yield work other than computing integers in callables passed to launches and tuners."""
     handed = {may_reset: _Handed(program, may_reset) for may_reset in (False, True)}
     for node in program.every(ast.Subscript, ast.Call):
         for value, may_reset in _values_handed(program, node):
@@ -147,7 +147,7 @@ def launches(program: ParsedSource) -> Iterator[Violation]:
 
 
 def _is_constant(program: ParsedSource, value: ast.expr) -> bool:
-    """Whether `**value` is a dictionary of constants, or a name that is bound to one once and used as `**name` only."""
+    """Whether `value` is a dictionary of constants, or a name bound once to one and used as `**name` only."""
     if isinstance(value, ast.Dict):
         return all(isinstance(item, ast.Constant) for item in (*value.keys, *value.values))
     if not isinstance(value, ast.Name):
@@ -170,14 +170,14 @@ def _is_unpacked(program: ParsedSource, name: ast.Name) -> bool:
 
 
 def _bound_otherwise(program: ParsedSource) -> set[object]:
-    """Names that imports, patterns, handlers, parameters or `global` may bind."""
+    """Return the names that imports, patterns, handlers, parameters or `global` may bind."""
     fields = ("name", "asname", "rest", "arg")
     found: set[object] = {getattr(node, field, None) for node in program.nodes for field in fields}
     return found.union(*(getattr(node, "names", ()) for node in program.every(ast.Global, ast.Nonlocal)))
 
 
 class _Handed:
-    """Functions that launches may call, with all that they refer to: every node is visited once."""
+    """Functions that launches may call, with all functions they refer to; every node is visited once."""
 
     def __init__(self, program: ParsedSource, may_reset: bool) -> None:
         self._program, self._may_reset = program, may_reset
@@ -188,11 +188,11 @@ class _Handed:
         self._functions: list[ast.AST] = []
 
     def add(self, value: ast.AST) -> None:
-        """An expression that is handed over: its lambdas, and the functions that it names."""
+        """Add an expression passed to a launch: its lambdas, and the functions that it names."""
         self._values.append(value)
 
     def violations(self) -> Iterator[Violation]:
-        """What the functions do beside computing integers."""
+        """Yield what the functions do other than computing integers."""
         while self._values or self._functions:
             while self._values:
                 for node in _walk(self._values.pop(), self._seen):
@@ -209,7 +209,7 @@ class _Handed:
             self._refer(node)
 
     def _foreign(self, node: ast.AST) -> str:
-        """A function of another module that is handed over itself: no name says where it runs."""
+        """Return a reason if another module's function itself is passed: the rules could not see its call."""
         if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
             return ""
         parent = self._program.parents[id(node)]
@@ -234,7 +234,7 @@ class _Handed:
                     yield at(node, "launch", f"{reason} in a callable handed to a launch: compute integers only")
 
     def _refer(self, node: ast.AST) -> None:
-        """Follow a name or an attribute to the functions of the text that it can mean."""
+        """Follow a name or an attribute to the functions of the text that it may mean."""
         program = self._program
         if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
             return
@@ -253,9 +253,9 @@ class _Handed:
 
 
 def _walk(node: ast.AST, seen: set[int]) -> Iterator[ast.AST]:
-    """A node and all within it that has not been seen."""
+    """Yield a node and its descendants that have not been seen."""
     waiting = [node]
-    for item in waiting:  # grows while it is walked
+    for item in waiting:  # the loop appends to the list
         if id(item) not in seen:
             seen.add(id(item))
             waiting.extend(child for child in ast.iter_child_nodes(item) if hasattr(child, "_fields"))
@@ -263,7 +263,7 @@ def _walk(node: ast.AST, seen: set[int]) -> Iterator[ast.AST]:
 
 
 def _values_handed(program: ParsedSource, node: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
-    if isinstance(node, ast.Subscript):  # a launch, now or later: `run = kernel[grid]`
+    if isinstance(node, ast.Subscript):  # a launch, direct or later as in `run = kernel[grid]`
         yield node.slice, False
     if not isinstance(node, ast.Call):
         return
@@ -305,7 +305,7 @@ def _computes(program: ParsedSource, node: ast.AST, may_reset: bool) -> str:
 
 
 def _is_known(program: ParsedSource, name: ast.Name) -> bool:
-    """Whether a name is a builtin that computes numbers, or stands for functions of the text, which are read too."""
+    """Whether a name is a builtin that computes numbers, or means functions of the text, which are checked too."""
     if program.is_builtin(name):
         return name.id in _NUMBERS
     values, key = program.values(name.id, name), program.key(name.id, name)
@@ -315,7 +315,7 @@ def _is_known(program: ParsedSource, name: ast.Name) -> bool:
 
 
 def _is_plain_record(program: ParsedSource, made: ast.AST) -> bool:
-    """Whether it is a named tuple or a class that holds values and runs nothing when it is called."""
+    """Whether a value is a named tuple or a class that holds values and runs no code when it is called."""
     if isinstance(made, ast.Call):
         return program.paths(made.func) == {"collections.namedtuple"}
     if not isinstance(made, ast.ClassDef) or any(program.paths(base) != {"typing.NamedTuple"} for base in made.bases):
@@ -327,7 +327,7 @@ def _is_plain_record(program: ParsedSource, made: ast.AST) -> bool:
 def _method(program: ParsedSource, function: ast.Attribute, may_reset: bool) -> str:
     name = function.attr
     if name in program.named:
-        return ""  # it is read itself
+        return ""  # a method of the text is checked itself
     if name in _NUMBER_METHODS or (may_reset and name in _RESETS):
         return ""
     if name in _LIST_METHODS and isinstance(function.value, ast.Name):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NumPy on sizes: a few of its functions, on what can be shown to be plain numbers.
+"""The rule on NumPy: a few of its functions are allowed on values that are provably plain numbers.
 
-A number is a literal, a size of a tensor, what `int`, `float`, `len` and `math` return, a parameter annotated as one
-or given to the model's `__init__`, arithmetic on these, and names and attributes that are bound to nothing else.
+A number is a literal, a size of a tensor, a result of `int`, `float`, `len` and `math`, a parameter annotated as a
+number or of the model's `__init__`, arithmetic on these, and names and attributes that are bound only to numbers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Test = Callable[[ParsedSource, ast.AST], bool]
 
 
 def numpy_calls(program: ParsedSource) -> Iterator[Violation]:
-    """NumPy's functions are called where they are named, with plain numbers."""
+    """Yield uses of NumPy's functions other than direct calls with plain numbers."""
     for node in program.every(ast.Name, ast.Attribute) if program.uses("numpy.") else []:
         if not isinstance(node.ctx, ast.Load):
             continue
@@ -41,7 +41,7 @@ def numpy_calls(program: ParsedSource) -> Iterator[Violation]:
 
 
 def is_number(program: ParsedSource, node: ast.AST) -> bool:
-    """Whether an expression is a plain number, whatever runs."""
+    """Whether an expression is a plain number in every run."""
     if isinstance(node, ast.Constant):
         return isinstance(node.value, int | float)
     if isinstance(node, ast.UnaryOp):
@@ -58,7 +58,7 @@ def is_number(program: ParsedSource, node: ast.AST) -> bool:
 
 
 def is_sizes(program: ParsedSource, node: ast.AST) -> bool:
-    """Whether an expression is a sequence of plain numbers, whatever runs."""
+    """Whether an expression is a sequence of plain numbers in every run."""
     if isinstance(node, ast.Tuple | ast.List):
         return all(is_number(program, item) for item in node.elts)
     if isinstance(node, ast.ListComp | ast.GeneratorExp):
@@ -81,7 +81,7 @@ def _is_item(program: ParsedSource, node: ast.Subscript) -> bool:
 
 
 def _is_table(program: ParsedSource, name: ast.Name) -> bool:
-    """Whether a name is a dictionary of numbers that is read and filled item by item and never handed on."""
+    """Whether a name is a dictionary of numbers that is only read and filled by item, never passed as a value."""
     key, values = program.key(name.id, name), program.values(name.id, name)
     if len(values) != 1 or program.stores[key] != 1 or not isinstance(first := values[0], ast.Dict):
         return False
@@ -101,7 +101,7 @@ def _reads(program: ParsedSource) -> dict[Key, list[ast.Name]]:
 
 
 def _kept(program: ParsedSource, name: ast.Name) -> ast.expr | None:
-    """What `name[...] = value` puts into a dictionary, 0 where an item is only read, None for any other use."""
+    """Return the value in `name[...] = value`, 0 if an item is only read, None for any other use."""
     item = program.parents[id(name)]
     if not isinstance(item, ast.Subscript) or item.value is not name:
         return None
@@ -140,13 +140,13 @@ def _returns_sizes(program: ParsedSource, call: ast.Call) -> bool:
 
 
 def _holds(program: ParsedSource, node: ast.AST, test: Test) -> bool:
-    """Whether all that a name or attribute is ever bound to passes a test; in a cycle, what is being asked passes."""
+    """Whether all values of a name or attribute pass a test; in a cycle, a value whose test is in progress passes."""
     if isinstance(node, ast.Attribute):
         if program.paths(node):
             return all(path.startswith("math.") or path in NUMPY_CONSTANTS for path in program.paths(node))
         bound = _sources(program)[1].get(node.attr)
         if bound is None and test is is_number:
-            member = node.attr == "value" and is_number(program, node.value)  # of an enumeration
+            member = node.attr == "value" and is_number(program, node.value)  # `.value` of an enumeration's member
             return member or node.attr in _SIZE_ATTRIBUTES or _is_named_tuple(program, node.value)
         if bound is None:
             return node.attr == "shape"
@@ -162,7 +162,7 @@ def _holds(program: ParsedSource, node: ast.AST, test: Test) -> bool:
 
 
 def _is_named_tuple(program: ParsedSource, node: ast.AST) -> bool:
-    """Whether it is one made here and now, of plain numbers: `Launch(256).block`."""
+    """Whether an expression creates a named tuple of plain numbers, as in `Launch(256).block`."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         return False
     kinds = [item for item in program.values(node.func.id, node.func) if isinstance(item, ast.Call)]
@@ -178,7 +178,7 @@ def _is_named_tuple(program: ParsedSource, node: ast.AST) -> bool:
 def _asked(program: ParsedSource, test: Test, about: object, answer: Callable[[], bool]) -> bool:
     known = program.once("numbers", "known", dict[tuple[Test, object], bool])
     if (test, about) not in known:
-        known[test, about] = True
+        known[test, about] = True  # assumed while the answer is computed, so that cycles end
         known[test, about] = answer()
     return known[test, about]
 
@@ -202,7 +202,7 @@ Passes = Callable[[Test], bool]
 
 
 def _sources(program: ParsedSource) -> tuple[dict[Key, list[Passes]], dict[str, list[Passes]]]:
-    """What each name and each attribute is bound to, as questions to ask of it."""
+    """Return for each name and each attribute its values, as functions that apply a test to them."""
     return program.once("numbers", "sources", lambda: _found_sources(program))
 
 

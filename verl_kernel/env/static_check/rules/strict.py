@@ -25,7 +25,7 @@ _COMPUTING_METHODS = frozenset(name for name in dir(torch.Tensor) if not name.st
 
 
 def torch_compute(program: ParsedSource) -> Iterator[Violation]:
-    """Strict mode: host code allocates and launches, kernels compute."""
+    """Yield computations in host code, which may only allocate and launch in strict mode."""
     modules = _torch_modules(program)
     for node, _ in program.enclosed(lambda function: _is_host(program, function)):
         if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.MatMult):
@@ -40,7 +40,7 @@ def _is_host(program: ParsedSource, function: ast.AST) -> bool:
 
 
 def _torch_modules(program: ParsedSource) -> set[str]:
-    """Attributes of self that hold torch modules (`self.norm = nn.LayerNorm(d)`)."""
+    """Return the attributes of self that hold torch modules (`self.norm = nn.LayerNorm(d)`)."""
     return {
         target.attr
         for node in program.nodes
