@@ -158,7 +158,7 @@ def goes_on(history: Sequence[BenchTurn], options: BenchOptions) -> bool:
 
 
 def is_lost(turn: BenchTurn) -> bool:
-    """Return whether the gym failed to judge a turn."""
+    """Whether the gym failed to judge a turn."""
     return turn.result.status is EvalStatus.INFRA_ERROR
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scores of a run as a record: what a table and a page show, and what JSON keeps."""
+"""The scores of a run as a record, which tables and pages show and JSON stores."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 FORMAT = 2
-"""Of the record; raised whenever an older one could be misread."""
+"""Version of the record's format; raised whenever an older record could be misread."""
 
 View = Literal["all answers", "last turn", "best of history"]
-"""Which answers a figure is over: every one; of each sample the last one; of each sample the best one."""
+"""The answers that a figure covers: every answer, each sample's last one, or each sample's best one."""
 
 
 class Record(BaseModel):
-    """What cannot be changed and has no fields but its own."""
+    """An immutable record that accepts no further fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -56,7 +56,7 @@ class Views(Record):
     """Mean tokens of a sample until then, prompts and answers of all turns; null where one is unknown."""
 
     def view(self, name: View) -> Figures:
-        """The figures of a view."""
+        """Return the figures of a view."""
         figures: Figures = getattr(self, name.replace(" ", "_"))
         return figures
 

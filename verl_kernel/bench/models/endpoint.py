@@ -155,7 +155,7 @@ class Endpoint:
         return Answer(failure="too_long", is_cut=True) if body is None else parse_reply(body)
 
     def _is_late(self, exc: Exception) -> bool:
-        """Return whether an answer took too long, as opposed to a failed connection."""
+        """Whether an answer took too long, as opposed to a failed connection."""
         late = (self._openai.APITimeoutError, self._httpx.TimeoutException, asyncio.TimeoutError)
         return isinstance(exc, late) and not isinstance(exc.__cause__ or exc, self._httpx.ConnectTimeout)
 
@@ -193,7 +193,7 @@ class Endpoint:
 
 
 async def _lists_models(client: Any) -> bool:
-    """Return whether the reply to a request for the list of models is such a list."""
+    """Whether the reply to a request for the list of models is such a list."""
     async with client.models.with_streaming_response.list() as response:
         body = await _read(response, _LIST_BYTES)
     try:

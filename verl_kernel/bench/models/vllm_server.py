@@ -151,7 +151,7 @@ def is_cpu_build() -> bool:
 
 
 def _is_zombie(pid: int) -> bool:
-    """Return whether a child process has ended but was not yet waited for."""
+    """Whether a child process has ended but was not yet waited for."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
