@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of judged attempts: shares, intervals, comparisons. It handles numbers only and knows neither models nor gym."""
+"""Figures of judged attempts: shares, intervals, comparisons. Numbers only: it knows neither models nor the gym."""

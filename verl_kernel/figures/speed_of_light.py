@@ -13,7 +13,7 @@ def roofline_share(kernel_ms: float, roofline_ms: float) -> float:
 
 
 def sol_score(kernel_ms: float, reference_ms: float, roofline_ms: float) -> float | None:
-    """Return 1 / (1 + (T - T_sol) / (T_base - T_sol)): 0.5 at the reference's time, 1 at the roofline (2603.19173).
+    """Return 1 / (1 + (T - T_sol) / (T_base - T_sol)): 0.5 at T = T_base, 1 at T = T_sol (arXiv 2603.19173).
 
     None if the reference itself is at its roofline, so that nothing can be gained. The paper's T_base is a tuned
     baseline; here it is the reference in the mode in which it was timed.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rollout hands on about each of its turns: where its tokens are, what it earned, and why."""
+"""The record of each turn that a rollout passes on: its tokens, its reward, and the verdict."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TURNS_COLUMN, HASH_COLUMN = "kernel_turns", "task_hash"
 
 
 class Turn(BaseModel):
-    """One judged turn, as a trainer and a bench know it."""
+    """One judged turn, as trainer and bench share it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -54,7 +54,7 @@ class TurnRecord(Turn):
 
 
 def judging_cost(turns: Iterable[TurnRecord]) -> tuple[int, float]:
-    """Candidates of `turns` that were judged, and the seconds that judges spent on them."""
+    """Return how many candidates of `turns` were judged, and the seconds that judges spent on them."""
     judged = [turn.result for turn in turns if turn.code is not None]
     return len(judged), sum(sum(result.stage_seconds.values()) for result in judged)
 
