@@ -41,7 +41,7 @@ NARROW = 0.01
 
 
 def check_mismatch(config: DictConfig) -> None:
-    """Check that corrections have log-probabilities and bands that fit the samples' age, and that losses get their inputs.
+    """Check that corrections have log-probabilities and bands that fit the samples' age, and losses their inputs.
 
     Raises:
         ConfigError: something is missing or contradictory; the message names the key and the remedy.
@@ -185,7 +185,7 @@ def _check_rec(config: DictConfig, mode: str) -> None:
 
 
 def _warn_of_no_pull(config: DictConfig, mode: str) -> None:
-    """Warn if every ratio is 1: the trainer's own old_log_prob is that of the first update, which is then the only one."""
+    """Warn if every ratio is 1: the trainer's own old_log_prob is that of the first update, then the only one."""
     batch, mini, epochs = (
         read(config, key) for key in ("data.train_batch_size", f"{_ACTOR}.ppo_mini_batch_size", f"{_ACTOR}.ppo_epochs")
     )

@@ -88,7 +88,7 @@ def _statuses(results: Sequence[EvalResult]) -> dict[str, float]:
 
 
 def _seconds(results: Sequence[EvalResult]) -> dict[str, float]:
-    """Return judge seconds (`timing_s/kernel_eval`: their total over the batch) and seconds spent waiting for a judge."""
+    """Return judge seconds (`timing_s/kernel_eval`: their total over the batch) and seconds of waiting for a judge."""
     spent = [sum(result.stage_seconds.values()) for result in results if result.stage_seconds]
     waited = [result.queue_seconds for result in results]
     metrics = mean("kernel/eval_seconds/mean", spent) | maximum("kernel/eval_seconds/max", spent)
