@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of verl's asynchronous trainers: what would end in a run that fails late, waits for ever or trains nothing."""
+"""Checks verl's asynchronous trainers for settings with which a run fails late, waits for ever or trains nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SAMPLER = "trainer.v1.sampler"
 
 
 def check_asynchronous(config: DictConfig) -> None:
-    """Queue, batch, devices and weight transfer of an asynchronous trainer fit each other.
+    """Check that queue, batch, devices and weight transfer of an asynchronous trainer fit each other.
 
     Raises:
         ConfigError: they do not.
@@ -36,7 +36,7 @@ def check_asynchronous(config: DictConfig) -> None:
 
 
 def _check_age(config: DictConfig, mode: str) -> None:
-    """A prompt waits for `num_warmup_batches` updates before it is trained on."""
+    """Check the age of samples: a prompt waits for `num_warmup_batches` updates before it is trained on."""
     waits, most, strategy = (
         read(config, key)
         for key in (

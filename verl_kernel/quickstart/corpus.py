@@ -2,7 +2,7 @@
 """Conversations for the warm start: task, answer, the gym's feedback, next answer.
 
 The kinds of answers are mixed as an imperfect model would mix them, so that the first rollouts of
-reinforcement learning already hold every outcome. Feedback texts come from `rollout.feedback` and
+reinforcement learning already include every outcome. Feedback texts come from `rollout.feedback` and
 verdicts like those the gym returns for such programs.
 """
 
@@ -79,7 +79,7 @@ _PROSE: dict[Kind, dict[str, float]] = {
     Kind.LAZY: {_SHARED: 0.3, _SAFE: 0.7},
     Kind.DECOY: {_SAFE: 1.0},
 }
-"""First lines by kind: a hint at what follows, never the whole of it."""
+"""First lines by kind: a hint at the program that follows, never a full description."""
 
 
 def task_messages(program: Program) -> list[Message]:
