@@ -35,7 +35,7 @@ class OptionGroup:
     LEFT_OPEN: ClassVar[tuple[str, ...]] = ()
     """Keys that our recipes hold as null: what they are then is decided where the node is read."""
     CONSTANTS: ClassVar[Mapping[str, float]] = {}
-    """Keys of earlier releases that nobody could choose better, and what they are for good."""
+    """Keys of earlier releases that are now constants, with their values."""
 
     def __post_init__(self) -> None:
         for key, value in list(vars(self).items()):

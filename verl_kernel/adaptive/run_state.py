@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state that manager, sampler and estimator of a run share.
 
-verl passes no object of ours between them, but all three live in the trainer's process: the manager creates the state,
-the sampler writes to it, and the estimator reads it. Other processes have no such state.
+verl passes none of our objects between them, but all three live in the trainer's process: the manager creates the
+state, the sampler writes to it, and the estimator reads it. Other processes have no such state.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ uses it nevertheless, with 0 for a negative mean.
 `ada_seq` trains on rollouts chosen from the pool, half of them positive if possible, so their own mean says little
 about the prompt. It uses the pool's mean instead, so the advantages of a group need not sum up to 0. w is 1, or with
 `algorithm.ada.weight: inverse_p` the inverse of the pool's share of positives, at most `weight_cap`. The sampler writes
-the pools to `adaptive.run_state`; a prompt without a pool is compared with the mean of its own rows (the metric
+the pools to `adaptive.run_state`; a prompt without a pool is compared with the mean of the prompt's rows (the metric
 `ada/missing_pools` counts these prompts).
 """
 

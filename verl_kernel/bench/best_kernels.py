@@ -18,7 +18,7 @@ from verl_kernel.errors import DataError, TaskError
 from verl_kernel.reporting.kernels import Kernel, read_kernels, sure_speedup_of
 
 LOG = "kernels.jsonl"
-"""Where a training run keeps its best kernels (`sampler.kernel_log`)."""
+"""File in which a training run keeps its best kernels (`sampler.kernel_log`)."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class RunComparison(Record):
     settings: dict[str, tuple[str, str]]
     """Settings that differ, by name: of a and of b."""
     times: str
-    """Where the times of both come from."""
+    """Source of the times of both runs."""
     comparison: Comparison
 
 

@@ -36,14 +36,14 @@ class Curves(Record):
 
     name: str
     figure: str
-    """Of `figures.figures.FIGURES`."""
+    """Name of the figure, in `figures.figures.FIGURES`."""
     times: str = ""
-    """Where the times come from, in two or three words; empty where nobody said."""
+    """Source of the times, in two or three words; empty if it is unknown."""
     tasks: int
     samples: int
-    """Of each task."""
+    """Number of samples of each task."""
     mean_tokens: tuple[float, ...] | None = None
-    """That a sample has spent until turn 1, 2, ...; null where tokens are unknown."""
+    """Mean tokens that a sample has spent until turn 1, 2, ...; null if tokens are unknown."""
     by_turn: tuple[Point, ...]
     by_tokens: tuple[Point, ...]
     """Empty where tokens are unknown."""

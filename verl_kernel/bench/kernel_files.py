@@ -44,9 +44,9 @@ class Provenance(Record):
     sample: str | None = None
     turn: int
     date: str
-    """Of the run."""
+    """Date of the run."""
     step: int | None = None
-    """Of a training run."""
+    """Step of a training run."""
 
     @property
     def rank(self) -> Rank:

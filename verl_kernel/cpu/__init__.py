@@ -18,10 +18,10 @@ ENVIRONMENT = {
     "VERL_ENGINE_DEVICE": "cuda",
     # GiB. vLLM's own default claims half of the machine.
     "VLLM_CPU_KVCACHE_SPACE": "1",
-    # Binding to fixed cores makes the server starve beside trainer and judges.
+    # Binding to fixed cores makes the server starve while trainer and judges run.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     # vLLM refuses an executor in the engine's own process ("uni") where this is on. Its engine has a separate process
-    # all the same, and a worker beside it would only spin on their shared queue: 18 against 5 CPU seconds a step.
+    # all the same, and an additional worker would only spin on their shared queue: 18 against 5 CPU seconds a step.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     # Compiling vLLM's sampler takes longer than it ever saves.
     "TORCHDYNAMO_DISABLE": "1",

@@ -149,7 +149,7 @@ def _identity(info: Mapping[str, Any], record: Record, source: str) -> str:
 
 
 def _renamed(reference: str, entry_point: str) -> str:
-    """Add a subclass `Model` to the reference, for a prompt that asks for `ModelNew` although the class is not `Model`."""
+    """Add a subclass `Model` to the reference, for a prompt that asks for `ModelNew` when the class is not `Model`."""
     checked_task(reference, entry_point)
     if any(isinstance(node, ast.ClassDef) and node.name == "Model" for node in ast.parse(reference).body):
         raise DataError(

@@ -71,7 +71,7 @@ FIGURES = {
     "roofline": Figure("mean share of the fastest possible time, over correct answers", _roofline),
     "SOL": Figure("mean SOL score over correct answers", _sol),
 }
-"""By name, in the order of display."""
+"""All figures by name, in the order of display."""
 CRITERIA = ("correct", *_fast())
 """Figures that an answer either scores or not, and that are useful as a criterion for pass@k."""
 

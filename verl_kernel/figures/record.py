@@ -40,7 +40,7 @@ class Figures(Record):
     lost: int = 0
     """Answers that the gym failed to judge; in no figure."""
     values: dict[str, Estimate]
-    """By name: `figures.FIGURES` lists them in order, with what they mean."""
+    """Values by name: `figures.FIGURES` lists the names in order, with their meanings."""
 
 
 class Views(Record):
@@ -49,9 +49,9 @@ class Views(Record):
     all_answers: Figures
     """Every answer; of a single turn, those given at it."""
     last_turn: Figures
-    """Of each sample the last answer until then."""
+    """Each sample's last answer until then."""
     best_of_history: Figures
-    """Of each sample the best answer until then (`best.best`)."""
+    """Each sample's best answer until then (`best.best`)."""
     tokens: float | None = None
     """Mean tokens of a sample until then, prompts and answers of all turns; null where one is unknown."""
 
@@ -79,7 +79,7 @@ class Scores(Record):
     format: int = FORMAT
     tasks: int
     samples: int
-    """Of each task."""
+    """Number of samples of each task."""
     turns: int
     answers: int
     """Given in all turns, those that were lost included."""
@@ -100,4 +100,4 @@ class Scores(Record):
     confidence: float
     resamples: int
     seed: int
-    """Of the bootstrap."""
+    """Seed of the bootstrap."""

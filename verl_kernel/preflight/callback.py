@@ -38,7 +38,7 @@ class PreflightCallback(Callback):  # type: ignore[misc]
         except VerlKernelError as exc:
             raise SystemExit(f"verl-kernel: {exc}") from None
         except Exception as exc:
-            # Hydra would turn it into a warning and go on.
+            # Hydra would turn the exception into a warning and continue.
             logger.exception("a check before the start failed by itself")
             raise SystemExit(1) from exc
 

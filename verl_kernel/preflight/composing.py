@@ -60,7 +60,7 @@ def compose(name: str, overrides: Sequence[str], folder: Path | None = None) -> 
 
 
 def why_refused(command: Sequence[str]) -> str | None:
-    """Return why the command of a verl trainer does not compose, in a sentence; None if it does or is another command."""
+    """Return in a sentence why the command of a verl trainer does not compose; None if it does or is another one."""
     words = iter(command)
     if not any(word.startswith("verl.") for word in words):
         return None

@@ -25,7 +25,7 @@ class Machine:
     platform: str
     """`cpu` or `cuda`."""
     gpus: int
-    """Of a node."""
+    """GPUs of a node."""
     nodes: int = 1
     gpu_mb: int | None = None
     """Memory of one GPU; None if the driver was not asked."""

@@ -37,7 +37,7 @@ _REPAIRED: Mixture = {
     Kind.BROKEN: 0.16,
     Kind.DECOY: 0.06,
 }
-"""After an error: mostly the fused kernel without its flaw."""
+"""Kinds of answers after an error: mostly the fused kernel without its flaw."""
 _IMPROVED: Mixture = {
     Kind.FUSED: 0.32,
     Kind.PARTIAL: 0.12,
@@ -46,7 +46,7 @@ _IMPROVED: Mixture = {
     Kind.BROKEN: 0.10,
     Kind.DECOY: 0.08,
 }
-"""After torch did most of the work."""
+"""Kinds of answers after torch did most of the work."""
 _KEPT: Mixture = {
     Kind.FUSED: 0.60,
     Kind.PARTIAL: 0.08,
@@ -55,7 +55,7 @@ _KEPT: Mixture = {
     Kind.BROKEN: 0.08,
     Kind.DECOY: 0.04,
 }
-"""After a fused kernel."""
+"""Kinds of answers after a fused kernel."""
 SECOND: dict[Kind, Mixture] = {
     Kind.FUSED: _KEPT,
     Kind.PARTIAL: _IMPROVED,

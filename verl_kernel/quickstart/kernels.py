@@ -19,7 +19,7 @@ _IMPORTS = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.la
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each step of a program runs."""
+    """The place of each step of a program: in the kernel, or in torch before or after it."""
 
     before: Steps
     inside: Steps

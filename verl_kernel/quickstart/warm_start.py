@@ -96,7 +96,7 @@ def _trainer(folder: Path, options: WarmStart, overrides: Sequence[str]) -> Iter
 
 
 def _trained(work: Path, step: int) -> Qwen3ForCausalLM:
-    # verl writes its own attention setting and bfloat16 into the config.json beside the float32 weights.
+    # verl writes its own attention setting and bfloat16 into the config.json of the float32 weights.
     config = AutoConfig.from_pretrained(work / "model")
     checkpoint = work / "checkpoints" / f"global_step_{step}" / "huggingface"
     model: Qwen3ForCausalLM = AutoModelForCausalLM.from_pretrained(checkpoint, config=config, dtype=torch.float32)

@@ -31,7 +31,7 @@ class ReMixLinear(nn.Module):
         options = routing.options
         self.name, self.base, self._routing = name, base, routing
         width, read = options.loras * options.rank, key_width if options.router == "prompt" else base.in_features
-        # At least float32, as in PEFT: half precision would lose small updates and blur probabilities summed over all layers.
+        # float32 or more, as in PEFT: half precision would lose small updates, and blur sums over all layers.
         kind: dict[str, Any] = {
             "dtype": torch.promote_types(base.weight.dtype, torch.float32),
             "device": base.weight.device,

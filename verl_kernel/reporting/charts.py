@@ -93,7 +93,7 @@ class Chart:
     x_marks: tuple[Mark, ...]
     y_marks: tuple[Mark, ...]
     lines: tuple[Line, ...]
-    """In the order of the legend."""
+    """Lines in the order of the legend."""
     band: str
     """Meaning of the bands; empty if there are none."""
 

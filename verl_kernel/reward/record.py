@@ -35,7 +35,7 @@ class TurnRecord(Turn):
     """One turn of a trainer's trajectory; travels through TransferQueue as JSON in the field `kernel_turns`."""
 
     start: int
-    """Index in the response of the turn's first model token; 0 where every turn has a row of its own."""
+    """Index in the response of the turn's first model token; 0 if every turn has a separate row."""
     stop: int
     """One past the turn's last model token."""
     pay_decoys: bool = False
@@ -49,7 +49,7 @@ class TurnRecord(Turn):
 
     @property
     def tokens(self) -> int:
-        """Of prompt and answer together."""
+        """Return the tokens of prompt and answer together."""
         return self.prompt_tokens + self.stop - self.start
 
 

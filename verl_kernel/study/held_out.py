@@ -37,8 +37,8 @@ FIGURES: dict[str, Figure] = {
     "useful speedup": _useful,
     "decoys": _share(lambda one: one.is_hack, -1),
 }
-"""Of the last turn unless said otherwise. `coverage`: mean share of device time in Triton kernels, of right answers, 0
-where there are none. `useful speedup`: mean speedup, at most 3, 0 for a wrong answer. `decoys`: right or not."""
+"""Figures, of the last turn by default. `coverage`: mean share of device time in Triton kernels, of right answers, 0
+if there are none. `useful speedup`: mean speedup, at most 3, 0 for a wrong answer. `decoys`: right or not."""
 
 
 def held_out(path: Path) -> dict[str, float]:

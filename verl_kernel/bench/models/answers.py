@@ -50,7 +50,7 @@ class Model(Protocol):
 
     @property
     def clean(self) -> Callable[[str], str]:
-        """Return a function that removes from a text whatever would end a message of this model's chat template."""
+        """Return a function that removes from a text all that would end a message of this model's chat template."""
         ...
 
     async def check(self) -> None:

@@ -36,7 +36,7 @@ class Extent(str, Enum):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each step of a program runs."""
+    """The place of each step of a program: in the kernel, or in torch before or after it."""
 
     before: Steps
     inside: Steps
