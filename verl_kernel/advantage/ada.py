@@ -8,9 +8,9 @@ G is the return of `trloo`, and a turn alone in its group gets the advantage tha
 
 p is the prompt's pass rate by `algorithm.ada.positive`. The budgets come from such rates too, so rollouts and
 advantages together weigh a prompt by 1 / p. The sampler writes p to `adaptive.run_state`; a prompt without one (no
-budgets, padding) uses the share of the group's returns above 0. The paper's rewards are 0 or 1, and p
-is their mean. With graded rewards, the mean return would depend on their scale; `root: mean_return`
-uses it nevertheless, with 0 for a negative mean.
+budgets, padding) uses the share of the group's returns above 0. The paper's rewards are 0 or 1, and p is their mean.
+With graded rewards, the mean return would depend on their scale; `root: mean_return` uses it nevertheless, with 0 for a
+negative mean.
 
 `ada_seq` trains on rollouts chosen from the pool, half of them positive if possible, so their own mean says little
 about the prompt. It uses the pool's mean instead, so the advantages of a group need not sum up to 0. w is 1, or with

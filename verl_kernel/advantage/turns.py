@@ -42,6 +42,7 @@ def place_turn_rewards(length: int, stops: Sequence[int], rewards: Sequence[floa
         raise DataError(f"turn rewards are {list(rewards)}: a reward must be a finite number")
     scores = torch.zeros(length, dtype=torch.float32)
     for stop, reward in zip(stops, rewards, strict=True):
+        # A reward of exactly 0 would erase the mark of the turn's end.
         scores[stop - 1] = reward if abs(reward) >= ZERO_REWARD else ZERO_REWARD
     return scores
 

@@ -85,7 +85,7 @@ class Store:
                 os.fsync(self._fd)
                 self._synced = time.monotonic()
         except OSError as exc:
-            with suppress(OSError):
+            with suppress(OSError):  # no part of a line may stay in the file
                 os.ftruncate(self._fd, size)
             raise _cannot(self.folder, exc) from exc
         return as_written(turn)

@@ -2,8 +2,8 @@
 """Transfers weights from the trainer to rollouts in other processes without a GPU, as an engine of verl's registry.
 
 verl's own engines that leave the process need CUDA or RDMA. This one joins the trainer's first rank and all rollout
-workers in a gloo group, which is made for each update and closed after it. verl imports this module through
- `actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module`, and the engine by `backend: kernel_gloo`.
+workers in a gloo group, which is made for each update and closed after it. verl imports this module by
+`actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module`, and selects the engine by `backend: kernel_gloo`.
 """
 
 from __future__ import annotations

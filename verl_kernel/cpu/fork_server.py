@@ -76,6 +76,7 @@ def preload() -> None:
 
 def serve(listener: socket.socket) -> NoReturn:
     """Fork for every client of the same user; never returns."""
+    # Collections in the forks skip frozen objects, so that the pages of these stay shared.
     gc.collect()
     gc.freeze()
     server = _Server(listener)
@@ -97,6 +98,7 @@ class _Server:
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
+        # An abstract socket has no file permissions: any user may connect.
         if _uid(client) != os.getuid():
             client.close()
             return

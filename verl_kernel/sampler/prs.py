@@ -148,7 +148,7 @@ class PRSReplayBuffer(AdaptiveReplayBuffer):
         masks: list[torch.Tensor],
         step: int,
     ) -> bool:
-        """Restore one turn with an advantage of 0, in `masks` too, if rejection left no token; return whether it did."""
+        """Restore one turn, in `masks` too, with an advantage of 0 if rejection left no token; return if it did."""
         rejected = [(i, t) for i, row in enumerate(verdicts) for t, verdict in enumerate(row) if not verdict.kept]
         if not rejected or any(mask.any() for mask in masks):
             return False

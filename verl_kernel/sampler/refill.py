@@ -3,9 +3,9 @@
 
 verl filters prompts whose rollouts agree in one number per trajectory. Its buffer gets them from `_dapo_filtered_keys`;
 the override here returns `groups.zero_variance_prompts`, which compares every turn. verl still decides how many prompts
-it then submits, and when: as many as were evicted in its asynchronous modes, twice as many in
-sync. The other prompts wait until the batch is full. The prompts left over stay for later steps in the
-asynchronous modes; verl's sync policy discards them, unless `group_carry_over` keeps them.
+it then submits, and when: as many as were evicted in its asynchronous modes, twice as many in sync. The
+other prompts wait until the batch is full. The prompts left over stay for later steps in the asynchronous modes; verl's
+sync policy discards them, unless `group_carry_over` keeps them.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def _end_with_owner(fd: int) -> None:
-    os.read(fd, 1)
+    os.read(fd, 1)  # returns only at end of file, when the owner has ended
     os.killpg(0, signal.SIGKILL)
 
 

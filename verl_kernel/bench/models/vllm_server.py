@@ -85,6 +85,7 @@ class VllmServer:
 
     def _start(self) -> None:
         port = _free_port()
+        # Never written to: end of file tells the server that this process has ended.
         theirs, self._lifeline = os.pipe()
         command = [sys.executable, "-m", "verl_kernel.bench.models.vllm_process", str(theirs), str(self._folder)]
         command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", self.model]
