@@ -25,7 +25,7 @@ class Weights:
     degenerate: bool
     """Whether no test agrees with the others; then `values` is uniform over all tests, which is majority voting."""
     objective: tuple[float, ...] = ()
-    """For method "o", J at the start and after each accepted step."""
+    """J at the start and after each accepted step of method "o"."""
 
 
 def weights(

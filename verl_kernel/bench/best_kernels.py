@@ -28,7 +28,7 @@ class BestKernel:
     provenance: Provenance
     code: str
     order: tuple[int, ...]
-    """Which of two is the earlier one."""
+    """Key that tells which of two kernels is the earlier one."""
 
 
 def best_of_run(folder: Path) -> list[BestKernel]:

@@ -46,7 +46,7 @@ class SideChange(Record):
     view: View
     a_passed: int
     a_samples: int
-    """Those that were judged."""
+    """Numbers of samples that were judged."""
     b_passed: int
     b_samples: int
 

@@ -34,7 +34,7 @@ class Figures(Record):
     """The figures over some answers."""
 
     answers: int
-    """What rates divide by: answers that were judged, and `missing`."""
+    """Denominator of rates: answers that were judged, plus `missing`."""
     missing: int = 0
     """Samples without any answer; each counts as one failure."""
     lost: int = 0
@@ -82,7 +82,7 @@ class Scores(Record):
     """Number of samples of each task."""
     turns: int
     answers: int
-    """Given in all turns, those that were lost included."""
+    """Number of answers in all turns, including those that the gym failed to judge."""
     lost: int
     """Answers that the gym failed to judge."""
     missing: int
@@ -93,7 +93,7 @@ class Scores(Record):
     """Share of correct last answers over all samples asked for, a lost one counting 0: verl's `val-core/*/acc`."""
     overall: Views
     by_turn: tuple[Views, ...]
-    """At turn 1, 2, ..."""
+    """Views at turn 1, 2, ..."""
     by_level: dict[str, Views] = {}
     by_family: dict[str, Views] = {}
     passes: tuple[PassAtK, ...] = ()

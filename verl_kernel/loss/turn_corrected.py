@@ -36,7 +36,7 @@ class Verdicts:
     kept: torch.Tensor
     """(M,) bool: whether the segment is kept."""
     vetoed: torch.Tensor
-    """(M,) bool."""
+    """(M,) bool: whether a ratio of the segment is below `veto`."""
     log_ratio: torch.Tensor
     """(M,) float64: log w."""
 

@@ -14,7 +14,7 @@ from verl_kernel.verl_keys import KEYS, read
 TRANSFER = "actor_rollout_ref.rollout.checkpoint_engine"
 ENGINE_MODULE = "verl_kernel.cpu.checkpoint_engine"
 NEED_AN_ACCELERATOR = ("nccl", "nixl", "kimi_ckpt_engine", "mooncake", "delta_sharded")
-"""verl's own backends, without `naive`, which does not leave the trainer's process."""
+"""verl's own backends except `naive`, which does not leave the trainer's process."""
 _SAMPLER = "trainer.v1.sampler"
 
 

@@ -20,7 +20,7 @@ class Turn(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     result: EvalResult
-    """Always there: an answer without a program is a verdict too."""
+    """Always present: an answer without a program has a verdict too."""
     reward: float
     """What it earned, before the marker rule of `advantage.turns` is applied; 0 where it could not be judged."""
     code: str | None = None
@@ -28,7 +28,7 @@ class Turn(BaseModel):
     shown: tuple[int, ...] = ()
     """Earlier turns, from 1, that its prompt showed."""
     prompt_tokens: int | None = None
-    """Tokens that it was generated from; null where they are unknown."""
+    """Number of tokens of its prompt; null where it is unknown."""
 
 
 class TurnRecord(Turn):

@@ -30,7 +30,7 @@ class Trajectory:
     prompt_length: int
     ids: list[int]
     pay_decoys: bool = False
-    """`kernelgym.reward.pay_decoys`."""
+    """The option `kernelgym.reward.pay_decoys`."""
     mask: list[int] = field(default_factory=list)
     logprobs: list[float] | None = None
     turns: list[TurnRecord] = field(default_factory=list)

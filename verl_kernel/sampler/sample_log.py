@@ -23,7 +23,7 @@ _TENSORS = ("prompts", "responses", "rm_scores", "rollout_log_probs")
 
 
 class SampleLog:
-    """Keeps the files; those of an earlier run for the first batch's step and later ones become `<step>.jsonl.old`.
+    """Keeps the files; an earlier run's files for the first batch's step and later steps become `<step>.jsonl.old`.
 
     Args:
         folder: folder of the files; created if it is missing.

@@ -27,8 +27,8 @@ START = {
     "coverage": "kernel/time_coverage/mean",
     "decoys": "kernel/hack_rate",
 }
-"""The metric that says at step 1, before any update, where a figure began: of the samples of that step, and for the
-last three of all turns. `useful speedup` has none."""
+"""The metric that gives a figure's start at step 1, before any update: over the samples of that step, and for the last
+three figures over all turns. `useful speedup` has none."""
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class Answer:
     layout: Layout
     dtype: str
     flaw: str = ""
-    """A key of `FLAWS`; empty for none."""
+    """A key of `FLAWS`; empty if the answer has no flaw."""
     flawed: str = ""
     """The source with its flaw."""
 

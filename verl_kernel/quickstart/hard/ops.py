@@ -20,7 +20,7 @@ class Op:
     triton: tuple[str, ...]
     """Lines of a kernel."""
     passes: float
-    """How often the reference's lines move the tensor through memory, reads and writes added."""
+    """Memory passes of the reference's lines: reads plus writes of the tensor."""
     builtin: str = ""
     """One torch op that replaces all of it; empty if the reference's line already is one op."""
     invented: str = ""
@@ -30,7 +30,7 @@ class Op:
     neutral: str = ""
     """Value of the padding that leaves a row's result alone; empty for operations on single elements."""
     reduces: bool = False
-    """Whether it leaves one value a row."""
+    """Whether it leaves one value per row."""
 
 
 def _map(torch: str, triton: str, passes: float, invented: str, mistake: str, builtin: str = "") -> Op:
