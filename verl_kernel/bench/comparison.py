@@ -15,7 +15,7 @@ from verl_kernel.figures.comparison import Comparison, Side, compare
 from verl_kernel.figures.record import Record
 
 _ALIKE = ("format", "suite", "suite_hash", "tasks", "started")
-"""Fields of a header in which two runs may differ without mention."""
+"""Fields of a header that are not compared: they must agree anyway, or their difference does not matter."""
 
 
 class RunComparison(Record):

@@ -16,7 +16,7 @@ from verl_kernel.study.summary import Interval, interval, last_turn
 
 Row = Mapping[str, Any]
 PREFIX = "held_out/"
-"""Figures of the validation at the end of a run, in the run's last row."""
+"""Prefix of the figures of a run's final validation, in the run's last row."""
 FEWEST = 5
 """Fewest seeds for a decision."""
 _ALPHA = 0.05

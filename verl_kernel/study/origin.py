@@ -18,7 +18,7 @@ from yaml import YAMLError
 from verl_kernel.errors import DataError
 
 KEYS = ("commit", "date", "data", "configuration")
-"""Keys of a row; rows made before these keys existed have none of them."""
+"""Keys of a row's origin; rows made before these keys existed have none of them."""
 _ROOT = Path(__file__).parents[2]
 _FILES = ("data.train_files", "data.val_files")
 _DIGITS = 16

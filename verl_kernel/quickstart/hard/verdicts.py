@@ -17,7 +17,7 @@ from verl_kernel.quickstart.hard.ops import Step
 _PASS_MS = 0.025
 """Time of one read or write of a tensor of the tasks' sizes."""
 _HEAVY_PASSES = 3.0
-"""Time of the op that stays in torch."""
+"""Cost of the op that stays in torch, in memory passes."""
 _CAST_PASSES = 1.5
 
 
